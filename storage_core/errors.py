@@ -1,0 +1,126 @@
+"""What can go wrong, by what clean-up may do about it.
+
+    LockgateError
+    ├── NotAppliedError            the call had no effect: the caller may clean up or try again
+    │   ├── InvalidInputError        an option, a path or a destination that cannot be right
+    │   │   └── MissingPartError       Java, a package or a program that the work needs is not there
+    │   ├── MalformedRecordError     bytes read back from a store that are not the record they should be
+    │   ├── ObjectNotFoundError      no object, bucket or job under this name
+    │   ├── AlreadyExistsError       create-if-absent met an object
+    │   ├── PreconditionFailedError  the object is not the version that the call named
+    │   ├── UploadGoneError          the pending upload was completed, aborted or never begun
+    │   ├── AccessDeniedError        no credentials, or credentials without this permission
+    │   ├── StoreUnavailableError    the store refused for now: throttled, or not reachable
+    │   ├── UnsupportedStoreError    the store lacks what the work needs
+    │   ├── ConflictError            the destination, or the job, is not in a state that allows this
+    │   └── AuditFailedError         the gate before the commit is closed
+    ├── OutcomeUnknownError        no answer: delete nothing, abort nothing, hand it to recovery
+    ├── FencedError                someone newer owns this: stop at once
+    └── JobFailedError             the job was decided and ended without publishing: aborted or reverted
+
+A message says who, which call, its effect, and the next step.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class LockgateError(Exception):
+    """Base of every error that Lockgate raises on purpose.
+
+    Attributes:
+        exit_code: What the command line exits with; documented in `docs/command-line.md`.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+
+class NotAppliedError(LockgateError):
+    """The call had no effect; the caller may clean up or try again."""
+
+
+class InvalidInputError(NotAppliedError):
+    """An option, a path or a destination that cannot be right; the message names it and the remedy."""
+
+    exit_code = 2
+
+
+class MissingPartError(InvalidInputError):
+    """A program or package that the work needs is not on this machine; the message says how to get it."""
+
+
+class MalformedRecordError(NotAppliedError):
+    """Bytes read back from a store are not the record they should be; nothing was done on their word."""
+
+    exit_code = 3
+
+
+class ObjectNotFoundError(NotAppliedError):
+    """No object, bucket or job under this name."""
+
+    exit_code = 4
+
+
+class AlreadyExistsError(NotAppliedError):
+    """Create-if-absent met an object.
+
+    It may be the caller's own: a request that was retried collides with its first try. Read the object
+    back and compare its owner token before concluding anything.
+    """
+
+
+class PreconditionFailedError(NotAppliedError):
+    """The object is not the version that the call named; it was left as it is."""
+
+
+class UploadGoneError(NotAppliedError):
+    """The pending upload was completed, aborted or never begun; read the object to learn which."""
+
+
+class AccessDeniedError(NotAppliedError):
+    """There are no credentials, or they lack this permission."""
+
+    exit_code = 5
+
+
+class StoreUnavailableError(NotAppliedError):
+    """The store refused for now: throttled or not reachable. Trying again later is safe."""
+
+    exit_code = 6
+
+
+class UnsupportedStoreError(NotAppliedError):
+    """The store lacks a capability that the work needs, such as conditional create."""
+
+    exit_code = 7
+
+
+class ConflictError(NotAppliedError):
+    """The destination, or the job, is not in a state that allows this."""
+
+    exit_code = 8
+
+
+class AuditFailedError(NotAppliedError):
+    """The audit found the data wrong, or its verdict is missing or of other data."""
+
+    exit_code = 9
+
+
+class OutcomeUnknownError(LockgateError):
+    """The call got no answer: it may or may not have had its effect. Delete nothing; recovery settles it."""
+
+    exit_code = 10
+
+
+class FencedError(LockgateError):
+    """A newer owner has taken over; this process must stop at once and change nothing more."""
+
+    exit_code = 11
+
+
+class JobFailedError(LockgateError):
+    """The job was decided and ended without publishing anything: it was aborted or reverted."""
+
+    exit_code = 12

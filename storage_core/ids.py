@@ -1,0 +1,121 @@
+"""The names of things: jobs, tasks, attempts, uploads, and the short id that file names carry."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import secrets
+from typing import Final, NewType
+
+from storage_core.errors import InvalidInputError
+
+JobName = NewType("JobName", str)
+"""The caller's stable name of one logical run; every retry of the run uses the same one."""
+
+JobId = NewType("JobId", str)
+"""`<job name>-g<generation>`: one generation of a logical run; the name of its folder."""
+
+ShortId = NewType("ShortId", str)
+"""Ten characters that every file name of a job carries; unique within a destination."""
+
+TaskId = NewType("TaskId", str)
+"""One part of a job; the same for every attempt at it."""
+
+AttemptId = NewType("AttemptId", str)
+"""One try at a task: random for every execution."""
+
+JobAttemptId = NewType("JobAttemptId", str)
+"""One run of a job's driver; a plan takes the tasks of one job attempt."""
+
+Token = NewType("Token", str)
+"""A random value by which an owner recognises what it made itself."""
+
+SHORT_ID_LENGTH: Final = 10
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]{0,119}")
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._=+-]+")
+_JOB_ID: Final = re.compile(r"(?P<name>.+)-g(?P<generation>[1-9][0-9]*)")
+_SHORT_ID: Final = re.compile(rf"-([a-z2-7]{{{SHORT_ID_LENGTH}}})(?=\.|$)")
+
+
+def new_token() -> Token:
+    """Return a fresh owner token of 128 random bits."""
+    return Token(secrets.token_hex(16))
+
+
+def new_attempt_id() -> AttemptId:
+    """Return a fresh id for one execution of a task."""
+    return AttemptId(secrets.token_hex(8))
+
+
+def new_job_attempt_id() -> JobAttemptId:
+    """Return a fresh id for one run of a driver."""
+    return JobAttemptId(secrets.token_hex(8))
+
+
+def job_name(text: str) -> JobName:
+    """Turn any text into a name that can stand in a path, unambiguously.
+
+    A text that already is such a name stays as it is. Of any other the readable part is kept and a digest
+    of the whole is added, so that two texts never share a name.
+
+    Raises:
+        InvalidInputError: The text is empty.
+    """
+    if not text.strip():
+        raise InvalidInputError("a job needs a name that is stable over its retries; got an empty one")
+    if _NAME.fullmatch(text) and not _JOB_ID.fullmatch(text):
+        return JobName(text)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    readable = _UNSAFE.sub("-", text).strip("-._")[:100] or "job"
+    return JobName(f"{readable}-{digest}")
+
+
+def check_id(kind: str, text: str) -> str:
+    """Return `text` if it can be one segment of a record's key.
+
+    Raises:
+        InvalidInputError: It is empty, too long, or holds anything but letters, digits and `._=+-`.
+    """
+    if not _NAME.fullmatch(text):
+        raise InvalidInputError(
+            f"{kind} {text[:80]!r} is not usable as a name: "
+            "1 to 120 letters, digits and ._=+- are, starting with a letter or digit"
+        )
+    return text
+
+
+def job_id(name: JobName, generation: int) -> JobId:
+    """Return the id of one generation (1, 2, …) of a job."""
+    return JobId(f"{name}-g{generation}")
+
+
+def split_job_id(text: str) -> tuple[JobName, int]:
+    """Return the name and the generation that a job id is made of.
+
+    Raises:
+        InvalidInputError: It is not a job id.
+    """
+    match = _JOB_ID.fullmatch(text)
+    if match is None or not _NAME.fullmatch(match["name"]):
+        raise InvalidInputError(f"{text[:140]!r} is not a job id; it looks like sales-2026-11-21-g1")
+    return JobName(match["name"]), int(match["generation"])
+
+
+def short_id(job: JobId, salt: int = 0) -> ShortId:
+    """Derive a job's short id; `salt` grows when a destination already knows another job by the last one."""
+    digest = hashlib.sha256(f"{job}\n{salt}".encode()).digest()
+    return ShortId(base64.b32encode(digest).decode().lower()[:SHORT_ID_LENGTH])
+
+
+def with_short_id(path: str, short: ShortId) -> str:
+    """Put the short id into the last segment of a path: `day=1/a.csv.gz` → `day=1/a-<short>.csv.gz`."""
+    folder, slash, name = path.rpartition("/")
+    stem, dot, endings = name.partition(".")
+    return f"{folder}{slash}{stem}-{short}{dot}{endings}"
+
+
+def short_ids_in(path: str) -> list[ShortId]:
+    """Return what may be short ids in the last segment of a path, the likeliest (last) first."""
+    name = path.rpartition("/")[2]
+    return [ShortId(found) for found in reversed(_SHORT_ID.findall(name))]

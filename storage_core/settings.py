@@ -1,0 +1,69 @@
+"""Configuration: read once, at the edge, into a frozen object. Nothing reads the environment at import."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from storage_core.errors import InvalidInputError
+
+MIB = 1024 * 1024
+
+
+class Settings(BaseSettings):
+    """Every setting of Lockgate; each is the environment variable `LOCKGATE_<NAME>`.
+
+    Credentials are not among them: S3 takes those, and `AWS_ENDPOINT_URL`, `AWS_REGION` and `AWS_PROFILE`,
+    from where every AWS tool takes them.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="LOCKGATE_", frozen=True, extra="ignore")
+
+    home: Path = Field(default=Path("~/.lockgate"), description="holds the embedded broker and staging")
+    broker_url: str | None = Field(default=None, description="Celery broker; absent: the embedded one")
+    failpoints: str = Field(default="", description="points to crash at, for tests")
+
+    s3_endpoint_url: str | None = Field(default=None, description="absent: AWS_ENDPOINT_URL, else AWS")
+    s3_region: str | None = Field(default=None, description="absent: AWS_REGION, else us-east-1")
+    s3_profile: str | None = Field(default=None, description="a profile of the AWS configuration files")
+    s3_path_style: bool | None = Field(
+        default=None, description="absent: path style exactly when an endpoint is given"
+    )
+    s3_timeout_s: float = Field(default=30.0, gt=0, description="for one answer, after which it is unknown")
+    s3_max_attempts: int = Field(default=5, ge=1, description="tries of a call that may be repeated")
+    s3_storage_class: str | None = Field(default=None, description="of data files, e.g. STANDARD_IA")
+    s3_sse_kms_key_id: str | None = Field(default=None, description="encrypt with this KMS key")
+
+    part_bytes: int = Field(default=16 * MIB, ge=5 * MIB, le=5 * 1024 * MIB, description="of an upload")
+    parallelism: int = Field(default=16, ge=1, le=256, description="calls in flight in one process")
+
+    lease_renew_s: float = Field(default=30.0, gt=0, description="a job lease is renewed this often")
+    lease_lapse_s: float = Field(default=120.0, gt=0, description="a lease this old is lapsed")
+    commit_window_s: float = Field(
+        default=10.0, gt=0, description="the lease's greatest age at the moment of the decision"
+    )
+    park_timeout_s: float = Field(
+        default=86_400.0, gt=0, description="a job between two Airflow tasks is left alone this long"
+    )
+    orphan_age_s: float = Field(default=86_400.0, gt=0, description="age of what has no owner")
+    tombstone_s: float = Field(default=30 * 86_400.0, gt=0, description="markers of ended jobs stay this long")
+
+    @property
+    def home_dir(self) -> Path:
+        """`home` with `~` expanded."""
+        return self.home.expanduser()
+
+
+def load_settings() -> Settings:
+    """Read the environment.
+
+    Raises:
+        InvalidInputError: A variable has a value that cannot be; the message names each.
+    """
+    try:
+        return Settings()
+    except ValidationError as error:
+        faults = "; ".join(f"LOCKGATE_{str(e['loc'][0]).upper()}: {e['msg']}" for e in error.errors())
+        raise InvalidInputError(f"settings: {faults}") from None
