@@ -252,7 +252,9 @@ def check_key(key: str) -> str:
     if not key or len(key.encode(errors="surrogatepass")) > MAX_KEY_BYTES:
         raise InvalidInputError(f"key {key[:80]!r}: must have 1 to {MAX_KEY_BYTES} bytes")
     if unicodedata.normalize("NFC", key) != key:
-        raise InvalidInputError(f"key {key[:80]!r}: must be in Unicode's NFC form, or two names look the same")
+        raise InvalidInputError(
+            f"key {key[:80]!r}: must be in Unicode's NFC form, or two names look the same"
+        )
     for segment in key.split("/"):
         if segment in {"", ".", ".."}:
             raise InvalidInputError(f"key {key[:80]!r}: segment {segment!r} could leave the destination")
@@ -271,5 +273,3 @@ def check_parts(key: str, parts: Sequence[Part]) -> tuple[Part, ...]:
     if not ordered or [part.number for part in ordered] != list(range(1, len(ordered) + 1)):
         raise InvalidInputError(f"upload of {key!r}: parts must be numbered 1, 2, … without a gap")
     return ordered
-
-

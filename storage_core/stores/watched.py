@@ -1,0 +1,141 @@
+"""A store that counts its calls and passes a failpoint before and after each.
+
+A point is `<step>.<verb>.before` or `.after`: the step is what the protocol is doing (`failpoints.step`),
+the verb one of `VERBS`. The pages of a listing are a call each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from storage_core.failpoints import FAILPOINTS, current_step
+from storage_core.ids import Token
+from storage_core.stores.protocol import (
+    PAGE,
+    Capabilities,
+    DeleteFailure,
+    ObjectInfo,
+    Part,
+    PendingUpload,
+    Store,
+    UploadInfo,
+)
+
+Answer = TypeVar("Answer")
+Item = TypeVar("Item")
+
+VERBS: Final = (
+    "put",
+    "create",
+    "get",
+    "head",
+    "list",
+    "delete",
+    "delete_many",
+    "begin",
+    "part",
+    "seal",
+    "complete",
+    "abort",
+    "holds",
+    "uploads",
+)
+"""What a store is asked to do, as it stands in the names of failpoints."""
+
+
+class WatchedStore:
+    """A `Store` around another.
+
+    Attributes:
+        inner: The store that does the work.
+        requests: Calls made so far, by verb.
+    """
+
+    def __init__(self, inner: Store, requests: Counter[str] | None = None) -> None:
+        self.inner = inner
+        self.requests = Counter[str]() if requests is None else requests
+
+    @property
+    def url(self) -> str:
+        """The destination; see `Store.url`."""
+        return self.inner.url
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the store can do; see `Store.capabilities`."""
+        return self.inner.capabilities
+
+    def put(self, key: str, data: bytes, *, if_version: str | None = None) -> ObjectInfo:
+        """See `Store.put`."""
+        return self._call("put", lambda: self.inner.put(key, data, if_version=if_version))
+
+    def create(self, key: str, data: bytes) -> ObjectInfo:
+        """See `Store.create`."""
+        return self._call("create", lambda: self.inner.create(key, data))
+
+    def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
+        """See `Store.get`."""
+        return self._call("get", lambda: self.inner.get(key, start=start, length=length))
+
+    def head(self, key: str) -> ObjectInfo:
+        """See `Store.head`."""
+        return self._call("head", lambda: self.inner.head(key))
+
+    def pages(
+        self, prefix: str = "", *, after: str = "", page_size: int = PAGE
+    ) -> Iterator[Sequence[ObjectInfo]]:
+        """See `Store.pages`."""
+        return self._each_page("list", self.inner.pages(prefix, after=after, page_size=page_size))
+
+    def delete(self, key: str, *, if_version: str | None = None) -> None:
+        """See `Store.delete`."""
+        self._call("delete", lambda: self.inner.delete(key, if_version=if_version))
+
+    def delete_many(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        """See `Store.delete_many`."""
+        return self._call("delete_many", lambda: self.inner.delete_many(keys))
+
+    def begin_upload(self, key: str, token: Token, *, content_type: str | None = None) -> str:
+        """See `Store.begin_upload`."""
+        return self._call("begin", lambda: self.inner.begin_upload(key, token, content_type=content_type))
+
+    def put_part(self, key: str, upload_id: str, number: int, offset: int, data: bytes) -> Part:
+        """See `Store.put_part`."""
+        return self._call("part", lambda: self.inner.put_part(key, upload_id, number, offset, data))
+
+    def seal_upload(self, key: str, upload_id: str, token: Token, parts: Sequence[Part]) -> PendingUpload:
+        """See `Store.seal_upload`."""
+        return self._call("seal", lambda: self.inner.seal_upload(key, upload_id, token, parts))
+
+    def complete_upload(self, pending: PendingUpload, *, if_absent: bool = False) -> ObjectInfo:
+        """See `Store.complete_upload`."""
+        return self._call("complete", lambda: self.inner.complete_upload(pending, if_absent=if_absent))
+
+    def abort_upload(self, key: str, upload_id: str) -> None:
+        """See `Store.abort_upload`."""
+        self._call("abort", lambda: self.inner.abort_upload(key, upload_id))
+
+    def holds(self, pending: PendingUpload) -> bool:
+        """See `Store.holds`."""
+        return self._call("holds", lambda: self.inner.holds(pending))
+
+    def upload_pages(self, prefix: str = "", *, page_size: int = PAGE) -> Iterator[Sequence[UploadInfo]]:
+        """See `Store.upload_pages`."""
+        return self._each_page("uploads", self.inner.upload_pages(prefix, page_size=page_size))
+
+    def _call(self, verb: str, call: Callable[[], Answer]) -> Answer:
+        point = f"{current_step()}.{verb}"
+        self.requests[verb] += 1
+        FAILPOINTS.hit(f"{point}.before")
+        answer = call()
+        FAILPOINTS.hit(f"{point}.after")
+        return answer
+
+    def _each_page(self, verb: str, pages: Iterator[Sequence[Item]]) -> Iterator[Sequence[Item]]:
+        while True:
+            page = self._call(verb, lambda: next(pages, None))
+            if page is None:
+                return
+            yield page
