@@ -37,13 +37,13 @@ from storage_core.stores.local_listing import (
     ASIDE,
     LOCKS,
     UPLOADS,
-    in_pages,
     is_hidden,
     object_info,
     objects,
     version_of,
 )
 from storage_core.stores.local_tree import Tree
+from storage_core.stores.pages import in_pages
 from storage_core.stores.protocol import (
     PAGE,
     Capabilities,

@@ -9,15 +9,13 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final
 
 from storage_core.errors import InvalidInputError
 from storage_core.stores.local_tree import Tree
-from storage_core.stores.protocol import PAGE, ObjectInfo, UploadInfo
-
-Item = TypeVar("Item")
+from storage_core.stores.protocol import ObjectInfo, UploadInfo
 
 UPLOADS: Final = ("_lockgate", "uploads")
 ASIDE: Final = ("_lockgate", "tmp")
@@ -44,19 +42,6 @@ def object_info(key: str, status: os.stat_result) -> ObjectInfo:
     return ObjectInfo(
         key=key, size=status.st_size, version=version_of(status), modified_s=status.st_mtime_ns / 1e9
     )
-
-
-def in_pages(items: Iterator[Item], page_size: int) -> Iterator[Sequence[Item]]:
-    """Gather items into pages of 1 to 1,000."""
-    full = max(1, min(page_size, PAGE))
-    page: list[Item] = []
-    for item in items:
-        page.append(item)
-        if len(page) == full:
-            yield page
-            page = []
-    if page:
-        yield page
 
 
 def objects(tree: Tree, prefix: str, after: str) -> Iterator[ObjectInfo]:

@@ -166,7 +166,7 @@ class Store(Protocol):
     def pages(
         self, prefix: str = "", *, after: str = "", page_size: int = PAGE
     ) -> Iterator[Sequence[ObjectInfo]]:
-        """Yield all visible objects whose key starts with `prefix`, in pages, ordered by the UTF-8 of the key.
+        """Yield all visible objects whose key starts with `prefix`, in pages, ordered by the key's UTF-8.
 
         Args:
             prefix: Any string: a folder's ends in `/`, so that `dataset1` never finds `dataset10`.

@@ -1,0 +1,436 @@
+"""A store in an S3 bucket: a pending upload is a multipart upload that nobody has completed yet.
+
+Creations, conditional changes and completions are sent once: botocore's own repetition could meet its first
+try and report it as someone else's. Everything else may be repeated.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from botocore.exceptions import ClientError, IncompleteReadError, ResponseStreamingError
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from storage_core.errors import (
+    InvalidInputError,
+    ObjectNotFoundError,
+    OutcomeUnknownError,
+    PreconditionFailedError,
+    StoreUnavailableError,
+    UnsupportedStoreError,
+    UploadGoneError,
+)
+from storage_core.ids import Token
+from storage_core.settings import MIB, Settings
+from storage_core.stores.pages import in_pages
+from storage_core.stores.protocol import (
+    PAGE,
+    Capabilities,
+    DeleteFailure,
+    ObjectInfo,
+    Part,
+    PendingUpload,
+    UploadInfo,
+    check_key,
+    check_parts,
+)
+from storage_core.stores.s3_client import Clients, clients_for, endpoint_of
+from storage_core.stores.s3_errors import Call, is_code, scrubbed, translated
+
+if TYPE_CHECKING:
+    from types_boto3_s3.type_defs import (
+        CompletedMultipartUploadTypeDef,
+        CompletedPartTypeDef,
+        CreateMultipartUploadRequestTypeDef,
+        GetObjectRequestTypeDef,
+        ListMultipartUploadsRequestTypeDef,
+        ListObjectsV2RequestTypeDef,
+        PutObjectRequestTypeDef,
+    )
+
+TOKEN_METADATA: Final = "lockgate-token"  # noqa: S105 - the name of a metadata entry
+_CUT_SHORT: Final = (IncompleteReadError, ResponseStreamingError)
+
+
+class S3Store:
+    """A `Store` in a bucket, or below a prefix of it.
+
+    Until a probe has looked (`stores.probe`), it trusts the bucket to create and to replace conditionally,
+    and to delete conditionally where no endpoint is configured, which means AWS itself.
+
+    Attributes:
+        url: `s3://bucket` or `s3://bucket/prefix`.
+        bucket: Its name.
+        capabilities: What the store is trusted with.
+    """
+
+    def __init__(self, bucket: str, prefix: str, settings: Settings) -> None:
+        self.bucket = bucket
+        self.url = f"s3://{bucket}/{prefix}".rstrip("/")
+        self.capabilities = Capabilities(
+            conditional_create=True,
+            conditional_put=True,
+            conditional_delete=endpoint_of(settings) is None,
+            min_part_bytes=5 * MIB,
+        )
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._settings = settings
+
+    def with_capabilities(self, capabilities: Capabilities) -> Self:
+        """Return the same store, as a probe found it."""
+        other = copy.copy(self)
+        other.capabilities = capabilities
+        return other
+
+    def put(self, key: str, data: bytes, *, if_version: str | None = None) -> ObjectInfo:
+        """PutObject, with `If-Match` for a version; see `Store.put`."""
+        request = self._put_request(key, data)
+        if if_version is None:
+            with self._repeating("PutObject", key) as clients:
+                return _made(key, len(data), clients.repeating.put_object(**request))
+        if not self.capabilities.conditional_put:
+            raise self._unsupported("replace a given version only", key)
+        request["IfMatch"] = _quoted(if_version)
+        with self._once("PutObject", key) as clients:
+            try:
+                return _made(key, len(data), clients.single.put_object(**request))
+            except ClientError as fault:
+                if not is_code(fault, "NoSuchKey"):
+                    raise
+        raise PreconditionFailedError(
+            f"PutObject {self.url}/{key}: there is no object, so none of version {if_version}; "
+            "nothing was changed; read it and decide anew"
+        )
+
+    def create(self, key: str, data: bytes) -> ObjectInfo:
+        """PutObject with `If-None-Match`, sent once; see `Store.create`."""
+        request = self._put_request(key, data)
+        request["IfNoneMatch"] = "*"
+        with self._once("PutObject", key, if_absent=True) as clients:
+            return _made(key, len(data), clients.single.put_object(**request))
+
+    def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
+        """GetObject with a range, again where its body was cut short; see `Store.get`."""
+        if length == 0:
+            self.head(key)
+            return b""
+        request: GetObjectRequestTypeDef = {"Bucket": self.bucket, "Key": self._key(key)}
+        if start or length is not None:
+            request["Range"] = f"bytes={start}-{'' if length is None else start + length - 1}"
+        with self._reading("GetObject", key) as clients:
+            try:
+                for attempt in self._tries():
+                    with attempt:
+                        return clients.repeating.get_object(**request)["Body"].read()
+            except ClientError as fault:
+                if not is_code(fault, "InvalidRange", "416"):
+                    raise
+        return b""
+
+    def head(self, key: str) -> ObjectInfo:
+        """HeadObject; see `Store.head`."""
+        with self._reading("HeadObject", key) as clients:
+            answer = clients.repeating.head_object(Bucket=self.bucket, Key=self._key(key))
+        token = answer["Metadata"].get(TOKEN_METADATA)
+        return ObjectInfo(
+            key=key,
+            size=answer["ContentLength"],
+            version=answer["ETag"].strip('"'),
+            modified_s=answer["LastModified"].timestamp(),
+            token=None if token is None else Token(token),
+        )
+
+    def pages(
+        self, prefix: str = "", *, after: str = "", page_size: int = PAGE
+    ) -> Iterator[Sequence[ObjectInfo]]:
+        """ListObjectsV2, one request a page; see `Store.pages`."""
+        request: ListObjectsV2RequestTypeDef = {
+            "Bucket": self.bucket,
+            "Prefix": self._prefix + prefix,
+            "MaxKeys": max(1, min(page_size, PAGE)),
+        }
+        if after:
+            request["StartAfter"] = self._prefix + after
+        while True:
+            with self._reading("ListObjectsV2", prefix) as clients:
+                answer = clients.repeating.list_objects_v2(**request)
+            page = [
+                ObjectInfo(
+                    key=found["Key"].removeprefix(self._prefix),
+                    size=found["Size"],
+                    version=found["ETag"].strip('"'),
+                    modified_s=found["LastModified"].timestamp(),
+                )
+                for found in answer.get("Contents", [])
+                # Some tools mark a folder by an empty object of its name: the destination's is no file in it.
+                if found["Key"] != self._prefix
+            ]
+            if page:
+                yield page
+            if not answer["IsTruncated"]:
+                return
+            request["ContinuationToken"] = answer["NextContinuationToken"]
+
+    def delete(self, key: str, *, if_version: str | None = None) -> None:
+        """DeleteObject, with `If-Match` for a version; see `Store.delete`."""
+        if if_version is None:
+            with self._repeating("DeleteObject", key) as clients:
+                clients.repeating.delete_object(Bucket=self.bucket, Key=self._key(key))
+            return
+        if not self.capabilities.conditional_delete:
+            raise self._unsupported("delete a given version only", key)
+        with self._once("DeleteObject", key) as clients:
+            try:
+                clients.single.delete_object(
+                    Bucket=self.bucket, Key=self._key(key), IfMatch=_quoted(if_version)
+                )
+            except ClientError as fault:
+                if not is_code(fault, "NoSuchKey", "404"):
+                    raise
+
+    def delete_many(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        """DeleteObjects, up to 1,000 keys a request; see `Store.delete_many`."""
+        failures: list[DeleteFailure] = []
+        for first in range(0, len(keys), PAGE):
+            failures += self._delete_page(keys[first : first + PAGE])
+        return failures
+
+    def begin_upload(self, key: str, token: Token, *, content_type: str | None = None) -> str:
+        """CreateMultipartUpload with the token as metadata; see `Store.begin_upload`."""
+        request: CreateMultipartUploadRequestTypeDef = {
+            "Bucket": self.bucket,
+            "Key": self._key(key),
+            "Metadata": {TOKEN_METADATA: token},
+            "ChecksumAlgorithm": "CRC32",
+        }
+        if content_type:
+            request["ContentType"] = content_type
+        if self._settings.s3_storage_class:
+            request["StorageClass"] = self._settings.s3_storage_class  # type: ignore[typeddict-item] # S3 checks
+        if self._settings.s3_sse_kms_key_id:
+            request["ServerSideEncryption"] = "aws:kms"
+            request["SSEKMSKeyId"] = self._settings.s3_sse_kms_key_id
+        with self._repeating("CreateMultipartUpload", key) as clients:
+            return clients.repeating.create_multipart_upload(**request)["UploadId"]
+
+    def put_part(self, key: str, upload_id: str, number: int, offset: int, data: bytes) -> Part:  # noqa: ARG002
+        """UploadPart with the part's CRC-32; S3 knows its place by the number; see `Store.put_part`."""
+        if not 1 <= number <= self.capabilities.max_parts:
+            raise InvalidInputError(
+                f"put part {number} of {key!r}: numbers go from 1 to {self.capabilities.max_parts}; "
+                "use larger parts (LOCKGATE_PART_BYTES)"
+            )
+        with self._repeating("UploadPart", key) as clients:
+            answer = clients.repeating.upload_part(
+                Bucket=self.bucket,
+                Key=self._key(key),
+                UploadId=upload_id,
+                PartNumber=number,
+                Body=data,
+                ChecksumCRC32=_crc32(data),
+            )
+        # A store that keeps no checksum does not echo it, and must not be shown one at completion.
+        return Part(
+            number=number, size=len(data), etag=answer["ETag"], checksum=answer.get("ChecksumCRC32") or None
+        )
+
+    def seal_upload(self, key: str, upload_id: str, token: Token, parts: Sequence[Part]) -> PendingUpload:
+        """Gather the parts; S3 has made each durable already; see `Store.seal_upload`."""
+        ordered = check_parts(check_key(key), parts)
+        size = sum(part.size for part in ordered)
+        return PendingUpload(key=key, upload_id=upload_id, token=token, size=size, parts=ordered)
+
+    def complete_upload(self, pending: PendingUpload, *, if_absent: bool = False) -> ObjectInfo:
+        """CompleteMultipartUpload, sent once; see `Store.complete_upload`."""
+        parts: CompletedMultipartUploadTypeDef = {"Parts": [_completed(part) for part in pending.parts]}
+        bucket, key = self.bucket, self._key(pending.key)
+        with self._once("CompleteMultipartUpload", pending.key, if_absent=if_absent) as clients:
+            complete = clients.single.complete_multipart_upload
+            if if_absent:
+                answer = complete(
+                    Bucket=bucket,
+                    Key=key,
+                    UploadId=pending.upload_id,
+                    MultipartUpload=parts,
+                    IfNoneMatch="*",
+                )
+            else:
+                answer = complete(Bucket=bucket, Key=key, UploadId=pending.upload_id, MultipartUpload=parts)
+        return _made(pending.key, pending.size, answer, token=pending.token)
+
+    def abort_upload(self, key: str, upload_id: str) -> None:
+        """AbortMultipartUpload; see `Store.abort_upload`."""
+        try:
+            with self._repeating("AbortMultipartUpload", key) as clients:
+                clients.repeating.abort_multipart_upload(
+                    Bucket=self.bucket, Key=self._key(key), UploadId=upload_id
+                )
+        except UploadGoneError:
+            return
+
+    def holds(self, pending: PendingUpload) -> bool:
+        """HeadObject, compared by owner token and size; see `Store.holds`."""
+        try:
+            found = self.head(pending.key)
+        except ObjectNotFoundError:
+            return False
+        return found.token == pending.token and found.size == pending.size
+
+    def upload_pages(self, prefix: str = "", *, page_size: int = PAGE) -> Iterator[Sequence[UploadInfo]]:
+        """ListMultipartUploads; see `Store.upload_pages`."""
+        yield from in_pages(self._uploads(prefix), page_size)
+
+    def upload_expiry_days(self) -> int | None:
+        """Return after how many days the bucket aborts this destination's open uploads; None: never.
+
+        Raises:
+            AccessDeniedError: The credentials may not read the bucket's lifecycle rules.
+        """
+        with self._reading("GetBucketLifecycleConfiguration", "") as clients:
+            try:
+                rules = clients.repeating.get_bucket_lifecycle_configuration(Bucket=self.bucket)["Rules"]
+            except ClientError as fault:
+                if is_code(fault, "NoSuchLifecycleConfiguration"):
+                    return None
+                raise
+        days = [
+            rule["AbortIncompleteMultipartUpload"]["DaysAfterInitiation"]
+            for rule in rules
+            if rule["Status"] == "Enabled"
+            and "AbortIncompleteMultipartUpload" in rule
+            and self._prefix.startswith(rule.get("Filter", {}).get("Prefix", rule.get("Prefix", "")))
+        ]
+        return min(days, default=None)
+
+    def _uploads(self, prefix: str) -> Iterator[UploadInfo]:
+        request: ListMultipartUploadsRequestTypeDef = {
+            "Bucket": self.bucket,
+            "Prefix": self._prefix + prefix,
+        }
+        while True:
+            with self._reading("ListMultipartUploads", prefix) as clients:
+                answer = clients.repeating.list_multipart_uploads(**request)
+            found = [
+                UploadInfo(
+                    key=upload["Key"].removeprefix(self._prefix),
+                    upload_id=upload["UploadId"],
+                    begun_s=upload["Initiated"].timestamp(),
+                )
+                for upload in answer.get("Uploads", [])
+            ]
+            # S3 sorts; some look-alikes do not.
+            yield from sorted(found, key=lambda upload: (upload.key, upload.begun_s))
+            marker = (answer.get("NextKeyMarker", ""), answer.get("NextUploadIdMarker", ""))
+            if not answer["IsTruncated"] or marker == (
+                request.get("KeyMarker"),
+                request.get("UploadIdMarker"),
+            ):
+                return
+            request["KeyMarker"], request["UploadIdMarker"] = marker
+
+    def _delete_page(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        names: dict[str, str] = {}
+        failures: list[DeleteFailure] = []
+        for key in keys:
+            try:
+                names[self._key(key)] = key
+            except InvalidInputError as fault:
+                failures.append(DeleteFailure(key=key, reason=str(fault)))
+        if not names:
+            return failures
+        with self._repeating("DeleteObjects", "") as clients:
+            answer = clients.repeating.delete_objects(
+                Bucket=self.bucket, Delete={"Objects": [{"Key": name} for name in names], "Quiet": True}
+            )
+        for refused in answer.get("Errors", []):
+            reason = scrubbed(f"{refused.get('Code', 'an error')} ({refused.get('Message', 'no message')})")
+            failures.append(DeleteFailure(key=names[refused["Key"]], reason=reason))
+        return failures
+
+    def _key(self, key: str) -> str:
+        return self._prefix + check_key(key)
+
+    def _put_request(self, key: str, data: bytes) -> PutObjectRequestTypeDef:
+        request: PutObjectRequestTypeDef = {
+            "Bucket": self.bucket,
+            "Key": self._key(key),
+            "Body": data,
+            "ChecksumCRC32": _crc32(data),
+        }
+        if self._settings.s3_sse_kms_key_id:
+            request["ServerSideEncryption"] = "aws:kms"
+            request["SSEKMSKeyId"] = self._settings.s3_sse_kms_key_id
+        return request
+
+    def _call(self, operation: str, key: str, *, changes: bool, if_absent: bool = False) -> Call:
+        url = f"{self.url}/{key}"
+        return Call(operation, url, self.bucket, changes=changes, if_absent=if_absent)
+
+    @contextmanager
+    def _reading(self, operation: str, key: str) -> Iterator[Clients]:
+        with translated(self._call(operation, key, changes=False)):
+            yield clients_for(self._settings)
+
+    @contextmanager
+    def _once(self, operation: str, key: str, *, if_absent: bool = False) -> Iterator[Clients]:
+        with translated(self._call(operation, key, changes=True, if_absent=if_absent)):
+            yield clients_for(self._settings)
+
+    @contextmanager
+    def _repeating(self, operation: str, key: str) -> Iterator[Clients]:
+        clients = clients_for(self._settings)
+        clients.lost_tries.seen = False
+        try:
+            with translated(self._call(operation, key, changes=True)):
+                yield clients
+        except StoreUnavailableError as fault:
+            if not clients.lost_tries.seen:
+                raise
+            raise OutcomeUnknownError(
+                f"{fault}; but an earlier try got no answer: it may have been done; nothing was deleted"
+            ) from None
+
+    def _tries(self) -> Retrying:
+        return Retrying(
+            retry=retry_if_exception_type(_CUT_SHORT),
+            stop=stop_after_attempt(self._settings.s3_max_attempts),
+            wait=wait_random_exponential(multiplier=0.1, max=5),
+            reraise=True,
+        )
+
+    def _unsupported(self, what: str, key: str) -> UnsupportedStoreError:
+        return UnsupportedStoreError(
+            f"{self.url}/{key}: this store cannot be trusted to {what}; nothing was changed; "
+            "see `lockgate store check`"
+        )
+
+
+def _made(key: str, size: int, answer: Mapping[str, Any], *, token: Token | None = None) -> ObjectInfo:
+    # The answer's date spares a HEAD for every file of a job.
+    date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+    modified_s = parsedate_to_datetime(date).timestamp() if date else time.time()
+    return ObjectInfo(
+        key=key, size=size, version=answer["ETag"].strip('"'), modified_s=modified_s, token=token
+    )
+
+
+def _completed(part: Part) -> CompletedPartTypeDef:
+    completed: CompletedPartTypeDef = {"PartNumber": part.number, "ETag": part.etag}
+    if part.checksum is not None:
+        completed["ChecksumCRC32"] = part.checksum
+    return completed
+
+
+def _quoted(version: str) -> str:
+    return f'"{version}"'
+
+
+def _crc32(data: bytes) -> str:
+    return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
