@@ -1,1 +1,13 @@
-"""."""
+"""Lockgate: job output that appears all at once, or not at all.
+
+from storage_core import open_job
+
+with open_job("s3://lake/sales", "sales-2026-11-21") as job:
+    with job.attempt("part-0") as attempt, attempt.open("day=1/a.csv") as file:
+        file.write(b"...")
+    receipt = job.commit()
+"""
+
+from storage_core.commit import attach_job, open_job, read_manifest, recover_job, sweep_uploads
+
+__all__ = ["attach_job", "open_job", "read_manifest", "recover_job", "sweep_uploads"]

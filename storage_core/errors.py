@@ -13,6 +13,7 @@
     │   ├── StoreUnavailableError    the store refused for now: throttled, or not reachable
     │   ├── UnsupportedStoreError    the store lacks what the work needs
     │   ├── ConflictError            the destination, or the job, is not in a state that allows this
+    │   ├── TurnBusyError            a live job holds the turn to commit: the one that waited may try again
     │   └── AuditFailedError         the gate before the commit is closed
     ├── OutcomeUnknownError        no answer: delete nothing, abort nothing, hand it to recovery
     ├── FencedError                someone newer owns this: stop at once
@@ -100,6 +101,12 @@ class ConflictError(NotAppliedError):
     """The destination, or the job, is not in a state that allows this."""
 
     exit_code = 8
+
+
+class TurnBusyError(NotAppliedError):
+    """A live job held the turn to commit for too long; the job that waited is undecided and may try again."""
+
+    exit_code = 6
 
 
 class AuditFailedError(NotAppliedError):

@@ -1,0 +1,69 @@
+"""The commit protocol: jobs, attempts, pending sets, turn, plan, decision, outcome, log, recovery, sweep."""
+
+from storage_core.commit.attempt import Attempt
+from storage_core.commit.completion import ShardCompleter, ShardReport, complete_shard_of
+from storage_core.commit.job import Job, attach_job, open_job
+from storage_core.commit.lease import LeaseState
+from storage_core.commit.log import DestinationLog, Manifest, read_manifest
+from storage_core.commit.parallel import Progress
+from storage_core.commit.phase import JobPhase
+from storage_core.commit.records import (
+    AuditVerdict,
+    Column,
+    ColumnStatistics,
+    ExpectedTask,
+    ExpectedTasks,
+    JobSpec,
+    LiveFile,
+    PendingFile,
+    PendingSet,
+    Receipt,
+    StagedFile,
+)
+from storage_core.commit.recovery import (
+    JobSummary,
+    RecoveryAction,
+    RecoveryResult,
+    list_jobs,
+    recover_all,
+    recover_job,
+)
+from storage_core.commit.sweep import SweepReport, UploadFate, sweep_uploads
+from storage_core.commit.writer import PendingFileWriter
+
+__all__ = [
+    "Attempt",
+    "AuditVerdict",
+    "Column",
+    "ColumnStatistics",
+    "DestinationLog",
+    "ExpectedTask",
+    "ExpectedTasks",
+    "Job",
+    "JobPhase",
+    "JobSpec",
+    "JobSummary",
+    "LeaseState",
+    "LiveFile",
+    "Manifest",
+    "PendingFile",
+    "PendingFileWriter",
+    "PendingSet",
+    "Progress",
+    "Receipt",
+    "RecoveryAction",
+    "RecoveryResult",
+    "ShardCompleter",
+    "ShardReport",
+    "StagedFile",
+    "SweepReport",
+    "UploadFate",
+    "attach_job",
+    "complete_shard_of",
+    "list_jobs",
+    "open_job",
+    "read_manifest",
+    "recover_all",
+    "recover_job",
+    "sweep_uploads",
+]

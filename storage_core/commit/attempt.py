@@ -1,0 +1,302 @@
+"""One try at a task: it writes pending files, and its task commit is one pending set.
+
+Source: commit protocol, "Writing and task commit".
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Final, Self
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+
+from storage_core.clock import Clock
+from storage_core.commit.committers import committer_named
+from storage_core.commit.folder import JobFolder, claim, find
+from storage_core.commit.layout import is_hidden
+from storage_core.commit.records import (
+    AbortedAttempt,
+    JobRecord,
+    PendingFile,
+    PendingSet,
+    Stamp,
+)
+from storage_core.commit.writer import PendingFileWriter
+from storage_core.errors import (
+    ConflictError,
+    FencedError,
+    InvalidInputError,
+    LockgateError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
+)
+from storage_core.failpoints import step
+from storage_core.ids import AttemptId, JobAttemptId, TaskId, new_token, with_short_id
+from storage_core.settings import Settings
+from storage_core.stores.protocol import check_key
+
+COPY_BYTES: Final = 1024 * 1024
+SAVE_TRIES: Final = 4
+
+
+class Attempt:
+    """One try at one task. As a context manager it commits on success and aborts on an exception.
+
+    Files may be written by several threads, each file by one. Nothing of it is visible before the job
+    commits, and nothing at all if another attempt of the task is chosen.
+    """
+
+    def __init__(
+        self,
+        folder: JobFolder,
+        job: JobRecord,
+        *,
+        job_attempt: JobAttemptId,
+        task_id: TaskId,
+        attempt_id: AttemptId,
+        stamp: Stamp,
+        input_digest: str,
+        settings: Settings,
+        clock: Clock,
+        check_driver: Callable[[], None],
+    ) -> None:
+        self.task_id = task_id
+        self.attempt_id = attempt_id
+        self.job_attempt = job_attempt
+        self._folder = folder
+        self._job = job
+        self._stamp = stamp
+        self._input_digest = input_digest
+        self._settings = settings
+        self._clock = clock
+        self._check_driver = check_driver
+        self._committer = committer_named(job.spec.committer)
+        self._lock = threading.Lock()
+        self._writers: list[PendingFileWriter] = []
+        self._files: dict[str, PendingFile] = {}
+        self._executor = ThreadPoolExecutor(
+            max_workers=settings.parallelism, thread_name_prefix="lockgate-part"
+        )
+        self._staging_made = False
+        self._aborted = False
+        self._committed: PendingSet | None = None
+
+    @cached_property
+    def staging_dir(self) -> Path:
+        """A directory of this attempt's own, mode 0700, made when first asked for."""
+        root = staging_dir(self._job, self._settings)
+        made = root / "attempts" / self.attempt_id
+        made.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._staging_made = True
+        return made
+
+    def open(self, path: str, *, content_type: str | None = None) -> BinaryIO:
+        """Open a file for writing, below the destination; it becomes visible with the job, or never.
+
+        Args:
+            path: Such as `day=1/a.parquet`; the file's name gets the job's short id.
+            content_type: MIME type, kept by stores that keep one.
+
+        Raises:
+            InvalidInputError: The path leaves the destination, is hidden, or was written already.
+            ConflictError: The attempt has ended.
+        """
+        self._check_path(path)
+        return self._committer.open(self, path, content_type)
+
+    def open_upload(self, path: str, *, content_type: str | None = None) -> PendingFileWriter:
+        """Open a file that is streamed into a pending upload, whatever the committer.
+
+        Raises:
+            InvalidInputError: As `open`.
+        """
+        key = self._check_path(path)
+        writer = PendingFileWriter(
+            self._folder.store,
+            path,
+            key,
+            new_token(),
+            part_bytes=self._settings.part_bytes,
+            executor=self._executor,
+            content_type=content_type,
+            on_close=self._add,
+        )
+        with self._lock:
+            self._writers.append(writer)
+        return writer
+
+    def add_file(
+        self, local: Path, path: str, *, rows: int | None = None, expected_size: int | None = None
+    ) -> None:
+        """Turn a finished file into a pending upload.
+
+        Args:
+            local: A regular file; no link.
+            path: As for `open`.
+            rows: Where known.
+            expected_size: Bytes that the frozen listing promised.
+
+        Raises:
+            ConflictError: The file has another size, or changed while it was read; nothing is committed.
+            InvalidInputError: It is not there or no regular file.
+        """
+        try:
+            descriptor = os.open(local, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            raise InvalidInputError(
+                f"staged file {local} cannot be opened ({error.strerror}); "
+                "the staging directory must be one that workers see"
+            ) from None
+        with os.fdopen(descriptor, "rb", buffering=0) as source:
+            size = os.fstat(source.fileno()).st_size
+            _check_size(local, size, expected_size)
+            with self.open_upload(path) as writer:
+                writer.rows = rows
+                while chunk := source.read(COPY_BYTES):
+                    writer.write(chunk)
+                _check_size(local, writer.tell(), size)
+
+    def commit(self) -> PendingSet:
+        """Commit the task: seal all files and create the pending set, by which they belong to the job.
+
+        A second call returns the same. If it fails, the attempt is aborted; only a lost answer leaves its
+        uploads, for they may be named in a pending set that stands.
+
+        Returns:
+            What was recorded.
+
+        Raises:
+            ConflictError: The job is decided or ended; the attempt is aborted.
+            FencedError: The attempt was aborted by another process, or its driver was replaced.
+            OutcomeUnknownError: It is not known whether the pending set stands; call again.
+        """
+        if self._committed is not None:
+            return self._committed
+        try:
+            self._committer.before_task_commit(self)
+            self._close_writers()
+            committed = self._save()
+        except OutcomeUnknownError:
+            raise
+        except BaseException:
+            self.abort()
+            raise
+        self._committed = committed
+        self._end()
+        return committed
+
+    def abort(self) -> None:
+        """Drop all that the attempt wrote, unless it has committed; idempotent."""
+        if self._committed is not None or self._aborted:
+            return
+        self._aborted = True
+        with step("abort-attempt"):
+            for writer in self._writers:
+                writer.abort()
+            for file in self._files.values():
+                with suppress(LockgateError):  # what stays is swept at the job's end
+                    self._folder.store.abort_upload(file.key, file.upload.upload_id)
+        self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.commit()
+        else:
+            self.abort()
+
+    def _check_path(self, path: str) -> str:
+        if self._committed is not None or self._aborted:
+            raise ConflictError(f"attempt {self.attempt_id} of task {self.task_id} has ended; begin another")
+        if is_hidden(check_key(path)):
+            raise InvalidInputError(f"path {path!r}: names that start with _ or . are hidden from readers")
+        key = with_short_id(path, self._job.short_id) if self._job.spec.unique_filenames else path
+        with self._lock:
+            if check_key(key) in self._files or any(w.key == key and not w.closed for w in self._writers):
+                raise InvalidInputError(f"path {path!r} was written already by this attempt")
+        return key
+
+    def _add(self, file: PendingFile) -> None:
+        with self._lock:
+            self._files[file.key] = file
+
+    def _close_writers(self) -> None:
+        with step("task-write"):
+            for writer in self._writers:
+                writer.close()
+
+    def _save(self) -> PendingSet:
+        record = PendingSet(
+            job_id=self._folder.job_id,
+            job_attempt=self.job_attempt,
+            task_id=self.task_id,
+            attempt_id=self.attempt_id,
+            stamp=self._stamp,
+            input_digest=self._input_digest,
+            created_s=self._clock.now_s(),
+            files=tuple(self._files[key] for key in sorted(self._files)),
+        )
+        with step("task-commit"):
+            self._check_driver()
+            self._check_undecided()
+            tries = Retrying(
+                retry=retry_if_exception_type(StoreUnavailableError),
+                stop=stop_after_attempt(SAVE_TRIES),
+                wait=wait_exponential(multiplier=0.2, max=5),
+                sleep=self._clock.sleep,
+                reraise=True,
+            )
+            key = self._folder.pending_set_key(self.task_id, self.attempt_id)
+            standing: PendingSet = tries(claim, self._folder.store, key, record)
+        if standing.files != record.files:
+            raise ConflictError(
+                f"{key} stands already with other content; nothing of this attempt is committed; "
+                "every execution of a task needs an attempt id of its own"
+            )
+        return standing
+
+    def _check_undecided(self) -> None:
+        if self._folder.decision() is not None:
+            raise ConflictError(
+                f"job {self._folder.job_id} is decided: task {self.task_id} cannot commit any more; "
+                "nothing of this attempt is committed"
+            )
+        key = self._folder.key(f"tasks/{self.task_id}/{self.attempt_id}.aborted")
+        if find(self._folder.store, AbortedAttempt, key) is not None:
+            raise FencedError(
+                f"attempt {self.attempt_id} of task {self.task_id} was aborted by another process"
+            )
+
+    def _end(self) -> None:
+        self._executor.shutdown(wait=True)
+        if self._staging_made:
+            shutil.rmtree(self.staging_dir, ignore_errors=True)
+
+
+def staging_dir(job: JobRecord, settings: Settings) -> Path:
+    """Return a job's own staging directory; it goes, whole, when the job ends.
+
+    `spec.staging` must be a disk that workers see; without it, `LOCKGATE_HOME/staging` serves one machine.
+    """
+    base = Path(job.spec.staging) if job.spec.staging is not None else settings.home_dir / "staging"
+    return base / f"lockgate-{job.short_id}"
+
+
+def _check_size(local: Path, size: int, expected: int | None) -> None:
+    if expected is not None and size != expected:
+        raise ConflictError(
+            f"staged file {local} has {size} bytes, not the {expected} of the frozen listing; "
+            "nothing of it is committed; write the stage again"
+        )

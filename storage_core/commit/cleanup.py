@@ -1,0 +1,65 @@
+"""What is left of a job when it has ended: open uploads, staged files, records that nobody needs.
+
+Everything here may be repeated, fail, or not happen at all: the sweeps look again.
+Source: commit protocol, step 9, and "Orphans".
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+
+from storage_core.commit.attempt import staging_dir
+from storage_core.commit.folder import JobFolder
+from storage_core.commit.parallel import in_parallel
+from storage_core.commit.records import FileFate, JobRecord
+from storage_core.errors import LockgateError, NotAppliedError
+from storage_core.failpoints import step
+from storage_core.ids import short_ids_in
+from storage_core.settings import Settings
+
+
+def abort_uploads(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileFate]:
+    """Abort every open upload that carries the job's short id, or that one of its pending sets names.
+
+    Only for a job that is decided: until then a pending set's uploads are nobody's to abort.
+    """
+    store = folder.store
+
+    def own() -> Iterator[tuple[str, str]]:
+        for page in store.upload_pages():
+            for info in page:
+                if job.short_id in short_ids_in(info.key):
+                    yield info.key, info.upload_id
+        if not job.spec.unique_filenames:
+            for found, _ in folder.pending_sets():
+                for file in found.files:
+                    yield file.key, file.upload.upload_id
+
+    def abort(upload: tuple[str, str]) -> FileFate:
+        try:
+            store.abort_upload(*upload)
+        except LockgateError as error:
+            return FileFate(key=upload[0], fate="unsettled", detail=f"upload not aborted: {error}")
+        return FileFate(key=upload[0], fate="aborted")
+
+    with step("abort-uploads"):
+        yield from in_parallel(abort, own(), settings.parallelism)
+
+
+def clean_up(folder: JobFolder, job: JobRecord, settings: Settings) -> list[FileFate]:
+    """Drop what an ended job left, but for its identity, markers, audits and report.
+
+    Returns:
+        The fates of the uploads that were still open.
+    """
+    fates = list(abort_uploads(folder, job, settings))
+    with step("clean-up"):
+        shutil.rmtree(staging_dir(job, settings), ignore_errors=True)
+        for prefix in ("tasks/", "plan/", "attempts/"):
+            for page in folder.store.pages(folder.key(prefix)):
+                folder.store.delete_many([info.key for info in page])
+        with suppress(NotAppliedError):  # it says nothing any more; the sweep takes it with the folder
+            folder.store.delete(folder.key("lease.json"))
+    return fates

@@ -1,0 +1,118 @@
+"""The job commit: load, gate, turn, plan, decide, and from there only forward.
+
+Source: commit protocol, "Job commit", steps 1 to 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from storage_core.commit.decision import decide_abort, decide_commit
+from storage_core.commit.folder import JobFolder
+from storage_core.commit.lease import LeaseKeeper, Leases
+from storage_core.commit.plan import check_audit, freeze
+from storage_core.commit.records import Ended, Receipt
+from storage_core.commit.rollforward import roll_forward
+from storage_core.commit.selection import choose
+from storage_core.commit.turn import take_turn
+from storage_core.commit.work import JobWork
+from storage_core.errors import (
+    AccessDeniedError,
+    AlreadyExistsError,
+    JobFailedError,
+    LockgateError,
+    NotAppliedError,
+    ObjectNotFoundError,
+    StoreUnavailableError,
+    TurnBusyError,
+    UnsupportedStoreError,
+)
+from storage_core.failpoints import step
+from storage_core.ids import AttemptId, JobAttemptId, JobId, TaskId, Token
+
+STORE_TROUBLE: Final = (
+    StoreUnavailableError,
+    AccessDeniedError,
+    UnsupportedStoreError,
+    ObjectNotFoundError,
+    AlreadyExistsError,
+    TurnBusyError,
+)
+"""What says nothing about the job's data: it stays undecided, and a later try may well succeed."""
+
+
+def commit_job(
+    work: JobWork,
+    *,
+    job_attempt: JobAttemptId,
+    winners: Mapping[TaskId, AttemptId] | None,
+    token: Token,
+    leases: Leases,
+    keeper: LeaseKeeper,
+) -> Receipt:
+    """Bring a job from its pending sets to its receipt; see `Job.commit`."""
+    if work.folder.decision() is None:
+        try:
+            _to_the_decision(work, job_attempt, winners, token=token, leases=leases, keeper=keeper)
+        except STORE_TROUBLE:
+            raise
+        except NotAppliedError as error:
+            # Definite, and nothing is visible: decide abort first, then clean up. The first error is the
+            # one to report, also where the abort fails too; recovery then finishes it.
+            _abort(work, token, f"{type(error).__name__}: {error}")
+            raise
+    return _receipt(work, roll_forward(work))
+
+
+def _to_the_decision(
+    work: JobWork,
+    job_attempt: JobAttemptId,
+    winners: Mapping[TaskId, AttemptId] | None,
+    *,
+    token: Token,
+    leases: Leases,
+    keeper: LeaseKeeper,
+) -> None:
+    folder, job = work.folder, work.job
+    with step("load"):
+        chosen = choose(folder, job_attempt, winners)
+        check_audit(folder, job, chosen)
+    turn = take_turn(
+        folder, token, leases=leases, clock=work.clock, help_job=lambda other: _help(work, other)
+    )
+    plan = freeze(folder, job, job_attempt, chosen, turn)
+    keeper.check(work.settings.commit_window_s)
+    decide_commit(folder, plan=plan.name, turn=turn, token=token, stamp=keeper.lease.stamp, clock=work.clock)
+
+
+def _help(work: JobWork, other: JobId) -> None:
+    """Bring the decided job that holds the turn to its end."""
+    folder = JobFolder(work.store, other)
+    roll_forward(
+        JobWork(
+            folder=folder,
+            job=folder.job(),
+            settings=work.settings,
+            clock=work.clock,
+            progress=work.progress,
+        )
+    )
+
+
+def _abort(work: JobWork, token: Token, reason: str) -> None:
+    try:
+        decision = decide_abort(work.folder, reason=reason, token=token, clock=work.clock)
+        if decision.verdict == "abort":
+            roll_forward(work)
+    except LockgateError:
+        return
+
+
+def _receipt(work: JobWork, ended: Ended) -> Receipt:
+    if ended.receipt is not None:
+        return ended.receipt
+    raise JobFailedError(
+        f"job {work.job.job_id} at {work.store.url} ended without publishing anything: {ended.reason}; "
+        f"every file's fate is in {work.folder.key('report.json')}; run the job again"
+    )

@@ -1,0 +1,142 @@
+"""Completion: the plan's uploads become visible, in shards that anyone may take, as often as they like.
+
+Source: commit protocol, step 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from storage_core.clock import Clock, SystemClock
+from storage_core.commit.folder import JobFolder
+from storage_core.commit.parallel import Progress, in_parallel, no_progress
+from storage_core.commit.plan import read_plan
+from storage_core.commit.records import PendingFile
+from storage_core.errors import (
+    AlreadyExistsError,
+    LockgateError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
+    UploadGoneError,
+)
+from storage_core.failpoints import step
+from storage_core.ids import JobId
+from storage_core.settings import Settings
+from storage_core.stores import PendingUpload, Store, open_store
+
+SETTLE_TRIES: Final = 5
+
+
+class ShardReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one shard's uploads.
+
+    Attributes:
+        shard: Its number in the plan, from 0.
+        completed: How many files are visible now.
+        lost: Keys whose upload is gone while their object is absent or another's: lost for good.
+    """
+
+    shard: int
+    completed: int
+    lost: tuple[str, ...] = ()
+
+
+ShardCompleter = Callable[[str, JobId, str, int], Iterable[ShardReport]]
+"""Completes a plan's shards elsewhere: `(destination, job id, plan digest, number of shards)`.
+
+May report fewer shards than there are: the caller completes the rest itself. Only reports; decides nothing.
+"""
+
+
+def complete_shard(
+    folder: JobFolder,
+    plan: str,
+    shard: int,
+    *,
+    settings: Settings,
+    clock: Clock,
+    progress: Progress = no_progress,
+) -> ShardReport:
+    """Complete one shard of a decided plan; idempotent, in any process, beside any other.
+
+    Raises:
+        OutcomeUnknownError: A file is neither settled nor lost; nothing was deleted; try again.
+        ObjectNotFoundError: The plan is gone: the job has ended.
+    """
+    with step("complete"):
+        frozen = read_plan(folder, plan)
+        files = frozen.additions(shard)
+        if_absent = not folder.job().spec.unique_filenames and not folder.job().spec.allow_irreversible
+
+        def settle(file: PendingFile) -> str | None:
+            completed = complete(folder.store, file.upload, if_absent=if_absent, clock=clock)
+            return None if completed else file.key
+
+        lost = []
+        for done, key in enumerate(in_parallel(settle, files, settings.parallelism), start=1):
+            progress("complete", done, len(files))
+            if key is not None:
+                lost.append(key)
+    return ShardReport(shard=shard, completed=len(files) - len(lost), lost=tuple(sorted(lost)))
+
+
+def complete_shard_of(destination: str, job: JobId, plan: str, shard: int, settings: Settings) -> ShardReport:
+    """`complete_shard` by names only, for workers."""
+    folder = JobFolder(open_store(destination, settings), job)
+    return complete_shard(folder, plan, shard, settings=settings, clock=SystemClock())
+
+
+def complete(store: Store, pending: PendingUpload, *, if_absent: bool, clock: Clock) -> bool:
+    """Make one upload visible, whatever the answers.
+
+    Returns:
+        Whether its object stands. False: lost for good, for the upload is gone *and* the object is absent
+        or not ours.
+
+    Raises:
+        OutcomeUnknownError: Neither is known after several tries.
+    """
+    error: LockgateError | None = None
+    for attempt in range(SETTLE_TRIES):
+        if attempt:
+            clock.sleep(0.1 * 2**attempt)
+        try:
+            store.complete_upload(pending, if_absent=if_absent)
+        except (UploadGoneError, AlreadyExistsError, OutcomeUnknownError, StoreUnavailableError) as refused:
+            error = refused
+        else:
+            return True
+        settled = _settle(store, pending, error, last=attempt == SETTLE_TRIES - 1)
+        if settled is not None:
+            return settled
+    raise OutcomeUnknownError(
+        f"{store.url}/{pending.key}: completing it was tried {SETTLE_TRIES} times; it is not known whether "
+        f"it is visible ({error}); nothing was deleted; run recovery for its job"
+    )
+
+
+def _settle(store: Store, pending: PendingUpload, error: LockgateError, *, last: bool) -> bool | None:
+    """Read what stands: True completed, False lost for good, None not known yet."""
+    try:
+        if store.holds(pending):
+            return True
+        # Somebody else's completion of the same upload may be about to show its object: look more than once.
+        if last and not is_open(store, pending):
+            return False
+    except (OutcomeUnknownError, StoreUnavailableError):
+        return None
+    if last and isinstance(error, AlreadyExistsError):
+        return False  # another's object stands where ours must not overwrite
+    return None
+
+
+def is_open(store: Store, pending: PendingUpload) -> bool:
+    """Tell whether an upload is still open."""
+    return any(
+        info.key == pending.key and info.upload_id == pending.upload_id
+        for page in store.upload_pages(pending.key)
+        for info in page
+    )

@@ -1,0 +1,154 @@
+"""What becomes of data that the destination already has: `fail`, `append`, `replace`.
+
+Source: commit protocol, step 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from storage_core.commit import layout
+from storage_core.commit.folder import JobFolder, find
+from storage_core.commit.log import Manifest
+from storage_core.commit.phase import JobPhase
+from storage_core.commit.records import JobRecord, RemovedFile, ShortIdClaim
+from storage_core.errors import ConflictError, NotAppliedError
+from storage_core.ids import JobId, ShortId, job_id, short_ids_in
+from storage_core.stores import ObjectInfo, Store
+
+
+@dataclass
+class Owners:
+    """Leads from a key to the job that wrote it, by the short id in its name."""
+
+    store: Store
+    _jobs: dict[ShortId, JobId | None] = field(default_factory=dict)
+    _phases: dict[JobId, JobPhase | None] = field(default_factory=dict)
+
+    def owner(self, key: str) -> JobId | None:
+        """Return the job whose short id the key carries, None if it carries none that is known here."""
+        for short in short_ids_in(key):
+            if short not in self._jobs:
+                found = find(self.store, ShortIdClaim, layout.short_id_claim(short))
+                self._jobs[short] = None if found is None else found.job_id
+            if (owner := self._jobs[short]) is not None:
+                return owner
+        return None
+
+    def phase(self, job: JobId) -> JobPhase | None:
+        """Return a job's phase as it was when first asked for; None where its records cannot be read."""
+        if job not in self._phases:
+            try:
+                self._phases[job] = JobFolder(self.store, job).phase()
+            except NotAppliedError:
+                self._phases[job] = None
+        return self._phases[job]
+
+    def is_unpublished(self, key: str) -> bool:
+        """Tell whether a key belongs to a job that manifest readers do not see."""
+        owner = self.owner(key)
+        return owner is not None and self.phase(owner) not in {JobPhase.PUBLISHED, JobPhase.COMMITTED, None}
+
+
+def visible_files(store: Store) -> Iterator[ObjectInfo]:
+    """Yield the data files that a listing reader of the destination sees."""
+    for page in store.pages():
+        for info in page:
+            if not layout.is_hidden(info.key):
+                yield info
+
+
+def earlier_generations(job: JobRecord) -> frozenset[JobId]:
+    """Return the ids of the generations before a job's, if its rerun is to take their place."""
+    if job.spec.rerun == "append":
+        return frozenset()
+    return frozenset(job_id(job.name, generation) for generation in range(1, job.generation))
+
+
+def refuse_if_occupied(store: Store, manifest: Manifest, earlier: frozenset[JobId]) -> None:
+    """Mode `fail`: refuse a destination that has data of others.
+
+    Raises:
+        ConflictError: It has; nothing was changed.
+    """
+    owners = Owners(store)
+    live = (file.key for file in manifest.files.values() if file.job_id not in earlier)
+    unmanaged = (
+        info.key
+        for info in visible_files(store)
+        if info.key not in manifest.files
+        and owners.owner(info.key) not in earlier
+        and not owners.is_unpublished(info.key)
+    )
+    for source in (live, unmanaged):
+        for key in source:
+            raise ConflictError(
+                f"{store.url} has data ({key}) and the mode is fail; nothing was changed; "
+                "use mode append or replace, or another destination"
+            )
+
+
+def removals(
+    store: Store, job: JobRecord, manifest: Manifest, is_written: Callable[[str], bool]
+) -> Iterator[RemovedFile]:
+    """Yield what the job's commit takes away, as it stands now.
+
+    Args:
+        store: Of the destination.
+        job: In `replace`, all data goes; else only what earlier generations of the job left.
+        manifest: The live files, folded within the turn.
+        is_written: Whether the plan writes this key; such a key is never taken away.
+    """
+    earlier = earlier_generations(job)
+    if job.spec.mode != "replace" and not any(f.job_id in earlier for f in manifest.files.values()):
+        return
+    gone = {
+        key: file
+        for key, file in manifest.files.items()
+        if job.spec.mode == "replace" or file.job_id in earlier
+    }
+    owners = Owners(store)
+    for info in visible_files(store):
+        live = gone.pop(info.key, None)
+        if is_written(info.key):
+            continue
+        if live is not None:
+            yield _removed(info, owners, managed=owners.owner(info.key) == live.job_id)
+        elif job.spec.mode == "replace" and not owners.is_unpublished(info.key):
+            yield _removed(info, owners, managed=False)
+    for file in gone.values():
+        # Live in the log but not in the listing: somebody took it away. The log still has to forget it.
+        if not is_written(file.key):
+            yield RemovedFile(
+                key=file.key, size=file.size, version="", modified_s=0.0, token=file.token, managed=True
+            )
+
+
+def _removed(info: ObjectInfo, owners: Owners, *, managed: bool) -> RemovedFile:
+    return RemovedFile(
+        key=info.key,
+        size=info.size,
+        version=info.version,
+        modified_s=info.modified_s,
+        token=info.token,
+        managed=managed or owners.owner(info.key) is not None,
+    )
+
+
+def refuse_if_overwriting(store: Store, job: JobRecord, key: str) -> None:
+    """With `unique_filenames=False`: refuse a key at which a foreign object stands, unless that is wanted.
+
+    Raises:
+        ConflictError: One stands there; nothing was changed.
+    """
+    if job.spec.allow_irreversible:
+        return
+    try:
+        store.head(key)
+    except NotAppliedError:
+        return
+    raise ConflictError(
+        f"{store.url}/{key} stands already and the job's file names are not unique; nothing was changed; "
+        "use unique_filenames=True, or allow_irreversible=True to overwrite it for good"
+    )

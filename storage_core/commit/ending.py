@@ -1,0 +1,196 @@
+"""After the publication: what `replace` took away is deleted, then the markers for readers and for us.
+
+New data first, deletions after: a crash never leaves a hole.
+Source: commit protocol, steps 8 and 9.
+"""
+
+from __future__ import annotations
+
+import socket
+from datetime import UTC, datetime
+from typing import Final
+
+from storage_core.commit import layout
+from storage_core.commit.cleanup import clean_up
+from storage_core.commit.codec import encode
+from storage_core.commit.folder import claim, find
+from storage_core.commit.log import DestinationLog
+from storage_core.commit.parallel import in_parallel
+from storage_core.commit.plan import Plan, read_plan
+from storage_core.commit.records import (
+    Decision,
+    Ended,
+    FileEntry,
+    FileFate,
+    Outcome,
+    Receipt,
+    RemovedFile,
+    Report,
+    SuccessSummary,
+)
+from storage_core.commit.shards import SHARD_ENTRIES
+from storage_core.commit.work import JobWork
+from storage_core.errors import (
+    AlreadyExistsError,
+    LockgateError,
+    MalformedRecordError,
+    ObjectNotFoundError,
+    OutcomeUnknownError,
+    PreconditionFailedError,
+)
+from storage_core.failpoints import step
+
+SUMMARY_TRIES: Final = 5
+
+
+def finish(work: JobWork, decision: Decision, outcome: Outcome) -> Ended:
+    """Bring a published job to `COMMIT_SUCCESS`; returns the marker that stands.
+
+    Raises:
+        OutcomeUnknownError: A marker's fate is not known; try again.
+    """
+    if outcome.receipt is None:
+        raise MalformedRecordError(f"{layout.turn_outcome(outcome.turn)}: published without a receipt")
+    plan = read_plan(work.folder, decision.plan or "")
+    retention_s = work.job.spec.replaced_retention_s
+    if retention_s:
+        for replaced in plan.all_removals():
+            work.fates.add(FileFate(key=replaced.key, fate="retained"))
+    else:
+        remove_replaced(work, plan)
+    entries: list[FileEntry] = []
+    for file in plan.all_additions():
+        work.fates.add(FileFate(key=file.key, fate="published"))
+        if len(entries) < SHARD_ENTRIES:
+            entries.append(FileEntry(key=file.key, size=file.upload.size, rows=file.rows))
+    with step("checkpoint"):
+        DestinationLog(work.store).keep_checkpoint(outcome.turn)
+    with step("success"):
+        write_summary(work, outcome.receipt, tuple(entries))
+    return end(
+        work,
+        ended="committed",
+        reason="",
+        receipt=outcome.receipt,
+        retained_until_s=outcome.decided_s + retention_s if retention_s else 0.0,
+    )
+
+
+def remove_replaced(work: JobWork, plan: Plan) -> None:
+    """Delete what a published plan takes away; what cannot be deleted is kept and reported."""
+    with step("remove"):
+        for fate in in_parallel(
+            lambda file: _remove(work, file), plan.all_removals(), work.settings.parallelism
+        ):
+            work.fates.add(fate)
+
+
+def end(
+    work: JobWork, *, ended: str, reason: str, receipt: Receipt | None, retained_until_s: float = 0.0
+) -> Ended:
+    """Write the report and the terminal marker, then clean up; returns the marker that stands."""
+    report = Report(
+        job_id=work.job.job_id,
+        ended=ended,  # type: ignore[arg-type]
+        reason=reason,
+        receipt=receipt,
+        fates=tuple(work.fates.listed),
+        omitted=work.fates.omitted,
+    )
+    marker = Ended(
+        job_id=work.job.job_id,
+        ended=ended,  # type: ignore[arg-type]
+        ended_s=work.clock.now_s(),
+        reason=reason,
+        receipt=receipt,
+        retained_until_s=retained_until_s,
+    )
+    with step("end"):
+        # The report is written before the marker: who finds the marker finds the report. Of several
+        # finishers the last one's stays; each tells what it saw.
+        work.store.put(work.folder.key("report.json"), encode(report))
+        name = "COMMIT_SUCCESS" if ended == "committed" else "COMMIT_FAIL"
+        standing = claim(work.store, work.folder.key(name), marker)
+    if not retained_until_s:
+        clean_up(work.folder, work.job, work.settings)
+    return standing
+
+
+def write_summary(work: JobWork, receipt: Receipt, entries: tuple[FileEntry, ...]) -> None:
+    """Write `_SUCCESS`, unless that of a later turn stands.
+
+    Where the store can replace by version, a process that was paused here cannot put an older summary over
+    a newer one.
+    """
+    summary = SuccessSummary(
+        name="lockgate",
+        job_id=work.job.job_id,
+        turn=receipt.turn,
+        committer=receipt.committer,
+        description=work.job.description,
+        hostname=socket.gethostname(),
+        date=datetime.fromtimestamp(receipt.published_s, tz=UTC).isoformat(),
+        timestamp_ms=int(receipt.published_s * 1000),
+        files=receipt.files,
+        rows=receipt.rows,
+        size=receipt.size,
+        plan=receipt.plan,
+        filenames=tuple(entry.key for entry in entries),
+        listing=entries,
+        omitted=receipt.files - len(entries),
+        log=layout.turn_outcome(receipt.turn),
+    )
+    for _ in range(SUMMARY_TRIES):
+        try:
+            standing = work.store.head(layout.SUCCESS)
+        except ObjectNotFoundError:
+            version = None
+        else:
+            version = standing.version
+            if _turn_of_summary(work) >= receipt.turn:
+                return
+        try:
+            if version is None:
+                work.store.create(layout.SUCCESS, encode(summary))
+            elif work.store.capabilities.conditional_put:
+                work.store.put(layout.SUCCESS, encode(summary), if_version=version)
+            else:
+                work.store.put(layout.SUCCESS, encode(summary))
+        except (AlreadyExistsError, PreconditionFailedError, OutcomeUnknownError):
+            continue  # look again at what stands
+        return
+    raise OutcomeUnknownError(
+        f"{work.store.url}/{layout.SUCCESS}: writing it was tried {SUMMARY_TRIES} times; the job is "
+        "published; run recovery to finish its markers"
+    )
+
+
+def _turn_of_summary(work: JobWork) -> int:
+    """Return the turn of the `_SUCCESS` that stands; 0 where it is not ours (Spark's is empty)."""
+    try:
+        summary = find(work.store, SuccessSummary, layout.SUCCESS)
+    except MalformedRecordError:
+        return 0
+    return 0 if summary is None else summary.turn
+
+
+def _remove(work: JobWork, file: RemovedFile) -> FileFate:
+    """Delete a replaced file, only if it is still the version that the plan saw."""
+    if not file.version:
+        return FileFate(key=file.key, fate="removed", detail="it was gone already")
+    try:
+        if work.store.capabilities.conditional_delete:
+            work.store.delete(file.key, if_version=file.version)
+        elif file.managed:
+            work.store.delete(file.key)  # a managed name is never written again: no one else's bytes
+        else:
+            return FileFate(
+                key=file.key, fate="kept", detail="not ours, and the store cannot delete by version"
+            )
+    except PreconditionFailedError:
+        return FileFate(key=file.key, fate="kept", detail="it changed after the plan was made")
+    except OutcomeUnknownError:
+        raise
+    except LockgateError as error:
+        return FileFate(key=file.key, fate="unsettled", detail=str(error))
+    return FileFate(key=file.key, fate="removed")

@@ -1,0 +1,497 @@
+"""A job: one run that writes a destination. The public face of the commit protocol.
+
+    with open_job("s3://lake/sales", "sales-2026-11-21", mode="append") as job:
+        with job.attempt("part-0") as attempt, attempt.open("day=1/a.parquet") as file:
+            file.write(...)
+        receipt = job.commit()
+
+Nothing is visible before `commit`; whatever crashes is finished or swept by recovery.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from storage_core.clock import Clock, SystemClock
+from storage_core.commit.attempt import Attempt, staging_dir
+from storage_core.commit.commit import commit_job
+from storage_core.commit.completion import ShardCompleter
+from storage_core.commit.decision import decide_abort
+from storage_core.commit.folder import JobFolder, claim
+from storage_core.commit.lease import LeaseKeeper, leases_for
+from storage_core.commit.parallel import Progress, no_progress
+from storage_core.commit.phase import TERMINAL, JobPhase
+from storage_core.commit.records import (
+    AbortedAttempt,
+    AuditVerdict,
+    Column,
+    ExpectedTask,
+    ExpectedTasks,
+    JobRecord,
+    JobSpec,
+    Mode,
+    OnLapse,
+    PendingSet,
+    Receipt,
+    Rerun,
+    Stamp,
+)
+from storage_core.commit.rollforward import roll_forward
+from storage_core.commit.selection import choose, chosen_digest, newest_job_attempt
+from storage_core.commit.setup import check_spec, probed, set_up
+from storage_core.commit.work import JobWork
+from storage_core.errors import ConflictError, FencedError, LockgateError, OutcomeUnknownError
+from storage_core.ids import (
+    AttemptId,
+    JobAttemptId,
+    JobId,
+    ShortId,
+    TaskId,
+    Token,
+    check_id,
+    job_name,
+    new_attempt_id,
+    new_job_attempt_id,
+    new_token,
+)
+from storage_core.settings import Settings, load_settings
+from storage_core.stores import Store, open_store
+
+LOG: Final = logging.getLogger("lockgate.job")
+
+
+class Job:
+    """One run that writes a destination, seen from one process.
+
+    As a context manager: an exception aborts the job unless it is decided or its outcome is unknown; a plain
+    exit without a decision parks it for the next step. Attempts may be used from several threads.
+    """
+
+    def __init__(
+        self,
+        folder: JobFolder,
+        record: JobRecord,
+        *,
+        job_attempt: JobAttemptId | None,
+        settings: Settings,
+        clock: Clock,
+        progress: Progress = no_progress,
+    ) -> None:
+        self._folder = folder
+        self._record = record
+        self._job_attempt = job_attempt
+        self._settings = settings
+        self._clock = clock
+        self._progress = progress
+        self._leases = leases_for(settings, clock)
+        self._keeper: LeaseKeeper | None = None
+        self._token: Token = new_token()
+
+    @property
+    def job_id(self) -> JobId:
+        """`<name>-g<generation>`."""
+        return self._record.job_id
+
+    @property
+    def short_id(self) -> ShortId:
+        """What every file name of the job carries."""
+        return self._record.short_id
+
+    @property
+    def destination(self) -> str:
+        """URL of the destination."""
+        return self._folder.store.url
+
+    @property
+    def store(self) -> Store:
+        """The store, opened at the destination."""
+        return self._folder.store
+
+    @property
+    def record(self) -> JobRecord:
+        """The job's identity, as it stands in `job.json`."""
+        return self._record
+
+    @property
+    def spec(self) -> JobSpec:
+        """What the job was asked to do."""
+        return self._record.spec
+
+    @property
+    def job_attempt(self) -> JobAttemptId:
+        """The run of the driver whose tasks a commit takes.
+
+        Where this process was given none, the newest in the store; a new one where nothing was written yet.
+        """
+        if self._job_attempt is None:
+            self._job_attempt = newest_job_attempt(self._folder) or new_job_attempt_id()
+        return self._job_attempt
+
+    @property
+    def staging_dir(self) -> str:
+        """The job's own staging directory; it goes, whole, when the job ends."""
+        return str(staging_dir(self._record, self._settings))
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """What the job published, None if it has not."""
+        outcome = self._folder.outcome(self._folder.decision())
+        return None if outcome is None else outcome.receipt
+
+    def phase(self) -> JobPhase:
+        """Read where the job stands."""
+        return self._folder.phase()
+
+    def hold(self) -> None:
+        """Take the job's lease and renew it until the job is parked or closed.
+
+        Whoever held it before is fenced: its next renewal, task commit or decision fails.
+        """
+        if self._keeper is None:
+            self._keeper = LeaseKeeper(self._leases, self._folder, self._clock, self._settings)
+
+    def attempt(
+        self, task_id: str, attempt_id: str | None = None, *, input_digest: str | None = None
+    ) -> Attempt:
+        """Begin one try at a task.
+
+        Args:
+            task_id: The same for every try: letters, digits and `._=+-`.
+            attempt_id: Different for every try; random by default.
+            input_digest: Equal only for equal input; by default the expected task's, if there is a list.
+
+        Raises:
+            ConflictError: The job is decided or has ended.
+        """
+        if self.phase() is not JobPhase.OPEN:
+            raise ConflictError(
+                f"job {self.job_id} at {self.destination} is {self.phase()}: it takes no more data; "
+                "look at job.receipt, or open the job again for a deliberate recomputation"
+            )
+        task = TaskId(check_id("task", task_id))
+        if input_digest is None:
+            input_digest = self._expected_digest(task)
+        epoch = self._keeper.lease.stamp.epoch if self._keeper is not None else 0
+        return Attempt(
+            self._folder,
+            self._record,
+            job_attempt=self.job_attempt,
+            task_id=task,
+            attempt_id=AttemptId(check_id("attempt", attempt_id or new_attempt_id())),
+            stamp=Stamp(epoch, int(self._clock.now_s() * 1_000_000)),
+            input_digest=input_digest,
+            settings=self._settings,
+            clock=self._clock,
+            check_driver=self._check_driver,
+        )
+
+    def abort_attempt(self, task_id: str, attempt_id: str, reason: str = "") -> None:
+        """Rule an attempt out by its ids, from any process: it is never chosen, whatever it still saves.
+
+        Its uploads go at the job's end.
+        """
+        record = AbortedAttempt(
+            job_id=self.job_id, task_id=TaskId(task_id), attempt_id=AttemptId(attempt_id), reason=reason
+        )
+        key = f"tasks/{check_id('task', task_id)}/{check_id('attempt', attempt_id)}.aborted"
+        claim(self.store, self._folder.key(key), record)
+
+    def expect(self, tasks: Sequence[ExpectedTask], *, staging: str | None = None) -> ExpectedTasks:
+        """Freeze the task list of this job attempt; the commit then wants each of them.
+
+        Args:
+            tasks: Each id once.
+            staging: The directory that the tasks' files lie in.
+
+        Returns:
+            The list that stands: this one, or an equal one from before.
+
+        Raises:
+            ConflictError: Another list stands for this job attempt, or a task is named twice.
+        """
+        if len({task.task_id for task in tasks}) != len(tasks):
+            raise ConflictError(f"job {self.job_id}: a task is named twice in the list of expected tasks")
+        record = ExpectedTasks(
+            job_id=self.job_id,
+            job_attempt=self.job_attempt,
+            stamp=Stamp(0, int(self._clock.now_s() * 1_000_000)),
+            staging=staging,
+            tasks=tuple(tasks),
+        )
+        key = self._folder.key(f"attempts/{check_id('job attempt', self.job_attempt)}.json")
+        standing = claim(self.store, key, record)
+        if (standing.tasks, standing.staging) != (record.tasks, record.staging):
+            raise ConflictError(
+                f"job {self.job_id}: job attempt {self.job_attempt} has another task list already; "
+                "a new run of the driver needs a new job attempt"
+            )
+        return standing
+
+    def expected(self) -> ExpectedTasks | None:
+        """Return the frozen task list of this job attempt, None if it has none."""
+        return self._folder.expected(self.job_attempt)
+
+    def pending_sets(self, task_id: str | None = None) -> Iterator[PendingSet]:
+        """Yield the pending sets of this job attempt, or of one task in it."""
+        task = None if task_id is None else TaskId(task_id)
+        for found, _ in self._folder.pending_sets(task):
+            if found.job_attempt == self.job_attempt:
+                yield found
+
+    def chosen_digest(self) -> str:
+        """Return the digest of the pending sets that a commit would take now; what an audit binds."""
+        return chosen_digest(choose(self._folder, self.job_attempt))
+
+    def record_audit(
+        self, *, passed: bool, suite: str, summary: Mapping[str, str | int | float | bool | None]
+    ) -> AuditVerdict:
+        """Bind a verdict to exactly the pending sets that stand now; returns the one that stands.
+
+        A verdict is given once: the first one over the same data stays.
+        """
+        wanted = self.chosen_digest()
+        verdict = AuditVerdict(
+            job_id=self.job_id,
+            chosen_digest=wanted,
+            passed=passed,
+            suite=suite,
+            summary=dict(summary),
+            decided_s=self._clock.now_s(),
+        )
+        return claim(self.store, self._folder.audit_key(wanted), verdict)
+
+    def commit(
+        self,
+        *,
+        winners: Mapping[TaskId, AttemptId] | None = None,
+        complete: ShardCompleter | None = None,
+    ) -> Receipt:
+        """Make all of the job visible, or nothing. Safe to call again: it returns the same receipt.
+
+        Args:
+            winners: The attempt of each task that counts, where the driver knows (Spark).
+            complete: Completes shards elsewhere, such as on Celery workers; by default threads here do.
+
+        Raises:
+            JobFailedError: It was decided otherwise: aborted, or reverted since a file was lost for good.
+            FencedError: Another driver has taken the job over; this one changed nothing.
+            OutcomeUnknownError: Recovery settles it; nothing was deleted.
+            NotAppliedError: The data, the gate or the destination do not allow it: the job is aborted. If
+                the store refused for now, or another job holds the turn, it stays undecided: try again.
+        """
+        self.hold()
+        keeper = self._keeper
+        if keeper is None:
+            raise AssertionError(self.job_id)
+        receipt = commit_job(
+            self._work(complete),
+            job_attempt=self.job_attempt,
+            winners=winners,
+            token=self._token,
+            leases=self._leases,
+            keeper=keeper,
+        )
+        self.close()
+        return receipt
+
+    def abort(self, reason: str = "by request") -> JobPhase:
+        """Decide to abort and drop all that the job wrote; once the commit is decided, only says so.
+
+        Returns:
+            Where the job stands then.
+        """
+        if self.phase() in TERMINAL:
+            return self.phase()
+        decision = decide_abort(self._folder, reason=reason, token=self._token, clock=self._clock)
+        if decision.verdict == "abort":
+            roll_forward(self._work(None))
+        else:
+            LOG.warning("job %s is decided to commit: not aborted (%s)", self.job_id, reason)
+        self.close()
+        return self.phase()
+
+    def finish(self) -> JobPhase:
+        """Bring a decided job to its end; an undecided one is left as it is. Returns where it stands."""
+        if self._folder.decision() is not None:
+            roll_forward(self._work(None))
+        return self.phase()
+
+    def park(self, timeout_s: float | None = None) -> None:
+        """Leave the undecided job to its next step, which has `timeout_s` to come (24 h by default)."""
+        self.hold()
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.park(self._settings.park_timeout_s if timeout_s is None else timeout_s)
+
+    def close(self) -> None:
+        """Stop holding the job; a lease that stands lapses by itself."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.abandon()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._keeper is None:
+                return
+            if error is None:
+                if self.phase() is JobPhase.OPEN:
+                    self.park()
+            elif not isinstance(error, OutcomeUnknownError | FencedError):
+                self._abort_after(error)
+        finally:
+            self.close()
+
+    def _abort_after(self, error: BaseException) -> None:
+        try:
+            self.abort(f"{type(error).__name__}: {error}")
+        except LockgateError as second:
+            # The first error is the one to report; recovery finds the job lapsed and aborts it.
+            LOG.warning("job %s could not be aborted now (%s): recovery will", self.job_id, second)
+
+    def _expected_digest(self, task: TaskId) -> str:
+        expected = self.expected()
+        tasks = expected.tasks if expected is not None else ()
+        return next((known.input_digest for known in tasks if known.task_id == task), "")
+
+    def _check_driver(self) -> None:
+        if self._keeper is not None:
+            self._keeper.check(self._settings.lease_renew_s)
+
+    def _work(self, complete: ShardCompleter | None) -> JobWork:
+        return JobWork(
+            folder=self._folder,
+            job=self._record,
+            settings=self._settings,
+            clock=self._clock,
+            progress=self._progress,
+            completer=complete,
+        )
+
+
+def open_job(
+    destination: str,
+    name: str,
+    *,
+    mode: Mode = "append",
+    committer: str = "magic",
+    description: str = "",
+    columns: Sequence[tuple[str, str]] | None = None,
+    evolve_schema: bool = False,
+    staging: str | None = None,
+    audit: bool = False,
+    on_lapse: OnLapse = "abort",
+    rerun: Rerun = "replace",
+    unique_filenames: bool = True,
+    allow_irreversible: bool = False,
+    replaced_retention_s: float = 0.0,
+    settings: Settings | None = None,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
+) -> Job:
+    """Set a job up, or meet the unfinished one of the same name again, and hold its lease.
+
+    An undecided job gets a new job attempt; a decided one is first brought to its end, and the job that is
+    returned then has a `receipt` and takes no more data. After an ended one, the next generation begins: a
+    deliberate recomputation, whose commit takes the place of the generation before it.
+
+    Args:
+        destination: `s3://bucket/prefix`, `file:///dir` or a path.
+        name: Stable over all retries of this run, such as `sales-2026-11-21`.
+        mode: `append`; `replace` all data of the destination; `fail` if it has any.
+        committer: `magic` streams, `staging` writes to disk first.
+        description: For people; stands in `_SUCCESS`.
+        columns: Name and type of each column, where known; `append` refuses those that do not fit.
+        evolve_schema: Let `append` bring other columns.
+        staging: A directory that all workers see; by default one below `LOCKGATE_HOME`.
+        audit: Require a passing audit verdict before the commit.
+        on_lapse: `abort` or `resume`: what recovery does when this driver is gone, undecided.
+        rerun: `replace` or `append`: what a later generation does with this one's files.
+        unique_filenames: False: file names stay as given; completing may then meet foreign files.
+        allow_irreversible: With `unique_filenames=False`: overwrite those.
+        replaced_retention_s: Keep replaced files that long for readers of older log entries.
+        settings: From the environment by default.
+        clock: The machine's by default.
+        progress: Hears how far long steps are.
+
+    Raises:
+        InvalidInputError: An option or the destination cannot be.
+        ConflictError: An unfinished job of this name was asked for something else, or the mode forbids it.
+        UnsupportedStoreError: The store cannot hold the protocol's promises.
+    """
+    settings = settings or load_settings()
+    clock = clock or SystemClock()
+    spec = JobSpec(
+        committer=committer,
+        mode=mode,
+        columns=None if columns is None else tuple(Column(*column) for column in columns),
+        evolve_schema=evolve_schema,
+        staging=staging,
+        audit=audit,
+        on_lapse=on_lapse,
+        rerun=rerun,
+        unique_filenames=unique_filenames,
+        allow_irreversible=allow_irreversible,
+        replaced_retention_s=replaced_retention_s,
+    )
+    check_spec(spec)
+    store = probed(open_store(destination, settings), clock)
+    record = set_up(store, job_name(name), spec, description=description, clock=clock)
+    job = Job(
+        JobFolder(store, record.job_id),
+        record,
+        job_attempt=new_job_attempt_id(),
+        settings=settings,
+        clock=clock,
+        progress=progress or no_progress,
+    )
+    if job.phase() is JobPhase.OPEN:
+        job.hold()
+    else:
+        job.finish()
+    return job
+
+
+def attach_job(
+    destination: str,
+    job_id: str,
+    *,
+    job_attempt: str | None = None,
+    settings: Settings | None = None,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
+) -> Job:
+    """Reach a job that was set up elsewhere, by its ids. Takes no lease; `commit` and `hold` do.
+
+    Args:
+        destination: As given to `open_job`.
+        job_id: As `open_job` made it.
+        job_attempt: The driver run whose tasks count; by default the newest.
+        settings: From the environment by default.
+        clock: The machine's by default.
+        progress: Hears how far long steps are.
+
+    Raises:
+        InvalidInputError: The destination or an id cannot be.
+        ObjectNotFoundError: There is no such job.
+    """
+    settings = settings or load_settings()
+    clock = clock or SystemClock()
+    folder = JobFolder(probed(open_store(destination, settings), clock), JobId(job_id))
+    record = folder.job()
+    attempt = None if job_attempt is None else JobAttemptId(check_id("job attempt", job_attempt))
+    return Job(
+        folder,
+        record,
+        job_attempt=attempt,
+        settings=settings,
+        clock=clock,
+        progress=progress or no_progress,
+    )

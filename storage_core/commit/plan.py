@@ -1,0 +1,267 @@
+"""The plan: the frozen, digested list of what the commit makes visible and what it takes away.
+
+Source: commit protocol, steps 1 and 4.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from storage_core.commit.codec import MAX_RECORD_BYTES, decode, digest, encode
+from storage_core.commit.conflict import earlier_generations as earlier
+from storage_core.commit.conflict import refuse_if_occupied, refuse_if_overwriting, removals
+from storage_core.commit.folder import JobFolder
+from storage_core.commit.layout import is_hidden
+from storage_core.commit.log import DestinationLog
+from storage_core.commit.records import (
+    AdditionShard,
+    JobRecord,
+    PendingFile,
+    PendingSet,
+    PlanHead,
+    RemovalShard,
+    RemovedFile,
+    ShardRef,
+)
+from storage_core.commit.selection import Chosen, chosen_digest
+from storage_core.commit.shards import batches, read_shard, shard_ref, total_rows, write_shard
+from storage_core.errors import (
+    AlreadyExistsError,
+    AuditFailedError,
+    InvalidInputError,
+    MalformedRecordError,
+    OutcomeUnknownError,
+    UploadGoneError,
+)
+from storage_core.failpoints import step
+from storage_core.ids import JobAttemptId, check_id, with_short_id
+from storage_core.stores.protocol import check_key, check_parts
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan that stands in the store; shards are read as they are needed."""
+
+    folder: JobFolder
+    name: str
+    head: PlanHead
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of all added files; None if one is unknown."""
+        return total_rows(ref.rows for ref in self.head.additions)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all added files."""
+        return sum(ref.size for ref in self.head.additions)
+
+    @property
+    def files(self) -> int:
+        """How many files are added."""
+        return sum(ref.files for ref in self.head.additions)
+
+    def additions(self, shard: int) -> tuple[PendingFile, ...]:
+        """Read one shard of the files that are added."""
+        name = self.head.additions[shard].digest
+        return read_shard(self.folder.store, AdditionShard, self._shard_key, name).files
+
+    def all_additions(self) -> Iterator[PendingFile]:
+        """Yield all files that are added, a shard in memory at a time."""
+        for shard in range(len(self.head.additions)):
+            yield from self.additions(shard)
+
+    def all_removals(self) -> Iterator[RemovedFile]:
+        """Yield all files that are taken away."""
+        for ref in self.head.removals:
+            yield from read_shard(self.folder.store, RemovalShard, self._shard_key, ref.digest).files
+
+    def _shard_key(self, name: str) -> str:
+        return shard_key(self.folder, name)
+
+
+def shard_key(folder: JobFolder, name: str) -> str:
+    """Key of a shard of a plan; shards of all plans of a job lie together, for they may be shared."""
+    return folder.key(f"plan/shards/{check_id('shard digest', name)}.json")
+
+
+def plan_key(folder: JobFolder, name: str) -> str:
+    """Key of a plan's head."""
+    return folder.key(f"plan/{check_id('plan digest', name)}/plan.json")
+
+
+def read_plan(folder: JobFolder, name: str) -> Plan:
+    """Read a plan by its digest.
+
+    Raises:
+        ObjectNotFoundError: It is gone: the job has ended and was cleaned up.
+        MalformedRecordError: It is not what its name says.
+    """
+    key = plan_key(folder, name)
+    data = folder.store.get(key, length=MAX_RECORD_BYTES + 1)
+    if digest(data) != name:
+        raise MalformedRecordError(f"{key}: its content has another digest than its name says")
+    head = decode(PlanHead, data, key)
+    if head.job_id != folder.job_id:
+        raise MalformedRecordError(f"{key}: field job_id is {head.job_id}")
+    return Plan(folder, name, head)
+
+
+@dataclass
+class _Seen:
+    """Which keys and uploads a plan has, as short digests: a million fit in memory."""
+
+    keys: set[bytes] = field(default_factory=set)
+    uploads: set[bytes] = field(default_factory=set)
+
+    def add(self, file: PendingFile) -> None:
+        key = _short(file.key)
+        if key in self.keys:
+            raise InvalidInputError(
+                f"two tasks write {file.key}; nothing was published; give them other names"
+            )
+        self.keys.add(key)
+        self.uploads.add(_upload(file.key, file.upload.upload_id))
+
+    def writes(self, key: str) -> bool:
+        return _short(key) in self.keys
+
+
+def freeze(
+    folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId, chosen: list[Chosen], turn: int
+) -> Plan:
+    """Freeze the plan of a commit within its turn, under its digest.
+
+    Raises:
+        AuditFailedError: The job requires an audit, and none that passed stands for these pending sets.
+        ConflictError: The destination has data that the mode does not allow.
+        InvalidInputError: Two tasks write one file.
+        MalformedRecordError: A pending set is not what it should be.
+        UploadGoneError: An upload is not alive any more.
+    """
+    with step("plan"):
+        audit = check_audit(folder, job, chosen)
+        seen = _Seen()
+        additions = tuple(_freeze_additions(folder, job, chosen, seen))
+        manifest = DestinationLog(folder.store).manifest()
+        if job.spec.mode == "fail":
+            refuse_if_occupied(folder.store, manifest, earlier(job))
+        if not job.spec.unique_filenames:
+            for ref in additions:
+                for file in read_shard(
+                    folder.store, AdditionShard, lambda name: shard_key(folder, name), ref.digest
+                ).files:
+                    refuse_if_overwriting(folder.store, job, file.key)
+        taken = tuple(
+            shard_ref(_write(folder, RemovalShard(files=batch)), (f.size for f in batch), ())
+            for batch in batches(removals(folder.store, job, manifest, seen.writes))
+        )
+        _preflight(folder, seen)
+        head = PlanHead(
+            job_id=folder.job_id,
+            job_attempt=job_attempt,
+            turn=turn,
+            mode=job.spec.mode,
+            chosen_digest=chosen_digest(chosen),
+            audit=audit,
+            additions=additions,
+            removals=taken,
+        )
+        data = encode(head)
+        name = digest(data)
+        # Equal digest, equal bytes; if it is not there after a lost answer, reading it tells.
+        with suppress(AlreadyExistsError, OutcomeUnknownError):
+            folder.store.create(plan_key(folder, name), data)
+        return read_plan(folder, name)
+
+
+def check_audit(folder: JobFolder, job: JobRecord, chosen: list[Chosen]) -> str | None:
+    """The gate: return the digest of the verdict over what was chosen.
+
+    Raises:
+        AuditFailedError: It failed, or the job requires one and there is none for exactly these data.
+    """
+    wanted = chosen_digest(chosen)
+    verdict = folder.audit(wanted)
+    if verdict is None:
+        if job.spec.audit:
+            raise AuditFailedError(
+                f"job {folder.job_id} requires an audit and none stands for what would be committed; "
+                "nothing was published; run the audit after the last task commit"
+            )
+        return None
+    if not verdict.passed:
+        raise AuditFailedError(
+            f"job {folder.job_id}: the audit {verdict.suite!r} failed; nothing was published; "
+            f"its verdict is {folder.store.url}/{folder.audit_key(wanted)}"
+        )
+    return digest(encode(verdict))
+
+
+def check_pending_file(file: PendingFile, job: JobRecord, where: str) -> None:
+    """Refuse a pending file whose key or parts cannot be this job's.
+
+    Raises:
+        MalformedRecordError: The key leaves the destination, is hidden or of another job; a size is wrong.
+    """
+    try:
+        check_key(file.path)
+        check_key(file.key)
+        check_parts(file.key, file.upload.parts)
+    except InvalidInputError as error:
+        raise MalformedRecordError(f"{where}: {error}") from None
+    wanted = with_short_id(file.path, job.short_id) if job.spec.unique_filenames else file.path
+    if file.key != wanted:
+        raise MalformedRecordError(f"{where}: field key is {file.key!r}, but path makes it {wanted!r}")
+    if is_hidden(file.key):
+        raise MalformedRecordError(f"{where}: field key {file.key!r} is a hidden name")
+    if sum(part.size for part in file.upload.parts) != file.upload.size or file.upload.size < 0:
+        raise MalformedRecordError(f"{where}: field size of {file.key!r} is not the sum of its parts")
+
+
+def _freeze_additions(
+    folder: JobFolder, job: JobRecord, chosen: list[Chosen], seen: _Seen
+) -> Iterator[ShardRef]:
+    def files() -> Iterator[PendingFile]:
+        for one in chosen:
+            key = folder.pending_set_key(one.task_id, one.attempt_id)
+            data = folder.store.get(key, length=MAX_RECORD_BYTES + 1)
+            if digest(data) != one.digest:
+                raise MalformedRecordError(f"{key}: it changed after it was chosen")
+            for file in decode(PendingSet, data, key).files:
+                check_pending_file(file, job, key)
+                seen.add(file)
+                yield file
+
+    for batch in batches(files()):
+        name = _write(folder, AdditionShard(files=batch))
+        yield shard_ref(name, (f.upload.size for f in batch), (f.rows for f in batch))
+
+
+def _write(folder: JobFolder, shard: AdditionShard | RemovalShard) -> str:
+    return write_shard(folder.store, lambda name: shard_key(folder, name), shard)
+
+
+def _preflight(folder: JobFolder, seen: _Seen) -> None:
+    missing = set(seen.uploads)
+    if not missing:
+        return
+    for page in folder.store.upload_pages():
+        missing.difference_update(_upload(info.key, info.upload_id) for info in page)
+    if missing:
+        raise UploadGoneError(
+            f"job {folder.job_id} at {folder.store.url}: {len(missing)} of its {len(seen.uploads)} pending "
+            "uploads are gone (a lifecycle rule or another tool aborted them); nothing was published; "
+            "run the job again"
+        )
+
+
+def _short(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def _upload(key: str, upload_id: str) -> bytes:
+    return _short(f"{key}\n{upload_id}")

@@ -1,0 +1,408 @@
+"""The records of the commit protocol: everything that one process writes for another to read.
+
+Each is one JSON object in the store; `layout.py` says where. Source: commit protocol, "What lies where".
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from storage_core.commit.codec import Record
+from storage_core.ids import AttemptId, JobAttemptId, JobId, JobName, ShortId, TaskId, Token
+from storage_core.stores import Capabilities, PendingUpload
+
+Mode = Literal["fail", "append", "replace"]
+OnLapse = Literal["abort", "resume"]
+Rerun = Literal["replace", "append"]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+MODES: Final[tuple[Mode, ...]] = ("fail", "append", "replace")
+
+
+class Stamp(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):
+    """An order over what holders do: the greater one is the newer. Later the number of a journal entry."""
+
+    epoch: Count = 0
+    sequence: Count = 0
+
+
+class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One column of a data set: its name and its type as the writer spells it."""
+
+    name: str
+    type: str
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a job was asked to do; a retry must ask the same.
+
+    Attributes:
+        committer: Where uncommitted data wait: `magic` or `staging`.
+        mode: What becomes of data that the destination already has.
+        columns: Of the data, where the writer knows them.
+        evolve_schema: Let `append` bring columns that do not fit the destination's.
+        staging: Directory or URL with staged files, for the staged front end.
+        audit: A passing audit verdict is required before the commit.
+        on_lapse: What recovery does with an undecided job whose driver is gone.
+        rerun: What a later generation does with this name's earlier files.
+        unique_filenames: File names carry the job's short id, so completing can never overwrite.
+        allow_irreversible: With `unique_filenames=False`: overwriting a foreign object is wanted.
+        replaced_retention_s: Replaced files stay that long for readers of older log entries.
+    """
+
+    committer: str = "magic"
+    mode: Mode = "append"
+    columns: tuple[Column, ...] | None = None
+    evolve_schema: bool = False
+    staging: str | None = None
+    audit: bool = False
+    on_lapse: OnLapse = "abort"
+    rerun: Rerun = "replace"
+    unique_filenames: bool = True
+    allow_irreversible: bool = False
+    replaced_retention_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+
+
+class JobRecord(Record, frozen=True, tag="job"):
+    """`job.json`: created if absent at set-up, the identity of a job for good."""
+
+    job_id: JobId
+    name: JobName
+    generation: Annotated[int, msgspec.Meta(ge=1)]
+    short_id: ShortId
+    spec: JobSpec
+    token: Token
+    created_s: float
+    created_by: str
+    description: str = ""
+
+
+class StoreRecord(Record, frozen=True, tag="store"):
+    """`store.json`: what the store at this destination was seen to do, at the first set-up."""
+
+    capabilities: Capabilities
+    probed_s: float
+
+
+class ShortIdClaim(Record, frozen=True, tag="short-id"):
+    """`ids/<short id>`: whose short id it is, so that an upload found in a listing leads to its owner."""
+
+    job_id: JobId
+
+
+class StagedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One file of a frozen staging listing: its path below the staging directory, and its bytes."""
+
+    path: str
+    size: Count
+
+
+class ExpectedTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One task that a job attempt must commit.
+
+    Attributes:
+        input_digest: Equal for two job attempts only if the task's output would be.
+        files: Of the staged front end: what to turn into pending uploads.
+    """
+
+    task_id: TaskId
+    input_digest: str = ""
+    files: tuple[StagedFile, ...] = ()
+
+
+class ExpectedTasks(Record, frozen=True, tag="expected-tasks"):
+    """`attempts/<job attempt>.json`: the frozen task list of one job attempt."""
+
+    job_id: JobId
+    job_attempt: JobAttemptId
+    stamp: Stamp
+    staging: str | None
+    tasks: tuple[ExpectedTask, ...]
+
+
+class ColumnStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a writer knows of one column of one file; values as text."""
+
+    nulls: int | None = None
+    minimum: str | None = None
+    maximum: str | None = None
+
+
+class PendingFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One file that is wholly written and that nobody can see.
+
+    Attributes:
+        path: As the writer named it, below the destination, without the short id.
+        upload: How to make it visible.
+        rows: None where the writer does not know.
+    """
+
+    path: str
+    upload: PendingUpload
+    rows: Count | None = None
+    statistics: dict[str, ColumnStatistics] = {}
+
+    @property
+    def key(self) -> str:
+        """Where it will be visible."""
+        return self.upload.key
+
+
+class PendingSet(Record, frozen=True, tag="pending-set"):
+    """One attempt's immutable record of its pending files; creating it is the task commit."""
+
+    job_id: JobId
+    job_attempt: JobAttemptId
+    task_id: TaskId
+    attempt_id: AttemptId
+    stamp: Stamp
+    input_digest: str
+    created_s: float
+    files: tuple[PendingFile, ...]
+
+
+class AbortedAttempt(Record, frozen=True, tag="aborted-attempt"):
+    """`tasks/<task>/<attempt>.aborted`: this attempt is never chosen, whatever it still saves."""
+
+    job_id: JobId
+    task_id: TaskId
+    attempt_id: AttemptId
+    reason: str
+
+
+class AuditVerdict(Record, frozen=True, tag="audit"):
+    """`audits/<chosen digest>.json`: what an audit said of exactly these pending sets."""
+
+    job_id: JobId
+    chosen_digest: str
+    passed: bool
+    suite: str
+    summary: dict[str, str | int | float | bool | None]
+    decided_s: float
+
+
+class ShardRef(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One shard of a plan or of an outcome: `<digest>.json` beside its head, and what it adds up to."""
+
+    digest: str
+    files: Count
+    size: Count
+    rows: Count | None
+
+
+class RemovedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file that a `replace` takes away, as it was found when the plan was made.
+
+    Attributes:
+        managed: It is live in the destination log: its name is unique and never written again.
+    """
+
+    key: str
+    size: Count
+    version: str
+    modified_s: float
+    token: Token | None
+    managed: bool
+
+
+class PlanHead(Record, frozen=True, tag="plan"):
+    """`plan/<digest>/plan.json`: the frozen list of what the commit does; named by its own digest."""
+
+    job_id: JobId
+    job_attempt: JobAttemptId
+    turn: Annotated[int, msgspec.Meta(ge=1)]
+    mode: Mode
+    chosen_digest: str
+    audit: str | None
+    additions: tuple[ShardRef, ...]
+    removals: tuple[ShardRef, ...]
+
+
+class AdditionShard(Record, frozen=True, tag="plan-additions"):
+    """Up to 1,000 pending files of a plan."""
+
+    files: tuple[PendingFile, ...]
+
+
+class RemovalShard(Record, frozen=True, tag="plan-removals"):
+    """Up to 1,000 files that a plan takes away."""
+
+    files: tuple[RemovedFile, ...]
+
+
+class Decision(Record, frozen=True, tag="decision"):
+    """`COMMIT_STARTED`: created if absent, once; from here on there is only forward."""
+
+    job_id: JobId
+    verdict: Literal["commit", "abort"]
+    token: Token
+    stamp: Stamp
+    decided_s: float
+    decided_by: str
+    plan: str | None = None
+    turn: int | None = None
+    reason: str = ""
+
+
+class TurnClaim(Record, frozen=True, tag="turn"):
+    """`log/<turn>.turn`: whose turn it is to commit to the destination."""
+
+    job_id: JobId
+    token: Token
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a published job did; the same however often it is asked for.
+
+    Attributes:
+        rows: None if any file's writer did not know its rows.
+        size: Bytes.
+    """
+
+    job_id: JobId
+    turn: int
+    committer: str
+    mode: Mode
+    plan: str
+    files: int
+    rows: int | None
+    size: int
+    removed_files: int
+    published_s: float
+
+
+class LiveFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file that manifest readers see, and the job that wrote it."""
+
+    key: str
+    size: Count
+    rows: Count | None
+    token: Token
+    job_id: JobId
+
+
+class LiveShard(Record, frozen=True, tag="live-files"):
+    """Up to 1,000 live files of an outcome or a checkpoint."""
+
+    files: tuple[LiveFile, ...]
+
+
+class KeyShard(Record, frozen=True, tag="removed-keys"):
+    """Up to 1,000 keys that an outcome removed."""
+
+    keys: tuple[str, ...]
+
+
+class Outcome(Record, frozen=True, tag="outcome"):
+    """`log/<turn>.json`: how a turn ended, decided once.
+
+    Attributes:
+        added: Shards `shards/<digest>.json` of `LiveShard`; only of `published`.
+        removed: Shards of `KeyShard`.
+    """
+
+    job_id: JobId
+    turn: int
+    verdict: Literal["published", "reverted", "passed"]
+    decided_s: float
+    added: tuple[ShardRef, ...] = ()
+    removed: tuple[ShardRef, ...] = ()
+    columns: tuple[Column, ...] | None = None
+    receipt: Receipt | None = None
+    reason: str = ""
+
+
+class CheckpointHint(Record, frozen=True, tag="checkpoint-hint"):
+    """`checkpoint.json`: a turn whose checkpoint stands; only a hint, so it may be old."""
+
+    turn: int
+
+
+class Checkpoint(Record, frozen=True, tag="checkpoint"):
+    """`log/<turn>.checkpoint`: the fold of all outcomes up to a turn."""
+
+    turn: int
+    live: tuple[ShardRef, ...]
+    columns: tuple[Column, ...] | None
+
+
+class FileFate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What became of one file of a job."""
+
+    key: str
+    fate: Literal["published", "lost", "reverted", "aborted", "removed", "kept", "retained", "unsettled"]
+    detail: str = ""
+
+
+class Report(Record, frozen=True, tag="report"):
+    """`report.json`: every file's fate, also of failed jobs."""
+
+    job_id: JobId
+    ended: Literal["committed", "failed"]
+    reason: str
+    receipt: Receipt | None
+    fates: tuple[FileFate, ...]
+    omitted: int = 0
+
+
+class Ended(Record, frozen=True, tag="ended"):
+    """`COMMIT_SUCCESS` or `COMMIT_FAIL`: terminal.
+
+    Attributes:
+        retained_until_s: Replaced files are kept until then; 0: they are gone.
+    """
+
+    job_id: JobId
+    ended: Literal["committed", "failed"]
+    ended_s: float
+    reason: str = ""
+    receipt: Receipt | None = None
+    retained_until_s: float = 0.0
+
+
+class FileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file as `_SUCCESS` lists it."""
+
+    key: str
+    size: Count
+    rows: Count | None
+
+
+class SuccessSummary(Record, frozen=True, tag="success"):
+    """`_SUCCESS`: a summary of the last published job, for readers and tools that expect the file."""
+
+    name: str
+    job_id: JobId
+    turn: int
+    committer: str
+    description: str
+    hostname: str
+    date: str
+    timestamp_ms: int
+    files: int
+    rows: int | None
+    size: int
+    plan: str
+    filenames: tuple[str, ...]
+    listing: tuple[FileEntry, ...]
+    omitted: int
+    log: str
+
+
+class LeaseRecord(Record, frozen=True, tag="lease"):
+    """`lease.json`: who drives the job now; a heartbeat, not a lock."""
+
+    job_id: JobId
+    holder: Token
+    stamp: Stamp
+    state: Literal["held", "parked", "free"]
+    renewed_s: float
+    deadline_s: float
+
+
+class SweepState(Record, frozen=True, tag="sweep"):
+    """`sweep.json`: ownerless uploads and when a sweep first saw them, by key and upload id."""
+
+    seen: dict[str, float]

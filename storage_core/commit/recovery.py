@@ -1,0 +1,267 @@
+"""Recovery: what is found decides what is done. Several recoveries at once are harmless.
+
+Source: commit protocol, "Recovery".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from storage_core.clock import Clock, SystemClock
+from storage_core.commit.decision import decide_abort
+from storage_core.commit.folder import JobFolder, job_ids
+from storage_core.commit.job import attach_job
+from storage_core.commit.lease import LeaseState, leases_for
+from storage_core.commit.parallel import Progress, no_progress
+from storage_core.commit.phase import TERMINAL, JobPhase
+from storage_core.commit.records import JobRecord, Receipt
+from storage_core.commit.rollforward import roll_forward
+from storage_core.commit.setup import probed
+from storage_core.commit.work import JobWork
+from storage_core.errors import ConflictError, LockgateError, MalformedRecordError, NotAppliedError
+from storage_core.failpoints import step
+from storage_core.ids import JobId, new_token
+from storage_core.settings import Settings, load_settings
+from storage_core.stores import open_store
+
+
+class RecoveryAction(StrEnum):
+    """What recovery does with a job."""
+
+    LEAVE = "leave alone"
+    ABORT = "abort"
+    RESUME = "resume"
+    ROLL_FORWARD = "roll forward"
+    CLEAN_UP = "clean up"
+    REFUSE = "touch nothing"
+
+
+class RecoveryResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What recovery found of one job, and did.
+
+    Attributes:
+        found: The phase before; None if the markers cannot be read.
+        ended: The phase after; None if nothing could be done.
+        detail: Why, for people.
+    """
+
+    job_id: JobId
+    found: JobPhase | None
+    lease: LeaseState
+    action: RecoveryAction
+    ended: JobPhase | None
+    receipt: Receipt | None = None
+    detail: str = ""
+
+    @property
+    def needs_an_operator(self) -> bool:
+        """Whether nothing was touched because the markers contradict each other or cannot be read."""
+        return self.action is RecoveryAction.REFUSE
+
+
+class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One job of a destination at a glance; `phase` is None if its markers cannot be read."""
+
+    job_id: JobId
+    phase: JobPhase | None
+    lease: LeaseState
+    record: JobRecord | None
+    receipt: Receipt | None
+    detail: str = ""
+
+
+UNDECIDED: Final[Mapping[LeaseState, str]] = {
+    LeaseState.LIVE: "its driver lives",
+    LeaseState.PARKED: "it waits for its next step",
+}
+
+
+def recover_job(
+    destination: str,
+    job_id: str,
+    *,
+    dry_run: bool = False,
+    settings: Settings | None = None,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
+) -> RecoveryResult:
+    """Settle one job by what stands in the store; safe beside its driver and other recoveries.
+
+    Args:
+        destination: Of the job.
+        job_id: As set up.
+        dry_run: Say what would be done and change nothing.
+        settings: From the environment by default.
+        clock: The machine's by default.
+        progress: Hears how far long steps are.
+
+    Raises:
+        ObjectNotFoundError: There is no such job.
+        OutcomeUnknownError: Something is still not settled; nothing was deleted on that; run it again.
+    """
+    settings = settings or load_settings()
+    clock = clock or SystemClock()
+    folder = JobFolder(probed(open_store(destination, settings), clock), JobId(job_id))
+    lease = LeaseState.UNKNOWN
+    with step("recover"):
+        try:
+            record = folder.job()
+            lease = leases_for(settings, clock).state(folder)
+            found = folder.phase()
+        except MalformedRecordError as error:
+            return RecoveryResult(
+                job_id=folder.job_id,
+                found=None,
+                lease=lease,
+                action=RecoveryAction.REFUSE,
+                ended=None,
+                detail=str(error),
+            )
+        action, detail = _choose(folder, record, found, lease, settings=settings, clock=clock)
+        ended, receipt = found, _receipt(folder)
+    if not dry_run:
+        work = JobWork(
+            folder=folder, job=record, settings=settings, clock=clock, progress=progress or no_progress
+        )
+        detail = _act(work, action, detail)
+        ended, receipt = folder.phase(), _receipt(folder)
+    return RecoveryResult(
+        job_id=folder.job_id,
+        found=found,
+        lease=lease,
+        action=action,
+        ended=ended,
+        receipt=receipt,
+        detail=detail,
+    )
+
+
+def recover_all(
+    destination: str,
+    *,
+    dry_run: bool = False,
+    settings: Settings | None = None,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
+) -> Iterator[RecoveryResult]:
+    """Settle every job of a destination that has not ended; one that fails does not stop the others.
+
+    Yields:
+        A result a job, as it is settled; `detail` says what is not settled yet.
+    """
+    settings = settings or load_settings()
+    for summary in list_jobs(destination, settings=settings, clock=clock):
+        if summary.phase in TERMINAL:
+            continue
+        try:
+            yield recover_job(
+                destination,
+                summary.job_id,
+                dry_run=dry_run,
+                settings=settings,
+                clock=clock,
+                progress=progress,
+            )
+        except LockgateError as error:
+            yield RecoveryResult(
+                job_id=summary.job_id,
+                found=summary.phase,
+                lease=summary.lease,
+                action=RecoveryAction.LEAVE,
+                ended=None,
+                detail=f"{type(error).__name__}: {error}",
+            )
+
+
+def list_jobs(
+    destination: str, *, settings: Settings | None = None, clock: Clock | None = None
+) -> Iterator[JobSummary]:
+    """Yield all jobs that a destination's folders know, the unreadable ones too.
+
+    Raises:
+        InvalidInputError: The destination cannot be.
+    """
+    settings = settings or load_settings()
+    clock = clock or SystemClock()
+    store = open_store(destination, settings)
+    leases = leases_for(settings, clock)
+    for job in job_ids(store):
+        record, phase, lease, receipt, detail = None, None, LeaseState.UNKNOWN, None, ""
+        try:
+            folder = JobFolder(store, job)
+            record = folder.job()
+            lease = leases.state(folder)
+            phase = folder.phase()
+            receipt = _receipt(folder)
+        except NotAppliedError as error:
+            detail = str(error)
+        yield JobSummary(job_id=job, phase=phase, lease=lease, record=record, receipt=receipt, detail=detail)
+
+
+def _choose(
+    folder: JobFolder,
+    record: JobRecord,
+    found: JobPhase,
+    lease: LeaseState,
+    *,
+    settings: Settings,
+    clock: Clock,
+) -> tuple[RecoveryAction, str]:
+    if found in TERMINAL:
+        return RecoveryAction.CLEAN_UP, "it has ended"
+    if found is not JobPhase.OPEN:
+        return RecoveryAction.ROLL_FORWARD, f"it is decided ({found})"
+    if lease in UNDECIDED:
+        return RecoveryAction.LEAVE, UNDECIDED[lease]
+    if lease is LeaseState.UNKNOWN and _younger_than(folder, settings.orphan_age_s, clock):
+        return RecoveryAction.LEAVE, "its lease cannot be read and it is not old"
+    if record.spec.on_lapse == "resume":
+        return RecoveryAction.RESUME, "its driver is gone; its policy is to resume"
+    return RecoveryAction.ABORT, "its driver is gone"
+
+
+def _act(work: JobWork, action: RecoveryAction, detail: str) -> str:
+    match action:
+        case RecoveryAction.ABORT:
+            decide_abort(work.folder, reason=f"recovery: {detail}", token=new_token(), clock=work.clock)
+            roll_forward(work)
+        case RecoveryAction.RESUME:
+            return _resume(work)
+        case RecoveryAction.ROLL_FORWARD | RecoveryAction.CLEAN_UP:
+            roll_forward(work)
+        case _:
+            pass
+    return detail
+
+
+def _resume(work: JobWork) -> str:
+    """Go on from the pending sets if all tasks have committed; else only a new run of the driver can."""
+    job = attach_job(work.store.url, work.job.job_id, settings=work.settings, clock=work.clock)
+    expected = job.expected()
+    if expected is None:
+        return "its task list is not known: run its driver again, or abort it"
+    committed = {found.task_id for found in job.pending_sets()}
+    missing = [task.task_id for task in expected.tasks if task.task_id not in committed]
+    if missing:
+        return f"{len(missing)} of {len(expected.tasks)} tasks have not committed: run its driver again"
+    try:
+        job.commit()
+    except ConflictError as error:
+        return str(error)
+    return "all its tasks had committed"
+
+
+def _younger_than(folder: JobFolder, age_s: float, clock: Clock) -> bool:
+    newest = max(
+        (info.modified_s for page in folder.store.pages(folder.prefix) for info in page), default=0.0
+    )
+    return clock.now_s() - newest < age_s
+
+
+def _receipt(folder: JobFolder) -> Receipt | None:
+    outcome = folder.outcome(folder.decision())
+    return None if outcome is None else outcome.receipt

@@ -1,0 +1,81 @@
+"""The ways back: a decided abort, and the revert of a commit whose turn did not publish it.
+
+Source: commit protocol, "Revert", and steps 5 and 7.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from storage_core.commit.cleanup import abort_uploads
+from storage_core.commit.completion import is_open
+from storage_core.commit.ending import end
+from storage_core.commit.parallel import in_parallel
+from storage_core.commit.plan import read_plan
+from storage_core.commit.records import Decision, Ended, FileFate, Outcome, PendingFile
+from storage_core.commit.work import JobWork
+from storage_core.errors import (
+    ObjectNotFoundError,
+    OutcomeUnknownError,
+    PreconditionFailedError,
+    UploadGoneError,
+)
+from storage_core.failpoints import step
+
+REVERT_TRIES: Final = 5
+
+
+def abort(work: JobWork, decision: Decision) -> Ended:
+    """Bring a job that was decided to abort to `COMMIT_FAIL`."""
+    for fate in abort_uploads(work.folder, work.job, work.settings):
+        work.fates.add(fate)
+    return end(work, ended="failed", reason=f"aborted: {decision.reason}", receipt=None)
+
+
+def revert(work: JobWork, decision: Decision, outcome: Outcome) -> Ended:
+    """Take back what a commit made visible, then `COMMIT_FAIL`.
+
+    All uploads are aborted first, so that nothing can complete any more; then those objects go that are
+    this job's. Replaced files were never touched: they go only after a publication.
+
+    Raises:
+        OutcomeUnknownError: A file could not be taken back; nothing else was deleted; try again.
+    """
+    plan = read_plan(work.folder, decision.plan or "")
+    with step("revert"):
+        for _ in in_parallel(
+            lambda file: _abort(work, file), plan.all_additions(), work.settings.parallelism
+        ):
+            pass
+        for fate in in_parallel(
+            lambda file: _take_back(work, file), plan.all_additions(), work.settings.parallelism
+        ):
+            work.fates.add(fate)
+    reason = outcome.reason or f"turn {outcome.turn} ended {outcome.verdict}"
+    return end(work, ended="failed", reason=f"reverted: {reason}", receipt=None)
+
+
+def _abort(work: JobWork, file: PendingFile) -> None:
+    work.store.abort_upload(file.key, file.upload.upload_id)
+
+
+def _take_back(work: JobWork, file: PendingFile) -> FileFate:
+    """Delete the object if it is ours, until neither the upload nor our object is there."""
+    for _ in range(REVERT_TRIES):
+        if is_open(work.store, file.upload):
+            try:
+                _abort(work, file)
+            except UploadGoneError:
+                continue
+        if not work.store.holds(file.upload):
+            return FileFate(key=file.key, fate="reverted")
+        try:
+            version = work.store.head(file.key).version
+            conditional = work.store.capabilities.conditional_delete
+            work.store.delete(file.key, if_version=version if conditional else None)
+        except (ObjectNotFoundError, PreconditionFailedError, OutcomeUnknownError):
+            continue
+    raise OutcomeUnknownError(
+        f"{work.store.url}/{file.key}: taking it back was tried {REVERT_TRIES} times and it still stands; "
+        "nothing else was deleted; run recovery again"
+    )

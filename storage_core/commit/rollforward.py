@@ -1,0 +1,60 @@
+"""From the decision on there is only forward: any process brings a decided job to its end.
+
+Each phase has one step; it may be repeated by anyone, and leads to a phase that the table allows.
+Source: commit protocol, "Recovery".
+"""
+
+from __future__ import annotations
+
+from storage_core.commit.cleanup import clean_up
+from storage_core.commit.ending import finish
+from storage_core.commit.phase import TERMINAL, JobPhase, advance, phase_of
+from storage_core.commit.publish import publish
+from storage_core.commit.records import Ended
+from storage_core.commit.revert import abort, revert
+from storage_core.commit.work import JobWork
+from storage_core.errors import ConflictError, ObjectNotFoundError
+
+
+def roll_forward(work: JobWork) -> Ended:
+    """Bring a decided job to its terminal marker; returns it. Repeating it is harmless.
+
+    Raises:
+        ConflictError: The job is undecided.
+        OutcomeUnknownError: A file or a marker is not settled; nothing was deleted on that; try again.
+        MalformedRecordError: A marker or the plan cannot be read; nothing was touched.
+    """
+    try:
+        return _to_the_end(work)
+    except ObjectNotFoundError:
+        # Another process may have ended the job and cleaned up its plan under our hands.
+        if work.folder.phase() not in TERMINAL:
+            raise
+        return _to_the_end(work)
+
+
+def _to_the_end(work: JobWork) -> Ended:
+    decision = work.folder.decision()
+    outcome = work.folder.outcome(decision)
+    success, failure = work.folder.ended()
+    phase = phase_of(decision, outcome, success, failure)
+    if decision is None:
+        raise ConflictError(f"job {work.job.job_id} is undecided: commit or abort it")
+    if phase is JobPhase.DECIDED:
+        outcome = publish(work, decision)
+        phase = advance(phase, phase_of(decision, outcome, None, None))
+    if phase is JobPhase.PUBLISHED and outcome is not None:
+        advance(phase, JobPhase.COMMITTED)
+        return finish(work, decision, outcome)
+    if phase is JobPhase.REVERTING and outcome is not None:
+        advance(phase, JobPhase.FAILED)
+        return revert(work, decision, outcome)
+    if phase is JobPhase.ABORTING:
+        advance(phase, JobPhase.FAILED)
+        return abort(work, decision)
+    standing = success or failure
+    if standing is None:
+        raise AssertionError(phase)
+    if not standing.retained_until_s:
+        clean_up(work.folder, work.job, work.settings)
+    return standing

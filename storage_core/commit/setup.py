@@ -1,0 +1,190 @@
+"""Set-up: the job's identity is created if absent, and nothing of the destination changes.
+
+Source: commit protocol, "Set-up" and "Identity".
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Sequence
+from typing import Final, get_args
+
+import msgspec
+
+from storage_core.clock import Clock
+from storage_core.commit import layout
+from storage_core.commit.committers import committer_named
+from storage_core.commit.conflict import earlier_generations, refuse_if_occupied
+from storage_core.commit.folder import JobFolder, claim, find, job_ids
+from storage_core.commit.log import DestinationLog
+from storage_core.commit.phase import TERMINAL
+from storage_core.commit.records import (
+    MODES,
+    Column,
+    JobRecord,
+    JobSpec,
+    OnLapse,
+    Rerun,
+    ShortIdClaim,
+    StoreRecord,
+)
+from storage_core.errors import ConflictError, InvalidInputError, UnsupportedStoreError
+from storage_core.failpoints import step
+from storage_core.ids import JobId, JobName, ShortId, job_id, new_token, short_id, split_job_id
+from storage_core.stores import Store
+from storage_core.stores.probe import probe, with_capabilities
+
+SHORT_ID_TRIES: Final = 16
+
+
+def set_up(store: Store, name: JobName, spec: JobSpec, *, description: str, clock: Clock) -> JobRecord:
+    """Find or create the job that this run of `name` is.
+
+    An undecided or unfinished generation is met again; after an ended one, the next generation begins.
+
+    Args:
+        store: At the destination, with probed capabilities.
+        name: Stable over the run's retries.
+        spec: What the job is to do; must be the same in a retry.
+        description: For people.
+        clock: Tells the time of creation.
+
+    Raises:
+        InvalidInputError: The specification cannot be.
+        ConflictError: The unfinished generation was asked to do something else, the mode is `fail` and the
+            destination has data, or the columns do not fit it. Nothing was changed.
+    """
+    check_spec(spec)
+    with step("setup"):
+        newest = _newest_generation(store, name)
+        if newest:
+            earlier = JobFolder(store, job_id(name, newest))
+            if earlier.phase() not in TERMINAL:
+                return _same(earlier.job(), spec)
+        record = JobRecord(
+            job_id=job_id(name, newest + 1),
+            name=name,
+            generation=newest + 1,
+            short_id=_claim_short_id(store, job_id(name, newest + 1)),
+            spec=spec,
+            token=new_token(),
+            created_s=clock.now_s(),
+            created_by=who(),
+            description=description,
+        )
+        _check_destination(store, record)
+        return _same(claim(store, JobFolder(store, record.job_id).key("job.json"), record), spec)
+
+
+def check_spec(spec: JobSpec) -> None:
+    """Refuse a specification that cannot be.
+
+    Raises:
+        InvalidInputError: An unknown committer or mode, or options that contradict each other.
+    """
+    committer_named(spec.committer)
+    for field, value, known in (
+        ("mode", spec.mode, MODES),
+        ("on_lapse", spec.on_lapse, get_args(OnLapse)),
+        ("rerun", spec.rerun, get_args(Rerun)),
+    ):
+        if value not in known:
+            raise InvalidInputError(f"{field} {value!r} is not known; use one of {', '.join(known)}")
+    if spec.replaced_retention_s < 0:
+        raise InvalidInputError(f"replaced_retention_s={spec.replaced_retention_s} must not be negative")
+    if spec.allow_irreversible and spec.unique_filenames:
+        raise InvalidInputError(
+            "allow_irreversible=True has no meaning while file names are unique: nothing can be overwritten; "
+            "leave it out, or add unique_filenames=False"
+        )
+
+
+def probed(store: Store, clock: Clock) -> Store:
+    """Return the store with the capabilities that it has shown at this destination.
+
+    The first set-up probes and writes down what it saw; later ones read that.
+
+    Raises:
+        UnsupportedStoreError: It has no conditional create, without which a commit cannot be safe.
+    """
+    with step("probe"):
+        known = find(store, StoreRecord, layout.PROBED)
+        if known is None:
+            seen = StoreRecord(capabilities=probe(store).capabilities, probed_s=clock.now_s())
+            known = claim(store, layout.PROBED, seen) if seen.capabilities.conditional_create else seen
+    if not known.capabilities.conditional_create:
+        raise UnsupportedStoreError(
+            f"{store.url}: this store has no conditional create (two writers of one key both succeeded), so "
+            "a commit could be decided twice; nothing was changed; use a store that has it "
+            f"(`lockgate store check {store.url}` shows what was seen)"
+        )
+    return with_capabilities(store, known.capabilities)
+
+
+def who() -> str:
+    """Return `user@host:pid` of this process, for people who read a record."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid-{os.getuid()}"
+    return f"{user}@{socket.gethostname()}:{os.getpid()}"
+
+
+def refuse_unfit_columns(
+    spec: JobSpec, standing: Sequence[Column] | None, columns: Sequence[Column] | None, url: str
+) -> None:
+    """In `append`: refuse columns that do not fit those of the destination.
+
+    Raises:
+        ConflictError: A column is new, missing or of another type; the message names each.
+    """
+    if spec.mode != "append" or spec.evolve_schema or not standing or not columns:
+        return
+    here = {column.name: column.type for column in standing}
+    new = {column.name: column.type for column in columns}
+    faults = [
+        f"{name} is {new[name]}, not {here[name]}" for name in new if here.get(name, new[name]) != new[name]
+    ]
+    faults += [f"{name} is new" for name in new if name not in here]
+    faults += [f"{name} is missing" for name in here if name not in new]
+    if faults:
+        raise ConflictError(
+            f"{url}: the columns do not fit: {'; '.join(faults[:10])}; nothing was changed; "
+            "mend the data, or set evolve_schema"
+        )
+
+
+def _newest_generation(store: Store, name: JobName) -> int:
+    found = (split_job_id(job) for job in job_ids(store, f"{layout.JOBS}{name}-g"))
+    return max((generation for other, generation in found if other == name), default=0)
+
+
+def _same(record: JobRecord, spec: JobSpec) -> JobRecord:
+    if record.spec == spec:
+        return record
+    asked, standing = msgspec.to_builtins(spec), msgspec.to_builtins(record.spec)
+    differing = ", ".join(f"{k}: {standing[k]!r}, now {v!r}" for k, v in asked.items() if standing[k] != v)
+    raise ConflictError(
+        f"job {record.job_id} is unfinished and was asked for something else ({differing}); nothing was "
+        "changed; run it as it was, abort it (`lockgate jobs abort`), or choose another name"
+    )
+
+
+def _check_destination(store: Store, record: JobRecord) -> None:
+    log = DestinationLog(store)
+    if record.spec.mode == "fail":
+        refuse_if_occupied(store, log.manifest(), earlier_generations(record))
+    if record.spec.columns is not None:
+        refuse_unfit_columns(record.spec, log.columns(), record.spec.columns, store.url)
+
+
+def _claim_short_id(store: Store, job: JobId) -> ShortId:
+    for salt in range(SHORT_ID_TRIES):
+        short = short_id(job, salt)
+        if claim(store, layout.short_id_claim(short), ShortIdClaim(job_id=job)).job_id == job:
+            return short
+    raise ConflictError(
+        f"job {job} at {store.url}: {SHORT_ID_TRIES} short ids are taken; choose another name"
+    )

@@ -1,0 +1,94 @@
+"""Turns: commits to one destination are serial; writing is not.
+
+Source: commit protocol, step 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from storage_core.clock import Clock
+from storage_core.commit import layout
+from storage_core.commit.folder import JobFolder, claim
+from storage_core.commit.lease import Leases, LeaseState
+from storage_core.commit.log import DestinationLog, Turn
+from storage_core.commit.records import Outcome, TurnClaim
+from storage_core.errors import TurnBusyError
+from storage_core.failpoints import step
+from storage_core.ids import JobId, Token
+from storage_core.stores import Store
+
+TURN_WAIT_S = 600.0
+"""How long a commit waits for a live job that holds the turn before it gives up, undecided."""
+
+
+def take_turn(
+    folder: JobFolder,
+    token: Token,
+    *,
+    leases: Leases,
+    clock: Clock,
+    help_job: Callable[[JobId], None],
+    wait_s: float = TURN_WAIT_S,
+) -> int:
+    """Take the next turn at the job's destination; a retry goes on with its own that has no outcome.
+
+    Args:
+        folder: Of the job that wants to commit.
+        token: Tells this job's claims from others'.
+        leases: Say whether the holder of the turn lives.
+        clock: Waits between looks.
+        help_job: Brings a decided job to its end.
+        wait_s: For a live holder.
+
+    Raises:
+        TurnBusyError: A live job held the turn for `wait_s`; nothing was changed.
+    """
+    store, log = folder.store, DestinationLog(folder.store)
+    deadline_s = clock.now_s() + wait_s
+    pause_s = 0.1
+    with step("turn"):
+        while True:
+            highest = log.highest()
+            if highest is not None and highest.outcome is None:
+                if highest.claim.job_id == folder.job_id:
+                    return highest.number
+                if _bring_to_outcome(store, highest, leases, clock, help_job):
+                    continue
+                if clock.now_s() >= deadline_s:
+                    raise TurnBusyError(
+                        f"job {highest.claim.job_id} has held turn {highest.number} at {store.url} for "
+                        f"{wait_s:.0f} s and lives; nothing was changed; try again, or abort that job"
+                    )
+                clock.sleep(pause_s)
+                pause_s = min(2 * pause_s, 2.0)
+                continue
+            number = 1 if highest is None else highest.number + 1
+            mine = TurnClaim(job_id=folder.job_id, token=token)
+            if claim(store, layout.turn_claim(number), mine).job_id == folder.job_id:
+                return number
+
+
+def pass_turn(store: Store, turn: int, owner: JobId, clock: Clock, reason: str) -> Outcome:
+    """End a turn without a publication; returns the outcome that stands."""
+    outcome = Outcome(job_id=owner, turn=turn, verdict="passed", decided_s=clock.now_s(), reason=reason)
+    return claim(store, layout.turn_outcome(turn), outcome)
+
+
+def _bring_to_outcome(
+    store: Store, turn: Turn, leases: Leases, clock: Clock, help_job: Callable[[JobId], None]
+) -> bool:
+    """Try to end a turn that has no outcome; tells whether to look again at once."""
+    owner = JobFolder(store, turn.claim.job_id)
+    decision = owner.decision()
+    if decision is not None and decision.verdict == "commit" and decision.turn == turn.number:
+        help_job(owner.job_id)
+        return True
+    if decision is not None:
+        pass_turn(store, turn.number, owner.job_id, clock, "its job was decided otherwise")
+        return True
+    if leases.state(owner) is LeaseState.LIVE:
+        return False
+    # Lapsed, parked, or unknown: passing costs that job its turn and nothing else.
+    pass_turn(store, turn.number, owner.job_id, clock, "its job is undecided and nobody drives it")
+    return True
