@@ -104,11 +104,12 @@ def probe(store: Store) -> ProbeReport:
 
 
 class _Trial:
-    """One run of the probe in a folder of its own."""
+    """One run of the probe in a folder of its own; remembers its uploads, which a listing may not find."""
 
     def __init__(self, store: Store, folder: str) -> None:
         self.store = store
         self.folder = folder
+        self.uploaded: list[PendingUpload] = []
 
     def run(self) -> list[Finding]:
         """Try the promises one by one."""
@@ -210,7 +211,9 @@ class _Trial:
         token = Token(new_token())
         upload_id = self.store.begin_upload(key, token)
         part = self.store.put_part(key, upload_id, 1, 0, b"pending")
-        return self.store.seal_upload(key, upload_id, token, [part])
+        pending = self.store.seal_upload(key, upload_id, token, [part])
+        self.uploaded.append(pending)
+        return pending
 
     def open_uploads(self, prefix: str) -> set[str]:
         """Return the ids of the open uploads below a prefix."""
@@ -231,9 +234,8 @@ class _Trial:
         finally:
             # What stopped the trial says more than what stops the clean-up of it.
             with suppress(NotAppliedError, OutcomeUnknownError):
-                for uploads in list(self.store.upload_pages(self.folder)):
-                    for upload in uploads:
-                        self.store.abort_upload(upload.key, upload.upload_id)
+                for pending in self.uploaded:
+                    self.store.abort_upload(pending.key, pending.upload_id)
                 for objects in list(self.store.pages(self.folder)):
                     self.store.delete_many([found.key for found in objects])
 

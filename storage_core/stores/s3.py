@@ -326,14 +326,20 @@ class S3Store:
                 for upload in answer.get("Uploads", [])
             ]
             # S3 sorts; some look-alikes do not.
-            yield from sorted(found, key=lambda upload: (upload.key, upload.begun_s))
-            marker = (answer.get("NextKeyMarker", ""), answer.get("NextUploadIdMarker", ""))
-            if not answer["IsTruncated"] or marker == (
-                request.get("KeyMarker"),
-                request.get("UploadIdMarker"),
-            ):
+            found.sort(key=lambda upload: (upload.key, upload.begun_s))
+            if not answer["IsTruncated"]:
+                yield from found
                 return
-            request["KeyMarker"], request["UploadIdMarker"] = marker
+            # A page may end amid the uploads of one key. The next starts after the key before it, because
+            # some look-alikes refuse the marker that goes on amid a key, and skip the rest of it without.
+            whole = [upload for upload in found if upload.key != found[-1].key]
+            if whole:
+                request.pop("UploadIdMarker", None)
+                request["KeyMarker"] = self._prefix + whole[-1].key
+            else:
+                request["KeyMarker"] = answer["NextKeyMarker"]
+                request["UploadIdMarker"] = answer["NextUploadIdMarker"]
+            yield from whole or found
 
     def _delete_page(self, keys: Sequence[str]) -> list[DeleteFailure]:
         names: dict[str, str] = {}

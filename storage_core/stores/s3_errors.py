@@ -72,6 +72,7 @@ _ELSEWHERE: Final = (
     InvalidInputError,
     "{effect}; the bucket is in another region: set LOCKGATE_S3_REGION to it",
 )
+_BUSY: Final = (StoreUnavailableError, ": another change was under way{effect}; try again")
 _LATER: Final = (StoreUnavailableError, "{effect}; try again later")
 _REFUSALS: Final[dict[str, tuple[type[LockgateError], str]]] = {
     "NoSuchUpload": (UploadGoneError, "{effect}; read the object to learn whether it is complete"),
@@ -92,7 +93,9 @@ _REFUSALS: Final[dict[str, tuple[type[LockgateError], str]]] = {
     "IllegalLocationConstraintException": _ELSEWHERE,
     "405": (UnsupportedStoreError, "{effect}; this store cannot do that"),
     "501": (UnsupportedStoreError, "{effect}; this store cannot do that"),
-    "409": (StoreUnavailableError, ": another change was under way{effect}; try again"),
+    "KeyTooLongError": (InvalidInputError, "{effect}; choose a shorter name"),
+    "ConditionalRequestConflict": _BUSY,
+    "OperationAborted": _BUSY,
     "BadDigest": _LATER,
     "RequestTimeout": _LATER,
     "XAmzContentChecksumMismatch": _LATER,

@@ -1,0 +1,575 @@
+"""What every store promises, whatever lies under it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Barrier
+
+import msgspec
+import pytest
+
+from storage_core.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    NotAppliedError,
+    ObjectNotFoundError,
+    OutcomeUnknownError,
+    PreconditionFailedError,
+    UploadGoneError,
+)
+from storage_core.failpoints import FAILPOINTS, step
+from storage_core.ids import new_token
+from storage_core.stores import Part, PendingUpload, Store
+from storage_core.stores.probe import probe, with_capabilities
+from storage_core.stores.watched import WatchedStore
+
+RACERS = 16
+# moto answers 500 where S3 says NoSuchUpload; the caller then asks `holds`, which must be right either way.
+GONE = (UploadGoneError, OutcomeUnknownError)
+
+STRANGE_KEYS = [
+    "a b/c  d.parquet",
+    "día=1/naïve-Ω-数据.parquet",
+    "percent%/100%25.parquet",
+    "a%2Fb",
+    "day=2026-11-21/hour=07/x=y=z",
+    "plus+and&ampersand;semicolon",
+    "quotes'\"<>#",
+    "_hidden/.dot/~tilde",
+]
+
+
+@pytest.fixture
+def part_bytes(store: Store) -> int:
+    return max(store.capabilities.min_part_bytes, 64 * 1024)
+
+
+def keys(store: Store, prefix: str = "", **options: object) -> list[str]:
+    return [found.key for page in store.pages(prefix, **options) for found in page]
+
+
+def open_uploads(store: Store, prefix: str = "") -> list[str]:
+    return [found.key for page in store.upload_pages(prefix) for found in page]
+
+
+def upload(store: Store, key: str, *chunks: bytes) -> PendingUpload:
+    token = new_token()
+    upload_id = store.begin_upload(key, token)
+    parts, offset = [], 0
+    for number, chunk in enumerate(chunks, start=1):
+        parts.append(store.put_part(key, upload_id, number, offset, chunk))
+        offset += len(chunk)
+    return store.seal_upload(key, upload_id, token, parts)
+
+
+def race(calls: Sequence[Callable[[], object]]) -> list[object]:
+    """Make all calls at once; returns their answers, or the errors of ours that they raised."""
+    start = Barrier(len(calls))
+
+    def run(call: Callable[[], object]) -> object:
+        start.wait()
+        try:
+            return call()
+        except (NotAppliedError, OutcomeUnknownError) as fault:
+            return fault
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(run, calls))
+
+
+class TestObjects:
+    def test_what_was_put_is_read_back_with_its_size_and_version(self, store: Store) -> None:
+        made = store.put("a/b.txt", b"hello")
+
+        found = store.head("a/b.txt")
+        assert store.get("a/b.txt") == b"hello"
+        assert (found.key, found.size, found.version) == ("a/b.txt", 5, made.version)
+        assert abs(found.modified_s - time.time()) < 60
+
+    def test_a_put_replaces_content_and_version(self, store: Store) -> None:
+        first = store.put("a", b"first")
+        second = store.put("a", b"other")
+
+        assert store.get("a") == b"other"
+        assert first.version != second.version
+
+    def test_ranges_are_cut_at_the_end_of_the_object(self, store: Store) -> None:
+        store.put("a", b"0123456789")
+
+        assert store.get("a", start=2, length=3) == b"234"
+        assert store.get("a", start=8) == b"89"
+        assert store.get("a", start=8, length=100) == b"89"
+        assert store.get("a", start=10) == b""
+        assert store.get("a", start=99, length=1) == b""
+        assert store.get("a", length=0) == b""
+
+    def test_an_empty_object_is_an_object(self, store: Store) -> None:
+        store.create("empty", b"")
+
+        assert store.head("empty").size == 0
+        assert store.get("empty") == b""
+        assert keys(store) == ["empty"]
+
+    @pytest.mark.parametrize("call", ["get", "head"])
+    def test_reading_what_is_not_there_says_so(self, store: Store, call: str) -> None:
+        store.put("folder/object", b"")
+
+        for absent in ("nothing", "folder", "folder/nothing", "folder/object/below"):
+            with pytest.raises(ObjectNotFoundError, match=absent):
+                getattr(store, call)(absent)
+
+    @pytest.mark.parametrize("key", STRANGE_KEYS)
+    def test_a_strange_name_means_itself(self, store: Store, key: str) -> None:
+        store.create(key, key.encode())
+
+        assert keys(store) == [key]
+        assert store.get(key) == key.encode()
+        assert store.head(key).size == len(key.encode())
+        assert store.delete_many([key]) == []
+        assert keys(store) == []
+
+    def test_a_name_of_900_bytes_is_a_name(self, store: Store) -> None:
+        key = "/".join("é" * 90 for _ in range(5))
+        assert len(key.encode()) > 900
+
+        pending = upload(store, key, b"data")
+        assert open_uploads(store) == [key]
+        store.complete_upload(pending)
+
+        assert keys(store) == [key]
+        assert store.get(key) == b"data"
+
+    @pytest.mark.parametrize(
+        "key", ["", "/a", "a/", "a//b", "../a", "a/../b", "a/./b", "a\\b", "a\nb", "e\u0301"]
+    )
+    def test_a_name_that_could_leave_the_destination_is_refused(self, store: Store, key: str) -> None:
+        calls: list[Callable[[], object]] = [
+            lambda: store.put(key, b""),
+            lambda: store.create(key, b""),
+            lambda: store.get(key),
+            lambda: store.head(key),
+            lambda: store.delete(key),
+            lambda: store.begin_upload(key, new_token()),
+            lambda: store.abort_upload(key, "0" * 32),
+        ]
+        for call in calls:
+            with pytest.raises(InvalidInputError):
+                call()
+        assert [left.key for left in store.delete_many([key])] == [key]
+
+
+class TestCreate:
+    def test_the_second_create_is_refused_and_changes_nothing(self, store: Store) -> None:
+        store.create("marker", b"first")
+
+        with pytest.raises(AlreadyExistsError):
+            store.create("marker", b"second")
+        assert store.get("marker") == b"first"
+
+    def test_of_sixteen_creators_exactly_one_wins(self, store: Store) -> None:
+        for number in range(3):
+            key = f"log/{number}.turn"
+            answers = race([lambda me=me, key=key: store.create(key, b"%d" % me) for me in range(RACERS)])
+            winners = [me for me, answer in enumerate(answers) if not isinstance(answer, Exception)]
+            assert len(winners) == 1
+            assert all(isinstance(a, AlreadyExistsError) for a in answers if isinstance(a, Exception))
+            assert store.get(key) == b"%d" % winners[0]
+
+    def test_a_create_whose_answer_was_lost_is_found_when_read_back(self, store: Store) -> None:
+        FAILPOINTS.arm({"decide.create.after": "lost"})
+        try:
+            with step("decide"), pytest.raises(OutcomeUnknownError):
+                store.create("marker", b"mine")
+            with step("decide"), pytest.raises(AlreadyExistsError):
+                store.create("marker", b"mine again")
+        finally:
+            FAILPOINTS.arm({})
+
+        assert store.get("marker") == b"mine"
+
+
+class TestConditions:
+    def test_a_put_replaces_only_the_named_version(self, store: Store) -> None:
+        first = store.put("_SUCCESS", b"first")
+        second = store.put("_SUCCESS", b"second", if_version=first.version)
+
+        with pytest.raises(PreconditionFailedError):
+            store.put("_SUCCESS", b"third", if_version=first.version)
+        assert store.head("_SUCCESS").version == second.version
+        assert store.get("_SUCCESS") == b"second"
+
+    def test_a_conditional_put_of_what_is_not_there_makes_nothing(self, store: Store) -> None:
+        version = store.put("other", b"").version
+
+        with pytest.raises(PreconditionFailedError):
+            store.put("a/b", b"", if_version=version)
+        assert keys(store) == ["other"]
+
+    def test_of_sixteen_conditional_puts_exactly_one_wins(self, store: Store) -> None:
+        version = store.put("lease", b"free").version
+
+        answers = race(
+            [lambda me=me: store.put("lease", b"%d" % me, if_version=version) for me in range(RACERS)]
+        )
+
+        winners = [me for me, answer in enumerate(answers) if not isinstance(answer, Exception)]
+        assert len(winners) == 1
+        assert store.get("lease") == b"%d" % winners[0]
+
+    def test_a_delete_removes_only_the_named_version(self, store: Store) -> None:
+        trusted = with_capabilities(store, probe(store).capabilities)
+        first = trusted.put("a", b"first")
+        second = trusted.put("a", b"second")
+
+        with pytest.raises(PreconditionFailedError):
+            trusted.delete("a", if_version=first.version)
+        assert store.get("a") == b"second"
+
+        trusted.delete("a", if_version=second.version)
+        trusted.delete("a", if_version=second.version)
+        assert keys(store) == []
+
+
+class TestDelete:
+    def test_what_is_deleted_is_gone_and_deleting_it_again_changes_nothing(self, store: Store) -> None:
+        store.put("a/b/c", b"")
+        store.put("a/d", b"")
+
+        store.delete("a/b/c")
+        store.delete("a/b/c")
+        store.delete("never/was")
+
+        assert keys(store) == ["a/d"]
+
+    def test_emptying_a_folder_never_loses_what_is_being_made_in_it(self, store: Store) -> None:
+        def make(key: str) -> None:
+            for _ in range(50):
+                # A server over a file system may refuse such a create, but then says so.
+                with suppress(NotAppliedError):
+                    store.create(key, b"x")
+                    return
+            raise AssertionError(f"{key} was refused 50 times")
+
+        def churn(me: int) -> None:
+            for number in range(10):
+                make(f"folder/deep/{me}-{number}")
+                assert store.get(f"folder/deep/{me}-{number}") == b"x"
+                store.delete(f"folder/deep/{me}-{number}")
+            make(f"folder/deep/{me}-last")
+
+        assert race([lambda me=me: churn(me) for me in range(4)]) == [None] * 4
+        assert keys(store) == [f"folder/deep/{me}-last" for me in range(4)]
+
+
+class TestListing:
+    def test_keys_come_in_the_order_of_their_bytes(self, store: Store) -> None:
+        names = ["a-b", "a/b", "a/b-c", "a/b/c", "a.b/x", "a0", "A", "é", "z", "~", "𝄞", "\uffee"]
+        made = [name for name in names if name != "a/b"]
+        for name in made:
+            store.put(name, b"")
+
+        assert keys(store) == sorted(made, key=str.encode)
+        assert keys(store, page_size=1) == sorted(made, key=str.encode)
+
+    def test_a_prefix_that_ends_in_a_slash_does_not_find_the_neighbour(self, store: Store) -> None:
+        for name in ("dataset1/a", "dataset1/b/c", "dataset10/a", "dataset1-x/a", "dataset"):
+            store.put(name, b"")
+
+        assert keys(store, "dataset1/") == ["dataset1/a", "dataset1/b/c"]
+        assert keys(store, "dataset1") == ["dataset1-x/a", "dataset1/a", "dataset1/b/c", "dataset10/a"]
+        assert keys(store, "dataset1/b") == ["dataset1/b/c"]
+        assert keys(store, "nothing/") == []
+        assert keys(store, "dataset/") == []
+
+    def test_neighbouring_destinations_do_not_see_each_other(self, open_at: Callable[[str], Store]) -> None:
+        one, ten = open_at("dataset1"), open_at("dataset10")
+        one.put("a", b"one")
+        ten.put("a", b"ten")
+        upload(ten, "b", b"pending")
+
+        assert one.get("a") == b"one"
+        assert keys(one) == ["a"]
+        assert open_uploads(one) == []
+
+    def test_a_listing_goes_on_after_any_key(self, store: Store) -> None:
+        names = ["a", "b-c", "b/1", "b/2/x", "b/3", "c/1"]
+        for name in names:
+            store.put(name, b"")
+
+        for after in [
+            "",
+            "a",
+            "aa",
+            "b",
+            "b-c",
+            "b/",
+            "b/1",
+            "b/2",
+            "b/2/",
+            "b/2/x",
+            "b/2/y",
+            "b0",
+            "c/1",
+            "d",
+        ]:
+            assert keys(store, after=after) == [name for name in names if name > after]
+            assert keys(store, "b/", after=after) == [n for n in names if n > after and n.startswith("b/")]
+
+    def test_2500_keys_are_listed_in_pages_and_deleted_in_bulk(self, store: Store) -> None:
+        names = sorted(f"part={n % 7}/{n:05}" for n in range(2500))
+        with ThreadPoolExecutor(RACERS) as pool:
+            list(pool.map(lambda name: store.put(name, b"x"), names))
+
+        pages = list(store.pages())
+        assert [len(page) for page in pages] == [1000, 1000, 500]
+        assert [found.key for page in pages for found in page] == names
+        assert all(found.size == 1 and found.version for page in pages for found in page)
+        assert [len(page) for page in store.pages("part=3/", page_size=100)] == [100, 100, 100, 57]
+
+        assert store.delete_many([*names, "never/was"]) == []
+        assert list(store.pages()) == []
+
+
+class TestUploads:
+    @pytest.mark.parametrize("extra", [None, -1, 0, 1])
+    def test_a_file_of_any_size_is_whole_when_it_is_completed(
+        self, store: Store, part_bytes: int, extra: int | None
+    ) -> None:
+        data = b"" if extra is None else (b"0123456789abcdef" * (part_bytes // 16 + 1))[: part_bytes + extra]
+        chunks = [data[at : at + part_bytes] for at in range(0, len(data), part_bytes)] or [b""]
+
+        pending = upload(store, "day=1/p.parquet", *chunks)
+        made = store.complete_upload(pending)
+
+        assert pending.size == made.size == store.head("day=1/p.parquet").size == len(data)
+        assert store.get("day=1/p.parquet") == data
+        assert store.head("day=1/p.parquet").version == made.version
+
+    def test_a_file_of_one_byte_is_whole_when_it_is_completed(self, store: Store) -> None:
+        store.complete_upload(upload(store, "a", b"x"))
+
+        assert store.get("a") == b"x"
+
+    def test_nobody_sees_an_upload_before_it_is_completed(self, store: Store) -> None:
+        pending = upload(store, "day=1/p.parquet", b"data")
+
+        assert keys(store) == []
+        assert open_uploads(store) == ["day=1/p.parquet"]
+        assert not store.holds(pending)
+        with pytest.raises(ObjectNotFoundError):
+            store.head("day=1/p.parquet")
+
+        store.complete_upload(pending)
+        assert keys(store) == ["day=1/p.parquet"]
+        assert open_uploads(store) == []
+        assert store.holds(pending)
+
+    def test_parts_may_come_in_parallel_and_in_any_order(self, store: Store, part_bytes: int) -> None:
+        token = new_token()
+        upload_id = store.begin_upload("a", token)
+        chunks = [b"1" * part_bytes, b"2" * part_bytes, b"3"]
+        parts = race(
+            [lambda n=n: store.put_part("a", upload_id, n + 1, n * part_bytes, chunks[n]) for n in (2, 0, 1)]
+        )
+        store.complete_upload(store.seal_upload("a", upload_id, token, parts))
+
+        assert store.get("a") == b"".join(chunks)
+
+    def test_a_part_that_is_written_again_replaces_the_first(self, store: Store, part_bytes: int) -> None:
+        token = new_token()
+        upload_id = store.begin_upload("a", token)
+        store.put_part("a", upload_id, 1, 0, b"x" * part_bytes)
+        store.put_part("a", upload_id, 2, part_bytes, b"a longer last part")
+        first = store.put_part("a", upload_id, 1, 0, b"y" * part_bytes)
+        last = store.put_part("a", upload_id, 2, part_bytes, b"short")
+        pending = store.seal_upload("a", upload_id, token, [last, first])
+        store.complete_upload(pending)
+
+        assert store.get("a") == b"y" * part_bytes + b"short"
+        assert pending.parts == (first, last)
+
+    @pytest.mark.parametrize("numbers", [[], [2], [1, 3], [1, 1]])
+    def test_parts_with_a_gap_are_not_sealed(self, store: Store, numbers: list[int]) -> None:
+        upload_id = store.begin_upload("a", new_token())
+        parts = [Part(number=number, size=1, etag='"0"') for number in numbers]
+
+        with pytest.raises(InvalidInputError, match="without a gap"):
+            store.seal_upload("a", upload_id, new_token(), parts)
+
+    @pytest.mark.parametrize("number", [0, -1, 10_001])
+    def test_a_part_number_out_of_range_is_refused(self, store: Store, number: int) -> None:
+        upload_id = store.begin_upload("a", new_token())
+
+        with pytest.raises(InvalidInputError, match="10000"):
+            store.put_part("a", upload_id, number, 0, b"x")
+
+    def test_completion_replaces_a_foreign_object_unless_told_not_to(self, store: Store) -> None:
+        store.put("a", b"foreign")
+        pending = upload(store, "a", b"ours")
+        assert not store.holds(pending)
+
+        with pytest.raises(AlreadyExistsError):
+            store.complete_upload(pending, if_absent=True)
+        assert store.get("a") == b"foreign"
+        assert open_uploads(store) == ["a"]
+
+        store.complete_upload(pending)
+        assert store.get("a") == b"ours"
+        assert store.holds(pending)
+        assert open_uploads(store) == []
+
+    def test_of_sixteen_conditional_completions_exactly_one_wins(self, store: Store) -> None:
+        pendings = [upload(store, "day=1/a", b"%d" % me) for me in range(RACERS)]
+
+        answers = race([lambda p=p: store.complete_upload(p, if_absent=True) for p in pendings])
+
+        winners = [me for me, answer in enumerate(answers) if not isinstance(answer, Exception)]
+        assert len(winners) == 1
+        assert store.get("day=1/a") == b"%d" % winners[0]
+        assert [me for me in range(RACERS) if store.holds(pendings[me])] == winners
+        assert len(open_uploads(store)) == RACERS - 1
+
+    def test_completions_of_one_upload_at_once_leave_it_whole(self, store: Store) -> None:
+        pending = upload(store, "day=1/a", b"data")
+
+        answers = race([lambda: store.complete_upload(pending) for _ in range(8)])
+
+        assert any(not isinstance(answer, Exception) for answer in answers)
+        assert all(isinstance(answer, GONE) for answer in answers if isinstance(answer, Exception))
+        assert store.holds(pending)
+        assert store.get("day=1/a") == b"data"
+        assert open_uploads(store) == []
+
+    def test_a_completion_whose_answer_was_lost_is_recognised(self, store: Store) -> None:
+        pending = upload(store, "a", b"data")
+        FAILPOINTS.arm({"complete.complete.after": "lost"})
+        try:
+            with step("complete"), pytest.raises(OutcomeUnknownError):
+                store.complete_upload(pending)
+        finally:
+            FAILPOINTS.arm({})
+
+        assert store.holds(pending)
+        assert store.get("a") == b"data"
+
+    def test_an_upload_is_not_recognised_in_an_object_of_equal_bytes(self, store: Store) -> None:
+        pending, twin = upload(store, "a", b"data"), upload(store, "a", b"data")
+        store.complete_upload(twin)
+        assert store.holds(twin)
+        assert not store.holds(pending)
+
+        store.put("a", b"data")
+        assert not store.holds(twin)
+
+        store.delete("a")
+        assert not store.holds(twin)
+
+    def test_an_aborted_upload_is_gone_for_good(self, store: Store) -> None:
+        pending = upload(store, "a", b"data")
+        store.abort_upload(pending.key, pending.upload_id)
+        store.abort_upload(pending.key, pending.upload_id)
+
+        assert open_uploads(store) == []
+        with pytest.raises(GONE):
+            store.complete_upload(pending)
+        with pytest.raises(GONE):
+            store.put_part(pending.key, pending.upload_id, 1, 0, b"late")
+        assert not store.holds(pending)
+        assert keys(store) == []
+
+    def test_an_aborted_upload_never_replaces_what_stands_at_its_key(self, store: Store) -> None:
+        store.put("a", b"stays")
+        pending = upload(store, "a", b"data")
+        store.abort_upload(pending.key, pending.upload_id)
+
+        # One real server says that this completion succeeded: only `holds` can be believed.
+        with suppress(*GONE):
+            store.complete_upload(pending)
+        assert not store.holds(pending)
+        assert store.get("a") == b"stays"
+
+    def test_aborting_a_completed_upload_leaves_its_object(self, store: Store) -> None:
+        pending = upload(store, "a", b"data")
+        store.complete_upload(pending)
+        store.abort_upload(pending.key, pending.upload_id)
+
+        assert store.get("a") == b"data"
+        assert store.holds(pending)
+
+    @pytest.mark.parametrize("upload_id", ["nonsense", "0" * 32, "../../a", "~x"])
+    def test_an_id_that_no_upload_ever_had_is_gone_already(self, store: Store, upload_id: str) -> None:
+        pending = msgspec.structs.replace(upload(store, "a", b"data"), upload_id=upload_id)
+
+        store.abort_upload("a", upload_id)
+        with pytest.raises(GONE):
+            store.complete_upload(pending)
+        assert keys(store) == []
+        assert open_uploads(store) == ["a"]
+
+    def test_open_uploads_are_listed_by_prefix_in_the_order_of_their_keys(self, store: Store) -> None:
+        names = ["dataset1/a", "dataset1/a-b", "dataset1/a/b", "dataset1/b", "dataset10/a", "z"]
+        ids = {
+            name: {upload(store, name, b"x").upload_id, upload(store, name, b"x").upload_id} for name in names
+        }
+
+        listed = [found for page in store.upload_pages(page_size=5) for found in page]
+        assert [len(page) for page in store.upload_pages(page_size=5)] == [5, 5, 2]
+        assert [found.key for found in listed] == sorted([*names, *names], key=str.encode)
+        assert {name: {f.upload_id for f in listed if f.key == name} for name in names} == ids
+        assert set(open_uploads(store, "dataset1/")) == set(names[:4])
+        assert set(open_uploads(store, "dataset1/a")) == set(names[:3])
+        assert open_uploads(store, "nothing") == []
+
+
+class TestProbe:
+    def test_a_probe_finds_the_promises_kept_and_leaves_nothing(self, store: Store) -> None:
+        store.put("bystander", b"")
+        report = probe(store)
+
+        broken = [finding for finding in report.findings if not finding.ok]
+        assert [finding.name for finding in broken if "lifecycle" not in finding.name] == []
+        assert report.capabilities.conditional_create
+        assert report.capabilities.conditional_put
+        assert report.capabilities.conditional_delete
+        assert keys(store) == ["bystander"]
+        assert open_uploads(store) == []
+
+    def test_a_store_can_be_trusted_with_less_and_stays_the_same_store(self, store: Store) -> None:
+        capabilities = msgspec.structs.replace(store.capabilities, conditional_delete=False)
+        careful = with_capabilities(store, capabilities)
+
+        assert careful.capabilities == capabilities
+        assert store.put("a", b"").size == 0
+        assert keys(careful) == ["a"]
+
+
+class TestWatching:
+    def test_every_call_passes_a_point_before_and_after_and_is_counted(self, store: Store) -> None:
+        seen: list[str] = []
+        assert isinstance(store, WatchedStore)
+        FAILPOINTS.observer = seen.append
+        try:
+            with step("decide"):
+                store.create("a", b"")
+            list(store.pages())
+        finally:
+            FAILPOINTS.observer = None
+
+        assert seen[:2] == ["decide.create.before", "decide.create.after"]
+        assert seen[2:4] == ["idle.list.before", "idle.list.after"]
+        assert store.requests["create"] == 1
+
+    def test_a_call_refused_before_it_is_made_has_no_effect(self, store: Store) -> None:
+        FAILPOINTS.arm({"decide.create.before": "refuse@2"})
+        try:
+            with step("decide"):
+                store.create("first", b"")
+                with pytest.raises(NotAppliedError):
+                    store.create("second", b"")
+        finally:
+            FAILPOINTS.arm({})
+
+        assert keys(store) == ["first"]
