@@ -1,0 +1,66 @@
+"""The root of the `lockgate` command. What a command needs beyond this is imported when it runs."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import entry_points, version
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from storage_core.cli import jobs, manifest, store, uploads
+from storage_core.cli.render import JSON_FLAG, JsonFlag, exit_code, print_error, print_json, print_line
+
+EXTENSIONS = "lockgate.commands"
+"""Entry points of functions that add commands: so the core has commands of packages that it never imports."""
+
+
+class ReportingGroup(TyperGroup):
+    """Turns errors into one line, or one JSON document, and an exit code; never into a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort, typer.TyperException, BrokenPipeError):
+            raise
+        except Exception as error:
+            if os.environ.get("LOCKGATE_DEBUG"):
+                raise
+            print_error(error, as_json=ctx.meta.get(JSON_FLAG, False))
+            raise typer.Exit(exit_code(error)) from None
+
+
+def show_version(json: JsonFlag = False) -> None:
+    """Show which version of Lockgate this is."""
+    found = version("lockgate")
+    if json:
+        print_json({"version": found})
+    else:
+        print_line(f"lockgate {found}")
+
+
+def build() -> typer.Typer:
+    """Return the whole command, with the commands of other packages."""
+    root = typer.Typer(
+        name="lockgate",
+        cls=ReportingGroup,
+        help="Job output that appears all at once, or not at all.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    root.add_typer(jobs.commands, name="jobs")
+    root.add_typer(uploads.commands, name="uploads")
+    root.add_typer(store.commands, name="store")
+    root.command("manifest")(manifest.show)
+    root.command("version")(show_version)
+    for extension in entry_points(group=EXTENSIONS):
+        extension.load()(root)
+    return root
+
+
+def main() -> None:
+    """Run `lockgate` with the arguments of this process."""
+    build()()

@@ -1,0 +1,110 @@
+"""One job as the command line shows it, found by its id or its name."""
+
+from __future__ import annotations
+
+import msgspec
+
+from storage_core.clock import SystemClock
+from storage_core.commit import Job, JobPhase, LeaseState, Receipt, attach_job, layout
+from storage_core.commit.folder import JobFolder, job_ids
+from storage_core.commit.lease import leases_for
+from storage_core.commit.records import Decision, Ended, JobRecord, Report
+from storage_core.errors import InvalidInputError, ObjectNotFoundError
+from storage_core.ids import JobAttemptId, JobId, job_name, split_job_id
+from storage_core.settings import load_settings
+from storage_core.stores import open_store
+
+
+class TaskCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the tasks of a job attempt are.
+
+    Attributes:
+        expected: None where the driver has not frozen a list.
+    """
+
+    committed: int
+    expected: int | None
+
+    @property
+    def text(self) -> str:
+        """How many are expected, for people."""
+        return "an unknown number" if self.expected is None else str(self.expected)
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands in the store about one job.
+
+    Attributes:
+        job_attempt: The newest, while the job has not ended.
+        tasks: Of that job attempt.
+        report: Every file's fate, from the job's end on.
+    """
+
+    record: JobRecord
+    phase: JobPhase
+    lease: LeaseState
+    job_attempt: JobAttemptId | None
+    tasks: TaskCount | None
+    decision: Decision | None
+    receipt: Receipt | None
+    ended: Ended | None
+    report: Report | None
+
+
+def view_job(destination: str, text: str) -> JobView:
+    """Read all that stands in the store about a job.
+
+    Raises:
+        ObjectNotFoundError: There is no such job.
+        MalformedRecordError: A record of it is not what it should be.
+    """
+    job = attach_job(destination, find_job(destination, text))
+    folder = JobFolder(job.store, job.job_id)
+    success, failure = folder.ended()
+    ended = success or failure
+    return JobView(
+        record=job.record,
+        phase=job.phase(),
+        lease=lease_of(job),
+        job_attempt=job.job_attempt if ended is None else None,
+        tasks=_tasks(job) if ended is None else None,
+        decision=folder.decision(),
+        receipt=job.receipt,
+        ended=ended,
+        report=folder.report(),
+    )
+
+
+def find_job(destination: str, text: str) -> JobId:
+    """Return the id of a job, given that id, or a name for its newest generation.
+
+    Raises:
+        ObjectNotFoundError: No job has this name. (Whether an id's job is there, reading it tells.)
+    """
+    try:
+        split_job_id(text)
+    except InvalidInputError:
+        name = job_name(text)
+    else:
+        return JobId(text)
+    found = list(job_ids(open_store(destination, load_settings()), f"{layout.JOBS}{name}-g"))
+    generations = {split_job_id(job): job for job in found}
+    newest = max((key for key in generations if key[0] == name), default=None)
+    if newest is None:
+        raise ObjectNotFoundError(
+            f"no job named {text!r} at {destination}; `lockgate jobs list {destination}` shows them"
+        )
+    return generations[newest]
+
+
+def lease_of(job: Job) -> LeaseState:
+    """Return how a job's lease stands now."""
+    return leases_for(load_settings(), SystemClock()).state(JobFolder(job.store, job.job_id))
+
+
+def _tasks(job: Job) -> TaskCount:
+    expected = job.expected()
+    return TaskCount(
+        committed=len({found.task_id for found in job.pending_sets()}),
+        expected=None if expected is None else len(expected.tasks),
+    )

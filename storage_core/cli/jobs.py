@@ -1,0 +1,199 @@
+"""`lockgate jobs`: look at a destination's jobs, and bring one to its end by hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from storage_core.cli.render import (
+    Destination,
+    JsonFlag,
+    byte_size,
+    moment,
+    print_fields,
+    print_json,
+    print_line,
+    print_table,
+    progress_bar,
+)
+from storage_core.errors import ConflictError, InvalidInputError, MalformedRecordError, OutcomeUnknownError
+
+if TYPE_CHECKING:
+    from storage_core.commit import JobSummary, Receipt, RecoveryResult
+
+commands = typer.Typer(
+    help="Look at a destination's jobs, and bring one to its end by hand.", no_args_is_help=True
+)
+
+JOB_HELP = "A job id such as sales-2026-11-21-g1, or a job's name for its newest generation."
+JobText = Annotated[str, typer.Argument(metavar="JOB", help=JOB_HELP)]
+
+
+@commands.command("list")
+def list_all(destination: Destination, json: JsonFlag = False) -> None:
+    """List all jobs of a destination, with their phases and leases."""
+    from storage_core.commit import list_jobs  # noqa: PLC0415 - slow to import, see `storage_core.cli`
+
+    summaries = list(list_jobs(destination))
+    if json:
+        print_json(summaries)
+        return
+    print_table(
+        ("job", "phase", "lease", "created (UTC)", "mode", "files", "rows", "note"),
+        [_summary_row(summary) for summary in summaries],
+        empty=f"no jobs at {destination}",
+    )
+
+
+@commands.command("show")
+def show(destination: Destination, job: JobText, json: JsonFlag = False) -> None:
+    """Show what stands in the store about one job."""
+    from storage_core.cli.job_view import view_job  # noqa: PLC0415
+
+    view = view_job(destination, job)
+    if json:
+        print_json(view)
+        return
+    record, receipt, decision = view.record, view.receipt, view.decision
+    print_fields(
+        [
+            ("job", record.job_id),
+            ("short id", record.short_id),
+            ("description", record.description or None),
+            ("phase", view.phase),
+            ("lease", view.lease),
+            ("created", f"{moment(record.created_s)} by {record.created_by}"),
+            ("mode", record.spec.mode),
+            ("committer", record.spec.committer),
+            ("audit", "required" if record.spec.audit else None),
+            ("on lapse", record.spec.on_lapse),
+            ("job attempt", view.job_attempt),
+            ("tasks", view.tasks and f"{view.tasks.committed} of {view.tasks.text} committed"),
+            ("decision", decision and f"{decision.verdict} at {moment(decision.decided_s)}"),
+            ("reason", (decision and decision.reason) or None),
+            ("ended", view.ended and f"{view.ended.ended} at {moment(view.ended.ended_s)}"),
+        ]
+    )
+    if receipt is not None:
+        print_line("")
+        _print_receipt(receipt)
+
+
+@commands.command("commit")
+def commit(
+    destination: Destination,
+    job: JobText,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Even if its driver lives; that driver is fenced.")
+    ] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Commit a job whose tasks have all committed; safe to repeat: the receipt stays the same."""
+    from storage_core.cli.job_view import find_job, lease_of  # noqa: PLC0415
+    from storage_core.commit import LeaseState, attach_job  # noqa: PLC0415
+
+    job_id = find_job(destination, job)
+    with progress_bar() as progress:
+        attached = attach_job(destination, job_id, progress=progress)
+        if not take_over and attached.receipt is None and lease_of(attached) is LeaseState.LIVE:
+            raise ConflictError(
+                f"job {job_id} at {attached.destination}: its driver lives and will commit it; nothing was "
+                "done; wait for it, or take the job from it with --take-over"
+            )
+        receipt = attached.commit()
+    if json:
+        print_json(receipt)
+    else:
+        _print_receipt(receipt)
+
+
+@commands.command("abort")
+def abort(
+    destination: Destination,
+    job: JobText,
+    reason: Annotated[str, typer.Option(help="Kept with the decision.")] = "by hand",
+    json: JsonFlag = False,
+) -> None:
+    """Abort an undecided job and drop all that it wrote."""
+    from storage_core.cli.job_view import find_job  # noqa: PLC0415
+    from storage_core.commit import JobPhase, attach_job  # noqa: PLC0415
+
+    job_id = find_job(destination, job)
+    with progress_bar() as progress:
+        phase = attach_job(destination, job_id, progress=progress).abort(reason)
+    if phase not in {JobPhase.ABORTING, JobPhase.FAILED}:
+        raise ConflictError(
+            f"job {job_id} at {destination} is {phase}: its commit is decided, so it was not aborted; "
+            f"`lockgate jobs recover {destination} {job_id}` brings it to its end"
+        )
+    if json:
+        print_json({"job_id": job_id, "phase": phase})
+    else:
+        print_line(f"{job_id} is {phase}")
+
+
+@commands.command("recover")
+def recover(
+    destination: Destination,
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help=JOB_HELP, show_default=False)] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every job that has not ended.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Settle what a driver left behind: finish what is decided, abort or resume what has lapsed."""
+    from storage_core.cli.job_view import find_job  # noqa: PLC0415
+    from storage_core.commit import recover_all, recover_job  # noqa: PLC0415
+
+    if (job is None) == (not every):
+        raise InvalidInputError("jobs recover: give either one JOB or --all; nothing was done")
+    with progress_bar() as progress:
+        if job is None:
+            results = list(recover_all(destination, dry_run=dry_run, progress=progress))
+        else:
+            job_id = find_job(destination, job)
+            results = [recover_job(destination, job_id, dry_run=dry_run, progress=progress)]
+    if json:
+        print_json(results)
+    else:
+        print_table(
+            ("job", "found", "lease", "would do" if dry_run else "done", "now", "why"),
+            [(r.job_id, r.found, r.lease, r.action, r.ended, r.detail) for r in results],
+            empty=f"no job at {destination} is unfinished",
+        )
+    _exit_by(results)
+
+
+def _exit_by(results: list[RecoveryResult]) -> None:
+    """Let scripts see what an operator must look at."""
+    if any(result.needs_an_operator for result in results):
+        raise typer.Exit(MalformedRecordError.exit_code)
+    if any(result.ended is None for result in results):
+        raise typer.Exit(OutcomeUnknownError.exit_code)
+
+
+def _summary_row(summary: JobSummary) -> tuple[object, ...]:
+    record, receipt = summary.record, summary.receipt
+    return (
+        summary.job_id,
+        summary.phase or "unreadable",
+        summary.lease,
+        None if record is None else moment(record.created_s),
+        None if record is None else record.spec.mode,
+        None if receipt is None else receipt.files,
+        None if receipt is None else receipt.rows,
+        summary.detail,
+    )
+
+
+def _print_receipt(receipt: Receipt) -> None:
+    print_fields(
+        [
+            ("published", f"{moment(receipt.published_s)} in turn {receipt.turn}, mode {receipt.mode}"),
+            ("files", receipt.files),
+            ("rows", "not known" if receipt.rows is None else receipt.rows),
+            ("size", byte_size(receipt.size)),
+            ("removed", f"{receipt.removed_files} files" if receipt.removed_files else None),
+            ("plan", receipt.plan),
+        ]
+    )

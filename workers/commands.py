@@ -1,0 +1,102 @@
+"""What this package adds to the `lockgate` command: the embedded broker, and a worker."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Annotated
+
+import typer
+
+from storage_core.cli.render import JsonFlag, moment, print_fields, print_json, print_line
+from storage_core.errors import MissingPartError
+
+broker_commands = typer.Typer(
+    help="The embedded broker: a Redis under LOCKGATE_HOME, used where LOCKGATE_BROKER_URL is not set.",
+    no_args_is_help=True,
+)
+
+
+def register(root: typer.Typer) -> None:
+    """Add the commands; called through the entry-point group `lockgate.commands`."""
+    root.add_typer(broker_commands, name="broker")
+    root.command("worker")(run_worker)
+
+
+@broker_commands.command("start")
+def start_broker(json: JsonFlag = False) -> None:
+    """Start the embedded broker, or find the one that runs."""
+    from storage_core.settings import load_settings  # noqa: PLC0415 - slow to import, see `storage_core.cli`
+
+    _show(_part("workers.broker").start_broker(load_settings()), json=json)
+
+
+@broker_commands.command("stop")
+def stop_broker(json: JsonFlag = False) -> None:
+    """Stop the embedded broker; what is queued stays for its next start."""
+    from storage_core.settings import load_settings  # noqa: PLC0415
+
+    stopped = _part("workers.broker").stop_broker(load_settings())
+    if json:
+        print_json({"stopped": stopped})
+    else:
+        print_line("stopped" if stopped else "the embedded broker was not running")
+
+
+@broker_commands.command("status")
+def broker_status(json: JsonFlag = False) -> None:
+    """Tell whether the embedded broker runs; exits with 1 if not."""
+    from storage_core.settings import load_settings  # noqa: PLC0415
+
+    found = _part("workers.broker").find_broker(load_settings())
+    _show(found, json=json)
+    if found is None:
+        raise typer.Exit(1)
+
+
+def run_worker(
+    concurrency: Annotated[int, typer.Option(min=1, help="Processes, one task each at a time.")] = 2,
+    queues: Annotated[str, typer.Option(help="Which queues to work on.")] = "commit,recovery,sweep",
+    log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+) -> None:
+    """Run a Celery worker in the foreground: `celery -A workers worker` with the right queues."""
+    app = _part("workers.application").app
+    app.worker_main(
+        ["worker", f"--queues={queues}", f"--concurrency={concurrency}", f"--loglevel={log_level}"]
+    )
+
+
+def _show(record: object, *, json: bool) -> None:
+    from urllib.parse import urlsplit  # noqa: PLC0415
+
+    if record is None:
+        shown: dict[str, object] = {"running": False}
+    else:
+        address = urlsplit(record.url)  # type: ignore[attr-defined]
+        shown = {
+            "running": True,
+            "pid": record.pid,  # type: ignore[attr-defined]
+            "address": f"{address.hostname}:{address.port}",
+            "started": moment(record.started_s),  # type: ignore[attr-defined]
+        }
+    if json:
+        print_json(shown)
+    else:
+        print_fields(list(shown.items()))
+
+
+def _part(name: str) -> ModuleType:
+    """Import a module of this package that needs Celery and Redis.
+
+    Raises:
+        MissingPartError: They are not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.partition(".")[0] in {"celery", "kombu", "redis"}:
+            raise MissingPartError(
+                f"the package {error.name} is not installed; nothing was started; "
+                "`pip install 'lockgate[celery]'` brings it"
+            ) from None
+        raise

@@ -1,0 +1,174 @@
+"""What operators and buttons call: work for the Celery workers, with its results and its errors.
+
+Importing this needs Celery; nothing is read and no broker is looked for before the first call.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Final
+
+import msgspec
+from celery.canvas import Signature
+
+from storage_core.commit.completion import ShardReport
+from storage_core.commit.parallel import Progress, no_progress
+from storage_core.errors import LockgateError
+from storage_core.ids import JobId
+from workers.application import COMMIT_QUEUE, RECOVERY_QUEUE, SWEEP_QUEUE
+from workers.gather import Row, gather
+from workers.tasks import commit_task, complete_shard, recover_job, sweep_uploads
+
+TIMEOUT_S: Final = 4 * 3600.0
+GRACE_S: Final = 60.0
+
+logger = logging.getLogger(__name__)
+
+
+def commit_tasks(
+    destination: str,
+    job_id: str,
+    job_attempt: str,
+    task_ids: Sequence[str],
+    *,
+    timeout_s: float = TIMEOUT_S,
+    grace_s: float = GRACE_S,
+    progress: Progress = no_progress,
+) -> list[Row]:
+    """Have workers commit the staged tasks of a job attempt; returns one row a task, in the order given.
+
+    Safe to call again: a task that is committed already is not committed twice.
+
+    Args:
+        destination: URL or path that the job writes.
+        job_id: Of the job.
+        job_attempt: The run of its driver whose task list is frozen.
+        task_ids: Of that list.
+        timeout_s: For all of them together.
+        grace_s: How long to wait for a worker where none listens.
+        progress: Hears how many tasks are done.
+
+    Raises:
+        MissingPartError: No worker listens.
+        OutcomeUnknownError: The time is over, or a worker's task ended in a way nobody foresaw.
+        LockgateError: The first task that failed, with the error that its worker raised; those that no
+            worker had begun were withdrawn.
+    """
+    return _run(
+        [commit_task.s(destination, job_id, job_attempt, task_id) for task_id in task_ids],
+        work=f"task commits of job {job_id}",
+        step="tasks",
+        queue=COMMIT_QUEUE,
+        timeout_s=timeout_s,
+        grace_s=grace_s,
+        progress=progress,
+    )
+
+
+def complete_by_workers(
+    destination: str,
+    job_id: JobId,
+    plan: str,
+    shard_count: int,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    grace_s: float = GRACE_S,
+    progress: Progress = no_progress,
+) -> Iterator[ShardReport]:
+    """Have workers make a decided plan's files visible: the `complete` of `Job.commit`.
+
+    After the decision there is only forward: shards that the workers do not settle, for whatever reason, are
+    left out, and the caller completes them itself.
+    """
+    work = f"completion of job {job_id}"
+    signatures = [complete_shard.s(destination, job_id, plan, shard) for shard in range(shard_count)]
+    outcomes = gather(signatures, work=work, queue=COMMIT_QUEUE, timeout_s=timeout_s, grace_s=grace_s)
+    try:
+        with closing(outcomes):
+            for done, (shard, outcome) in enumerate(outcomes, start=1):
+                if isinstance(outcome, LockgateError):
+                    logger.warning("%s: shard %d is left to this process: %s", work, shard, outcome)
+                else:
+                    yield msgspec.convert(outcome, ShardReport)
+                progress("complete", done, shard_count)
+    except LockgateError as error:
+        logger.warning("%s: what the workers have not done is left to this process: %s", work, error)
+
+
+def recover_jobs(
+    destination: str,
+    job_ids: Sequence[str],
+    *,
+    dry_run: bool = False,
+    timeout_s: float = TIMEOUT_S,
+    grace_s: float = GRACE_S,
+    progress: Progress = no_progress,
+) -> list[Row]:
+    """Have workers settle jobs; each is tried, whatever becomes of the others.
+
+    Raises:
+        MissingPartError: No worker listens.
+        LockgateError: The first job that could not be settled.
+    """
+    return _run(
+        [recover_job.s(destination, job_id, dry_run) for job_id in job_ids],
+        work=f"recovery at {destination}",
+        step="recover",
+        queue=RECOVERY_QUEUE,
+        timeout_s=timeout_s,
+        grace_s=grace_s,
+        progress=progress,
+        stop_at_error=False,
+    )
+
+
+def sweep(
+    destination: str, *, dry_run: bool = True, timeout_s: float = TIMEOUT_S, grace_s: float = GRACE_S
+) -> Row:
+    """Have a worker sweep a destination's orphaned uploads.
+
+    Raises:
+        MissingPartError: No worker listens.
+        LockgateError: What the worker met.
+    """
+    rows = _run(
+        [sweep_uploads.s(destination, dry_run)],
+        work=f"sweep of {destination}",
+        step="sweep",
+        queue=SWEEP_QUEUE,
+        timeout_s=timeout_s,
+        grace_s=grace_s,
+        progress=no_progress,
+    )
+    return rows[0]
+
+
+def _run(
+    signatures: Sequence[Signature],
+    *,
+    work: str,
+    step: str,
+    queue: str,
+    timeout_s: float,
+    grace_s: float,
+    progress: Progress,
+    stop_at_error: bool = True,
+) -> list[Row]:
+    rows: dict[int, Row] = {}
+    first_error: LockgateError | None = None
+    outcomes = gather(signatures, work=work, queue=queue, timeout_s=timeout_s, grace_s=grace_s)
+    with closing(outcomes):
+        for done, (position, outcome) in enumerate(outcomes, start=1):
+            if isinstance(outcome, LockgateError):
+                logger.error("%s: task %d of %d: %s", work, position + 1, len(signatures), outcome)
+                first_error = first_error or outcome
+                if stop_at_error:
+                    break
+            else:
+                rows[position] = outcome
+            progress(step, done, len(signatures))
+    if first_error is not None:
+        raise first_error
+    return [rows[position] for position in sorted(rows)]

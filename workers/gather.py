@@ -1,0 +1,131 @@
+"""Sends many Celery tasks in bounded windows and yields what comes back.
+
+Not a chord, whose cost grows worse than linearly with its size, and not a subscription a task: results are
+read in bulk, one call for a whole window.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from celery.canvas import Signature
+from celery.result import denied_join_result
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
+
+from storage_core.errors import LockgateError, MissingPartError, OutcomeUnknownError
+from workers.application import QUEUES, app
+
+BROKER_ERRORS: Final = (OperationalError, RedisError)
+WINDOW: Final = 256
+"""Messages that are out at a time: enough for many workers, few enough to withdraw."""
+POLL_S: Final = 0.1
+PING_S: Final = 2.0
+
+Row = dict[str, Any]
+"""What a Lockgate task returns."""
+
+
+def gather(
+    signatures: Sequence[Signature], *, work: str, queue: str, timeout_s: float, grace_s: float
+) -> Generator[tuple[int, Row | LockgateError]]:
+    """Run tasks on the workers and yield each one's position and result, or its error, as they end.
+
+    Closing the generator early withdraws what no worker has begun. What one has begun goes on by itself:
+    every task's effect is idempotent.
+
+    Args:
+        signatures: One a task.
+        work: What is being done, for messages: `commit of job sales-g1`.
+        queue: Where the tasks go.
+        timeout_s: For all of them together.
+        grace_s: With neither a result nor a worker on the queue for this long, there is none.
+
+    Raises:
+        MissingPartError: No worker listens on the queue.
+        OutcomeUnknownError: The time is over, or the broker is gone; what the workers have begun may still
+            end well.
+    """
+    todo = deque(enumerate(signatures))
+    out: dict[str, int] = {}
+    deadline = time.monotonic() + timeout_s
+    patience = _Patience(work, queue, grace_s)
+    try:
+        while todo or out:
+            _send(todo, out, expires_s=deadline - time.monotonic())
+            for task_id, meta in app.backend.get_many(set(out), interval=POLL_S, max_iterations=1):
+                patience.renew()
+                yield out.pop(task_id), _outcome(work, meta)
+            if (todo or out) and time.monotonic() > deadline:
+                raise OutcomeUnknownError(
+                    f"{work}: {len(out) + len(todo)} of {len(signatures)} tasks gave no answer in "
+                    f"{timeout_s:.0f} s; those not begun were withdrawn, the others may still end well; "
+                    "look at the workers' logs, then run it again: what is done is not done twice"
+                )
+            patience.check()
+    except BROKER_ERRORS as error:
+        raise OutcomeUnknownError(
+            f"{work}: the broker gives no answer ({type(error).__name__}); {len(out)} tasks were out and may "
+            "still end well; nothing was deleted; see that it runs, then run it again"
+        ) from None
+    finally:
+        if out:
+            with suppress(*BROKER_ERRORS):
+                app.control.revoke(list(out))
+
+
+def _send(todo: deque[tuple[int, Signature]], out: dict[str, int], expires_s: float) -> None:
+    if not todo or len(out) >= WINDOW:
+        return
+    with app.producer_or_acquire() as producer, denied_join_result():
+        while todo and len(out) < WINDOW:
+            position, signature = todo.popleft()
+            # A message that nobody took in time is dropped, not run after its sender has given up.
+            sent = signature.apply_async(producer=producer, expires=max(expires_s, 1.0))
+            out[sent.id] = position
+
+
+def _outcome(work: str, meta: Row) -> Row | LockgateError:
+    """Return what a finished task returned, or its error with the type that it had in the worker."""
+    result = meta["result"]
+    if isinstance(result, LockgateError):
+        return result
+    if isinstance(result, BaseException):
+        return OutcomeUnknownError(
+            f"{work}: a worker's task ended in {type(result).__name__}: {result}; what it had begun is not "
+            "known; nothing was deleted; look at the worker's log, then run it again"
+        )
+    return dict(result)
+
+
+@dataclass
+class _Patience:
+    """Ends a wait for workers that are not there."""
+
+    work: str
+    queue: str
+    grace_s: float
+    _since: float = field(default_factory=time.monotonic)
+
+    def renew(self) -> None:
+        self._since = time.monotonic()
+
+    def check(self) -> None:
+        if time.monotonic() - self._since < self.grace_s:
+            return
+        if not _listeners(self.queue):
+            raise MissingPartError(
+                f"{self.work}: no worker listens on queue {self.queue!r}; the messages were withdrawn; "
+                f"start one with `celery -A workers worker -Q {','.join(QUEUES)}`"
+            )
+        self.renew()
+
+
+def _listeners(queue: str) -> list[str]:
+    answers = app.control.inspect(timeout=PING_S).active_queues() or {}
+    return [worker for worker, queues in answers.items() if any(q["name"] == queue for q in queues)]

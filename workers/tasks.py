@@ -1,0 +1,50 @@
+"""The Celery tasks: each one effect, scalar arguments, safe to run again, also at once with itself."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from storage_core.commit import recover_job as recover
+from storage_core.commit import sweep_uploads as sweep
+from storage_core.commit.completion import complete_shard_of
+from storage_core.errors import StoreUnavailableError
+from storage_core.ids import JobId
+from storage_core.settings import load_settings
+from workers.application import app
+from workers.staged import commit_staged_task
+
+# The one error that is known to have had no effect, and that may pass by itself.
+RETRIES: Final[dict[str, Any]] = {
+    "autoretry_for": (StoreUnavailableError,),
+    "retry_backoff": True,
+    "retry_backoff_max": 60,
+    "max_retries": 6,
+}
+
+
+def complete_plan_shard(destination: str, job_id: str, plan: str, shard: int) -> dict[str, Any]:
+    """Make the files of one shard of a decided plan visible; returns the shard's report."""
+    return _built_in(complete_shard_of(destination, JobId(job_id), plan, shard, load_settings()))
+
+
+def settle_job(destination: str, job_id: str, dry_run: bool = False) -> dict[str, Any]:
+    """Bring a job that its driver left to its end, as the protocol's table says."""
+    return _built_in(recover(destination, JobId(job_id), settings=load_settings(), dry_run=dry_run))
+
+
+def sweep_destination(destination: str, dry_run: bool = True) -> dict[str, Any]:
+    """Abort the uploads at a destination that nothing will ever complete."""
+    return _built_in(sweep(destination, dry_run=dry_run, settings=load_settings()))
+
+
+def _built_in(record: msgspec.Struct) -> dict[str, Any]:
+    built_in = msgspec.to_builtins(record)
+    return dict(built_in)
+
+
+commit_task = app.task(commit_staged_task, name="lockgate.commit_task", **RETRIES)
+complete_shard = app.task(complete_plan_shard, name="lockgate.complete_shard", **RETRIES)
+recover_job = app.task(settle_job, name="lockgate.recover_job", **RETRIES)
+sweep_uploads = app.task(sweep_destination, name="lockgate.sweep_uploads", **RETRIES)
