@@ -1,0 +1,152 @@
+"""The main job: Spark stages data that nobody sees, workers commit its tasks, an audit opens the gate."""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG, AssetAlias, Param
+
+from operators.audit import AuditOperator
+from operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
+from operators.spark import SparkWriteOperator
+from operators.tasks import TaskCommitOperator
+
+FORM = {
+    "source": Param(
+        type="string",
+        minLength=1,
+        title="Source",
+        description="Path or URL of a file or directory that Spark reads.",
+        section="Data",
+    ),
+    "source_format": Param(
+        "parquet",
+        type="string",
+        enum=["parquet", "orc", "json", "csv"],
+        title="Format of the source",
+        section="Data",
+    ),
+    "source_options": Param(
+        {},
+        type="object",
+        title="Options of the source",
+        description='Of Spark\'s reader, for example {"header": "true", "nullValue": "NA"} for CSV.',
+        section="Data",
+    ),
+    "columns": Param(
+        [],
+        type="array",
+        items={"type": "string"},
+        title="Columns",
+        description="Spark SQL expressions, one a line, such as cast(delay as int) as delay; none: all.",
+        section="Data",
+    ),
+    "where": Param(
+        None,
+        type=["null", "string"],
+        title="Rows",
+        description="Spark SQL condition; none: all rows.",
+        section="Data",
+    ),
+    "destination": Param(
+        type="string",
+        minLength=1,
+        title="Destination",
+        description="s3://bucket/prefix, file:///directory or a path, which the job writes all at once.",
+        section="Destination",
+    ),
+    "mode": Param(
+        "append",
+        type="string",
+        enum=["append", "replace", "fail"],
+        values_display={
+            "append": "append: keep what is there",
+            "replace": "replace: take away what is there, when the new data are visible",
+            "fail": "fail: only into an empty destination",
+        },
+        title="What becomes of data that are there",
+        section="Destination",
+    ),
+    "format": Param(
+        "parquet",
+        type="string",
+        enum=["parquet", "orc", "json", "csv"],
+        title="Format of the files",
+        section="Destination",
+    ),
+    "partition_by": Param(
+        [],
+        type="array",
+        items={"type": "string"},
+        title="Partition columns",
+        description="One a line; they become folders such as month=1.",
+        section="Destination",
+    ),
+    "description": Param(
+        "", type="string", title="Description", description="Kept in the job's record.", section="Destination"
+    ),
+    "suite": Param(
+        None,
+        type=["null", "object"],
+        title="Audit",
+        description="A Great Expectations suite, suite.to_json_dict(); none: only sizes are checked.",
+        section="Gate",
+    ),
+    "complete_by": Param(
+        "threads",
+        type="string",
+        enum=["threads", "workers"],
+        title="Who completes the uploads",
+        description="Threads of the commit task, or Celery workers: for many thousands of files.",
+        section="Gate",
+    ),
+}
+
+with DAG(
+    "dataset_commit",
+    description=__doc__,
+    schedule=None,
+    params=FORM,
+    tags=["lockgate"],
+    doc_md="""
+Writes **source** to **destination** so that it appears all at once, or not at all.
+
+A run that fails before the decision leaves nothing: `abort` takes it back. A run that is killed after the
+decision is finished by `job_recovery`. Clearing a finished run from `setup` on computes it again, and
+replaces what it had published.
+""",
+) as dag:
+    setup = JobSetupOperator(
+        task_id="setup",
+        destination=dag.param("destination"),
+        mode=dag.param("mode"),
+        description=dag.param("description"),
+        audit=True,
+    )
+    write = SparkWriteOperator(
+        task_id="write",
+        job=setup.output,
+        python_callable="operators.sources:read_files",
+        op_kwargs={
+            "source": dag.param("source"),
+            "source_format": dag.param("source_format"),
+            "source_options": dag.param("source_options"),
+            "columns": dag.param("columns"),
+            "where": dag.param("where"),
+        },
+        format=dag.param("format"),
+        partition_by=dag.param("partition_by"),
+    )
+    tasks = TaskCommitOperator.partial(task_id="commit_tasks", job=write.output["job"]).expand(
+        task_ids=write.output
+    )
+    audit = AuditOperator(
+        task_id="audit", job=write.output["job"], suite=dag.param("suite"), format=dag.param("format")
+    )
+    commit = JobCommitOperator(
+        task_id="commit",
+        job=write.output["job"],
+        complete_by=dag.param("complete_by"),
+        outlets=[AssetAlias("lockgate_dataset")],
+    )
+    abort = JobAbortOperator(task_id="abort", job=setup.output).as_teardown(setups=setup)
+
+    setup >> write >> tasks >> audit >> commit >> abort

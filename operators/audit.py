@@ -1,0 +1,172 @@
+"""The gate before the commit: a Great Expectations suite over the staged rows, as an Airflow operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk import BaseOperator
+
+from operators.handle import JobHandle, attach_open, parked_after
+from operators.retries import no_vain_retry
+from operators.spark_process import SparkChild, SparkWork
+from operators.suites import Suite, Validation
+from storage_core.errors import AuditFailedError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from operators.staged_rows import StagedRows
+
+
+class AuditOperator(BaseOperator):
+    """Validates the staged rows and binds the verdict to exactly the pending sets that the commit will take.
+
+    The staged files must be those that the workers committed, by name and size, and hold as many rows as the
+    workers counted. If the data are wrong, the verdict is recorded and the task fails for good; nothing is
+    visible, and the job cannot be committed. Returns the verdict's summary.
+
+    Args:
+        job: Handle of the job: `write.output["job"]`.
+        suite: `suite.to_json_dict()`, a path of a file that holds it, or `(great_expectations) -> suite`;
+            None: only sizes and counts are checked.
+        format: Of the staged files; CSV has a header.
+        engine: `pandas` reads all rows into memory; `spark` does not.
+        columns: Read only these, with pandas; None: all.
+        options: Of Spark's reader.
+        master: Spark's.
+        spark_config: Spark settings.
+        park_timeout_s: How long recovery leaves the job alone; None: `LOCKGATE_PARK_TIMEOUT_S`.
+    """
+
+    template_fields: Sequence[str] = (
+        "job",
+        "suite",
+        "format",
+        "engine",
+        "columns",
+        "options",
+        "master",
+        "spark_config",
+    )
+    template_fields_renderers = {"suite": "json", "options": "json", "spark_config": "json"}  # noqa: RUF012 - Airflow's way
+    ui_color = "#fce8e6"
+
+    def __init__(
+        self,
+        *,
+        job: JobHandle | Any,
+        suite: Suite | None = None,
+        format: str = "parquet",  # noqa: A002 - as Spark calls it
+        engine: Literal["pandas", "spark"] = "pandas",
+        columns: Sequence[str] | None = None,
+        options: Mapping[str, str] | None = None,
+        master: str = "local[*]",
+        spark_config: Mapping[str, str] | None = None,
+        park_timeout_s: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.job = job
+        self.suite = suite
+        self.format = format
+        self.engine = engine
+        self.columns = columns
+        self.options = options
+        self.master = master
+        self.spark_config = spark_config
+        self.park_timeout_s = park_timeout_s
+
+    @cached_property
+    def _child(self) -> SparkChild:
+        return SparkChild(self.log)
+
+    @no_vain_retry()
+    def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow passes it by name
+        """Validate, record the verdict, and return its summary."""
+        from operators.staged_rows import staged_rows  # noqa: PLC0415 - at run time only
+
+        job = attach_open(self.job)
+        with parked_after(job, self.park_timeout_s, self.log):
+            staged = staged_rows(job)
+            verdict = self._validate(staged)
+            summary = _summary(verdict, staged)
+            standing = job.record_audit(passed=verdict["passed"], suite=verdict["suite"], summary=summary)
+        for failure in verdict["failures"]:
+            self.log.error("not as expected: %s", failure)
+        if not verdict["passed"]:
+            raise AuditFailedError(
+                f"job {job.job_id}: suite {verdict['suite']!r} finds the data wrong: "
+                f"{'; '.join(verdict['failures'][:3])}; the verdict is recorded and nothing is visible; "
+                "correct the data and clear the run from its set-up"
+            )
+        if not standing.passed:
+            raise AuditFailedError(
+                f"job {job.job_id}: suite {standing.suite!r} has found these data wrong before, and a "
+                "verdict is given once; nothing is visible; clear the run from its set-up"
+            )
+        self.log.info("audit passed: %s", summary)
+        return summary
+
+    def on_kill(self) -> None:
+        """End the Spark child with the task."""
+        self._child.kill()
+
+    def _validate(self, staged: StagedRows) -> Validation:
+        if self.suite is None:
+            return _counted(staged)
+        verdict = (
+            self._in_spark(staged, self.suite)
+            if self.engine == "spark"
+            else self._in_pandas(staged, self.suite)
+        )
+        if staged.rows is not None and verdict["rows"] != staged.rows:
+            verdict["passed"] = False
+            verdict["failures"].append(
+                f"rows: {verdict['rows']} are staged, the workers committed {staged.rows}"
+            )
+        return verdict
+
+    def _in_pandas(self, staged: StagedRows, suite: Suite) -> Validation:
+        from operators.staged_rows import validate_in_pandas  # noqa: PLC0415 - at run time only
+
+        return validate_in_pandas(staged, suite, format=self.format, columns=self.columns)
+
+    def _in_spark(self, staged: StagedRows, suite: Suite) -> Validation:
+        told = self._child.run(
+            SparkWork(
+                run="operators.staged_rows:validate_in_spark",
+                arguments={
+                    "root": str(staged.root),
+                    "files": staged.files(),
+                    "suite": suite,
+                    "format": self.format,
+                    "options": dict(self.options or {}),
+                },
+                master=self.master,
+                app_name=f"lockgate audit {self.task_id}",
+                config=dict(self.spark_config or {}),
+            )
+        )
+        validation: Validation = told
+        return validation
+
+
+def _counted(staged: StagedRows) -> Validation:
+    """Return the verdict of an audit without a suite: what was checked already is all that it asks."""
+    return Validation(
+        passed=True, suite="sizes and counts", expectations=0, failures=[], rows=staged.rows or 0
+    )
+
+
+def _summary(verdict: Validation, staged: StagedRows) -> dict[str, str | int | float | bool | None]:
+    return {
+        "suite": verdict["suite"],
+        "passed": verdict["passed"],
+        "rows": verdict["rows"],
+        "files": len(staged.paths),
+        "expectations": verdict["expectations"],
+        "failed": len(verdict["failures"]),
+        **{f"failure_{number}": text for number, text in enumerate(verdict["failures"][:10], start=1)},
+    }

@@ -1,0 +1,251 @@
+"""Set-up, commit, abort and recovery of a job, as Airflow operators: thin, over `storage_core`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from airflow.sdk import BaseOperator
+
+from operators.destinations import check_bool, for_each_destination, watched_destinations
+from operators.handle import JobHandle, attach, handle_of, parked_after, parked_on_failure, run_name
+from operators.progress import LoggedProgress
+from operators.receipts import announce, flat
+from operators.retries import no_vain_retry
+from storage_core import open_job
+from storage_core.commit import JobPhase, recover_all
+from storage_core.errors import ConflictError, InvalidInputError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from storage_core.commit import Job, ShardCompleter
+    from storage_core.commit.records import Mode, OnLapse, Rerun
+
+CompleteBy = Literal["threads", "workers"]
+ROW: Final = "%s: was %s, lease %s: %s; is %s: %s"
+
+
+class JobSetupOperator(BaseOperator):
+    """Sets a job up, so that what follows can write to a destination without anyone seeing it.
+
+    The job is this task of this DAG run: a retry meets its own earlier work. Running it again after the job
+    has ended is a deliberate recomputation, whose commit replaces what the earlier run had published.
+    Returns the job's handle for the tasks after it, and parks the job.
+
+    Args:
+        destination: URL or path that the job writes.
+        write_name: Tells apart two data sets of one task.
+        mode: What becomes of data that the destination already has: `append`, `replace`, or `fail`.
+        description: For people who read the job's record.
+        columns: Name and type of each column, where they are known already.
+        evolve_schema: Let `append` bring columns that do not fit the destination's.
+        audit: Refuse to commit without a passing verdict of `AuditOperator`.
+        staging: Directory that every worker sees, under which this job gets one of its own; None: below
+            `LOCKGATE_HOME`.
+        on_lapse: What recovery does with the job when its park has run out: `abort` or `resume`.
+        rerun: What a recomputation does with the earlier run's files: `replace` or `append`.
+        park_timeout_s: How long recovery leaves the job alone; None: `LOCKGATE_PARK_TIMEOUT_S`.
+    """
+
+    template_fields: Sequence[str] = (
+        "destination",
+        "write_name",
+        "mode",
+        "description",
+        "columns",
+        "staging",
+        "on_lapse",
+        "rerun",
+    )
+    ui_color = "#e8f0fe"
+
+    def __init__(
+        self,
+        *,
+        destination: str,
+        write_name: str = "data",
+        mode: Mode = "append",
+        description: str = "",
+        columns: Sequence[tuple[str, str]] | None = None,
+        evolve_schema: bool = False,
+        audit: bool = False,
+        staging: str | None = None,
+        on_lapse: OnLapse = "abort",
+        rerun: Rerun = "replace",
+        park_timeout_s: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.destination = destination
+        self.write_name = write_name
+        self.mode = mode
+        self.description = description
+        self.columns = columns
+        self.evolve_schema = evolve_schema
+        self.audit = audit
+        self.staging = staging
+        self.on_lapse = on_lapse
+        self.rerun = rerun
+        self.park_timeout_s = park_timeout_s
+
+    @no_vain_retry()
+    def execute(self, context: Context) -> JobHandle:
+        """Set the job up, park it, and return its handle."""
+        job = self._open(context)
+        if job.phase() is not JobPhase.OPEN:
+            self.log.info(
+                "job %s was decided by an earlier try, and has been finished: %s", job.job_id, job.phase()
+            )
+            job = self._open(context)
+        with parked_after(job, self.park_timeout_s, self.log):
+            self.log.info("job %s at %s, mode %s", job.job_id, job.destination, self.mode)
+            return handle_of(job)
+
+    def _open(self, context: Context) -> Job:
+        return open_job(
+            self.destination,
+            run_name(context, self.write_name),
+            mode=self.mode,
+            committer="staging",
+            description=self.description or f"{context['ti'].dag_id}, run {context['ti'].run_id}",
+            columns=self.columns,
+            evolve_schema=self.evolve_schema,
+            staging=self.staging,
+            audit=self.audit,
+            on_lapse=self.on_lapse,
+            rerun=self.rerun,
+        )
+
+
+class JobCommitOperator(BaseOperator):
+    """Makes all that a job's tasks wrote visible, in one decision, and returns the receipt.
+
+    Succeeds only when the job is committed, so an Asset event of this task always means COMMIT_SUCCESS; its
+    `extra` is the receipt. Running it again returns the same receipt.
+
+    Args:
+        job: Handle of the job: `write.output["job"]`.
+        complete_by: Who completes the uploads: `threads` of this task, or Celery `workers`.
+        timeout_s: How long workers may take.
+        park_timeout_s: How long recovery leaves the job alone if this task fails before the decision.
+    """
+
+    template_fields: Sequence[str] = ("job", "complete_by")
+    ui_color = "#e6f4ea"
+
+    def __init__(
+        self,
+        *,
+        job: JobHandle | Any,
+        complete_by: CompleteBy = "threads",
+        timeout_s: float = 3600.0,
+        park_timeout_s: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.job = job
+        self.complete_by = complete_by
+        self.timeout_s = timeout_s
+        self.park_timeout_s = park_timeout_s
+
+    @no_vain_retry()
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Commit the job, tell the outlets, and return the receipt."""
+        job = attach(self.job, progress=LoggedProgress(self.log))
+        with parked_on_failure(job, self.park_timeout_s, self.log):
+            receipt = flat(job.commit(complete=self._completer()))
+        announce(context, job.destination, receipt, self.outlets)
+        self.log.info("committed: %s", receipt)
+        return receipt
+
+    def _completer(self) -> ShardCompleter | None:
+        if self.complete_by == "threads":
+            return None
+        if self.complete_by != "workers":
+            raise InvalidInputError(
+                f"complete_by={self.complete_by!r}: `threads` of the commit task complete the uploads, or "
+                "Celery `workers`; nothing was decided"
+            )
+        from workers.dispatch import complete_by_workers  # noqa: PLC0415 - imports Celery
+
+        return partial(complete_by_workers, timeout_s=self.timeout_s, progress=LoggedProgress(self.log))
+
+
+class JobAbortOperator(BaseOperator):
+    """Aborts what a failed run leaves: for the DAG's teardown, `.as_teardown(setups=setup)`.
+
+    As a teardown it runs once everything before it is done, however it ended. Once the commit is decided it
+    does nothing: if the commit task was killed half-way, recovery brings the job to its end.
+
+    Args:
+        job: Handle of the job: `setup.output`.
+        reason: For the job's report.
+    """
+
+    template_fields: Sequence[str] = ("job", "reason")
+    ui_color = "#f1f3f4"
+
+    def __init__(
+        self, *, job: JobHandle | Any, reason: str = "the DAG run ended without a commit", **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.job = job
+        self.reason = reason
+
+    @no_vain_retry()
+    def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow passes it by name
+        """Abort the job unless it is decided; returns the phase that it is left in."""
+        job = attach(self.job)
+        try:
+            job.abort(self.reason)
+            phase = str(job.phase())
+        finally:
+            job.close()
+        self.log.info("job %s is %s", job.job_id, phase)
+        return phase
+
+
+class JobRecoveryOperator(BaseOperator):
+    """Settles every job that its driver left, at each destination, as the protocol's recovery table says.
+
+    Returns, a destination, how often each action was taken. Fails at the end if a destination could not be
+    reached, or if a job is in a state in which nothing may be touched.
+
+    Args:
+        destinations: URLs or paths, as a list or as text with commas; None: `LOCKGATE_DESTINATIONS`, else the
+            Airflow Variable `lockgate_destinations`, asked when the task runs.
+        report_only: Change nothing, only tell what would be done.
+    """
+
+    template_fields: Sequence[str] = ("destinations", "report_only")
+    ui_color = "#e6f4ea"
+
+    def __init__(
+        self, *, destinations: Sequence[str] | str | None = None, report_only: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.destinations = destinations
+        self.report_only = report_only
+
+    @no_vain_retry()
+    def execute(self, context: Context) -> dict[str, dict[str, int]]:  # noqa: ARG002 - Airflow's
+        """Recover every destination."""
+        check_bool("report_only", self.report_only)
+        return for_each_destination(watched_destinations(self.destinations), self._recover, self.log)
+
+    def _recover(self, destination: str) -> dict[str, int]:
+        actions: Counter[str] = Counter()
+        unsettled = []
+        for result in recover_all(destination, dry_run=self.report_only):
+            actions[result.action] += 1
+            self.log.info(
+                ROW, result.job_id, result.found, result.lease, result.action, result.ended, result.detail
+            )
+            if result.ended is None:
+                unsettled.append(f"{result.job_id}: {result.action}: {result.detail}")
+        if unsettled:
+            raise ConflictError(f"{len(unsettled)} jobs are not settled: {'; '.join(unsettled)}")
+        return dict(actions)

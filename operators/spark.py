@@ -1,0 +1,144 @@
+"""Spark writes a data set that nobody can see yet, as an Airflow operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.sdk import BaseOperator
+
+from operators.handle import JobHandle, attach_open, handle_of, park, parked_after
+from operators.retries import no_vain_retry
+from operators.spark_process import SparkChild, SparkWork
+from storage_core.commit import StagedFile
+from storage_core.commit.staged import group_into_tasks
+from storage_core.ids import new_job_attempt_id
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+MIB: Final = 1024 * 1024
+
+
+class SparkWriteOperator(BaseOperator):
+    """Runs a function in Spark and stages the DataFrame that it returns, as the job's task list.
+
+    Spark runs in a child process, with a clean JVM, that dies with the task. Every run of this task is a job
+    attempt of its own, since a new plan may partition differently; its handle is pushed to XCom as `job`. The
+    staged files are frozen, with their sizes, and grouped into tasks for `TaskCommitOperator`.
+
+    Returns the ids of these tasks in chunks: `TaskCommitOperator.partial(...).expand(task_ids=write.output)`.
+
+    Args:
+        job: Handle from the set-up: `setup.output`.
+        python_callable: `(spark, **op_kwargs) -> DataFrame`: a function, or `package.module:name`.
+        op_kwargs: Keyword arguments of the function; templated.
+        format: Of the files: `parquet`, `orc`, `json` or `csv`.
+        partition_by: Columns that become folders, in Hive layout.
+        options: Of Spark's writer for this format.
+        master: Spark's.
+        spark_config: Spark settings.
+        task_bytes: Staged bytes of one task, about; a greater file is a task of its own.
+        chunks: Greatest number of chunks that the task ids come in.
+        park_timeout_s: How long recovery leaves the job alone, counted from the start of this task and again
+            from its end; None: `LOCKGATE_PARK_TIMEOUT_S`. Longer than Spark may take.
+    """
+
+    template_fields: Sequence[str] = (
+        "job",
+        "op_kwargs",
+        "format",
+        "partition_by",
+        "options",
+        "master",
+        "spark_config",
+    )
+    template_fields_renderers = {"op_kwargs": "json", "options": "json", "spark_config": "json"}  # noqa: RUF012 - as Airflow declares it
+    ui_color = "#fef7e0"
+
+    def __init__(
+        self,
+        *,
+        job: JobHandle | Any,
+        python_callable: str | Callable[..., Any],
+        op_kwargs: Mapping[str, Any] | None = None,
+        format: str = "parquet",  # noqa: A002 - as Spark calls it
+        partition_by: Sequence[str] | None = None,
+        options: Mapping[str, str] | None = None,
+        master: str = "local[*]",
+        spark_config: Mapping[str, str] | None = None,
+        task_bytes: int = 256 * MIB,
+        chunks: int = 4,
+        park_timeout_s: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.job = job
+        self.python_callable = python_callable
+        self.op_kwargs = op_kwargs
+        self.format = format
+        self.partition_by = partition_by
+        self.options = options
+        self.master = master
+        self.spark_config = spark_config
+        self.task_bytes = task_bytes
+        self.chunks = chunks
+        self.park_timeout_s = park_timeout_s
+
+    @cached_property
+    def _child(self) -> SparkChild:
+        return SparkChild(self.log)
+
+    @no_vain_retry()
+    def execute(self, context: Context) -> list[list[str]]:
+        """Stage the DataFrame, freeze its files as the job's task list, and return the task ids in chunks."""
+        job = attach_open(self.job, job_attempt=new_job_attempt_id())
+        park(job, self.park_timeout_s, self.log)
+        with parked_after(job, self.park_timeout_s, self.log):
+            # A directory of its own, so that files of a run that died never mix with it.
+            staging = Path(job.staging_dir, job.job_attempt)
+            tasks = group_into_tasks(self._stage(staging), target_bytes=self.task_bytes)
+            job.expect(tasks, staging=str(staging))
+        context["ti"].xcom_push("job", handle_of(job))
+        self.log.info("job %s, attempt %s: %d tasks are staged", job.job_id, job.job_attempt, len(tasks))
+        return chunked([task.task_id for task in tasks], self.chunks)
+
+    def _stage(self, staging: Path) -> list[StagedFile]:
+        told = self._child.run(
+            SparkWork(
+                run="operators.spark_staging:stage_frame",
+                arguments={
+                    "python_callable": self.python_callable,
+                    "op_kwargs": dict(self.op_kwargs or {}),
+                    "staging": str(staging),
+                    "format": self.format,
+                    "partition_by": list(self.partition_by or ()),
+                    "options": writer_options(self.format, self.options or {}),
+                },
+                master=self.master,
+                app_name=f"lockgate {self.dag_id}.{self.task_id}",
+                config=dict(self.spark_config or {}),
+            )
+        )
+        return [StagedFile(path, size) for path, size in told]
+
+    def on_kill(self) -> None:
+        """End the Spark child with the task."""
+        self._child.kill()
+
+
+def writer_options(format: str, options: Mapping[str, str]) -> dict[str, str]:  # noqa: A002 - as Spark calls it
+    """Return the options of Spark's writer: CSV gets a header, for audits, unless told otherwise."""
+    return {**({"header": "true"} if format == "csv" else {}), **options}
+
+
+def chunked(task_ids: Sequence[str], chunks: int) -> list[list[str]]:
+    """Share task ids out evenly over at most so many chunks.
+
+    At least one chunk, perhaps an empty one: Airflow skips everything after a mapping over nothing, and a job
+    without rows is committed like any other.
+    """
+    size = max(1, -(-len(task_ids) // max(1, chunks)))
+    return [list(task_ids[start : start + size]) for start in range(0, len(task_ids), size)] or [[]]

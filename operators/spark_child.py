@@ -1,0 +1,82 @@
+"""The program in the child process of `spark_process`: one piece of work in one Spark session."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pickle
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from operators.spark_process import LENGTH_BYTES, SparkWork
+from storage_core.errors import InvalidInputError
+from storage_core.spark import spark_session
+
+ORPHANED: Final = 120
+"""Exit code of a child whose parent died."""
+
+
+def resolve(reference: str | Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that `package.module:name` names; a function is its own.
+
+    Raises:
+        InvalidInputError: There is no such module, or no such function in it.
+    """
+    if not isinstance(reference, str):
+        return reference
+    module, _, name = reference.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, ValueError, AttributeError) as error:
+        raise InvalidInputError(
+            f"{reference!r} is no function: write package.module:name, importable by the task ({error})"
+        ) from error
+    if not callable(found):
+        raise InvalidInputError(f"{reference!r} is no function but of type {type(found).__name__}")
+    return found  # type: ignore[no-any-return]
+
+
+def _do(work: SparkWork) -> Any:
+    run = resolve(work.run)
+    spark = spark_session(work.app_name, master=work.master, config=work.config)
+    try:
+        return run(spark, **work.arguments)
+    finally:
+        spark.stop()
+
+
+def _exit_with_parent() -> None:
+    # Straight from the descriptor: a thread that waits in the buffered reader breaks the interpreter's exit.
+    while os.read(0, 1):
+        continue
+    os._exit(ORPHANED)
+
+
+def _read_work() -> SparkWork:
+    length = int.from_bytes(sys.stdin.buffer.read(LENGTH_BYTES))
+    # From our own parent, through a pipe that nobody else can write.
+    work: SparkWork = pickle.loads(sys.stdin.buffer.read(length))  # noqa: S301
+    return work
+
+
+def main(answer: Path) -> int:
+    """Read the work, do it, and leave `{"result"}` or `{"type", "message"}` in the answer file."""
+    told: dict[str, Any]
+    try:
+        work = _read_work()
+        threading.Thread(target=_exit_with_parent, daemon=True).start()
+        told = {"result": _do(work)}
+    except Exception as error:  # noqa: BLE001 - the parent raises it again
+        traceback.print_exc()
+        told = {"type": type(error).__name__, "message": str(error)}
+    answer.write_text(json.dumps(told))
+    return 0 if "result" in told else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,55 @@
+"""Scheduled clean-up of uploads that nothing will ever complete, as an Airflow operator."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from operators.destinations import check_bool, for_each_destination, watched_destinations
+from operators.retries import no_vain_retry
+from storage_core.commit import sweep_uploads
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class UploadSweepOperator(BaseOperator):
+    """Aborts orphaned uploads: first those of jobs that ended, and, seen in two sweeps, what has no owner.
+
+    Returns, a destination, how many uploads each action was taken on.
+
+    Args:
+        destinations: URLs or paths, as a list or as text with commas; None: `LOCKGATE_DESTINATIONS`, else the
+            Airflow Variable `lockgate_destinations`, asked when the task runs.
+        report_only: Change nothing, only tell what would be done.
+    """
+
+    template_fields: Sequence[str] = ("destinations", "report_only")
+
+    def __init__(
+        self,
+        *,
+        destinations: Sequence[str] | str | None = None,
+        report_only: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.destinations = destinations
+        self.report_only = report_only
+
+    @no_vain_retry()
+    def execute(self, context: Context) -> dict[str, dict[str, int]]:  # noqa: ARG002 - Airflow's
+        """Sweep every destination; fails at the end if one could not be swept."""
+        check_bool("report_only", self.report_only)
+        return for_each_destination(watched_destinations(self.destinations), self._sweep, self.log)
+
+    def _sweep(self, destination: str) -> dict[str, int]:
+        report = sweep_uploads(destination, dry_run=self.report_only)
+        for fate in report.uploads:
+            self.log.info("%s, upload %s: %s: %s", fate.key, fate.upload_id, fate.action, fate.reason)
+        for ended in report.jobs:
+            self.log.info("%s: %s", ended.job_id, ended.action)
+        return dict(Counter(fate.action for fate in report.uploads))

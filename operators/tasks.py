@@ -1,0 +1,93 @@
+"""Celery workers commit a job's tasks, as an Airflow operator, mapped or all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from operators.handle import JobHandle, attach_open, parked_after
+from operators.progress import LoggedProgress
+from operators.retries import no_vain_retry
+from storage_core.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from storage_core.commit import Job
+
+
+class TaskCommitOperator(BaseOperator):
+    """Has Celery workers turn the staged files of tasks into pending uploads, and waits for them.
+
+    Mapped, each map index takes a chunk: `.partial(job=write.output["job"]).expand(task_ids=write.output)`;
+    unmapped it takes every task of the job attempt. A task that is committed is not committed twice, so a
+    retry only does what is missing. Returns files, rows and bytes of its tasks.
+
+    Args:
+        job: Handle of the job: `write.output["job"]`.
+        task_ids: Which tasks; None: all.
+        timeout_s: For all of them together.
+        grace_s: How long to wait for a worker where none listens.
+        park_timeout_s: How long recovery leaves the job alone; None: `LOCKGATE_PARK_TIMEOUT_S`.
+    """
+
+    template_fields: Sequence[str] = ("job", "task_ids")
+    ui_color = "#e8f0fe"
+
+    def __init__(
+        self,
+        *,
+        job: JobHandle | Any,
+        task_ids: Sequence[str] | None = None,
+        timeout_s: float = 4 * 3600.0,
+        grace_s: float = 60.0,
+        park_timeout_s: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.job = job
+        self.task_ids = task_ids
+        self.timeout_s = timeout_s
+        self.grace_s = grace_s
+        self.park_timeout_s = park_timeout_s
+
+    @no_vain_retry()
+    def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow passes it by name
+        """Commit the tasks and return what they add up to."""
+        from workers.dispatch import commit_tasks  # noqa: PLC0415 - imports Celery
+
+        job = attach_open(self.job)
+        with parked_after(job, self.park_timeout_s, self.log):
+            rows = commit_tasks(
+                job.destination,
+                job.job_id,
+                job.job_attempt,
+                self._tasks(job),
+                timeout_s=self.timeout_s,
+                grace_s=self.grace_s,
+                progress=LoggedProgress(self.log),
+            )
+        return _added_up(rows)
+
+    def _tasks(self, job: Job) -> list[str]:
+        if self.task_ids is not None:
+            return [str(task) for task in self.task_ids]
+        expected = job.expected()
+        if expected is None:
+            raise InvalidInputError(
+                f"job {job.job_id}, attempt {job.job_attempt}: has no frozen list of tasks; pass the job of "
+                'SparkWriteOperator, `job=write.output["job"]`; nothing was committed'
+            )
+        return [task.task_id for task in expected.tasks]
+
+
+def _added_up(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    counts = [row["rows"] for row in rows]
+    return {
+        "tasks": len(rows),
+        "files": sum(row["files"] for row in rows),
+        "rows": None if None in counts else sum(counts),
+        "bytes": sum(row["size"] for row in rows),
+    }
