@@ -1,0 +1,219 @@
+"""The options of `format("lockgate")`: strings from Spark, checked once and turned into frozen objects.
+
+Spark hands them over with lower-cased keys, so they are known here by their readable spelling and matched
+without regard to case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeVar, get_args
+
+import msgspec
+
+from storage_core.errors import InvalidInputError
+
+MIB: Final = 1024 * 1024
+
+CommitBy = Literal["job", "task"]
+"""`job`: the driver commits. `task`: the task commits only; somebody else commits the job later."""
+Mode = Literal["append", "replace", "fail"]
+Compression = Literal["snappy", "zstd", "gzip", "lz4", "none"]
+
+_Choice = TypeVar("_Choice", bound=str)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileOptions:
+    """How a task turns rows into Parquet files.
+
+    Attributes:
+        compression: Of all columns.
+        row_group_rows: Greatest number of rows in a row group.
+        row_group_bytes: A row group is written when its Arrow data reach this size.
+        max_open_files: With more partitions in hand, the least recently used file is closed.
+        max_records_per_file: A file is closed at this many rows; 0: never.
+    """
+
+    compression: Compression = "snappy"
+    row_group_rows: int = 1_000_000
+    row_group_bytes: int = 64 * MIB
+    max_open_files: int = 64
+    max_records_per_file: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteOptions:
+    """Everything that a write was asked for.
+
+    Attributes:
+        path: The destination as the user named it.
+        mode: What becomes of data that the destination has.
+        partition_by: Columns that become folders, in this order.
+        job_name: Stable over retries of the same write; absent: a fresh one.
+        job_id: Of a job that somebody else opened; with `job_attempt`.
+        commit_by: Who commits the job.
+        part_bytes: Size of an upload's parts; absent: `LOCKGATE_PART_BYTES`.
+        evolve_schema: Let `append` bring columns that do not fit the destination's.
+        files: How rows become files.
+    """
+
+    path: str
+    mode: Mode
+    partition_by: tuple[str, ...]
+    job_name: str | None
+    job_id: str | None
+    job_attempt: str | None
+    commit_by: CommitBy
+    part_bytes: int | None
+    evolve_schema: bool
+    files: FileOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """Everything that a read was asked for.
+
+    Attributes:
+        path: The destination.
+        as_of: A turn of the destination log; absent: the last.
+        time_zone: In which timestamps in folder names are meant.
+        split_bytes: Files are gathered to Spark partitions of about this size.
+    """
+
+    path: str
+    as_of: int | None
+    time_zone: str
+    split_bytes: int
+
+
+WRITE_OPTIONS: Final = (
+    "path", "mode", "partitionBy", "jobName", "jobId", "jobAttempt", "commit", "partBytes",
+    "evolveSchema", "compression", "rowGroupRows", "rowGroupBytes", "maxOpenFiles", "maxRecordsPerFile",
+)  # fmt: skip
+READ_OPTIONS: Final = ("path", "asOf", "timeZone", "splitBytes")
+
+
+def write_options(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
+    """Check the options of a write.
+
+    Args:
+        options: As Spark hands them over.
+        overwrite: Spark's own mode was `overwrite`; an explicit option `mode` wins over it.
+
+    Raises:
+        InvalidInputError: An option that is not known, or a value that cannot be; the message names it.
+    """
+    given = _Given("write", options, WRITE_OPTIONS)
+    job_id, job_attempt = given.text("jobId"), given.text("jobAttempt")
+    if (job_id is None) != (job_attempt is None):
+        raise InvalidInputError("lockgate write: jobId and jobAttempt go together; give both or neither")
+    if job_id is not None and given.text("jobName") is not None:
+        raise InvalidInputError("lockgate write: a job is named by jobId or by jobName, not by both")
+    commit_by = given.choice("commit", "job", get_args(CommitBy))
+    if commit_by == "task" and job_id is None and given.text("jobName") is None:
+        raise InvalidInputError(
+            "lockgate write: commit=task leaves the job to be committed by another; name it, with jobName "
+            "or with jobId and jobAttempt, so that the other can find it"
+        )
+    return WriteOptions(
+        path=given.path(),
+        mode=given.choice("mode", "replace" if overwrite else "append", get_args(Mode)),
+        partition_by=_columns(given.text("partitionBy") or ""),
+        job_name=given.text("jobName"),
+        job_id=job_id,
+        job_attempt=job_attempt,
+        commit_by=commit_by,
+        part_bytes=given.whole("partBytes", 0, least=5 * MIB) or None,
+        evolve_schema=given.flag("evolveSchema"),
+        files=FileOptions(
+            compression=given.choice("compression", "snappy", get_args(Compression)),
+            row_group_rows=given.whole("rowGroupRows", FileOptions.row_group_rows, least=1),
+            row_group_bytes=given.whole("rowGroupBytes", FileOptions.row_group_bytes, least=1),
+            max_open_files=given.whole("maxOpenFiles", FileOptions.max_open_files, least=1),
+            max_records_per_file=given.whole("maxRecordsPerFile", 0, least=0),
+        ),
+    )
+
+
+def read_options(options: Mapping[str, str]) -> ReadOptions:
+    """Check the options of a read.
+
+    Raises:
+        InvalidInputError: An option that is not known, or a value that cannot be; the message names it.
+    """
+    given = _Given("read", options, READ_OPTIONS)
+    return ReadOptions(
+        path=given.path(),
+        as_of=given.whole("asOf", 0, least=0) if given.text("asOf") else None,
+        time_zone=given.text("timeZone") or "UTC",
+        split_bytes=given.whole("splitBytes", 128 * MIB, least=1),
+    )
+
+
+class _Given:
+    """The options that a user gave, by their readable names."""
+
+    def __init__(self, doing: str, options: Mapping[str, str], known: tuple[str, ...]) -> None:
+        readable = {name.lower(): name for name in known}
+        unknown = sorted(key for key in options if key.lower() not in readable)
+        if unknown:
+            raise InvalidInputError(
+                f"lockgate {doing}: unknown option {', '.join(map(repr, unknown))}; "
+                f"known are {', '.join(known)}"
+            )
+        self._doing = doing
+        self._values = {readable[key.lower()]: value.strip() for key, value in options.items()}
+
+    def text(self, name: str) -> str | None:
+        return self._values.get(name) or None
+
+    def path(self) -> str:
+        path = self.text("path")
+        if path is None:
+            raise InvalidInputError(
+                f"lockgate {self._doing}: no destination; give it to save(…) or load(…), or as option path"
+            )
+        return path
+
+    def choice(self, name: str, default: _Choice, choices: tuple[_Choice, ...]) -> _Choice:
+        given = (self.text(name) or default).lower()
+        for choice in choices:
+            if choice == given:
+                return choice
+        raise InvalidInputError(
+            f"lockgate {self._doing}: option {name}={given!r} is not known; use one of {', '.join(choices)}"
+        )
+
+    def flag(self, name: str) -> bool:
+        return self.choice(name, "false", ("true", "false")) == "true"
+
+    def whole(self, name: str, default: int, *, least: int) -> int:
+        text = self.text(name)
+        if text is None:
+            return default
+        if not text.isascii() or not text.isdigit() or int(text) < least:
+            raise InvalidInputError(
+                f"lockgate {self._doing}: option {name}={text!r} must be a whole number of at least {least}"
+            )
+        return int(text)
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    """Split `a,b`, or read `["a", "b"]`, in which a name may hold a comma.
+
+    An empty name between commas is a mistake, which the check against the columns would not see.
+    """
+    if not text:
+        return ()
+    try:
+        names = msgspec.json.decode(text, type=list[str]) if text.startswith("[") else text.split(",")
+    except msgspec.DecodeError as error:
+        raise InvalidInputError(
+            f"lockgate write: option partitionBy={text!r} is no list of names: {error}"
+        ) from None
+    names = [name.strip() for name in names]
+    if "" in names:
+        raise InvalidInputError(f"lockgate write: option partitionBy={text!r} has an empty column name")
+    return tuple(names)

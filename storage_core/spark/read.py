@@ -1,0 +1,38 @@
+"""`read`: a destination as a data frame, by its log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from storage_core.spark.source import register
+
+
+def read(
+    spark: SparkSession,
+    destination: str,
+    *,
+    as_of: int | None = None,
+    columns: Sequence[str] | None = None,
+) -> DataFrame:
+    """Return what jobs have published at a destination: whole jobs only, as of this moment.
+
+    Args:
+        spark: The session; the data source is registered with it.
+        destination: `s3://bucket/prefix`, `file:///dir` or a path.
+        as_of: A turn of the destination log; its files may be gone if a later `replace` took them away.
+        columns: Only these are read from the files; Spark does not tell a Python source by itself.
+
+    Raises:
+        AnalysisException: Nothing was published there, or a column is not there.
+    """
+    register(spark)
+    reader = spark.read.format("lockgate").option("timeZone", spark.conf.get("spark.sql.session.timeZone"))
+    if as_of is not None:
+        reader = reader.option("asOf", as_of)
+    if columns is None:
+        return reader.load(destination)
+    known = reader.load(destination).schema
+    return reader.schema(StructType([known[name] for name in columns])).load(destination)

@@ -1,0 +1,90 @@
+"""Partition folders: what Spark writes is what we write, and it reads back the same."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage_core.errors import InvalidInputError
+from storage_core.spark.hive import escape, partition_folder, partition_values, unescape, value_text
+from storage_core.stores.protocol import check_key
+
+PRINTABLE = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
+
+
+@pytest.mark.parametrize(
+    ("value", "folder"),
+    [
+        ("a b", "a b"),
+        ("a/b", "a%2Fb"),
+        ("100%", "100%25"),
+        ("x=y", "x%3Dy"),
+        ("tab\there", "tab%09here"),
+        ("\"#'*:?\\{[]^", "%22%23%27%2A%3A%3F%5C%7B%5B%5D%5E"),
+        ("São Paulo", "São Paulo"),
+        ("}~&+,;@$", "}~&+,;@$"),
+        (None, "__HIVE_DEFAULT_PARTITION__"),
+        ("", "__HIVE_DEFAULT_PARTITION__"),
+        (True, "true"),
+        (7, "7"),
+        (dt.date(2026, 11, 21), "2026-11-21"),
+        (dt.datetime.fromisoformat("2026-11-21T01:02:03.400"), "2026-11-21 01%3A02%3A03.4"),
+        (dt.datetime(2026, 1, 1, tzinfo=ZoneInfo("Asia/Tokyo")), "2026-01-01 00%3A00%3A00"),
+        (Decimal("1.50"), "1.50"),
+        (1.5, "1.5"),
+        (1e22, "1.0E22"),
+        (-2.5e-7, "-2.5E-7"),
+        (float("nan"), "NaN"),
+        (float("-inf"), "-Infinity"),
+    ],
+)
+def test_a_value_becomes_the_folder_that_spark_makes_of_it(value: object, folder: str) -> None:
+    assert partition_folder(["v"], [value]) == f"v={folder}"
+
+
+def test_columns_are_nested_in_their_order_and_their_names_are_escaped_too() -> None:
+    assert partition_folder(["a/b", "c"], [1, "x"]) == "a%2Fb=1/c=x"
+
+
+@given(PRINTABLE)
+def test_escaping_reads_back_the_same(text: str) -> None:
+    assert unescape(escape(text)) == text
+
+
+@given(PRINTABLE, PRINTABLE)
+def test_every_value_that_is_accepted_makes_a_safe_key_and_reads_back(column: str, value: str) -> None:
+    try:
+        key = f"{partition_folder([column], [value])}/part-0.parquet"
+        check_key(key)
+    except InvalidInputError:
+        return
+    assert partition_values(key) == {column: value}
+
+
+def test_a_value_in_another_unicode_form_is_refused_with_its_column() -> None:
+    with pytest.raises(InvalidInputError, match=r"'city'.*NFC"):
+        partition_folder(["city"], ["Sa\u0303o"])
+
+
+def test_a_null_folder_reads_back_as_null_and_plain_folders_are_no_columns() -> None:
+    found = partition_values("raw/day=__HIVE_DEFAULT_PARTITION__/c=a%2Fb/part-1.parquet")
+    assert found == {"day": None, "c": "a/b"}
+
+
+def test_a_name_with_an_equals_sign_is_a_file_and_no_column() -> None:
+    assert partition_values("day=1") == {}
+
+
+def test_a_lone_percent_sign_stays_as_it_is() -> None:
+    assert unescape("5%-6%zz") == "5%-6%zz"
+
+
+def test_a_small_number_is_written_as_java_writes_it() -> None:
+    assert [value_text(x) for x in (0.0, 1e-3, 1e-4, 9999999.0, 1e7)] == [
+        "0.0", "0.001", "1.0E-4", "9999999.0", "1.0E7",
+    ]  # fmt: skip

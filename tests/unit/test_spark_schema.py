@@ -1,0 +1,84 @@
+"""Columns are checked before anything is written. PySpark's types need no Java."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DayTimeIntervalType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimeType,
+    VariantType,
+    YearMonthIntervalType,
+)
+
+from storage_core.errors import InvalidInputError
+from storage_core.spark.schema import check_columns, ddl_type, file_schema, recorded_columns
+
+SALES = StructType().add("id", LongType()).add("Day", StringType()).add("city", StringType())
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [DayTimeIntervalType(), YearMonthIntervalType(), VariantType(), NullType(), TimeType()],
+    ids=lambda kind: kind.simpleString(),
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_type_that_would_change_is_refused_by_column(kind: DataType, nested: bool) -> None:
+    held: DataType = (
+        ArrayType(MapType(StringType(), StructType([StructField("x", kind)]))) if nested else kind
+    )
+    with pytest.raises(InvalidInputError, match=r"column 'took.*nothing was written"):
+        check_columns(StructType().add("id", LongType()).add("took", held), ())
+
+
+def test_partition_columns_are_found_without_regard_to_case() -> None:
+    assert check_columns(SALES, ["day", "CITY"]) == ("Day", "city")
+
+
+@pytest.mark.parametrize(
+    ("schema", "partition_by", "says"),
+    [
+        (SALES, ["month"], r"'month' is not there; the columns are id, Day, city"),
+        (SALES, ["id", "Day", "city"], "no column is left for the files: .* all of them partition columns"),
+        (SALES, ["day", "Day"], "names a column twice"),
+        (StructType(), [], "no column is left"),
+        (StructType().add("a", LongType()).add("A", LongType()), [], "'a' is there twice"),
+        (
+            StructType().add("a", LongType()).add("b", BinaryType()),
+            ["b"],
+            "'b' is binary.*cast it to a string",
+        ),
+        (StructType().add("a", LongType()).add(".b", LongType()), [".b"], "readers skip; rename it"),
+        (StructType().add("a", StructType()), [], "struct without fields"),
+    ],
+)
+def test_what_cannot_be_is_refused(schema: StructType, partition_by: list[str], says: str) -> None:
+    with pytest.raises(InvalidInputError, match=says):
+        check_columns(schema, partition_by)
+
+
+def test_columns_are_recorded_as_ddl_with_partition_columns_last() -> None:
+    nested = (
+        StructType().add("a b", ArrayType(IntegerType())).add("c", MapType(StringType(), DecimalType(9, 2)))
+    )
+    schema = StructType().add("day", StringType()).add("id", LongType()).add("x", nested)
+    assert recorded_columns(schema, ["day"]) == [
+        ("id", "bigint"),
+        ("x", "struct<`a b`:array<int>,`c`:map<string,decimal(9,2)>>"),
+        ("day", "string"),
+    ]
+    assert file_schema(schema, ["day"]).names == ["id", "x"]
+
+
+def test_a_backtick_in_a_nested_name_is_doubled() -> None:
+    assert ddl_type(StructType().add("a`b", LongType())) == "struct<`a``b`:bigint>"
