@@ -8,6 +8,19 @@ with open_job("s3://lake/sales", "sales-2026-11-21") as job:
     receipt = job.commit()
 """
 
-from storage_core.commit import attach_job, open_job, read_manifest, recover_job, sweep_uploads
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from storage_core.commit import attach_job, open_job, read_manifest, recover_job, sweep_uploads
 
 __all__ = ["attach_job", "open_job", "read_manifest", "recover_job", "sweep_uploads"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from storage_core import commit  # noqa: PLC0415 - 0.4 s, which `lockgate --help` and DAG files need not wait
+
+    return getattr(commit, name)

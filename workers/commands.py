@@ -12,7 +12,7 @@ from storage_core.cli.render import JsonFlag, moment, print_fields, print_json, 
 from storage_core.errors import MissingPartError
 
 broker_commands = typer.Typer(
-    help="The embedded broker: a Redis under LOCKGATE_HOME, used where LOCKGATE_BROKER_URL is not set.",
+    help="The embedded broker, a Redis under LOCKGATE_HOME.",
     no_args_is_help=True,
 )
 
@@ -25,7 +25,7 @@ def register(root: typer.Typer) -> None:
 
 @broker_commands.command("start")
 def start_broker(json: JsonFlag = False) -> None:
-    """Start the embedded broker, or find the one that runs."""
+    """Start it, or find the one that runs."""
     from storage_core.settings import load_settings  # noqa: PLC0415 - slow to import, see `storage_core.cli`
 
     _show(_part("workers.broker").start_broker(load_settings()), json=json)
@@ -33,7 +33,7 @@ def start_broker(json: JsonFlag = False) -> None:
 
 @broker_commands.command("stop")
 def stop_broker(json: JsonFlag = False) -> None:
-    """Stop the embedded broker; what is queued stays for its next start."""
+    """Stop it; what is queued stays for its next start."""
     from storage_core.settings import load_settings  # noqa: PLC0415
 
     stopped = _part("workers.broker").stop_broker(load_settings())
@@ -45,7 +45,7 @@ def stop_broker(json: JsonFlag = False) -> None:
 
 @broker_commands.command("status")
 def broker_status(json: JsonFlag = False) -> None:
-    """Tell whether the embedded broker runs; exits with 1 if not."""
+    """Tell whether it runs; exits with 1 if not."""
     from storage_core.settings import load_settings  # noqa: PLC0415
 
     found = _part("workers.broker").find_broker(load_settings())
@@ -59,7 +59,10 @@ def run_worker(
     queues: Annotated[str, typer.Option(help="Which queues to work on.")] = "commit,recovery,sweep",
     log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
 ) -> None:
-    """Run a Celery worker in the foreground: `celery -A workers worker` with the right queues."""
+    """Run a Celery worker in the foreground.
+
+    The same as `celery -A workers worker -Q commit,recovery,sweep`.
+    """
     app = _part("workers.application").app
     app.worker_main(
         ["worker", f"--queues={queues}", f"--concurrency={concurrency}", f"--loglevel={log_level}"]

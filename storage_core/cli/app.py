@@ -50,6 +50,7 @@ def build() -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # plain help, in half the time: rich would be loaded for it
     )
     root.add_typer(jobs.commands, name="jobs")
     root.add_typer(uploads.commands, name="uploads")

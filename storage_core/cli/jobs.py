@@ -22,9 +22,7 @@ from storage_core.errors import ConflictError, InvalidInputError, MalformedRecor
 if TYPE_CHECKING:
     from storage_core.commit import JobSummary, Receipt, RecoveryResult
 
-commands = typer.Typer(
-    help="Look at a destination's jobs, and bring one to its end by hand.", no_args_is_help=True
-)
+commands = typer.Typer(help="Look at jobs, and bring one to its end by hand.", no_args_is_help=True)
 
 JOB_HELP = "A job id such as sales-2026-11-21-g1, or a job's name for its newest generation."
 JobText = Annotated[str, typer.Argument(metavar="JOB", help=JOB_HELP)]
@@ -62,7 +60,7 @@ def show(destination: Destination, job: JobText, json: JsonFlag = False) -> None
             ("short id", record.short_id),
             ("description", record.description or None),
             ("phase", view.phase),
-            ("lease", view.lease),
+            ("lease", view.lease if view.ended is None else None),
             ("created", f"{moment(record.created_s)} by {record.created_by}"),
             ("mode", record.spec.mode),
             ("committer", record.spec.committer),
@@ -89,7 +87,7 @@ def commit(
     ] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Commit a job whose tasks have all committed; safe to repeat: the receipt stays the same."""
+    """Commit a job whose tasks have committed; safe to repeat."""
     from storage_core.cli.job_view import find_job, lease_of  # noqa: PLC0415
     from storage_core.commit import LeaseState, attach_job  # noqa: PLC0415
 
@@ -136,12 +134,17 @@ def abort(
 @commands.command("recover")
 def recover(
     destination: Destination,
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help=JOB_HELP, show_default=False)] = None,
+    job: Annotated[str | None, typer.Argument(metavar="JOB", help=JOB_HELP, show_default=False)] = None,
     every: Annotated[bool, typer.Option("--all", help="Every job that has not ended.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Settle what a driver left behind: finish what is decided, abort or resume what has lapsed."""
+    """Settle what drivers left behind.
+
+    What is decided is finished; what has lapsed is aborted or resumed, as its job was set up to; what lives or
+    is parked is left alone. Exits with 3 where markers contradict each other, with 10 where something is not
+    settled yet.
+    """
     from storage_core.cli.job_view import find_job  # noqa: PLC0415
     from storage_core.commit import recover_all, recover_job  # noqa: PLC0415
 
@@ -177,7 +180,7 @@ def _summary_row(summary: JobSummary) -> tuple[object, ...]:
     return (
         summary.job_id,
         summary.phase or "unreadable",
-        summary.lease,
+        summary.lease if summary.receipt is None else None,
         None if record is None else moment(record.created_s),
         None if record is None else record.spec.mode,
         None if receipt is None else receipt.files,

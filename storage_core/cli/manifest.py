@@ -14,7 +14,7 @@ def show(
     as_of: Annotated[int | None, typer.Option(min=0, help="Up to this turn.", show_default="all")] = None,
     json: JsonFlag = False,
 ) -> None:
-    """List the files that readers of the destination log see: whole jobs only."""
+    """List the live files: whole jobs only."""
     from storage_core.commit import read_manifest  # noqa: PLC0415 - slow to import, see `storage_core.cli`
 
     manifest = read_manifest(destination, as_of=as_of)

@@ -9,9 +9,7 @@ import typer
 from storage_core.cli.render import JsonFlag, print_json, print_line, print_table
 from storage_core.errors import UnsupportedStoreError
 
-commands = typer.Typer(
-    help="Try whether a store keeps the promises that commits rest on.", no_args_is_help=True
-)
+commands = typer.Typer(help="Try whether a store is one for jobs.", no_args_is_help=True)
 
 
 @commands.callback()
@@ -24,7 +22,10 @@ def check(
     url: Annotated[str, typer.Argument(metavar="URL", help="s3://bucket/prefix, file:///dir, or a path.")],
     json: JsonFlag = False,
 ) -> None:
-    """Try every promise under URL/_lockgate/probe/, and remove what that leaves; exits with 7 if unusable."""
+    """Try every promise that commits rest on.
+
+    Works under URL/_lockgate/probe/ and removes what it leaves. Exits with 7 if no job can commit there.
+    """
     from storage_core.settings import load_settings  # noqa: PLC0415 - slow to import, see `storage_core.cli`
     from storage_core.stores import open_store  # noqa: PLC0415
     from storage_core.stores.probe import probe  # noqa: PLC0415

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from storage_core.commit import SweepReport
 
 commands = typer.Typer(
-    help="Look at a destination's open uploads, and abort those that nothing will complete.",
+    help="Look at open uploads, and abort the orphans.",
     no_args_is_help=True,
 )
 
 
 @commands.command("list")
 def list_all(destination: Destination, json: JsonFlag = False) -> None:
-    """List the open uploads of a destination: whose each is, and what a sweep would do with it."""
+    """List open uploads: whose each is, what becomes of it."""
     from storage_core.commit import sweep_uploads  # noqa: PLC0415 - slow to import, see `storage_core.cli`
 
     _show(destination, sweep_uploads(destination, dry_run=True), json=json)
@@ -31,7 +31,10 @@ def abort(
     yes: Annotated[bool, typer.Option("--yes", help="Abort them; without it, only say which.")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Abort the uploads that nothing will ever complete; without --yes only says which."""
+    """Abort the orphans; without --yes only says which.
+
+    An upload is an orphan when its job has ended, or when two sweeps far apart saw no owner of it.
+    """
     from storage_core.commit import sweep_uploads  # noqa: PLC0415
 
     _show(destination, sweep_uploads(destination, dry_run=not yes), json=json)
