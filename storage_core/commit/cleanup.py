@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
 
 from storage_core.commit.attempt import staging_dir
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.parallel import in_parallel
 from storage_core.commit.records import FileFate, JobRecord
-from storage_core.errors import LockgateError, NotAppliedError
+from storage_core.errors import LockgateError
 from storage_core.failpoints import step
 from storage_core.ids import short_ids_in
 from storage_core.settings import Settings
@@ -48,18 +47,14 @@ def abort_uploads(folder: JobFolder, job: JobRecord, settings: Settings) -> Iter
         yield from in_parallel(abort, own(), settings.parallelism)
 
 
-def clean_up(folder: JobFolder, job: JobRecord, settings: Settings) -> list[FileFate]:
+def clean_up(folder: JobFolder, job: JobRecord, settings: Settings) -> None:
     """Drop what an ended job left, but for its identity, markers, audits and report.
 
-    Returns:
-        The fates of the uploads that were still open.
+    The lease goes last: as long as an ended job has one, its clean-up is unfinished.
     """
-    fates = list(abort_uploads(folder, job, settings))
     with step("clean-up"):
         shutil.rmtree(staging_dir(job, settings), ignore_errors=True)
         for prefix in ("tasks/", "plan/", "attempts/"):
             for page in folder.store.pages(folder.key(prefix)):
                 folder.store.delete_many([info.key for info in page])
-        with suppress(NotAppliedError):  # it says nothing any more; the sweep takes it with the folder
-            folder.store.delete(folder.key("lease.json"))
-    return fates
+        folder.store.delete(folder.key("lease.json"))

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from storage_core.commit import layout
-from storage_core.commit.cleanup import clean_up
+from storage_core.commit.cleanup import abort_uploads, clean_up
 from storage_core.commit.codec import encode
 from storage_core.commit.folder import claim, find
 from storage_core.commit.log import DestinationLog
@@ -32,11 +32,12 @@ from storage_core.commit.shards import SHARD_ENTRIES
 from storage_core.commit.work import JobWork
 from storage_core.errors import (
     AlreadyExistsError,
-    LockgateError,
     MalformedRecordError,
+    NotAppliedError,
     ObjectNotFoundError,
     OutcomeUnknownError,
     PreconditionFailedError,
+    StoreUnavailableError,
 )
 from storage_core.failpoints import step
 
@@ -88,7 +89,15 @@ def remove_replaced(work: JobWork, plan: Plan) -> None:
 def end(
     work: JobWork, *, ended: str, reason: str, receipt: Receipt | None, retained_until_s: float = 0.0
 ) -> Ended:
-    """Write the report and the terminal marker, then clean up; returns the marker that stands."""
+    """Drop what losers left open, write the report and the terminal marker, then clean up.
+
+    Once the marker stands, no upload of the job is open, but for one that a killed attempt's zombie opens
+    later: the sweep takes that.
+
+    Returns:
+        The marker that stands.
+    """
+    all_dropped = drop_uploads(work)
     report = Report(
         job_id=work.job.job_id,
         ended=ended,  # type: ignore[arg-type]
@@ -111,9 +120,18 @@ def end(
         work.store.put(work.folder.key("report.json"), encode(report))
         name = "COMMIT_SUCCESS" if ended == "committed" else "COMMIT_FAIL"
         standing = claim(work.store, work.folder.key(name), marker)
-    if not retained_until_s:
+    if all_dropped and not retained_until_s:
         clean_up(work.folder, work.job, work.settings)
     return standing
+
+
+def drop_uploads(work: JobWork) -> bool:
+    """Abort what losers left open; returns whether all of it is gone. If not, recovery looks again."""
+    all_dropped = True
+    for fate in abort_uploads(work.folder, work.job, work.settings):
+        work.fates.add(fate)
+        all_dropped = all_dropped and fate.fate == "aborted"
+    return all_dropped
 
 
 def write_summary(work: JobWork, receipt: Receipt, entries: tuple[FileEntry, ...]) -> None:
@@ -189,8 +207,8 @@ def _remove(work: JobWork, file: RemovedFile) -> FileFate:
             )
     except PreconditionFailedError:
         return FileFate(key=file.key, fate="kept", detail="it changed after the plan was made")
-    except OutcomeUnknownError:
-        raise
-    except LockgateError as error:
-        return FileFate(key=file.key, fate="unsettled", detail=str(error))
+    except (OutcomeUnknownError, StoreUnavailableError):
+        raise  # the job stays published; the next try, or recovery, goes on here
+    except NotAppliedError as error:
+        return FileFate(key=file.key, fate="kept", detail=str(error))
     return FileFate(key=file.key, fate="removed")

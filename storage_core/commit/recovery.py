@@ -73,6 +73,11 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     receipt: Receipt | None
     detail: str = ""
 
+    @property
+    def has_nothing_to_do(self) -> bool:
+        """Whether it has ended and was cleaned up: the lease is the last thing to go."""
+        return self.phase in TERMINAL and self.lease is LeaseState.UNKNOWN
+
 
 UNDECIDED: Final[Mapping[LeaseState, str]] = {
     LeaseState.LIVE: "its driver lives",
@@ -148,14 +153,14 @@ def recover_all(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> Iterator[RecoveryResult]:
-    """Settle every job of a destination that has not ended; one that fails does not stop the others.
+    """Settle every job of a destination that is not done; one that fails does not stop the others.
 
     Yields:
         A result a job, as it is settled; `detail` says what is not settled yet.
     """
     settings = settings or load_settings()
     for summary in list_jobs(destination, settings=settings, clock=clock):
-        if summary.phase in TERMINAL:
+        if summary.has_nothing_to_do:
             continue
         try:
             yield recover_job(

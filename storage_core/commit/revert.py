@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage_core.commit.cleanup import abort_uploads
 from storage_core.commit.completion import is_open
 from storage_core.commit.ending import end
 from storage_core.commit.parallel import in_parallel
@@ -27,8 +26,6 @@ REVERT_TRIES: Final = 5
 
 def abort(work: JobWork, decision: Decision) -> Ended:
     """Bring a job that was decided to abort to `COMMIT_FAIL`."""
-    for fate in abort_uploads(work.folder, work.job, work.settings):
-        work.fates.add(fate)
     return end(work, ended="failed", reason=f"aborted: {decision.reason}", receipt=None)
 
 

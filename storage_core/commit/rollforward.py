@@ -7,7 +7,7 @@ Source: commit protocol, "Recovery".
 from __future__ import annotations
 
 from storage_core.commit.cleanup import clean_up
-from storage_core.commit.ending import finish
+from storage_core.commit.ending import drop_uploads, finish
 from storage_core.commit.phase import TERMINAL, JobPhase, advance, phase_of
 from storage_core.commit.publish import publish
 from storage_core.commit.records import Ended
@@ -55,6 +55,6 @@ def _to_the_end(work: JobWork) -> Ended:
     standing = success or failure
     if standing is None:
         raise AssertionError(phase)
-    if not standing.retained_until_s:
+    if drop_uploads(work) and not standing.retained_until_s:
         clean_up(work.folder, work.job, work.settings)
     return standing

@@ -182,6 +182,10 @@ def _sweep_jobs(
             fate = _remove_retained(work, dry_run=dry_run)
             if fate is not None:
                 yield fate
+        elif not summary.has_nothing_to_do and not ended.retained_until_s:
+            if not dry_run:
+                clean_up(folder, summary.record, settings)
+            yield JobFate(job_id=job, action="finish the clean-up of an ended job")
         name, generation = split_job_id(job)
         # The newest generation's folder stays: the next run of the name counts on from it.
         if now_s - ended.ended_s >= settings.tombstone_s and generation < newest[name]:

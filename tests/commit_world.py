@@ -1,0 +1,128 @@
+"""A destination, a clock that tests own, and what a user can see: shared by the commit protocol's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from storage_core.commit import Job, Manifest, attach_job, open_job, read_manifest, recover_all
+from storage_core.commit.conflict import visible_files
+from storage_core.commit.recovery import RecoveryResult
+from storage_core.failpoints import FAILPOINTS
+from storage_core.settings import Settings
+from storage_core.stores import Store, open_store
+
+
+@dataclass
+class ManualClock:
+    """Stands still until it is moved; sleeping moves it."""
+
+    now: float = 1_800_000_000.0
+
+    def now_s(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Crash(BaseException):
+    """The process dies here: nothing that follows in it has an effect."""
+
+
+@dataclass
+class World:
+    """One destination as its users see it."""
+
+    root: Path
+    url: str
+    clock: ManualClock = field(default_factory=ManualClock)
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(home=self.root / "home", part_bytes=5 * 1024 * 1024, parallelism=4)
+
+    @property
+    def store(self) -> Store:
+        return open_store(self.url, self.settings)
+
+    def open_job(self, name: str, **options: object) -> Job:
+        return open_job(self.url, name, settings=self.settings, clock=self.clock, **options)  # type: ignore[arg-type]
+
+    def attach(self, job_id: str) -> Job:
+        return attach_job(self.url, job_id, settings=self.settings, clock=self.clock)
+
+    def run(self, name: str, files: Mapping[str, bytes], **options: object) -> Job:
+        """Run a whole job, a task a file."""
+        with self.open_job(name, **options) as job:
+            for number, (path, data) in enumerate(files.items()):
+                write(job, f"task-{number}", {path: data})
+            job.commit()
+        return job
+
+    def recover(self) -> list[RecoveryResult]:
+        """Recover all jobs, when every lease has long lapsed."""
+        self.clock.now += 1_000_000
+        return list(recover_all(self.url, settings=self.settings, clock=self.clock))
+
+    def manifest(self, as_of: int | None = None) -> Manifest:
+        return read_manifest(self.url, as_of=as_of, settings=self.settings)
+
+    def visible(self) -> dict[str, bytes]:
+        """What a listing reader sees: contents by the path without the short id."""
+        store = self.store
+        return {plain(info.key): store.get(info.key) for info in visible_files(store)}
+
+    def keys(self) -> dict[str, int]:
+        """What a listing finds: sizes by key."""
+        return {info.key: info.size for info in visible_files(self.store)}
+
+    def live(self) -> dict[str, int]:
+        """What a manifest reader sees: sizes by key."""
+        return {file.key: file.size for file in self.manifest().files.values()}
+
+    def open_uploads(self) -> list[str]:
+        return [info.key for page in self.store.upload_pages() for info in page]
+
+
+def plain(key: str) -> str:
+    """Take the short id out of a key: `a-<short>.csv` → `a.csv`."""
+    folder, slash, name = key.rpartition("/")
+    stem, dot, endings = name.partition(".")
+    return f"{folder}{slash}{stem[:-11]}{dot}{endings}" if stem[-11:-10] == "-" else key
+
+
+def write(job: Job, task: str, files: Mapping[str, bytes]) -> None:
+    """Commit one task with these files."""
+    with job.attempt(task) as attempt:
+        for path, data in files.items():
+            with attempt.open(path) as file:
+                file.write(data)
+
+
+def crash_at(number: int, run: Callable[[], object]) -> str | None:
+    """Run until the storage call's point of this number, from 0, and die there.
+
+    Returns:
+        The point's name; None if the run ended before it.
+    """
+    passed = 0
+    died_at: str | None = None
+
+    def observe(name: str) -> None:
+        nonlocal passed, died_at
+        if died_at is None and passed == number:
+            died_at = name
+        passed += 1
+        if died_at is not None:
+            raise Crash(died_at)
+
+    FAILPOINTS.observer = observe
+    try:
+        run()
+    except Crash:
+        pass
+    finally:
+        FAILPOINTS.observer = None
+    return died_at
