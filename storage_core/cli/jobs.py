@@ -141,9 +141,9 @@ def recover(
 ) -> None:
     """Settle what drivers left behind.
 
-    What is decided is finished; what has lapsed is aborted or resumed, as its job was set up to; what lives or
-    is parked is left alone. Exits with 3 where markers contradict each other, with 10 where something is not
-    settled yet.
+    What is decided is finished; what has lapsed is aborted or resumed, as its job was set up to; what lives
+    or is parked is left alone. Exits with 3 where markers contradict each other, with 10 where something is
+    not settled yet.
     """
     from storage_core.cli.job_view import find_job  # noqa: PLC0415
     from storage_core.commit import recover_all, recover_job  # noqa: PLC0415
