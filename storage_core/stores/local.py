@@ -17,6 +17,7 @@ import fcntl
 import hashlib
 import os
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ from storage_core.stores.protocol import (
 
 _CAPABILITIES: Final = Capabilities(conditional_create=True, conditional_put=True, conditional_delete=True)
 _LOCKS: Final = 64
+_ABANDONED_S: Final = 86_400.0
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -81,9 +83,11 @@ class LocalStore:
 
     def __init__(self, root: Path | str) -> None:
         self.root = Path(os.path.abspath(root))  # noqa: PTH100 - keeps a root that is a link
-        if self.root.exists() and not self.root.is_dir():
-            raise InvalidInputError(f"destination {self.root} is a file; name a directory")
         self.url = f"file://{self.root}"
+        with translated("open", self.url, changes=False):
+            taken = self.root.is_symlink() or self.root.exists()
+            if taken and not self.root.is_dir():
+                raise InvalidInputError(f"destination {self.root} is a file or a dead link; name a directory")
         self.capabilities = _CAPABILITIES
         self._tree = Tree(self.root, private=frozenset({UPLOADS, ASIDE, LOCKS}))
 
@@ -237,6 +241,7 @@ class LocalStore:
     def upload_pages(self, prefix: str = "", *, page_size: int = PAGE) -> Iterator[Sequence[UploadInfo]]:
         """Walk the hidden files in key order; see `Store.upload_pages`."""
         with translated("list uploads", self._path(prefix), changes=False), suppress(FileNotFoundError):
+            self._drop_abandoned()
             yield from in_pages(local_uploads.still_open(self._tree, prefix), page_size)
 
     def _names(self, key: str) -> list[str]:
@@ -274,6 +279,13 @@ class LocalStore:
                 yield _Aside(folder, name, status)
             finally:
                 with suppress(OSError):
+                    os.unlink(name, dir_fd=folder)
+
+    def _drop_abandoned(self) -> None:
+        """Remove what a crashed writer left aside: nobody writes one small file for a day, or can name it."""
+        with suppress(OSError), self._tree.folder(ASIDE) as folder:
+            for name in os.listdir(folder):  # noqa: PTH208 - pathlib cannot list an open folder
+                if os.lstat(name, dir_fd=folder).st_mtime < time.time() - _ABANDONED_S:
                     os.unlink(name, dir_fd=folder)
 
     @contextmanager

@@ -1,0 +1,95 @@
+"""From what a person writes to a destination."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage_core.errors import InvalidInputError
+from storage_core.failpoints import FAILPOINTS
+from storage_core.settings import Settings
+from storage_core.stores import open_store
+from storage_core.stores.urls import parse_destination
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("s3://lake", "s3://lake"),
+        ("s3://lake/", "s3://lake"),
+        ("s3://lake/sales/2026/", "s3://lake/sales/2026"),
+        ("S3://lake/sales", "s3://lake/sales"),
+        ("s3://lake/a b/100%/é#1", "s3://lake/a b/100%/é#1"),
+        ("file:///data/sales/", "file:///data/sales"),
+        ("file:///", "file:///"),
+        ("/data//sales/../other", "file:///data/other"),
+        ("//data", "file:///data"),
+        ("/data/100%25 é#1", "file:///data/100%25 é#1"),
+    ],
+)
+def test_a_destination_is_written_in_one_way(written: str, meant: str) -> None:
+    assert parse_destination(written) == meant
+    assert parse_destination(meant) == meant
+
+
+def test_a_relative_path_starts_at_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert parse_destination("out/sales") == f"file://{tmp_path}/out/sales"
+    assert parse_destination(".") == f"file://{tmp_path}"
+
+
+@pytest.mark.parametrize(
+    ("written", "remedy"),
+    [
+        ("", "write s3://bucket/prefix, file:///directory, or a plain path"),
+        ("   ", "is empty"),
+        ("s3://", "the bucket is missing; write s3://bucket/prefix"),
+        ("s3:///prefix", "the bucket is missing"),
+        ("s3://La_ke/x", "is no bucket's name"),
+        ("s3://lake/a/../b", "could leave the destination"),
+        ("s3://lake//a", "could leave the destination"),
+        ("s3://lake/a?versionId=1", "leave it out"),
+        ("file://host/data", "file:///directory"),
+        ("file://data", "three slashes"),
+        ("s3a://lake/a", "write s3://"),
+        ("gs://lake/a", "scheme 'gs' is not known; write s3://bucket/prefix, file:///directory"),
+        ("/data/\0", "choose another"),
+    ],
+)
+def test_a_destination_that_cannot_be_is_refused_with_the_remedy(written: str, remedy: str) -> None:
+    with pytest.raises(InvalidInputError) as refusal:
+        parse_destination(written)
+    assert remedy in str(refusal.value)
+
+
+@given(st.text())
+def test_parsing_twice_changes_nothing(text: str) -> None:
+    try:
+        once = parse_destination(text)
+    except InvalidInputError:
+        return
+    assert parse_destination(once) == once
+
+
+def test_opening_a_store_calls_nobody(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "dest"), Settings())
+    bucket = open_store("s3://lake/sales/", Settings(s3_endpoint_url="http://127.0.0.1:1"))
+
+    assert store.url == f"file://{tmp_path}/dest"
+    assert list(tmp_path.iterdir()) == []
+    assert bucket.url == "s3://lake/sales"
+    assert open_store("s3://lake", Settings()).url == "s3://lake"
+
+
+def test_opening_a_store_arms_the_failpoints_of_the_settings(tmp_path: Path) -> None:
+    try:
+        open_store(str(tmp_path), Settings(failpoints="decide.create.after=lost"))
+        assert list(FAILPOINTS.armed) == ["decide.create.after"]
+    finally:
+        FAILPOINTS.arm({})
