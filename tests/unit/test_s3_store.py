@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 from botocore.retries.standard import ExponentialBackoff
+from s3_script import Answer, Script, ScriptedServer, error
 
 from storage_core.errors import (
     AccessDeniedError,
@@ -42,83 +41,6 @@ PENDING = PendingUpload(
     parts=(Part(number=1, size=1, etag='"e"', checksum="AAAAAA=="),),
 )
 PART_XML = "<InitiateMultipartUploadResult><UploadId>u-1</UploadId></InitiateMultipartUploadResult>"
-
-
-@dataclass
-class Answer:
-    """One scripted answer; without a status the connection is closed, with `hang` nothing is ever said."""
-
-    status: int | None = 200
-    body: str = ""
-    headers: dict[str, str] = field(default_factory=dict)
-    hang: bool = False
-    cut_short: bool = False
-
-
-@dataclass
-class Request:
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
-
-
-def error(status: int, code: str, message: str = "said the server") -> Answer:
-    return Answer(status, f"<Error><Code>{code}</Code><Message>{message}</Message></Error>")
-
-
-class Script:
-    """Answers in turn, the last one for ever, and remembers the requests."""
-
-    def __init__(self) -> None:
-        self.answers: list[Answer] = []
-        self.requests: list[Request] = []
-        self.over = threading.Event()
-
-    def next(self, request: Request) -> Answer:
-        self.requests.append(request)
-        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: ScriptedServer
-
-    def __getattr__(self, name: str) -> Any:
-        """Answer every method in the one way; the base class looks for `do_PUT` and the like."""
-        if name.startswith("do_"):
-            return self.handle_any
-        raise AttributeError(name)
-
-    def handle_any(self) -> None:
-        script = self.server.script
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        answer = script.next(Request(self.command, self.path, dict(self.headers), body))
-        if answer.hang:
-            script.over.wait(30)
-        if answer.status is None or answer.hang:
-            self.close_connection = True
-            return
-        payload = answer.body.encode()
-        # Only the scripted headers: the date too is part of the script.
-        self.send_response_only(answer.status)
-        for name, value in answer.headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(payload) + (5 if answer.cut_short else 0)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(payload)
-        self.close_connection = answer.cut_short
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
-        """Say nothing."""
-
-
-class ScriptedServer(ThreadingHTTPServer):
-    """Follows the script of the test that runs."""
-
-    daemon_threads = True
-    script = Script()
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,219 @@
+"""What every store promises of its pending uploads, whatever lies under it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+import pytest
+from stores_calls import RACERS, keys, open_uploads, race, upload
+
+from storage_core.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    OutcomeUnknownError,
+    UploadGoneError,
+)
+from storage_core.failpoints import FAILPOINTS, step
+from storage_core.ids import new_token
+from storage_core.stores import Part, Store
+
+# moto answers 500 where S3 says NoSuchUpload; the caller then asks `holds`, which must be right either way.
+GONE = (UploadGoneError, OutcomeUnknownError)
+
+
+@pytest.fixture
+def part_bytes(store: Store) -> int:
+    return max(store.capabilities.min_part_bytes, 64 * 1024)
+
+
+class TestUploads:
+    @pytest.mark.parametrize("extra", [None, -1, 0, 1])
+    def test_a_file_of_any_size_is_whole_when_it_is_completed(
+        self, store: Store, part_bytes: int, extra: int | None
+    ) -> None:
+        data = b"" if extra is None else (b"0123456789abcdef" * (part_bytes // 16 + 1))[: part_bytes + extra]
+        chunks = [data[at : at + part_bytes] for at in range(0, len(data), part_bytes)] or [b""]
+
+        pending = upload(store, "day=1/p.parquet", *chunks)
+        made = store.complete_upload(pending)
+
+        assert pending.size == made.size == store.head("day=1/p.parquet").size == len(data)
+        assert store.get("day=1/p.parquet") == data
+        assert store.head("day=1/p.parquet").version == made.version
+
+    def test_a_file_of_one_byte_is_whole_when_it_is_completed(self, store: Store) -> None:
+        store.complete_upload(upload(store, "a", b"x"))
+
+        assert store.get("a") == b"x"
+
+    def test_nobody_sees_an_upload_before_it_is_completed(self, store: Store) -> None:
+        pending = upload(store, "day=1/p.parquet", b"data")
+
+        assert keys(store) == []
+        assert open_uploads(store) == ["day=1/p.parquet"]
+        assert not store.holds(pending)
+        with pytest.raises(ObjectNotFoundError):
+            store.head("day=1/p.parquet")
+
+        store.complete_upload(pending)
+        assert keys(store) == ["day=1/p.parquet"]
+        assert open_uploads(store) == []
+        assert store.holds(pending)
+
+    def test_parts_may_come_in_parallel_and_in_any_order(self, store: Store, part_bytes: int) -> None:
+        token = new_token()
+        upload_id = store.begin_upload("a", token)
+        chunks = [b"1" * part_bytes, b"2" * part_bytes, b"3"]
+        parts = race(
+            [lambda n=n: store.put_part("a", upload_id, n + 1, n * part_bytes, chunks[n]) for n in (2, 0, 1)]
+        )
+        store.complete_upload(store.seal_upload("a", upload_id, token, parts))
+
+        assert store.get("a") == b"".join(chunks)
+
+    def test_a_part_that_is_written_again_replaces_the_first(self, store: Store, part_bytes: int) -> None:
+        token = new_token()
+        upload_id = store.begin_upload("a", token)
+        store.put_part("a", upload_id, 1, 0, b"x" * part_bytes)
+        store.put_part("a", upload_id, 2, part_bytes, b"a longer last part")
+        first = store.put_part("a", upload_id, 1, 0, b"y" * part_bytes)
+        last = store.put_part("a", upload_id, 2, part_bytes, b"short")
+        pending = store.seal_upload("a", upload_id, token, [last, first])
+        store.complete_upload(pending)
+
+        assert store.get("a") == b"y" * part_bytes + b"short"
+        assert pending.parts == (first, last)
+
+    @pytest.mark.parametrize("numbers", [[], [2], [1, 3], [1, 1]])
+    def test_parts_with_a_gap_are_not_sealed(self, store: Store, numbers: list[int]) -> None:
+        upload_id = store.begin_upload("a", new_token())
+        parts = [Part(number=number, size=1, etag='"0"') for number in numbers]
+
+        with pytest.raises(InvalidInputError, match="without a gap"):
+            store.seal_upload("a", upload_id, new_token(), parts)
+
+    @pytest.mark.parametrize("number", [0, -1, 10_001])
+    def test_a_part_number_out_of_range_is_refused(self, store: Store, number: int) -> None:
+        upload_id = store.begin_upload("a", new_token())
+
+        with pytest.raises(InvalidInputError, match="10000"):
+            store.put_part("a", upload_id, number, 0, b"x")
+
+    def test_completion_replaces_a_foreign_object_unless_told_not_to(self, store: Store) -> None:
+        store.put("a", b"foreign")
+        pending = upload(store, "a", b"ours")
+        assert not store.holds(pending)
+
+        with pytest.raises(AlreadyExistsError):
+            store.complete_upload(pending, if_absent=True)
+        assert store.get("a") == b"foreign"
+        assert open_uploads(store) == ["a"]
+
+        store.complete_upload(pending)
+        assert store.get("a") == b"ours"
+        assert store.holds(pending)
+        assert open_uploads(store) == []
+
+    def test_of_sixteen_conditional_completions_exactly_one_wins(self, store: Store) -> None:
+        pendings = [upload(store, "day=1/a", b"%d" % me) for me in range(RACERS)]
+
+        answers = race([lambda p=p: store.complete_upload(p, if_absent=True) for p in pendings])
+
+        winners = [me for me, answer in enumerate(answers) if not isinstance(answer, Exception)]
+        assert len(winners) == 1
+        assert store.get("day=1/a") == b"%d" % winners[0]
+        assert [me for me in range(RACERS) if store.holds(pendings[me])] == winners
+        assert len(open_uploads(store)) == RACERS - 1
+
+    def test_completions_of_one_upload_at_once_leave_it_whole(self, store: Store) -> None:
+        pending = upload(store, "day=1/a", b"data")
+
+        answers = race([lambda: store.complete_upload(pending) for _ in range(8)])
+
+        assert any(not isinstance(answer, Exception) for answer in answers)
+        assert all(isinstance(answer, GONE) for answer in answers if isinstance(answer, Exception))
+        assert store.holds(pending)
+        assert store.get("day=1/a") == b"data"
+        assert open_uploads(store) == []
+
+    def test_a_completion_whose_answer_was_lost_is_recognised(self, store: Store) -> None:
+        pending = upload(store, "a", b"data")
+        FAILPOINTS.arm({"complete.complete.after": "lost"})
+        try:
+            with step("complete"), pytest.raises(OutcomeUnknownError):
+                store.complete_upload(pending)
+        finally:
+            FAILPOINTS.arm({})
+
+        assert store.holds(pending)
+        assert store.get("a") == b"data"
+
+    def test_an_upload_is_not_recognised_in_an_object_of_equal_bytes(self, store: Store) -> None:
+        pending, twin = upload(store, "a", b"data"), upload(store, "a", b"data")
+        store.complete_upload(twin)
+        assert store.holds(twin)
+        assert not store.holds(pending)
+
+        store.put("a", b"data")
+        assert not store.holds(twin)
+
+        store.delete("a")
+        assert not store.holds(twin)
+
+    def test_an_aborted_upload_is_gone_for_good(self, store: Store) -> None:
+        pending = upload(store, "a", b"data")
+        store.abort_upload(pending.key, pending.upload_id)
+        store.abort_upload(pending.key, pending.upload_id)
+
+        assert open_uploads(store) == []
+        with pytest.raises(GONE):
+            store.complete_upload(pending)
+        with pytest.raises(GONE):
+            store.put_part(pending.key, pending.upload_id, 1, 0, b"late")
+        assert not store.holds(pending)
+        assert keys(store) == []
+
+    def test_an_aborted_upload_never_replaces_what_stands_at_its_key(self, store: Store) -> None:
+        store.put("a", b"stays")
+        pending = upload(store, "a", b"data")
+        store.abort_upload(pending.key, pending.upload_id)
+
+        # One real server says that this completion succeeded: only `holds` can be believed.
+        with suppress(*GONE):
+            store.complete_upload(pending)
+        assert not store.holds(pending)
+        assert store.get("a") == b"stays"
+
+    def test_aborting_a_completed_upload_leaves_its_object(self, store: Store) -> None:
+        pending = upload(store, "a", b"data")
+        store.complete_upload(pending)
+        store.abort_upload(pending.key, pending.upload_id)
+
+        assert store.get("a") == b"data"
+        assert store.holds(pending)
+
+    @pytest.mark.parametrize("upload_id", ["nonsense", "0" * 32, "../../a", "~x"])
+    def test_an_id_that_no_upload_ever_had_is_gone_already(self, store: Store, upload_id: str) -> None:
+        pending = msgspec.structs.replace(upload(store, "a", b"data"), upload_id=upload_id)
+
+        store.abort_upload("a", upload_id)
+        with pytest.raises(GONE):
+            store.complete_upload(pending)
+        assert keys(store) == []
+        assert open_uploads(store) == ["a"]
+
+    def test_open_uploads_are_listed_by_prefix_in_the_order_of_their_keys(self, store: Store) -> None:
+        names = ["dataset1/a", "dataset1/a-b", "dataset1/a/b", "dataset1/b", "dataset10/a", "z"]
+        ids = {
+            name: {upload(store, name, b"x").upload_id, upload(store, name, b"x").upload_id} for name in names
+        }
+
+        listed = [found for page in store.upload_pages(page_size=5) for found in page]
+        assert [len(page) for page in store.upload_pages(page_size=5)] == [5, 5, 2]
+        assert [found.key for found in listed] == sorted([*names, *names], key=str.encode)
+        assert {name: {f.upload_id for f in listed if f.key == name} for name in names} == ids
+        assert set(open_uploads(store, "dataset1/")) == set(names[:4])
+        assert set(open_uploads(store, "dataset1/a")) == set(names[:3])
+        assert open_uploads(store, "nothing") == []
