@@ -233,9 +233,8 @@ class Attempt:
             self._files[file.key] = file
 
     def _close_writers(self) -> None:
-        with step("task-write"):
-            for writer in self._writers:
-                writer.close()
+        for writer in self._writers:
+            writer.close()
 
     def _save(self) -> PendingSet:
         record = PendingSet(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from storage_core.commit.records import ColumnStatistics, PendingFile
 from storage_core.errors import LockgateError
+from storage_core.failpoints import step
 from storage_core.ids import Token
 from storage_core.stores import Part, Store
 
@@ -110,7 +111,8 @@ class PendingFileWriter(io.RawIOBase):
             while self._under_way:
                 self._collect()
             upload_id = self._upload_id or ""
-            upload = self._store.seal_upload(self.key, upload_id, self._token, self._parts)
+            with step("task-write"):
+                upload = self._store.seal_upload(self.key, upload_id, self._token, self._parts)
         except BaseException:
             self.abort()
             raise
@@ -151,16 +153,20 @@ class PendingFileWriter(io.RawIOBase):
 
     def _send(self) -> None:
         if self._upload_id is None:
-            self._upload_id = self._store.begin_upload(self.key, self._token, content_type=self._content_type)
+            with step("task-write"):
+                self._upload_id = self._store.begin_upload(
+                    self.key, self._token, content_type=self._content_type
+                )
         while len(self._under_way) >= IN_FLIGHT:
             self._collect()
         data = bytes(self._filling)
         self._filling.clear()
         self._number += 1
-        send = copy_context().run
+        with step("task-write"):
+            in_step = copy_context().run
         self._under_way.append(
             self._executor.submit(
-                send, self._store.put_part, self.key, self._upload_id, self._number, self._offset, data
+                in_step, self._store.put_part, self.key, self._upload_id, self._number, self._offset, data
             )
         )
         self._offset += len(data)
