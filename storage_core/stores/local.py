@@ -343,7 +343,8 @@ class LocalStore:
             return None
 
     def _refuse_directory(self, names: Sequence[str]) -> None:
-        with self._tree.folder(names[:-1]) as folder:
+        # What stood in the way may be gone by now: then it was no directory that anyone has to hear of.
+        with suppress(FileNotFoundError), self._tree.folder(names[:-1]) as folder:
             if stat.S_ISDIR(os.lstat(names[-1], dir_fd=folder).st_mode):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from botocore.retries.standard import ExponentialBackoff
-from s3_script import Answer, Script, ScriptedServer, error
+from s3_script import Answer, Handler, Script, ScriptedServer, error
 
 from storage_core.errors import (
     AccessDeniedError,
