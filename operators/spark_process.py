@@ -19,13 +19,10 @@ from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from storage_core import errors
 from storage_core.errors import LockgateError
-
-if TYPE_CHECKING:
-    from airflow.sdk.types import Logger
 
 LENGTH_BYTES: Final = 8
 
@@ -49,6 +46,13 @@ class SparkWork:
     config: Mapping[str, str] = field(default_factory=dict)
 
 
+class LineLog(Protocol):
+    """Where the lines that the child prints go: a task's log, or any other."""
+
+    def info(self, message: str, *arguments: object) -> object:
+        """Take a message."""
+
+
 class SparkChildError(Exception):
     """The child ended without a result, or a user's function raised; its output is in the task's log."""
 
@@ -56,7 +60,7 @@ class SparkChildError(Exception):
 class SparkChild:
     """One child process; `kill` may be called from a signal handler."""
 
-    def __init__(self, log: Logger) -> None:
+    def __init__(self, log: LineLog) -> None:
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -1,0 +1,44 @@
+"""Where the demo writes: a fresh prefix each time, on S3 if a server is configured, else on this disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from storage_core.settings import Settings
+
+BUCKET: Final = "lockgate-demo"
+
+
+def choose_destination(settings: Settings, home: Path, stamp: str) -> str:
+    """Return the URL or path to write; makes the bucket where that is ours to choose.
+
+    `LOCKGATE_DEMO_DEST` names the folder above it; without it, an S3 endpoint with credentials in the
+    environment gives `s3://lockgate-demo`; without that, the demo's home.
+
+    Raises:
+        LockgateError: The bucket cannot be made or reached.
+    """
+    given = os.environ.get("LOCKGATE_DEMO_DEST")
+    if given:
+        return f"{given.rstrip('/')}/flights-{stamp}"
+    if _server_is_configured():
+        _make_bucket(settings)
+        return f"s3://{BUCKET}/flights-{stamp}"
+    return str(home / "lake" / f"flights-{stamp}")
+
+
+def _server_is_configured() -> bool:
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return bool(endpoint and (os.environ.get("AWS_ACCESS_KEY_ID") or os.environ.get("AWS_PROFILE")))
+
+
+def _make_bucket(settings: Settings) -> None:
+    from storage_core.stores.s3_client import clients_for  # noqa: PLC0415 - imports boto3
+
+    client = clients_for(settings).repeating
+    try:
+        client.create_bucket(Bucket=BUCKET)
+    except (client.exceptions.BucketAlreadyOwnedByYou, client.exceptions.BucketAlreadyExists):
+        return

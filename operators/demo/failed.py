@@ -1,0 +1,7 @@
+"""What went otherwise than the demo promises."""
+
+from __future__ import annotations
+
+
+class DemoFailedError(Exception):
+    """A step did not do what it should; the message says which, and where to look."""
