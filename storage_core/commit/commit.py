@@ -11,6 +11,7 @@ from typing import Final
 from storage_core.commit.decision import decide_abort, decide_commit
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.lease import LeaseKeeper, Leases
+from storage_core.commit.log import DestinationLog
 from storage_core.commit.plan import check_audit, freeze
 from storage_core.commit.records import Ended, Receipt
 from storage_core.commit.rollforward import roll_forward
@@ -78,11 +79,16 @@ def _to_the_decision(
     with step("load"):
         chosen = choose(folder, job_attempt, winners)
         check_audit(folder, job, chosen)
-    turn = take_turn(
-        folder, token, leases=leases, clock=work.clock, help_job=lambda other: _help(work, other)
-    )
-    plan = freeze(folder, job, job_attempt, chosen, turn)
-    keeper.check(work.settings.commit_window_s)
+    while True:
+        turn = take_turn(
+            folder, token, leases=leases, clock=work.clock, help_job=lambda other: _help(work, other)
+        )
+        plan = freeze(folder, job, job_attempt, chosen, turn)
+        keeper.check(work.settings.commit_window_s)
+        # A turn that was passed while this process was slow costs it the turn and nothing else, if it is
+        # noticed before the decision; noticed after, the job is reverted.
+        if DestinationLog(work.store).turn(turn).outcome is None:
+            break
     decide_commit(folder, plan=plan.name, turn=turn, token=token, stamp=keeper.lease.stamp, clock=work.clock)
 
 
