@@ -51,7 +51,9 @@ class Settings(BaseSettings):
         default=86_400.0, gt=0, description="a job between two Airflow tasks is left alone this long"
     )
     orphan_age_s: float = Field(default=86_400.0, gt=0, description="age of what has no owner")
-    tombstone_s: float = Field(default=30 * 86_400.0, gt=0, description="markers of ended jobs stay this long")
+    tombstone_s: float = Field(
+        default=30 * 86_400.0, gt=0, description="markers of ended jobs stay this long"
+    )
 
     @property
     def home_dir(self) -> Path:

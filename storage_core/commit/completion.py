@@ -69,10 +69,17 @@ def complete_shard(
     with step("complete"):
         frozen = read_plan(folder, plan)
         files = frozen.additions(shard)
-        if_absent = not folder.job().spec.unique_filenames and not folder.job().spec.allow_irreversible
+        spec = folder.job().spec
+        if_absent = not spec.unique_filenames and not spec.allow_irreversible
 
         def settle(file: PendingFile) -> str | None:
-            completed = complete(folder.store, file.upload, if_absent=if_absent, clock=clock)
+            completed = complete(
+                folder.store,
+                file.upload,
+                if_absent=if_absent,
+                verify=not spec.unique_filenames,
+                clock=clock,
+            )
             return None if completed else file.key
 
         lost = []
@@ -89,8 +96,13 @@ def complete_shard_of(destination: str, job: JobId, plan: str, shard: int, setti
     return complete_shard(folder, plan, shard, settings=settings, clock=SystemClock())
 
 
-def complete(store: Store, pending: PendingUpload, *, if_absent: bool, clock: Clock) -> bool:
+def complete(store: Store, pending: PendingUpload, *, if_absent: bool, verify: bool, clock: Clock) -> bool:
     """Make one upload visible, whatever the answers.
+
+    Args:
+        if_absent: Only where no object is.
+        verify: Read the object even after a success: where names are not unique, some stores answer 200
+            to the completion of an upload that is gone if any object stands at its key.
 
     Returns:
         Whether its object stands. False: lost for good, for the upload is gone *and* the object is absent
@@ -108,7 +120,9 @@ def complete(store: Store, pending: PendingUpload, *, if_absent: bool, clock: Cl
         except (UploadGoneError, AlreadyExistsError, OutcomeUnknownError, StoreUnavailableError) as refused:
             error = refused
         else:
-            return True
+            if not verify:
+                return True
+            error = UploadGoneError(f"{store.url}/{pending.key}: completed, but its object is another's")
         settled = _settle(store, pending, error, last=attempt == SETTLE_TRIES - 1)
         if settled is not None:
             return settled

@@ -61,5 +61,9 @@ class LockgateDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("lockgate")` known to a session; again is harmless."""
+    """Make `format("lockgate")` known to a session, in this thread; again is harmless."""
     spark.dataSource.register(LockgateDataSource)
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is not None:
+        # Spark looks a Python source up in the thread's active session, which only the first thread has.
+        jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - there is no public call

@@ -87,6 +87,7 @@ _REFUSALS: Final[dict[str, tuple[type[LockgateError], str]]] = {
     "InvalidAccessKeyId": _DENIED,
     "InvalidToken": _DENIED,
     "SignatureDoesNotMatch": _DENIED,
+    "XAdminUserNotFound": _DENIED,  # Versity's word, with a 404, for an access key that it does not know
     "301": _ELSEWHERE,
     "307": _ELSEWHERE,
     "AuthorizationHeaderMalformed": _ELSEWHERE,
