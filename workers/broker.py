@@ -75,7 +75,7 @@ def broker_url(settings: Settings) -> str:
 def start_broker(settings: Settings) -> BrokerRecord:
     """Return the embedded broker, started if it does not run; of many callers at once, one starts it.
 
-    After a crash it comes back at its old address, so that its clients find it again.
+    It comes back at the address that it had, so that clients from before a stop or a crash find it again.
 
     Raises:
         MissingPartError: There is no Redis program.
@@ -108,7 +108,6 @@ def stop_broker(settings: Settings) -> bool:
         record = _running(folder)
         if record is not None:
             _shut_down(folder, record)
-        _record_path(folder).unlink(missing_ok=True)
         return record is not None
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from storage_core.commit import Attempt, ExpectedTask, Job, PendingSet, StagedFile, attach_job
 from storage_core.commit.parallel import in_parallel
 from storage_core.errors import ConflictError, InvalidInputError
+from storage_core.failpoints import step
 from storage_core.ids import JobAttemptId, JobId, TaskId
 from storage_core.settings import load_settings
 from storage_core.stores.protocol import check_key
@@ -41,7 +42,7 @@ def commit_staged_task(destination: str, job_id: str, job_attempt: str, task_id:
         task, staging = _expected(job, TaskId(task_id))
         committed = _find_committed(job, task)
         if committed is None:
-            with job.attempt(task.task_id, input_digest=task.input_digest) as attempt:
+            with job.attempt(task.task_id, input_digest=task.input_digest) as attempt, step("task-write"):
                 for _ in in_parallel(partial(_add, attempt, staging), task.files, FILES_AT_ONCE):
                     pass
             committed = attempt.commit()
@@ -52,8 +53,9 @@ def _expected(job: Job, task_id: TaskId) -> tuple[ExpectedTask, Path]:
     expected = job.expected()
     if expected is None:
         raise ConflictError(
-            f"job {job.job_id} attempt {job.job_attempt}: its task list is not frozen yet; nothing was "
-            "uploaded; `Job.expect` comes before the task commits"
+            f"job {job.job_id} attempt {job.job_attempt}: the job is {job.phase()} and has no list of "
+            "expected tasks; nothing was uploaded; `Job.expect` comes before the task commits, not after the "
+            "job's end"
         )
     task = next((task for task in expected.tasks if task.task_id == task_id), None)
     if task is None or expected.staging is None:

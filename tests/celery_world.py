@@ -1,0 +1,196 @@
+"""A staged job, and the workers that commit its tasks: shared by the tests of workers and operators."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from storage_core import open_job
+from storage_core.commit import Job, attach_job, read_manifest
+from storage_core.commit.staged import group_into_tasks, list_staged
+from storage_core.settings import Settings
+from storage_core.stores import Store, open_store
+from workers.application import QUEUES, app, configuration
+
+READY = " ready."
+
+
+def connect_again() -> None:
+    """Have the Celery application of this process read its settings anew, as a new process would."""
+    app.close()
+    app._local = threading.local()
+    app._backend_cache = None
+    app.__dict__.pop("amqp", None)
+    app.conf.update(configuration())
+
+
+@contextmanager
+def memory_broker() -> Iterator[None]:
+    """Let this process's application use Celery's in-memory broker, with nothing in its queues."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("LOCKGATE_BROKER_URL", "memory://")
+        connect_again()
+        with app.connection_for_write() as connection:
+            for queue in QUEUES:  # that broker is one a process: an earlier test may have left messages
+                app.amqp.queues[queue](connection.default_channel).declare()
+                connection.default_channel.queue_purge(queue)
+        yield
+
+
+@dataclass
+class StagedJob:
+    """A job whose files lie finished in a staging directory, waiting for task commits."""
+
+    root: Path
+    settings: Settings
+    files: int = 6
+    rows_a_file: int = 10
+    job: Job = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.staging.mkdir(parents=True)
+        for number in range(self.files):
+            folder = self.staging / f"month={number % 3 + 1}"
+            folder.mkdir(exist_ok=True)
+            first = number * self.rows_a_file
+            table = pa.table({"row": range(first, first + self.rows_a_file)})
+            parquet.write_table(table, folder / f"part-{number:05d}.parquet")
+        (self.staging / "_SUCCESS").touch()
+        self.job = open_job(self.destination, "flights", committer="staging", settings=self.settings)
+        tasks = group_into_tasks(list_staged(self.staging), max_files=1)
+        self.job.expect(tasks, staging=str(self.staging))
+        self.task_ids = [str(task.task_id) for task in tasks]
+        self.job.park()
+
+    @property
+    def staging(self) -> Path:
+        """Where its files lie."""
+        return self.root / "staged"
+
+    @property
+    def destination(self) -> str:
+        """What it writes."""
+        return (self.root / "lake").as_uri()
+
+    @property
+    def store(self) -> Store:
+        """Of its destination."""
+        return open_store(self.destination, self.settings)
+
+    @property
+    def ids(self) -> tuple[str, str, str]:
+        """What a worker is told: destination, job, job attempt."""
+        return self.destination, self.job.job_id, self.job.job_attempt
+
+    def attach(self) -> Job:
+        """Reach the job as another process would."""
+        return attach_job(
+            self.destination, self.job.job_id, job_attempt=self.job.job_attempt, settings=self.settings
+        )
+
+    def committed_attempts(self) -> list[str]:
+        """Tasks that have committed, as often as they have."""
+        return sorted(found.task_id for found in self.attach().pending_sets())
+
+    def visible_rows(self) -> list[int]:
+        """Every row of every live file, sorted: a row that was committed twice stands here twice."""
+        rows: list[int] = []
+        for key in read_manifest(self.destination, settings=self.settings).files:
+            rows += parquet.ParquetFile(self.root / "lake" / key).read().column("row").to_pylist()
+        return sorted(rows)
+
+    def listed(self) -> list[str]:
+        """Data files that a listing reader finds."""
+        keys = (info.key for page in self.store.pages() for info in page)
+        return [key for key in keys if not key.startswith("_")]
+
+    def open_uploads(self) -> list[str]:
+        """Keys of uploads that are open."""
+        return [info.key for page in self.store.upload_pages() for info in page]
+
+    @property
+    def all_rows(self) -> list[int]:
+        """What must be visible in the end."""
+        return list(range(self.files * self.rows_a_file))
+
+
+@dataclass
+class WorkerProcess:
+    """A Celery worker in a process of its own, with a pool of child processes."""
+
+    process: subprocess.Popen[str]
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        """Of the main process."""
+        return self.process.pid
+
+    def kill(self) -> None:
+        """Kill -9 the main process and its pool, as a machine that loses power would."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@contextmanager
+def worker_process(
+    log: Path,
+    environment: Mapping[str, str],
+    *,
+    name: str = "worker",
+    concurrency: int = 2,
+    arguments: Sequence[str] = (),
+) -> Iterator[WorkerProcess]:
+    """Run a worker on all queues until the block ends; yields when it is ready."""
+    command = [sys.executable, "-m", "celery", "-A", "workers", "worker", "-Q", ",".join(QUEUES)]
+    command += ["-n", f"{name}@%h", "-c", str(concurrency), "--without-gossip", "--without-mingle"]
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [*command, "-l", "INFO", *arguments],
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        ready = threading.Event()
+        reader = threading.Thread(target=_copy, args=(process, out, ready))
+        reader.start()
+        try:
+            if not ready.wait(60) or process.poll() is not None:
+                raise AssertionError(f"the worker did not start:\n{log.read_text()}")
+            yield WorkerProcess(process, log)
+        finally:
+            _end(process)
+            reader.join()
+
+
+def _copy(process: subprocess.Popen[str], out: object, ready: threading.Event) -> None:
+    with process.stdout:  # type: ignore[union-attr]
+        for line in process.stdout:  # type: ignore[union-attr]
+            out.write(line)  # type: ignore[attr-defined]
+            out.flush()  # type: ignore[attr-defined]
+            if READY in line:
+                ready.set()
+    ready.set()
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
