@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -92,7 +93,10 @@ class ParquetFile:
         self._sink.pending = None
         self._batches = []
         if self._writer is not None:
-            self._writer.close()
+            with suppress(
+                pa.ArrowException, RuntimeError
+            ):  # a footer after a failed row group has no meaning
+                self._writer.close()
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
         return pq.ParquetWriter(

@@ -39,7 +39,7 @@ class TaskFiles:
         Args:
             open_pending: Opens a pending file at a path relative to the destination.
             task: The task's number; file names carry it.
-            schema: Of the files: without the partition columns.
+            schema: Of the files: without the partition columns; batches are cast to it.
             partition_by: Columns that become folders, in this order.
             options: How rows become files.
             keep_empty: Without any row and without partitions, write a file that has the columns only, as
@@ -61,7 +61,10 @@ class TaskFiles:
             InvalidInputError: A partition value that cannot be a folder's name.
         """
         for folder, rows in split(batch, self._partition_by):
-            self._add(folder, pa.RecordBatch.from_arrays(rows.columns, schema=self._schema))
+            columns = [
+                column.cast(field.type) for column, field in zip(rows.columns, self._schema, strict=True)
+            ]
+            self._add(folder, pa.RecordBatch.from_arrays(columns, schema=self._schema))
         self._spare_memory()
 
     def close(self) -> None:
@@ -69,7 +72,7 @@ class TaskFiles:
         if self._keep_empty and not self._opened and not self._partition_by:
             self._file("")
         while self._open:
-            self._open.popitem(last=False)[1].close()
+            self._seal(next(iter(self._open)))
 
     def drop(self) -> None:
         """Forget all files that are open; their pending uploads are the attempt's to abort."""
@@ -96,18 +99,22 @@ class TaskFiles:
             rows = rows.slice(head.num_rows)
             file.add(head)
             if limit and file.rows >= limit:
-                self._open.pop(folder).close()
+                self._seal(folder)
 
     def _file(self, folder: str) -> ParquetFile:
         file = self._open.get(folder)
         if file is None:
             while len(self._open) >= self._options.max_open_files:
-                self._open.popitem(last=False)[1].close()
+                self._seal(next(iter(self._open)))
             file = ParquetFile(self._open_pending(self._path(folder)), self._schema, self._options)
             self._opened += 1
             self._open[folder] = file
         self._open.move_to_end(folder)
         return file
+
+    def _seal(self, folder: str) -> None:
+        self._open[folder].close()
+        del self._open[folder]  # not before: what could not be sealed is still there to be dropped
 
     def _path(self, folder: str) -> str:
         codec = self._options.compression

@@ -23,6 +23,7 @@ from storage_core.commit import Attempt, ExpectedTask, Job, attach_job, open_job
 from storage_core.errors import ConflictError
 from storage_core.ids import AttemptId, JobAttemptId, JobId, TaskId, new_attempt_id
 from storage_core.settings import Settings, load_settings
+from storage_core.spark.nullable import nullable_schema
 from storage_core.spark.options import WriteOptions
 from storage_core.spark.schema import SPARK_SCHEMA, check_columns, file_schema, recorded_columns
 from storage_core.spark.task_files import TaskFiles
@@ -116,9 +117,9 @@ class PendingWriter(DataSourceArrowWriter):
 
     def _file_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of the files: no partition columns, all nullable, Spark's types noted."""
-        own = [field.with_nullable(True) for field in schema if field.name not in self._partition_by]
+        own = [field for field in schema if field.name not in self._partition_by]
         spark_types = file_schema(self._schema, self._partition_by).json().encode()
-        return pa.schema(own, {SPARK_SCHEMA: spark_types})
+        return nullable_schema(pa.schema(own, {SPARK_SCHEMA: spark_types}))
 
 
 def plan_write(schema: StructType, options: WriteOptions) -> PendingWriter:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from storage_core.commit import ColumnStatistics
-from storage_core.errors import InvalidInputError
+from storage_core.spark.nullable import nullable_schema
 from storage_core.spark.options import FileOptions
 from storage_core.spark.task_files import TaskFiles, split
 
@@ -236,6 +236,34 @@ def test_three_hundred_partitions_keep_sixty_four_files_open() -> None:
             task.add(_batch(range(start, start + 300), list(range(300))))
     assert there.most_open == 64
     assert sorted(n for _, n in there.rows()) == list(range(1200))
+
+
+def test_a_null_struct_with_fields_that_are_declared_not_null_is_written() -> None:
+    declared = pa.struct([pa.field("a", pa.int32(), nullable=False)])
+    child = pa.array([1, None], pa.int32())
+    structs = pa.StructArray.from_arrays([child], fields=list(declared), mask=pa.array([False, True]))
+    schema = pa.schema([pa.field("s", declared), pa.field("m", pa.map_(pa.string(), declared))])
+    maps = pa.nulls(2, schema.field("m").type)
+    there = Destination()
+    options = FileOptions()
+    with TaskFiles(
+        there.open, task=0, schema=nullable_schema(schema), partition_by=(), options=options, keep_empty=False
+    ) as task:
+        task.add(pa.RecordBatch.from_arrays([structs, maps], schema=schema))
+    (file,) = there.files.values()
+    assert file.read().to_pylist() == [{"s": {"a": 1}, "m": None}, {"s": None, "m": None}]
+
+
+def test_a_row_group_that_cannot_be_written_leaves_no_noise_and_no_sealed_file() -> None:
+    schema = pa.schema([pa.field("s", pa.int64(), nullable=False)])
+    there = Destination()
+    task = TaskFiles(
+        there.open, task=0, schema=schema, partition_by=(), options=FileOptions(), keep_empty=False
+    )
+    task.add(pa.RecordBatch.from_arrays([pa.array([None], pa.int64())], schema=schema))
+    with pytest.raises(pa.ArrowInvalid), task:
+        pass
+    assert [file.closed for file in there.files.values()] == [False]
 
 
 def test_uncompressed_files_say_so_by_their_name() -> None:
