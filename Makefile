@@ -1,0 +1,56 @@
+# Everything needs only Python 3.11+ and, for Spark, Java 17+; each target brings the virtual environment.
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-fast lint format bench lock s3-server s3-server-stop clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+help:  ## Show this list
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(READY)  ## Run the main job on real flights, kill its driver, recover, compare
+	@scripts/need java
+	@$(BIN)/python -m operators.demo
+
+test: $(READY)  ## Run every test; with Go on the machine also against a real S3 server
+	@scripts/need java
+	@scripts/with-s3-server $(BIN)/pytest $(PYTEST_ARGS)
+
+test-fast: $(READY)  ## Run the unit and contract tests: no Spark, no Airflow, nothing killed
+	@$(BIN)/pytest tests/unit tests/contract -m "not integration and not fault" $(PYTEST_ARGS)
+
+lint: $(READY)  ## Check format, style, types and the import contracts
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(READY)  ## Format the code
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(READY)  ## Measure; prints tables, asserts no time
+	@scripts/with-s3-server $(BIN)/python -m benchmarks.job_commit
+
+s3-server: $(READY)  ## Build (with Go) and start a real S3 server for tests; prints its exports
+	@$(BIN)/python scripts/s3_server.py start
+
+s3-server-stop: $(READY)  ## Stop it; its data stay
+	@$(BIN)/python scripts/s3_server.py stop
+
+lock: $(READY)  ## Resolve the newest dependencies anew into requirements.lock
+	@$(BIN)/uv pip compile --upgrade --universal --python-version 3.11 --extra dev --generate-hashes \
+		--no-emit-index-url --no-annotate --no-header --quiet pyproject.toml --output-file requirements.lock
+
+clean:  ## Remove the virtual environment and every cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(READY): requirements.lock pyproject.toml
+	@scripts/need python
+	@echo "Installing into $(VENV) (the first time takes a minute) ..."
+	@"$$(scripts/need python --print)" -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet uv==0.13.9
+	@$(BIN)/uv pip sync --quiet --require-hashes requirements.lock
+	@$(BIN)/uv pip install --quiet --no-deps --editable .
+	@touch $@
