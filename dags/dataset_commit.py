@@ -80,6 +80,14 @@ FORM = {
         description="One a line; they become folders such as month=1.",
         section="Destination",
     ),
+    "task_mib": Param(
+        256,
+        type="integer",
+        minimum=1,
+        title="MiB a task",
+        description="Workers commit this much at a time.",
+        section="Destination",
+    ),
     "description": Param(
         "", type="string", title="Description", description="Kept in the job's record.", section="Destination"
     ),
@@ -134,6 +142,7 @@ replaces what it had published.
         },
         format=dag.param("format"),
         partition_by=dag.param("partition_by"),
+        task_mib=dag.param("task_mib"),
     )
     tasks = TaskCommitOperator.partial(task_id="commit_tasks", job=write.output["job"]).expand(
         task_ids=write.output

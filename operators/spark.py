@@ -40,7 +40,7 @@ class SparkWriteOperator(BaseOperator):
         options: Of Spark's writer for this format.
         master: Spark's.
         spark_config: Spark settings.
-        task_bytes: Staged bytes of one task, about; a greater file is a task of its own.
+        task_mib: MiB of staged files in one task, about; a greater file is a task of its own.
         chunks: Greatest number of chunks that the task ids come in.
         park_timeout_s: How long recovery leaves the job alone, counted from the start of this task and again
             from its end; None: `LOCKGATE_PARK_TIMEOUT_S`. Longer than Spark may take.
@@ -54,6 +54,7 @@ class SparkWriteOperator(BaseOperator):
         "options",
         "master",
         "spark_config",
+        "task_mib",
     )
     template_fields_renderers = {"op_kwargs": "json", "options": "json", "spark_config": "json"}  # noqa: RUF012 - as Airflow declares it
     ui_color = "#fef7e0"
@@ -69,7 +70,7 @@ class SparkWriteOperator(BaseOperator):
         options: Mapping[str, str] | None = None,
         master: str = "local[*]",
         spark_config: Mapping[str, str] | None = None,
-        task_bytes: int = 256 * MIB,
+        task_mib: int = 256,
         chunks: int = 4,
         park_timeout_s: float | None = None,
         **kwargs: Any,
@@ -83,7 +84,7 @@ class SparkWriteOperator(BaseOperator):
         self.options = options
         self.master = master
         self.spark_config = spark_config
-        self.task_bytes = task_bytes
+        self.task_mib = task_mib
         self.chunks = chunks
         self.park_timeout_s = park_timeout_s
 
@@ -99,7 +100,7 @@ class SparkWriteOperator(BaseOperator):
         with parked_after(job, self.park_timeout_s, self.log):
             # A directory of its own, so that files of a run that died never mix with it.
             staging = Path(job.staging_dir, job.job_attempt)
-            tasks = group_into_tasks(self._stage(staging), target_bytes=self.task_bytes)
+            tasks = group_into_tasks(self._stage(staging), target_bytes=self.task_mib * MIB)
             job.expect(tasks, staging=str(staging))
         context["ti"].xcom_push("job", handle_of(job))
         self.log.info("job %s, attempt %s: %d tasks are staged", job.job_id, job.job_attempt, len(tasks))

@@ -49,7 +49,7 @@ class SparkWork:
 class LineLog(Protocol):
     """Where the lines that the child prints go: a task's log, or any other."""
 
-    def info(self, message: str, *arguments: object) -> object:
+    def info(self, message: Any, /, *arguments: Any) -> Any:
         """Take a message."""
 
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import tempfile
 
 import pytest
+
+# Airflow makes its home when it is imported: not in the home of whoever runs the tests.
+_AIRFLOW_HOME = tempfile.TemporaryDirectory(prefix="airflow-")
+atexit.register(_AIRFLOW_HOME.cleanup)
+os.environ.setdefault("AIRFLOW_HOME", _AIRFLOW_HOME.name)
 
 _PARTS = {
     "s3-server": (

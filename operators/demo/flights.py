@@ -94,6 +94,7 @@ def run_conf(flights: Path, destination: str, mode: str) -> dict[str, Any]:
         "destination": destination,
         "mode": mode,
         "partition_by": ["month"],
+        "task_mib": 1,
         "description": "flights from New York City in 2013",
         "suite": suite(),
     }

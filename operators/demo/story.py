@@ -71,7 +71,7 @@ class Story:
             self.worker = self._cleanup.enter_context(running_worker(self.worker_log, {}))
             self.store = open_store(self.destination, self.settings)
             database.result()
-            step.happened = f"{self.months.total():,} flights; Airflow's database, a broker, Celery worker {self.worker.pid}"
+            step.happened = f"{self.months.total():,} flights; a broker; Celery worker {self.worker.pid}"
 
     def _first_run(self) -> None:
         with self.steps.step("run 1") as step:
@@ -83,7 +83,7 @@ class Story:
                 raise DemoFailedError(f"before the decision, listings found {seen.too_early or 'no moment'}")
             step.happened = (
                 f"dataset_commit, {run.state}; {seen.before} listings before the decision, "
-                f"{seen.after_audit} of them after the audit: 0 files visible, up to {seen.uploads} uploads open"
+                f"{seen.after_audit} of them after the audit: no file visible, {seen.uploads} uploads open"
             )
         self._tell_tasks(run)
 
@@ -97,7 +97,7 @@ class Story:
             check_readers(self.store, self.months, self.folder / f"copy-{turn}", self.log)
             step.happened = (
                 f"listing = log = _SUCCESS: {checked.files} files, {checked.rows:,} rows, {checked.size:,} "
-                "bytes, 0 uploads open; Spark reads, by the log and by itself, month by month as in the source: "
+                "bytes, 0 uploads open; Spark reads, by the log and by itself, each month as in the source: "
                 + by_month(self.months)
             )
 

@@ -1,0 +1,137 @@
+"""Recovery and sweep as operators: every destination is tried; what needs a look fails the task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import Variable
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from operators.destinations import as_destinations
+from operators.jobs import JobRecoveryOperator
+from operators.sweep import UploadSweepOperator
+from storage_core.commit import JobPhase, list_jobs
+from tests.airflow_world import TaskRun, die_at
+from tests.commit_world import World, write
+
+
+@pytest.fixture(autouse=True)
+def home(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKGATE_HOME", str(world.root / "home"))
+    monkeypatch.delenv("LOCKGATE_DESTINATIONS", raising=False)
+
+
+def recover(**options: Any) -> Any:
+    return JobRecoveryOperator(task_id="recover", **options).execute(TaskRun().context())
+
+
+def decided(world: World, name: str = "sales") -> None:
+    """Leave a job whose driver died after its decision."""
+    job = world.open_job(name)
+    write(job, "task-0", {"a.txt": b"1"})
+    die_at("complete.complete.before", job.commit)
+
+
+def damaged(world: World, name: str = "broken") -> None:
+    """Leave a job whose decision cannot be read."""
+    with world.open_job(name) as job:
+        world.store.create(f"_lockgate/jobs/{job.job_id}/COMMIT_STARTED", b"?")
+        job.close()
+
+
+def test_recovery_finishes_a_job_that_died_after_its_decision(world: World) -> None:
+    decided(world)
+
+    assert recover(destinations=[world.url]) == {world.url: {"roll forward": 1}}
+
+    assert world.visible() == {"a.txt": b"1"}
+    [job] = list_jobs(world.url)
+    assert job.phase is JobPhase.COMMITTED
+    assert recover(destinations=world.url) == {world.url: {}}
+
+
+def test_a_report_only_recovery_changes_nothing(world: World) -> None:
+    decided(world)
+
+    assert recover(destinations=[world.url], report_only=True) == {world.url: {"roll forward": 1}}
+
+    assert world.visible() == {}
+
+
+def test_a_job_that_must_not_be_touched_fails_the_task_after_the_others_are_settled(world: World) -> None:
+    damaged(world)
+    decided(world)
+
+    with pytest.raises(AirflowException, match="broken-g1: touch nothing"):
+        recover(destinations=[world.url])
+
+    assert world.visible() == {"a.txt": b"1"}
+
+
+def test_a_destination_that_cannot_be_reached_holds_up_no_other(world: World, tmp_path: Path) -> None:
+    decided(world)
+    file = tmp_path / "file"
+    file.write_text("no directory")
+
+    with pytest.raises(AirflowException, match=f"1 destinations need a look: {file}"):
+        recover(destinations=[str(file), world.url])
+
+    assert world.visible() == {"a.txt": b"1"}
+
+
+def test_destinations_come_from_the_environment_then_from_the_airflow_variable(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Variable, "get", lambda key, default=None: {"lockgate_destinations": world.url}[key])
+    assert recover() == {world.url: {}}
+
+    elsewhere = str(world.root / "elsewhere")
+    monkeypatch.setenv("LOCKGATE_DESTINATIONS", f"{elsewhere}, {world.url}/")
+    assert recover() == {elsewhere: {}, world.url: {}}
+
+
+def test_without_any_destination_the_task_says_where_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Variable, "get", lambda key, default=None: default)
+
+    with pytest.raises(AirflowFailException, match=r"lockgate_destinations.*LOCKGATE_DESTINATIONS"):
+        recover()
+
+
+@pytest.mark.parametrize("operator", [JobRecoveryOperator, UploadSweepOperator])
+def test_text_is_not_taken_for_true(world: World, operator: Any) -> None:
+    rehearsal = operator(task_id="t", destinations=[world.url], report_only="False")
+
+    with pytest.raises(AirflowFailException, match="neither true nor false"):
+        rehearsal.execute(TaskRun().context())
+
+
+def test_the_sweep_takes_an_ended_jobs_leak_and_leaves_an_undecided_jobs_upload(world: World) -> None:
+    with world.open_job("ended") as job:
+        job.commit()
+        ended = world.store.begin_upload(f"a-{job.short_id}.txt", job.record.token)
+    live = world.open_job("live")
+    world.store.begin_upload(f"b-{live.short_id}.txt", live.record.token)
+    sweep = UploadSweepOperator(task_id="sweep", destinations=[world.url])
+    assert ended
+
+    rehearsal = UploadSweepOperator(task_id="sweep", destinations=[world.url], report_only=True)
+    assert rehearsal.execute(TaskRun().context()) == {world.url: {"abort": 1, "keep": 1}}
+    assert len(world.open_uploads()) == 2
+    assert sweep.execute(TaskRun().context()) == {world.url: {"abort": 1, "keep": 1}}
+    assert world.open_uploads() == [f"b-{live.short_id}.txt"]
+    live.abort()
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("s3://a/b, /c d/\nfile:///e", ["s3://a/b", "/c d", "file:///e"]),
+        (["s3://a", "s3://a/", " "], ["s3://a"]),
+        (None, []),
+        ("", []),
+    ],
+)
+def test_destinations_are_a_list_or_text_with_commas_and_line_breaks(given: Any, found: list[str]) -> None:
+    assert as_destinations(given) == found

@@ -1,0 +1,88 @@
+"""What `SparkWriteOperator` does around Spark: chunks, options, and how a function reaches the child."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from operators.spark import SparkWriteOperator, chunked, writer_options
+from operators.spark_process import SparkWork, pickled
+
+
+@pytest.mark.parametrize(
+    ("tasks", "chunks", "sizes"),
+    [(0, 4, [0]), (1, 4, [1]), (4, 4, [1, 1, 1, 1]), (9, 4, [3, 3, 3]), (10, 1, [10]), (3, 0, [3])],
+)
+def test_chunks_hold_every_task_once_and_are_never_none_at_all(
+    tasks: int, chunks: int, sizes: list[int]
+) -> None:
+    ids = [f"staged-{number:05d}" for number in range(tasks)]
+
+    shared = chunked(ids, chunks)
+
+    assert [len(chunk) for chunk in shared] == sizes
+    assert [task for chunk in shared for task in chunk] == ids
+
+
+def test_csv_gets_a_header_unless_told_otherwise() -> None:
+    assert writer_options("csv", {}) == {"header": "true"}
+    assert writer_options("csv", {"header": "false"}) == {"header": "false"}
+    assert writer_options("parquet", {"compression": "zstd"}) == {"compression": "zstd"}
+
+
+def test_a_function_of_a_dag_file_reaches_another_process_by_value(tmp_path: Path) -> None:
+    # As Airflow loads a DAG file: under a name that no other process can import.
+    module = ModuleType("unusual_prefix_0123_my_dag")
+    exec("FACTOR = 3\ndef triple(spark, x):\n    return FACTOR * x", vars(module))
+    sys.modules[module.__name__] = module
+    try:
+        payload = pickled(SparkWork(run="m:f", arguments={"python_callable": module.triple}))
+    finally:
+        del sys.modules[module.__name__]
+    (tmp_path / "work").write_bytes(payload)
+    program = (
+        "import pickle, pathlib, sys\n"
+        "work = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())\n"
+        "print(work.arguments['python_callable'](None, 14))"
+    )
+
+    answer = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "work")],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert answer.stdout.strip() == "42"
+
+
+def test_a_function_that_can_be_imported_goes_by_its_name() -> None:
+    payload = pickled(SparkWork(run="m:f", arguments={"python_callable": chunked}))
+
+    assert pickle.loads(payload).arguments["python_callable"] is chunked
+
+
+def test_every_text_that_a_user_may_template_is_a_template_field() -> None:
+    expected: set[str] = {"job", "op_kwargs", "format", "partition_by", "options", "master", "spark_config"}
+
+    assert set(SparkWriteOperator.template_fields) >= expected
+
+
+def test_templates_reach_into_the_functions_arguments() -> None:
+    operator: Any = SparkWriteOperator(
+        task_id="write",
+        job={},
+        python_callable="m:f",
+        op_kwargs={"path": "/in/{{ ds }}", "nested": ["{{ ds }}"]},
+    )
+
+    operator.render_template_fields({"ds": "2026-11-21"})
+
+    assert operator.op_kwargs == {"path": "/in/2026-11-21", "nested": ["2026-11-21"]}
