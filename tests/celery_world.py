@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,9 +20,10 @@ from pyarrow import parquet
 from storage_core import open_job
 from storage_core.commit import Job, attach_job, read_manifest
 from storage_core.commit.staged import group_into_tasks, list_staged
-from storage_core.settings import Settings
+from storage_core.settings import Settings, load_settings
 from storage_core.stores import Store, open_store
 from workers.application import QUEUES, app, configuration
+from workers.broker import stop_broker
 
 READY = " ready."
 
@@ -46,6 +48,22 @@ def memory_broker() -> Iterator[None]:
                 app.amqp.queues[queue](connection.default_channel).declare()
                 connection.default_channel.queue_purge(queue)
         yield
+
+
+@contextmanager
+def embedded_broker(home: Path, **environment: str) -> Iterator[Settings]:
+    """Let this process and its children use a Redis of their own, which ends with the block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCKGATE_HOME", str(home))
+        patch.delenv("LOCKGATE_BROKER_URL", raising=False)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        connect_again()
+        try:
+            yield load_settings()
+        finally:
+            app.close()
+            stop_broker(load_settings())
 
 
 @dataclass
@@ -137,28 +155,36 @@ class WorkerProcess:
         """Of the main process."""
         return self.process.pid
 
-    def kill(self) -> None:
-        """Kill -9 the main process and its pool, as a machine that loses power would."""
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+    def wait_for_line(self, text: str) -> None:
+        """Wait until the worker has logged it."""
+        wait_until(lambda: text in self.log.read_text())
+
+
+def wait_until(condition: Callable[[], bool], within_s: float = 60) -> None:
+    """Look again and again until something that will happen has happened."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError("it has not happened")
+        time.sleep(0.05)
 
 
 @contextmanager
 def worker_process(
     log: Path,
-    environment: Mapping[str, str],
     *,
     name: str = "worker",
-    concurrency: int = 2,
-    arguments: Sequence[str] = (),
+    queues: Sequence[str] = QUEUES,
+    pool: str = "prefork",
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[WorkerProcess]:
-    """Run a worker on all queues until the block ends; yields when it is ready."""
-    command = [sys.executable, "-m", "celery", "-A", "workers", "worker", "-Q", ",".join(QUEUES)]
-    command += ["-n", f"{name}@%h", "-c", str(concurrency), "--without-gossip", "--without-mingle"]
+    """Run a worker until the block ends; yields when it is ready."""
+    command = [sys.executable, "-m", "celery", "-A", "workers", "worker", "-Q", ",".join(queues)]
+    command += ["-n", f"{name}@%h", "-c", "2", "-P", pool, "--without-gossip", "--without-mingle"]
     with log.open("w") as out:
         process = subprocess.Popen(
-            [*command, "-l", "INFO", *arguments],
-            env={**os.environ, **environment},
+            [*command, "-l", "INFO"],
+            env={**os.environ, **(environment or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

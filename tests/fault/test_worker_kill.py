@@ -1,0 +1,144 @@
+"""Workers are killed with -9 in the middle of task commits; every row is visible once, no upload stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import redis
+
+from storage_core.errors import OutcomeUnknownError
+from storage_core.settings import Settings
+from tests.celery_world import StagedJob, embedded_broker, wait_until, worker_process
+from workers.broker import find_broker, start_broker
+from workers.dispatch import commit_tasks, complete_by_workers
+
+pytestmark = [pytest.mark.fault, pytest.mark.integration]
+
+REDELIVERY_S = "3"
+"""Far shorter than a deployment's, so that a dead worker's tasks are soon another's."""
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    home = tmp_path_factory.mktemp("home")
+    with embedded_broker(home, LOCKGATE_REDELIVERY_S=REDELIVERY_S) as settings:
+        yield settings
+
+
+def check_rows_exactly_once(staged: StagedJob) -> None:
+    receipt = staged.attach().commit()
+
+    assert (receipt.files, receipt.rows) == (staged.files, len(staged.all_rows))
+    assert staged.visible_rows() == staged.all_rows
+    assert len(staged.listed()) == staged.files
+    assert staged.open_uploads() == []
+
+
+POINTS = [
+    "task-write.begin.after",  # an upload is open that nobody knows of
+    "task-write.seal.after",  # it is whole, and stands in no pending set
+    "task-commit.create.before",
+    "task-commit.create.after",  # the task is committed, its message not acknowledged
+]
+
+
+@pytest.mark.parametrize("point", ["task-write.begin.after", "task-commit.create.after"])
+def test_when_a_pool_child_is_killed_in_a_task_commit_another_worker_gets_the_task(
+    tmp_path: Path, settings: Settings, point: str
+) -> None:
+    staged = StagedJob(tmp_path, settings)
+    deadly = {"LOCKGATE_FAILPOINTS": f"{point}=kill"}
+
+    with ThreadPoolExecutor(1) as driver, worker_process(tmp_path / "log-1", environment=deadly) as first:
+        rows = driver.submit(commit_tasks, *staged.ids, staged.task_ids, timeout_s=120)
+        first.wait_for_line("signal 9 (SIGKILL)")
+        with worker_process(tmp_path / "log-2", name="second"):
+            assert [row["task_id"] for row in rows.result()] == staged.task_ids
+
+    check_rows_exactly_once(staged)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_when_a_whole_worker_is_killed_in_a_task_commit_another_one_gets_the_task(
+    tmp_path: Path, settings: Settings, point: str
+) -> None:
+    staged = StagedJob(tmp_path, settings)
+    deadly = {"LOCKGATE_FAILPOINTS": f"{point}=kill"}
+
+    with (
+        ThreadPoolExecutor(1) as driver,
+        worker_process(tmp_path / "log-1", pool="solo", environment=deadly) as first,
+    ):
+        rows = driver.submit(commit_tasks, *staged.ids, staged.task_ids, timeout_s=120)
+        assert first.process.wait(60) == -signal.SIGKILL
+        with worker_process(tmp_path / "log-2", name="second"):
+            assert [row["task_id"] for row in rows.result()] == staged.task_ids
+
+    check_rows_exactly_once(staged)
+
+
+def test_when_a_worker_is_killed_while_it_completes_a_plan_another_one_goes_on(
+    tmp_path: Path, settings: Settings
+) -> None:
+    staged = StagedJob(tmp_path, settings)
+    with worker_process(tmp_path / "log-0"):
+        commit_tasks(*staged.ids, staged.task_ids, timeout_s=60)
+    deadly = {"LOCKGATE_FAILPOINTS": "complete.complete.after=kill@3", "LOCKGATE_PARALLELISM": "1"}
+
+    with (
+        ThreadPoolExecutor(1) as driver,
+        worker_process(tmp_path / "log-1", pool="solo", environment=deadly) as first,
+    ):
+        receipt = driver.submit(staged.attach().commit, complete=complete_by_workers)
+        assert first.process.wait(60) == -signal.SIGKILL
+        assert 0 < len(staged.listed()) < staged.files
+        assert staged.visible_rows() == []  # readers of the manifest see whole jobs only
+        with worker_process(tmp_path / "log-2", name="second"):
+            receipt.result()
+
+    check_rows_exactly_once(staged)
+
+
+def test_when_the_broker_is_killed_and_started_again_its_messages_are_worked_on(
+    tmp_path: Path, settings: Settings
+) -> None:
+    staged = StagedJob(tmp_path, settings)
+    record = start_broker(settings)
+
+    with ThreadPoolExecutor(1) as driver:
+        rows = driver.submit(commit_tasks, *staged.ids, staged.task_ids, timeout_s=120)
+        with redis.Redis.from_url(record.url) as client:
+            wait_until(lambda: client.llen("commit") == staged.files)
+            client.config_set("appendfsync", "always")
+        os.kill(record.pid, signal.SIGKILL)
+        wait_until(lambda: find_broker(settings) is None)
+        assert start_broker(settings).url == record.url
+        with worker_process(tmp_path / "log"):
+            assert [row["task_id"] for row in rows.result()] == staged.task_ids
+
+    check_rows_exactly_once(staged)
+
+
+def test_when_the_broker_does_not_come_back_the_outcome_is_unknown_and_a_repetition_settles_it(
+    tmp_path: Path, settings: Settings
+) -> None:
+    staged = StagedJob(tmp_path, settings)
+    record = start_broker(settings)
+
+    with ThreadPoolExecutor(1) as driver:
+        rows = driver.submit(commit_tasks, *staged.ids, staged.task_ids, timeout_s=120)
+        with redis.Redis.from_url(record.url) as client:
+            wait_until(lambda: client.llen("commit") == staged.files)
+        os.kill(record.pid, signal.SIGKILL)
+        with pytest.raises(OutcomeUnknownError, match="the broker gives no answer"):
+            rows.result()
+
+    start_broker(settings)
+    with worker_process(tmp_path / "log"):
+        commit_tasks(*staged.ids, staged.task_ids, timeout_s=60)
+    check_rows_exactly_once(staged)

@@ -1,0 +1,123 @@
+"""Real worker processes on the embedded Redis."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage_core.errors import ConflictError
+from storage_core.settings import Settings
+from tests.celery_world import StagedJob, WorkerProcess, connect_again, embedded_broker, worker_process
+from workers.application import app
+from workers.broker import find_broker
+from workers.dispatch import commit_tasks, complete_by_workers, recover_jobs, sweep
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    with embedded_broker(tmp_path_factory.mktemp("home")) as settings:
+        yield settings
+
+
+@pytest.fixture(scope="module")
+def worker(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+    with worker_process(tmp_path_factory.mktemp("worker") / "log") as worker:
+        yield worker
+
+
+def test_the_main_path_from_staged_files_to_visible_rows(
+    tmp_path: Path, settings: Settings, worker: WorkerProcess
+) -> None:
+    staged = StagedJob(tmp_path, settings, files=40)
+
+    rows = commit_tasks(*staged.ids, staged.task_ids, timeout_s=60)
+    assert [row["task_id"] for row in rows] == staged.task_ids
+    assert staged.listed() == []
+    receipt = staged.attach().commit(complete=complete_by_workers)
+
+    assert (receipt.files, receipt.rows) == (40, 400)
+    assert staged.visible_rows() == staged.all_rows
+    assert staged.open_uploads() == []
+
+
+def test_an_error_in_a_worker_process_comes_back_with_its_type(
+    tmp_path: Path, settings: Settings, worker: WorkerProcess
+) -> None:
+    staged = StagedJob(tmp_path, settings)
+    with (staged.staging / "month=1" / "part-00000.parquet").open("ab") as file:
+        file.write((staged.staging / "month=2" / "part-00001.parquet").read_bytes())
+
+    with pytest.raises(ConflictError, match="of the frozen listing; nothing of it is committed"):
+        commit_tasks(*staged.ids, staged.task_ids, timeout_s=60)
+
+
+def test_recovery_and_sweep_have_their_own_queues(
+    tmp_path: Path, settings: Settings, worker: WorkerProcess
+) -> None:
+    staged = StagedJob(tmp_path, settings)
+    commit_tasks(*staged.ids, staged.task_ids, timeout_s=60)
+    staged.attach().park(0)
+
+    (recovered,) = recover_jobs(staged.destination, [staged.job.job_id], timeout_s=60)
+    swept = sweep(staged.destination, timeout_s=60)
+
+    assert (recovered["action"], recovered["ended"]) == ("abort", "failed")
+    assert swept["uploads"] == []
+    assert staged.open_uploads() == []
+
+
+def test_a_worker_finds_the_broker_that_a_driver_started_and_starts_none(
+    settings: Settings, worker: WorkerProcess
+) -> None:
+    before = find_broker(settings)
+
+    (answer,) = app.control.ping(timeout=5)
+
+    assert before is not None
+    assert list(answer.values()) == [{"ok": "pong"}]
+    assert find_broker(settings) == before
+
+
+def test_the_broker_commands_start_it_tell_of_it_and_stop_it(tmp_path: Path) -> None:
+    environment = {**os.environ, "LOCKGATE_HOME": str(tmp_path / "home")}
+    program = (
+        "import typer; from workers.commands import register; "
+        "root = typer.Typer(pretty_exceptions_enable=False); register(root); root()"
+    )
+
+    def run(*arguments: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-c", program, "broker", *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    assert run("status", "--json") == (1, '{\n  "running": false\n}\n')
+    try:
+        assert '"running": true' in run("start", "--json")[1]
+        assert run("status")[0] == 0
+    finally:
+        assert run("stop") == (0, "stopped\n")
+    assert run("stop") == (0, "the embedded broker was not running\n")
+
+
+def test_no_password_of_the_broker_is_shown(settings: Settings, worker: WorkerProcess) -> None:
+    found = find_broker(settings)
+    assert found is not None
+    password = found.url.partition("://:")[2].partition("@")[0]
+
+    assert password
+    assert password not in worker.log.read_text()
+    connect_again()
+    assert password not in app.connection_for_write().as_uri()

@@ -1,0 +1,25 @@
+"""Workers that run, but not for the queue that is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage_core.errors import MissingPartError
+from tests.celery_world import StagedJob, embedded_broker, worker_process
+from workers.dispatch import commit_tasks
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_worker_that_listens_to_other_queues_only_does_not_count(tmp_path: Path) -> None:
+    with embedded_broker(tmp_path / "home") as settings:
+        staged = StagedJob(tmp_path, settings)
+        with (
+            worker_process(tmp_path / "log", queues=["sweep"]),
+            pytest.raises(MissingPartError, match="no worker listens on queue 'commit'"),
+        ):
+            commit_tasks(*staged.ids, staged.task_ids, timeout_s=60, grace_s=0.5)
+
+    assert staged.committed_attempts() == []
