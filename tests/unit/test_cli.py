@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from storage_core import attach_job, open_job
 from storage_core.cli.app import build
 from storage_core.commit import Job, JobPhase
+from storage_core.errors import LockgateError
 from storage_core.settings import Settings
 from storage_core.stores import open_store
 
@@ -433,3 +434,28 @@ def test_progress_is_silent_where_standard_error_is_no_terminal(capsys: pytest.C
         progress("complete", 1, 2)
 
     assert capsys.readouterr() == ("", "")
+
+
+def test_commands_of_other_packages_come_through_their_entry_points(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from importlib.metadata import EntryPoint
+
+    point = EntryPoint("workers", "workers.commands:register", "lockgate.commands")
+    monkeypatch.setattr("storage_core.cli.app.entry_points", lambda group: [point] * (group == point.group))
+    root = build()
+
+    assert "worker" in CliRunner().invoke(root, ["--help"]).stdout
+    status = CliRunner().invoke(root, ["broker", "status", "--json"])
+    assert (status.exit_code, document(status)) == (1, {"running": False})
+
+
+def test_every_exit_code_is_documented() -> None:
+    documented = Path(__file__).parents[2].joinpath("docs/command-line.md").read_text()
+    codes, todo = set(), [LockgateError]
+    while todo:
+        kind = todo.pop()
+        codes.add(kind.exit_code)
+        todo += kind.__subclasses__()
+
+    assert all(f"\n| {code} | " in documented for code in codes)
