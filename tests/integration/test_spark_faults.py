@@ -1,0 +1,194 @@
+"""Spark's tasks, workers and drivers are really killed; afterwards every row is there once, or none is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from storage_core import read_manifest, recover_job
+from storage_core.clock import SystemClock
+from storage_core.commit import JobPhase, list_jobs
+from storage_core.spark import write
+from storage_core.stores import UploadInfo
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+pytestmark = [pytest.mark.integration, pytest.mark.fault]
+
+Listing = Callable[[], list[str]]
+Uploads = Callable[[], list[UploadInfo]]
+
+ROWS = 400
+
+
+class DaysLater(SystemClock):
+    """Three days from now: every lease and every park has lapsed."""
+
+    def now_s(self) -> float:
+        return super().now_s() + 3 * 86_400
+
+
+def _dying(how: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a step of a task that dies in the task's first try, after its rows went on to the writer.
+
+    A function within a function, so that it travels to Spark's workers by value.
+    """
+
+    def passed_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import psutil
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        for batch in batches:
+            yield batch
+            if context.attemptNumber() > 0:
+                continue
+            if how == "raises":
+                raise RuntimeError("the first try fails")
+            if how == "exits":
+                os._exit(7)
+            if context.partitionId() == 0:
+                # The worker that writes is one of the daemon's other children.
+                myself = psutil.Process()
+                for worker in [*(w for w in myself.parent().children() if w != myself), myself]:
+                    worker.kill()
+
+    return passed_on
+
+
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+@pytest.mark.parametrize("how", ["raises", "exits", "is-killed-with-its-writer"])
+def test_a_task_that_dies_is_tried_again_and_its_rows_arrive_once(
+    spark: SparkSession, destination: str, open_uploads: Uploads, seen: Listing, how: str
+) -> None:
+    rows = spark.range(ROWS, numPartitions=2).selectExpr("id", "id % 5 AS day")
+    frame = rows.mapInArrow(_dying(how), "id long, day long")
+    receipt = write(frame, destination, partition_by=["day"], sort_within_partitions=False)
+    assert receipt is not None
+    assert receipt.rows == ROWS
+    found = spark.read.parquet(destination).select("id").collect()
+    assert sorted(row.id for row in found) == list(range(ROWS))
+    assert seen() == sorted(read_manifest(destination).files)
+    assert open_uploads() == []
+
+
+def test_a_task_that_never_succeeds_leaves_nothing(
+    spark: SparkSession, destination: str, open_uploads: Uploads, seen: Listing
+) -> None:
+    frame = spark.range(ROWS, numPartitions=2).selectExpr("if(id = 399, raise_error('broken'), id) AS id")
+    with pytest.raises(PySparkException, match="broken"):
+        write(frame.selectExpr("cast(id AS long)"), destination)
+    assert seen() == []
+    assert open_uploads() == []
+    (job,) = list_jobs(destination)
+    assert job.phase is JobPhase.FAILED
+
+
+DRIVER = """
+from storage_core.spark import spark_session, write
+import sys
+
+destination, how = sys.argv[1:]
+quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+spark = spark_session("killed", master="local[2]", config=quick)
+spark.sparkContext.setLogLevel("OFF")
+frame = spark.range(400, numPartitions=4).selectExpr("id", "id % 5 AS day")
+if how == "write":
+    write(frame, destination, job_name="nightly", partition_by=["day"])
+else:
+    writer = frame.write.format("lockgate").mode("append")
+    writer.options(jobName="nightly", partitionBy="day").save(destination)
+"""
+
+
+def _run_driver(destination: str, how: str, failpoint: str) -> int:
+    environment = {**os.environ, "LOCKGATE_FAILPOINTS": failpoint, "PYTHONWARNINGS": "default"}
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(DRIVER), destination, how],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=240,
+        check=False,
+    ).returncode
+
+
+@pytest.mark.parametrize(
+    ("point", "committed"),
+    [
+        ("decide.create.before=kill", False),
+        ("complete.complete.after=kill@7", True),
+        ("outcome.create.after=kill", True),
+    ],
+)
+def test_a_driver_that_is_killed_in_its_job_commit_is_settled_by_recovery(
+    spark: SparkSession, destination: str, open_uploads: Uploads, point: str, committed: bool
+) -> None:
+    assert _run_driver(destination, "write", point) == -9
+    assert len(open_uploads()) > 0 or committed
+
+    (job,) = list_jobs(destination)
+    result = recover_job(destination, job.job_id, clock=DaysLater())
+
+    assert result.ended
+    assert open_uploads() == []
+    assert sorted(map(str, Path(destination).glob("day=*/*.parquet"))) == sorted(
+        f"{destination}/{key}" for key in read_manifest(destination).files
+    )
+    if committed:
+        found = spark.read.parquet(destination).select("id").collect()
+        assert sorted(row.id for row in found) == list(range(ROWS))
+        assert (Path(destination) / "_SUCCESS").is_file()
+    else:
+        assert read_manifest(destination).files == {}
+
+
+def test_spark_calls_abort_after_the_decision_and_the_job_is_committed_all_the_same(
+    spark: SparkSession, destination: str, open_uploads: Uploads
+) -> None:
+    # Spark commits a Python source in a process of its own; it dies, and Spark, which lives, aborts.
+    assert _run_driver(destination, "save", "complete.complete.after=kill@3") != 0
+    (job,) = list_jobs(destination)
+    assert job.phase in {JobPhase.DECIDED, JobPhase.PUBLISHED, JobPhase.COMMITTED}
+
+    recover_job(destination, job.job_id, clock=DaysLater())
+
+    found = spark.read.parquet(destination).select("id").collect()
+    assert sorted(row.id for row in found) == list(range(ROWS))
+    assert open_uploads() == []
+
+
+def test_a_commit_process_that_dies_before_the_decision_leaves_nothing(
+    destination: str, seen: Listing, open_uploads: Uploads
+) -> None:
+    assert _run_driver(destination, "save", "decide.create.before=kill") != 0
+    assert seen() == []
+    (job,) = list_jobs(destination)
+    recover_job(destination, job.job_id, clock=DaysLater())
+    (job,) = list_jobs(destination)
+    assert job.phase is JobPhase.FAILED
+    assert open_uploads() == []
+
+
+def test_a_retry_of_a_killed_driver_meets_its_own_commit(
+    spark: SparkSession, destination: str, open_uploads: Uploads
+) -> None:
+    assert _run_driver(destination, "write", "complete.complete.after=kill@3") == -9
+    frame = spark.range(ROWS).selectExpr("id", "id % 5 AS day")
+    receipt = write(frame, destination, job_name="nightly", partition_by=["day"])
+    assert receipt is not None
+    assert (receipt.job_id, receipt.rows) == ("nightly-g1", ROWS)
+    assert read_manifest(destination).rows == ROWS
+    assert open_uploads() == []
