@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from types import ModuleType
 from typing import Annotated
 
@@ -65,7 +66,13 @@ def run_worker(
     """
     app = _part("workers.application").app
     app.worker_main(
-        ["worker", f"--queues={queues}", f"--concurrency={concurrency}", f"--loglevel={log_level}"]
+        [
+            "worker",
+            f"--queues={queues}",
+            f"--concurrency={concurrency}",
+            f"--loglevel={log_level}",
+            f"--hostname=lockgate-{os.getpid()}@%h",  # several may run on one machine
+        ]
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -38,14 +37,13 @@ def commit_staged_task(destination: str, job_id: str, job_attempt: str, task_id:
     job = attach_job(
         destination, JobId(job_id), job_attempt=JobAttemptId(job_attempt), settings=load_settings()
     )
-    with closing(job):  # not `with job`, which would abort the whole job with this task
-        task, staging = _expected(job, TaskId(task_id))
-        committed = _find_committed(job, task)
-        if committed is None:
-            with job.attempt(task.task_id, input_digest=task.input_digest) as attempt, step("task-write"):
-                for _ in in_parallel(partial(_add, attempt, staging), task.files, FILES_AT_ONCE):
-                    pass
-            committed = attempt.commit()
+    task, staging = _expected(job, TaskId(task_id))
+    committed = _find_committed(job, task)
+    if committed is None:
+        with job.attempt(task.task_id, input_digest=task.input_digest) as attempt, step("task-write"):
+            for _ in in_parallel(partial(_add, attempt, staging), task.files, FILES_AT_ONCE):
+                pass
+        committed = attempt.commit()  # it has: this returns what it recorded
     return _row(committed)
 
 

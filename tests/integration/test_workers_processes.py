@@ -12,7 +12,14 @@ import pytest
 
 from storage_core.errors import ConflictError
 from storage_core.settings import Settings
-from tests.celery_world import StagedJob, WorkerProcess, connect_again, embedded_broker, worker_process
+from tests.celery_world import (
+    StagedJob,
+    WorkerProcess,
+    connect_again,
+    embedded_broker,
+    wait_until,
+    worker_process,
+)
 from workers.application import app
 from workers.broker import find_broker
 from workers.dispatch import commit_tasks, complete_by_workers, recover_jobs, sweep
@@ -110,6 +117,23 @@ def test_the_broker_commands_start_it_tell_of_it_and_stop_it(tmp_path: Path) -> 
     finally:
         assert run("stop") == (0, "stopped\n")
     assert run("stop") == (0, "the embedded broker was not running\n")
+
+
+def test_the_worker_command_runs_a_worker_that_stops_when_told(tmp_path: Path, settings: Settings) -> None:
+    log = tmp_path / "log"
+    program = "from storage_core.cli.app import main; main()"
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, "worker", "--concurrency", "1", "--queues", "sweep"],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        wait_until(lambda: " ready." in log.read_text())
+    finally:
+        process.terminate()
+    assert process.wait(60) == 0
+    assert f"lockgate-{process.pid}@" in log.read_text()
 
 
 def test_no_password_of_the_broker_is_shown(settings: Settings, worker: WorkerProcess) -> None:
