@@ -1,0 +1,97 @@
+"""The commit protocol over every store: what a directory keeps, moto and a real S3 server keep too."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from storage_core.commit.phase import TERMINAL
+from storage_core.failpoints import FAILPOINTS
+from storage_core.stores import Store
+from tests.commit_world import World, crash_at, write
+
+OLD = {"day=1/old a.csv": b"old a", "day=2/ü%2F.csv": b"old b"}
+NEW = {"day=1/c.csv": b"new c", "day=3/d.csv": b"new d" * 3, "e.csv": b""}
+
+
+@pytest.fixture
+def world(
+    kind: str,
+    open_at: Callable[[str], Store],
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> World:
+    """A destination of the kind of store under test, with one published job."""
+    if kind == "moto":
+        monkeypatch.setenv("LOCKGATE_S3_ENDPOINT_URL", request.getfixturevalue("moto_endpoint"))
+    elif kind == "s3-server":
+        monkeypatch.setenv("LOCKGATE_S3_ENDPOINT_URL", os.environ["LOCKGATE_TEST_S3_ENDPOINT"])
+    world = World(tmp_path, open_at("dataset").url)
+    world.run("old", OLD)
+    return world
+
+
+@pytest.mark.parametrize("mode", ["append", "replace"])
+def test_a_job_is_invisible_then_whole_and_leaves_nothing_open(world: World, mode: str) -> None:
+    with world.open_job("new", mode=mode) as job:
+        write(job, "loser", {"loser.csv": b"1"})
+        loser = next(job.pending_sets())
+        write(job, "task", NEW)
+        assert world.visible() == OLD
+        winners = {found.task_id: found.attempt_id for found in job.pending_sets()}
+        del winners[loser.task_id]
+        receipt = job.commit(winners=winners)
+    assert world.visible() == ({**OLD, **NEW} if mode == "append" else NEW)
+    assert world.live() == world.keys()
+    assert world.open_uploads() == []
+    summary = json.loads(world.store.get("_SUCCESS"))
+    listed = {entry["key"]: entry["size"] for entry in summary["listing"]}
+    assert listed == {key: size for key, size in world.keys().items() if key in listed}
+    assert len(listed) == receipt.files == len(NEW)
+
+
+def test_a_neighbour_whose_name_begins_alike_keeps_its_uploads(
+    world: World, open_at: Callable[[str], Store]
+) -> None:
+    neighbour = World(world.root, open_at("dataset1").url, world.clock)
+    job = neighbour.open_job("theirs")
+    write(job, "t", NEW)
+    world.run("new", NEW)
+    world.recover()
+    job.commit()
+    assert neighbour.visible() == NEW
+
+
+@pytest.mark.parametrize("mode", ["append", "replace"])
+def test_a_crash_at_a_sample_of_calls_leaves_all_or_nothing(
+    open_at: Callable[[str], Store], world: World, mode: str
+) -> None:
+    outcomes = []
+    for number in range(3, 250, 23):
+        at = World(world.root, open_at(f"crash-{number}").url)
+        at.run("old", OLD)
+
+        def run(at: World = at) -> None:
+            with at.open_job("new", mode=mode) as job:
+                write(job, "task-0", {"day=1/c.csv": NEW["day=1/c.csv"]})
+                write(job, "task-1", {path: NEW[path] for path in ("day=3/d.csv", "e.csv")})
+                job.commit()
+
+        where = crash_at(number, run)
+        assert all(result.ended in TERMINAL for result in at.recover()), where
+        published = {**OLD, **NEW} if mode == "append" else NEW
+        seen = at.visible()
+        assert seen in (OLD, published), where
+        assert at.live() == at.keys(), where
+        assert at.open_uploads() == [], where
+        outcomes.append(seen == published)
+        if where is None:
+            break
+    assert outcomes == sorted(outcomes)
+    assert {False, True} == set(outcomes)
+    assert FAILPOINTS.observer is None
