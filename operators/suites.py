@@ -81,14 +81,14 @@ def _as_suite(gx: Any, given: Suite) -> Any:
         raise InvalidInputError(
             f"the suite's function returned {type(suite).__name__}, not an ExpectationSuite"
         )
-    if not suite.expectations:
-        raise InvalidInputError(f"suite {suite.name!r} expects nothing, so it would pass anything")
     if asked is not None and len(suite.expectations) != len(asked):
         # Great Expectations leaves out what it cannot build and goes on: a gate must not.
         raise InvalidInputError(
             f"suite {suite.name!r}: {len(asked) - len(suite.expectations)} of {len(asked)} expectations are "
             "unknown or malformed; the log above names them; no verdict"
         )
+    if not suite.expectations:
+        raise InvalidInputError(f"suite {suite.name!r} expects nothing, so it would pass anything")
     return suite
 
 

@@ -1,0 +1,157 @@
+"""The audit as an operator: Great Expectations over staged rows, a verdict that binds, and its failures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from operators.audit import AuditOperator
+from operators.handle import handle_of
+from operators.jobs import JobCommitOperator
+from storage_core.settings import Settings
+from tests.airflow_world import TaskRun
+from tests.celery_world import StagedJob
+from workers.staged import commit_staged_task
+
+pytestmark = [
+    pytest.mark.integration,
+    # Great Expectations and PySpark warn of each other's and of pandas' versions when they are imported.
+    pytest.mark.filterwarnings("ignore"),
+]
+
+
+@pytest.fixture
+def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedJob:
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    staged = StagedJob(tmp_path, Settings())
+    for task in staged.task_ids:
+        commit_staged_task(*staged.ids, task)
+    return staged
+
+
+def expect(kind: str, **arguments: Any) -> dict[str, Any]:
+    return {"type": f"expect_{kind}", "kwargs": arguments}
+
+
+def suite(*expectations: dict[str, Any]) -> dict[str, Any]:
+    return {"name": "rows", "expectations": list(expectations)}
+
+
+GOOD = suite(
+    expect("table_row_count_to_equal", value=60),
+    expect("column_values_to_be_between", column="month", min_value=1, max_value=3),
+)
+WRONG = suite(
+    expect("table_row_count_to_equal", value=60),
+    expect("column_values_to_be_between", column="row", min_value=0, max_value=9),
+)
+
+
+def audit(staged: StagedJob, what: Any, **options: Any) -> dict[str, Any]:
+    operator = AuditOperator(task_id="audit", job=handle_of(staged.job), suite=what, **options)
+    return operator.execute(TaskRun(task_id="audit").context())
+
+
+def verdict(staged: StagedJob) -> Any:
+    job = staged.attach()
+    return job._folder.audit(job.chosen_digest())
+
+
+def test_a_suite_that_holds_lets_the_commit_pass(staged: StagedJob) -> None:
+    summary = audit(staged, GOOD)
+
+    assert (summary["rows"], summary["expectations"], summary["failed"]) == (60, 2, 0)
+    assert verdict(staged).passed
+    JobCommitOperator(task_id="commit", job=handle_of(staged.job)).execute(TaskRun().context())
+    assert staged.visible_rows() == staged.all_rows
+
+
+def test_wrong_data_fail_the_task_for_good_after_the_verdict_is_recorded(staged: StagedJob) -> None:
+    with pytest.raises(AirflowFailException, match=r"values_to_be_between.*unexpected_count.*50"):
+        audit(staged, WRONG)
+
+    recorded = verdict(staged)
+    assert (recorded.passed, recorded.suite, recorded.summary["failed"]) == (False, "rows", 1)
+    assert staged.listed() == []
+    with pytest.raises(AirflowFailException, match="AuditFailedError"):
+        JobCommitOperator(task_id="commit", job=handle_of(staged.job)).execute(TaskRun().context())
+    assert staged.listed() == staged.open_uploads() == []
+
+
+def test_a_verdict_is_given_once_for_the_same_data(staged: StagedJob) -> None:
+    with pytest.raises(AirflowFailException):
+        audit(staged, WRONG)
+
+    with pytest.raises(AirflowFailException, match="found these data wrong before"):
+        audit(staged, GOOD)
+
+
+def test_a_suite_may_be_a_file_or_a_function(staged: StagedJob, tmp_path: Path) -> None:
+    file = tmp_path / "suite.json"
+    file.write_text(json.dumps(GOOD))
+    assert audit(staged, str(file))["expectations"] == 2
+
+    def built(gx: Any) -> Any:
+        return gx.ExpectationSuite("built", [gx.expectations.ExpectColumnToExist(column="month")])
+
+    assert audit(staged, built)["expectations"] == 1
+
+
+def test_without_a_suite_sizes_and_counts_are_checked(staged: StagedJob) -> None:
+    assert audit(staged, None)["rows"] == 60
+    assert verdict(staged).suite == "sizes and counts"
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        (suite(expect("nonsense", column="row")), "unknown or malformed"),
+        (suite(), "expects nothing"),
+        ({"name": "x"}, "no list `expectations`"),
+        ("/no/such/suite.json", "no readable JSON"),
+        (lambda gx: "no suite", "not an ExpectationSuite"),
+    ],
+)
+def test_a_suite_that_would_pass_anything_is_refused_without_a_verdict(
+    staged: StagedJob, what: Any, said: str
+) -> None:
+    with pytest.raises(AirflowFailException, match=said):
+        audit(staged, what)
+
+    assert verdict(staged) is None
+
+
+def test_a_column_that_is_not_there_is_wrong_data(staged: StagedJob) -> None:
+    with pytest.raises(AirflowFailException, match="in BatchData does not exist"):
+        audit(staged, suite(expect("column_values_to_not_be_null", column="nowhere")))
+
+
+def test_staged_files_that_are_not_those_committed_get_no_verdict(staged: StagedJob) -> None:
+    with next(staged.staging.rglob("*.parquet")).open("ab") as file:
+        file.write(b"more")
+
+    with pytest.raises(AirflowFailException, match="frozen listing; no verdict"):
+        audit(staged, GOOD)
+
+    assert verdict(staged) is None
+
+
+def test_tasks_that_have_not_committed_get_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    staged = StagedJob(tmp_path, Settings())
+
+    with pytest.raises(AirflowFailException, match="6 tasks are not committed yet"):
+        audit(staged, GOOD)
+
+
+def test_in_spark_the_rows_are_the_same_and_the_verdict_too(staged: StagedJob) -> None:
+    summary = audit(staged, GOOD, engine="spark", master="local[1]")
+
+    assert (summary["rows"], summary["failed"]) == (60, 0)
+    assert verdict(staged).passed

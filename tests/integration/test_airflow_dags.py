@@ -1,0 +1,84 @@
+"""Whole runs of the main job by Airflow itself, with a real worker and real Spark."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from operators.demo.airflow_home import DagRun
+from storage_core.commit import JobPhase, layout, list_jobs, read_manifest
+from storage_core.stores import open_store
+from tests.integration.airflow_home import Airflow, airflow
+
+__all__ = ["airflow"]
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+
+MANY_ROWS = {
+    "name": "many",
+    "expectations": [{"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 1000}}],
+}
+
+
+def run(airflow: Airflow, name: str, **conf: Any) -> tuple[str, DagRun]:
+    """Write ten rows in two partitions; returns the destination and the run."""
+    source = airflow.root / f"{name}.json"
+    source.write_text("".join(json.dumps({"row": n, "half": n % 2}) + "\n" for n in range(10)))
+    destination = str(airflow.root / name)
+    conf = {"source": str(source), "source_format": "json", "destination": destination, **conf}
+    return destination, airflow.home.run("dataset_commit", {"partition_by": ["half"], **conf})
+
+
+def states(run: DagRun) -> Mapping[str, str]:
+    return {task.task_id: task.state for task in run.tasks.values()}
+
+
+def visible(destination: str) -> list[str]:
+    pages = open_store(destination).pages()
+    return [info.key for page in pages for info in page if not layout.is_hidden(info.key)]
+
+
+def test_wrong_data_are_never_visible_and_the_teardown_aborts_the_job(airflow: Airflow) -> None:
+    destination, ended = run(airflow, "wrong", suite=MANY_ROWS)
+
+    assert states(ended) == {
+        "setup": "success",
+        "write": "success",
+        "commit_tasks": "success",
+        "audit": "failed",
+        "commit": "upstream_failed",
+        "abort": "success",
+    }
+    assert (ended.state, ended.returncode) == ("failed", 1)
+    [job] = list_jobs(destination, settings=airflow.settings)
+    assert job.phase is JobPhase.FAILED
+    assert visible(destination) == []
+    assert [upload for page in open_store(destination).upload_pages() for upload in page] == []
+    assert list((airflow.root / "home" / "staging").iterdir()) == []
+
+
+def test_a_run_in_another_format_is_completed_by_workers_and_raises_an_asset_event(airflow: Airflow) -> None:
+    destination, ended = run(airflow, "right", format="json", complete_by="workers", columns=["row", "half"])
+
+    assert set(states(ended).values()) == {"success"}, ended.log.read_text()[-5000:]
+    assert ended.tasks["abort"].returned == ["committed"]
+    manifest = read_manifest(destination, settings=airflow.settings)
+    assert (manifest.rows, manifest.turn) == (10, 1)
+    assert sorted(visible(destination)) == sorted(manifest.files)
+    [(uri, extra)] = asset_events(airflow)
+    assert uri == open_store(destination).url
+    assert extra["rows"] == 10
+    assert extra["job_id"] == ended.tasks["commit"].returned[0]["job_id"]
+
+
+def asset_events(airflow: Airflow) -> list[tuple[str, dict[str, Any]]]:
+    with closing(sqlite3.connect(airflow.home.path / "airflow.db")) as database:
+        rows = database.execute(
+            "select asset.uri, asset_event.extra from asset_event join asset on asset.id = asset_id"
+        )
+        return [(uri, json.loads(extra)) for uri, extra in rows]

@@ -1,0 +1,181 @@
+"""Drivers that are killed -9, before, in and after the job commit: the retry, or recovery, ends it right."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operators.handle import JobHandle, handle_of
+from operators.jobs import JobCommitOperator, JobRecoveryOperator, JobSetupOperator
+from operators.spark import SparkWriteOperator
+from storage_core.commit import JobPhase, read_manifest
+from storage_core.settings import Settings
+from tests.airflow_world import TaskRun
+from tests.celery_world import StagedJob
+from workers.staged import commit_staged_task
+
+pytestmark = pytest.mark.integration
+
+PATIENCE_S = 60.0
+
+COMMIT = """
+import json, sys
+from operators.jobs import JobCommitOperator
+from tests.airflow_world import TaskRun
+JobCommitOperator(task_id="commit", job=json.loads(sys.argv[1])).execute(TaskRun(task_id="commit").context())
+"""
+
+WRITE = """
+import json, sys
+from operators.spark import SparkWriteOperator
+from tests.airflow_world import TaskRun
+from tests.integration.test_airflow_kill import kill_the_task
+SparkWriteOperator(
+    task_id="write",
+    job=json.loads(sys.argv[1]),
+    python_callable=kill_the_task,
+    op_kwargs={"told": sys.argv[2]},
+    master="local[1]",
+).execute(TaskRun(task_id="write").context())
+"""
+
+
+def run_and_be_killed(program: str, *arguments: str, **environment: str) -> None:
+    """Run a task's process, which must die by SIGKILL."""
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env={**os.environ, **environment},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert ended.returncode == -signal.SIGKILL, ended.stdout + ended.stderr
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    """Ask again until it holds."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to hold"
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def committed_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedJob:
+    """A job whose tasks have all committed."""
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    staged = StagedJob(tmp_path, Settings())
+    for task in staged.task_ids:
+        commit_staged_task(*staged.ids, task)
+    return staged
+
+
+BEFORE = pytest.param("decide.create.before=kill", JobPhase.OPEN, id="before the decision")
+WITHIN = pytest.param("complete.complete.before=kill@3", JobPhase.DECIDED, id="in the job commit")
+AFTER = pytest.param("success.create.before=kill", JobPhase.PUBLISHED, id="after it is published")
+
+
+@pytest.mark.parametrize(("point", "phase"), [BEFORE, WITHIN, AFTER])
+def test_a_retry_of_the_commit_task_publishes_every_row_once(
+    committed_tasks: StagedJob, point: str, phase: JobPhase
+) -> None:
+    staged = committed_tasks
+    handle = handle_of(staged.job)
+    run_and_be_killed(COMMIT, json.dumps(handle), LOCKGATE_FAILPOINTS=point)
+    assert staged.attach().phase() is phase
+
+    retry = JobCommitOperator(task_id="commit", job=handle)
+    receipt = retry.execute(TaskRun(task_id="commit").context())
+
+    assert receipt["rows"] == 60
+    assert staged.visible_rows() == staged.all_rows
+    assert sorted(staged.listed()) == sorted(read_manifest(staged.destination).files)
+    assert staged.open_uploads() == []
+
+
+@pytest.mark.parametrize(("point", "phase"), [BEFORE, WITHIN])
+def test_recovery_publishes_every_row_once_or_takes_all_back(
+    committed_tasks: StagedJob, point: str, phase: JobPhase
+) -> None:
+    staged = committed_tasks
+    run_and_be_killed(
+        COMMIT,
+        json.dumps(handle_of(staged.job)),
+        LOCKGATE_FAILPOINTS=point,
+        LOCKGATE_LEASE_LAPSE_S="0.5",
+        LOCKGATE_LEASE_RENEW_S="0.1",
+    )
+
+    def settled() -> bool:
+        recovery = JobRecoveryOperator(task_id="recover", destinations=[staged.destination])
+        recovery.execute(TaskRun(task_id="recover").context())
+        return staged.attach().phase() in {JobPhase.COMMITTED, JobPhase.FAILED}
+
+    eventually(settled)
+
+    rows = [] if phase is JobPhase.OPEN else staged.all_rows
+    assert staged.visible_rows() == rows
+    assert len(staged.listed()) == (0 if phase is JobPhase.OPEN else 6)
+    assert staged.open_uploads() == []
+
+
+def kill_the_task(spark: Any, *, told: str) -> Any:
+    """Kill the task that this Spark child works for, as a machine's memory guard would, and go on."""
+    jvm = spark.sparkContext._gateway.proc.pid
+    Path(told).write_text(json.dumps([os.getpid(), jvm]))
+    os.kill(os.getppid(), signal.SIGKILL)
+    signal.pause()
+
+
+def twenty_rows(spark: Any) -> Any:
+    """The data of the retry."""
+    return spark.range(20).selectExpr("cast(id as int) as row", "cast(id % 2 as int) as half")
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_spark_dies_with_its_task_and_the_retry_writes_every_row_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    destination = str(tmp_path / "lake")
+    setup = JobSetupOperator(task_id="setup", destination=destination)
+    handle: JobHandle = setup.execute(TaskRun().context())
+
+    run_and_be_killed(WRITE, json.dumps(handle), str(tmp_path / "pids"))
+    pids = json.loads((tmp_path / "pids").read_text())
+    eventually(lambda: not any(map(alive, pids)))
+
+    run = TaskRun(task_id="write")
+    write = SparkWriteOperator(
+        task_id="write",
+        job=handle,
+        python_callable=twenty_rows,
+        partition_by=["half"],
+        master="local[1]",
+        chunks=1,
+    )
+    [tasks] = write.execute(run.context())
+    handed_on = run.pushed["job"]
+    for task in tasks:
+        commit_staged_task(handed_on["destination"], handed_on["job_id"], handed_on["job_attempt"], task)
+    receipt = JobCommitOperator(task_id="commit", job=handed_on).execute(TaskRun(task_id="commit").context())
+
+    assert handed_on["job_attempt"] != handle["job_attempt"]
+    assert (receipt["rows"], receipt["files"]) == (20, 2)
+    assert not list((tmp_path / "home" / "staging").glob("*/*"))
