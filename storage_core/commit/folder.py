@@ -183,6 +183,17 @@ class JobFolder:
                 if info.key.endswith(".pendingset"):
                     yield self._pending_set(info.key)
 
+    def aborted_attempts(self, task: TaskId | None = None) -> set[tuple[TaskId, AttemptId]]:
+        """Return the attempts that were ruled out by their ids, of all tasks or of one."""
+        prefix = self.key("tasks/") if task is None else self.key(f"tasks/{check_id('task', task)}/")
+        aborted = set()
+        for page in self.store.pages(prefix):
+            for info in page:
+                if info.key.endswith(".aborted"):
+                    _, of_task, name = info.key.rsplit("/", 2)
+                    aborted.add((TaskId(of_task), AttemptId(name.removesuffix(".aborted"))))
+        return aborted
+
     def _pending_set(self, key: str) -> tuple[PendingSet, str]:
         data = self.store.get(key, length=MAX_RECORD_BYTES + 1)
         found = decode(PendingSet, data, key)

@@ -235,10 +235,12 @@ class Job:
         return self._folder.expected(self.job_attempt)
 
     def pending_sets(self, task_id: str | None = None) -> Iterator[PendingSet]:
-        """Yield the pending sets of this job attempt, or of one task in it."""
+        """Yield the pending sets of this job attempt, or of one task in it, but for aborted attempts'."""
         task = None if task_id is None else TaskId(task_id)
+        aborted = self._folder.aborted_attempts(task)
         for found, _ in self._folder.pending_sets(task):
-            if found.job_attempt == self.job_attempt:
+            ruled_out = (found.task_id, found.attempt_id) in aborted
+            if found.job_attempt == self.job_attempt and not ruled_out:
                 yield found
 
     def chosen_digest(self) -> str:

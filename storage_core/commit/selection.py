@@ -44,7 +44,7 @@ def choose(
     """
     expected = folder.expected(job_attempt)
     digests = {task.task_id: task.input_digest for task in expected.tasks} if expected else {}
-    aborted = _aborted(folder)
+    aborted = folder.aborted_attempts()
     chosen: dict[TaskId, Chosen] = {}
     for found, digest in folder.pending_sets():
         task, attempt = found.task_id, found.attempt_id
@@ -82,16 +82,6 @@ def chosen_digest(chosen: list[Chosen]) -> str:
     """Return the digest of what was chosen: what an audit verdict binds."""
     lines = "".join(f"{one.task_id}\n{one.attempt_id}\n{one.digest}\n" for one in chosen)
     return hashlib.sha256(lines.encode()).hexdigest()
-
-
-def _aborted(folder: JobFolder) -> set[tuple[str, str]]:
-    aborted = set()
-    for page in folder.store.pages(folder.key("tasks/")):
-        for info in page:
-            if info.key.endswith(".aborted"):
-                _, task, name = info.key.rsplit("/", 2)
-                aborted.add((task, name.removesuffix(".aborted")))
-    return aborted
 
 
 def _refuse_missing(
