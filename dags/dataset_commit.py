@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from airflow.sdk import DAG, AssetAlias, Param
 
 from operators.audit import AuditOperator
@@ -112,6 +114,8 @@ with DAG(
     "dataset_commit",
     description=__doc__,
     schedule=None,
+    # Every step may be repeated; what a retry cannot change fails at once.
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
     params=FORM,
     tags=["lockgate"],
     doc_md="""

@@ -40,12 +40,14 @@ print(json.dumps({
 @pytest.fixture(scope="module")
 def parsed() -> dict[str, Any]:
     """Parse each DAG file in a fresh interpreter, as Airflow's DAG processor does."""
-    found = {}
-    for file in sorted(dags_folder().glob("*.py")):
-        command = [sys.executable, "-c", PARSE, str(file), *HEAVY]
-        output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
-        found[file.stem] = json.loads(output.splitlines()[-1])
-    return found
+    return {file.stem: parse(file) for file in sorted(dags_folder().glob("*.py"))}
+
+
+def parse(file: Path) -> dict[str, Any]:
+    command = [sys.executable, "-c", PARSE, str(file), *HEAVY]
+    output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+    parsed: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return parsed
 
 
 def test_there_are_three_dags_named_like_their_files(parsed: dict[str, Any]) -> None:
@@ -89,6 +91,16 @@ def test_every_param_of_the_main_jobs_form_says_what_it_takes(parsed: dict[str, 
 def test_recovery_runs_every_five_minutes_and_the_sweep_every_hour(parsed: dict[str, Any]) -> None:
     assert parsed["job_recovery"]["schedule"] == "0:05:00"
     assert parsed["upload_sweep"]["schedule"] == "@hourly"
+
+
+def test_the_example_in_the_documentation_parses(tmp_path: Path) -> None:
+    guide = (dags_folder().parent / "docs" / "airflow.md").read_text()
+    example = tmp_path / "sales.py"
+    example.write_text(guide.split("```python\n", 1)[1].split("```", 1)[0])
+
+    dag = parse(example)
+
+    assert (dag["dag_id"], dag["heavy"], dag["teardowns"]) == ("sales", [], ["abort"])
 
 
 def test_dag_files_hold_no_logic() -> None:
