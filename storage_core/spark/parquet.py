@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Final, Protocol, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from storage_core.commit import ColumnStatistics
-from storage_core.spark.hive import value_text
+from storage_core.spark.footer import footer_statistics
 from storage_core.spark.options import FileOptions
 
 SAMPLE_ROWS: Final = 8192
 DICTIONARY_SHARE: Final = 0.2
 """A column with more distinct values than this share of a sample gains nothing from a dictionary."""
-STATISTICS_COLUMNS: Final = 32
-"""Only the first columns are described, and only by short values: pending sets stay small."""
-STATISTICS_LENGTH: Final = 64
+COMPACT_BATCHES: Final = 128
+"""So many batches of a row group are joined to one: small ones cost more memory than their data."""
+COLUMN_OVERHEAD_BYTES: Final = 512
+"""About what Arrow spends on a column of a batch beside its data."""
 
 
 class PendingFile(Protocol):
@@ -37,32 +40,32 @@ class PendingFile(Protocol):
 class ParquetFile:
     """A Parquet file being written; holds at most one row group of Arrow data.
 
+    Its pending file is opened with its first row group, so a file that is only gathering costs no upload.
+
     Attributes:
         rows: Taken so far.
-        buffered_bytes: Arrow data of the row group that is being gathered.
+        buffered_bytes: Memory of the row group that is being gathered.
     """
 
-    def __init__(self, pending: PendingFile, schema: pa.Schema, options: FileOptions) -> None:
+    def __init__(
+        self, open_pending: Callable[[], PendingFile], schema: pa.Schema, options: FileOptions
+    ) -> None:
         self.rows = 0
         self.buffered_bytes = 0
-        self._pending = pending
+        self._open_pending = open_pending
         self._schema = schema
         self._options = options
         self._batches: list[pa.RecordBatch] = []
         self._buffered_rows = 0
-        self._sink = _Sink(pending)
-        self._footers: list[pq.FileMetaData] = []
-        self._writer: pq.ParquetWriter | None = None
+        self._output: _Output | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take a batch; writes a row group whenever one is full."""
         while batch.num_rows:
             head = batch.slice(0, self._options.row_group_rows - self._buffered_rows)
             batch = batch.slice(head.num_rows)
-            self._batches.append(head)
-            self._buffered_rows += head.num_rows
-            self.buffered_bytes += head.nbytes
             self.rows += head.num_rows
+            self._buffer(head)
             if (
                 self._buffered_rows >= self._options.row_group_rows
                 or self.buffered_bytes >= self._options.row_group_bytes
@@ -71,64 +74,90 @@ class ParquetFile:
 
     def flush(self) -> None:
         """Write what is gathered as a row group; also an empty one, if the file would have none."""
-        if not self._batches and self._writer is not None:
-            return
-        gathered = pa.Table.from_batches(self._batches, schema=self._schema)
-        if self._writer is None:
-            self._writer = self._open(gathered)
-        self._batches, self._buffered_rows, self.buffered_bytes = [], 0, 0
-        self._writer.write_table(gathered, row_group_size=max(1, gathered.num_rows))
+        if self._batches or self._output is None:
+            self._write_row_group()
 
     def close(self) -> None:
         """Write the rest and the footer, and seal the pending file with its rows and statistics."""
-        self.flush()
-        if self._writer is not None:
-            self._writer.close()
-        self._pending.rows = self.rows
-        self._pending.statistics = _statistics(self._footers[0])
-        self._pending.close()
+        output = self._write_row_group() if self._batches or self._output is None else self._output
+        output.writer.close()
+        output.pending.rows = self.rows
+        output.pending.statistics = footer_statistics(output.footers[0])
+        output.pending.close()
 
     def drop(self) -> None:
         """Forget the file; its pending upload is the attempt's to abort."""
-        self._sink.pending = None
         self._batches = []
-        if self._writer is not None:
-            with suppress(
-                pa.ArrowException, RuntimeError
-            ):  # a footer after a failed row group has no meaning
-                self._writer.close()
+        if self._output is not None:
+            self._output.sink.mute()
+            with suppress(pa.ArrowException, RuntimeError):
+                self._output.writer.close()  # now, not when it is collected; its bytes go nowhere
 
-    def _open(self, first: pa.Table) -> pq.ParquetWriter:
-        return pq.ParquetWriter(
-            self._sink,
-            self._schema,
-            compression=self._options.compression,
+    def _buffer(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self._buffered_rows += batch.num_rows
+        self.buffered_bytes += _memory(batch)
+        if len(self._batches) >= COMPACT_BATCHES:
+            (compact,) = pa.Table.from_batches(self._batches).combine_chunks().to_batches()
+            self._batches, self.buffered_bytes = [compact], _memory(compact)
+
+    def _write_row_group(self) -> _Output:
+        gathered = pa.Table.from_batches(self._batches, schema=self._schema)
+        if self._output is None:
+            self._output = _Output.open(self._open_pending(), gathered, self._options)
+        self._batches, self._buffered_rows, self.buffered_bytes = [], 0, 0
+        self._output.writer.write_table(gathered, row_group_size=max(1, gathered.num_rows))
+        return self._output
+
+
+def _memory(batch: pa.RecordBatch) -> int:
+    overhead: int = COLUMN_OVERHEAD_BYTES * batch.num_columns
+    return overhead + int(batch.nbytes)
+
+
+@dataclass(frozen=True)
+class _Output:
+    """An opened file: where its bytes go, and what Arrow says of it in the end."""
+
+    pending: PendingFile
+    sink: _Sink
+    writer: pq.ParquetWriter
+    footers: list[pq.FileMetaData]
+
+    @classmethod
+    def open(cls, pending: PendingFile, first: pa.Table, options: FileOptions) -> Self:
+        sink, footers = _Sink(pending), []  # type: tuple[_Sink, list[pq.FileMetaData]]
+        writer = pq.ParquetWriter(
+            sink,
+            first.schema,
+            compression=options.compression,
             use_dictionary=_repetitive(first),
-            metadata_collector=self._footers,
+            metadata_collector=footers,
         )
+        return cls(pending, sink, writer, footers)
 
 
 class _Sink:
     """The face of a pending file that Arrow writes to.
 
-    Arrow writes a footer even into a file that is given up, when its writer is collected at the latest;
-    with the pending file taken out, those bytes go nowhere.
+    Arrow writes a footer even into a file that is given up; muted, those bytes go nowhere.
     """
 
+    closed = False
+
     def __init__(self, pending: PendingFile) -> None:
-        self.pending: PendingFile | None = pending
-        self.closed = False
+        self._pending: PendingFile | None = pending
 
     def write(self, data: bytes | pa.Buffer) -> int:
-        if self.pending is not None:
-            self.pending.write(memoryview(data))
+        if self._pending is not None:
+            self._pending.write(memoryview(data))
         return len(data)
 
     def flush(self) -> None:
         """Pending files write parts when they are full, never before."""
 
-    def close(self) -> None:
-        self.closed = True
+    def mute(self) -> None:
+        self._pending = None
 
 
 def _repetitive(table: pa.Table) -> list[str]:
@@ -140,39 +169,3 @@ def _repetitive(table: pa.Table) -> list[str]:
         if not pa.types.is_nested(field.type)
         and pc.count_distinct(sample[field.name]).as_py() <= max(1, DICTIONARY_SHARE * sample.num_rows)
     ]
-
-
-def _statistics(footer: pq.FileMetaData) -> dict[str, ColumnStatistics]:
-    flat = [
-        (index, column.path)
-        for index in range(footer.num_columns)
-        if (column := footer.schema.column(index)).max_repetition_level == 0
-        and column.max_definition_level <= 1
-        and column.path == column.name
-    ]
-    return {path: _column_statistics(footer, index) for index, path in flat[:STATISTICS_COLUMNS]}
-
-
-def _column_statistics(footer: pq.FileMetaData, index: int) -> ColumnStatistics:
-    chunks = [footer.row_group(group).column(index) for group in range(footer.num_row_groups)]
-    known = [(chunk.num_values, chunk.statistics) for chunk in chunks]
-    if any(statistics is None or not statistics.has_null_count for _, statistics in known):
-        return ColumnStatistics()
-    nulls = sum(statistics.null_count for _, statistics in known)
-    # A row group of nulls only has no bounds; one of values without bounds (NaN, say) leaves them unknown.
-    bounded = [statistics for values, statistics in known if statistics.null_count < values]
-    if not bounded or not all(statistics.has_min_max for statistics in bounded):
-        return ColumnStatistics(nulls=nulls)
-    lowest = _short_text(min(statistics.min for statistics in bounded))
-    highest = _short_text(max(statistics.max for statistics in bounded))
-    if lowest is None or highest is None:
-        return ColumnStatistics(nulls=nulls)
-    return ColumnStatistics(nulls=nulls, minimum=lowest, maximum=highest)
-
-
-def _short_text(value: object) -> str | None:
-    """Return a bound as text; None where the text would not mean the value, or would be long."""
-    if isinstance(value, bytes):
-        return None
-    text = value_text(value) or ""
-    return text if len(text) <= STATISTICS_LENGTH else None

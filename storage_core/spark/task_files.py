@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
@@ -15,11 +16,15 @@ from storage_core.spark.options import FileOptions
 from storage_core.spark.parquet import ParquetFile, PendingFile
 
 BUFFERED_ROW_GROUPS: Final = 4
-"""All open files of a task together gather at most this many row groups of Arrow data."""
+"""All files of a task together gather at most this many row groups of Arrow data."""
 
 
 class TaskFiles:
-    """Routes rows to one Parquet file a partition; closes the least recently used beyond a limit.
+    """Routes rows to one Parquet file a partition.
+
+    Rows are gathered in memory first; the largest row groups are written when all files together gather too
+    much. A file is open from its first row group on, and beyond the limit of open files the least recently
+    used one is sealed; its partition gets another one later.
 
     As a context manager it seals its files on success and forgets them on an exception.
     """
@@ -51,33 +56,38 @@ class TaskFiles:
         self._partition_by = tuple(partition_by)
         self._options = options
         self._keep_empty = keep_empty
-        self._open: OrderedDict[str, ParquetFile] = OrderedDict()
+        self._files: dict[str, ParquetFile] = {}
+        self._open: OrderedDict[str, None] = OrderedDict()
         self._opened = 0
 
+    @property
+    def buffered_bytes(self) -> int:
+        """Memory of all row groups that are being gathered."""
+        return sum(file.buffered_bytes for file in self._files.values())
+
     def add(self, batch: pa.RecordBatch) -> None:
-        """Write the rows of a batch.
+        """Take the rows of a batch.
 
         Raises:
             InvalidInputError: A partition value that cannot be a folder's name.
         """
-        for folder, rows in split(batch, self._partition_by):
-            columns = [
-                column.cast(field.type) for column, field in zip(rows.columns, self._schema, strict=True)
-            ]
-            self._add(folder, pa.RecordBatch.from_arrays(columns, schema=self._schema))
-        self._spare_memory()
+        for folder, rows in split(batch, self._partition_by, self._schema):
+            self._add(folder, rows)
+        while self.buffered_bytes > BUFFERED_ROW_GROUPS * self._options.row_group_bytes:
+            max(self._files.values(), key=lambda file: file.buffered_bytes).flush()
 
     def close(self) -> None:
         """Seal all files."""
-        if self._keep_empty and not self._opened and not self._partition_by:
+        if self._keep_empty and not self._files and not self._opened and not self._partition_by:
             self._file("")
-        while self._open:
-            self._seal(next(iter(self._open)))
+        while self._files:
+            self._seal(next(iter(self._open or self._files)))
 
     def drop(self) -> None:
-        """Forget all files that are open; their pending uploads are the attempt's to abort."""
-        while self._open:
-            self._open.popitem(last=False)[1].drop()
+        """Forget all files; their pending uploads are the attempt's to abort."""
+        while self._files:
+            self._files.popitem()[1].drop()
+        self._open.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -102,19 +112,27 @@ class TaskFiles:
                 self._seal(folder)
 
     def _file(self, folder: str) -> ParquetFile:
-        file = self._open.get(folder)
+        file = self._files.get(folder)
         if file is None:
-            while len(self._open) >= self._options.max_open_files:
-                self._seal(next(iter(self._open)))
-            file = ParquetFile(self._open_pending(self._path(folder)), self._schema, self._options)
-            self._opened += 1
-            self._open[folder] = file
-        self._open.move_to_end(folder)
+            file = ParquetFile(partial(self._begin, folder), self._schema, self._options)
+            self._files[folder] = file
+        if folder in self._open:
+            self._open.move_to_end(folder)
         return file
 
+    def _begin(self, folder: str) -> PendingFile:
+        """Open the pending file of a partition's first row group, and make room for it before."""
+        while len(self._open) >= self._options.max_open_files:
+            self._seal(next(iter(self._open)))
+        pending = self._open_pending(self._path(folder))
+        self._opened += 1
+        self._open[folder] = None
+        return pending
+
     def _seal(self, folder: str) -> None:
-        self._open[folder].close()
-        del self._open[folder]  # not before: what could not be sealed is still there to be dropped
+        self._files[folder].close()
+        del self._files[folder]  # not before: what could not be sealed is still there to be dropped
+        del self._open[folder]
 
     def _path(self, folder: str) -> str:
         codec = self._options.compression
@@ -122,22 +140,19 @@ class TaskFiles:
         name = f"part-{self._task:05d}-{self._opened:04d}{ending}.parquet"
         return f"{folder}/{name}" if folder else name
 
-    def _spare_memory(self) -> None:
-        """Write the largest gathered row groups early while all files together gather too much."""
-        limit = BUFFERED_ROW_GROUPS * self._options.row_group_bytes
-        while sum(file.buffered_bytes for file in self._open.values()) > limit:
-            max(self._open.values(), key=lambda file: file.buffered_bytes).flush()
 
-
-def split(batch: pa.RecordBatch, partition_by: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the folder of each partition in a batch, with its rows without the partition columns.
+def split(
+    batch: pa.RecordBatch, partition_by: Sequence[str], schema: pa.Schema
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield the folder of each partition in a batch, with its rows as the files' schema has them.
 
     Rows keep their order within a partition.
     """
+    columns = [batch.column(field.name).cast(field.type) for field in schema]
+    body = pa.RecordBatch.from_arrays(columns, schema=schema)
     if not partition_by or not batch.num_rows:
-        yield "", batch.select([name for name in batch.schema.names if name not in partition_by])
+        yield "", body
         return
-    body = batch.select([name for name in batch.schema.names if name not in partition_by])
     encoded = [batch.column(name).dictionary_encode("encode") for name in partition_by]
     groups = np.zeros(batch.num_rows, dtype=np.int64)
     for column in encoded:

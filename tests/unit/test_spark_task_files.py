@@ -114,7 +114,7 @@ def test_a_null_and_an_empty_string_share_one_file() -> None:
 
 def test_rows_keep_their_order_within_a_partition() -> None:
     batch = _batch(range(1000), [n % 7 for n in range(1000)])
-    for folder, rows in split(batch, ["day"]):
+    for folder, rows in split(batch, ["day"], SCHEMA):
         ids = rows.column("id").to_pylist()
         assert ids == sorted(ids)
         assert {f"day={n % 7}" for n in ids} == {folder}
@@ -123,12 +123,12 @@ def test_rows_keep_their_order_within_a_partition() -> None:
 def test_many_partition_columns_with_many_values_do_not_overflow() -> None:
     columns = {f"p{n}": pa.array([f"{n}-{row}" for row in range(2000)]) for n in range(8)}
     batch = pa.RecordBatch.from_pydict({"id": pa.array(range(2000)), **columns})
-    assert len(list(split(batch, list(columns)))) == 2000
+    assert len(list(split(batch, list(columns), pa.schema([("id", pa.int64())])))) == 2000
 
 
 def test_more_partitions_than_the_limit_close_the_least_recently_used_file() -> None:
     there = Destination()
-    with _task(there, partition_by=("day",), max_open_files=4) as task:
+    with _task(there, partition_by=("day",), max_open_files=4, row_group_rows=1) as task:
         for start in range(0, 60, 10):
             task.add(_batch(range(start, start + 10), list(range(10))))
     assert there.most_open == 4
@@ -169,7 +169,7 @@ def test_gathered_rows_of_all_open_files_together_are_bounded() -> None:
     task = _task(there, partition_by=("day",), row_group_bytes=limit)
     for _ in range(50):
         task.add(_batch(range(64), list(range(64))))
-        assert sum(file.buffered_bytes for file in task._open.values()) <= 4 * limit
+        assert task.buffered_bytes <= 4 * limit
     task.close()
     assert len(there.rows()) == 50 * 64
 
@@ -231,11 +231,20 @@ def test_an_error_seals_no_file_and_writes_no_footer() -> None:
 
 def test_three_hundred_partitions_keep_sixty_four_files_open() -> None:
     there = Destination()
-    with _task(there, partition_by=("day",)) as task:
+    with _task(there, partition_by=("day",), row_group_rows=2) as task:
         for start in range(0, 1200, 300):
             task.add(_batch(range(start, start + 300), list(range(300))))
     assert there.most_open == 64
     assert sorted(n for _, n in there.rows()) == list(range(1200))
+
+
+def test_rows_of_many_partitions_in_any_order_are_gathered_to_one_file_each() -> None:
+    there = Destination()
+    with _task(there, partition_by=("day",)) as task:
+        for start in range(0, 60_000, 300):
+            task.add(_batch(range(start, start + 300), list(range(300))))
+    assert len(there.files) == 300
+    assert {file.rows for file in there.files.values()} == {200}
 
 
 def test_a_null_struct_with_fields_that_are_declared_not_null_is_written() -> None:
