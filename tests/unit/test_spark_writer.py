@@ -1,0 +1,93 @@
+"""What planning a direct write does to the destination; needs no Java."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import LongType, StringType, StructType
+
+from storage_core import attach_job, open_job, read_manifest
+from storage_core.commit import JobPhase, list_jobs
+from storage_core.errors import ConflictError, InvalidInputError, ObjectNotFoundError, StoreUnavailableError
+from storage_core.failpoints import FAILPOINTS
+from storage_core.spark.options import write_options
+from storage_core.spark.schema import recorded_columns
+from storage_core.spark.writer import plan_write
+
+SALES = StructType().add("id", LongType()).add("day", StringType())
+
+
+@pytest.fixture
+def destination(tmp_path: Path) -> Iterator[str]:
+    yield str(tmp_path / "sales")
+    FAILPOINTS.arm({})
+
+
+def test_planning_sets_the_job_up_and_parks_it(destination: str) -> None:
+    plan_write(SALES, write_options({"path": destination, "jobname": "nightly"}, overwrite=False))
+    (job,) = list_jobs(destination)
+    assert (job.job_id, job.phase, job.lease) == ("nightly-g1", JobPhase.OPEN, "parked")
+    assert attach_job(destination, job.job_id).record.spec.columns is not None
+
+
+def test_the_writer_travels_to_other_processes_and_finds_the_job_there(
+    destination: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    writer = plan_write(SALES, write_options({"path": "sales", "jobname": "nightly"}, overwrite=False))
+    monkeypatch.chdir("/")
+    pickle.loads(pickle.dumps(writer)).abort([None, None])
+    (job,) = list_jobs(destination)
+    assert job.phase is JobPhase.FAILED
+
+
+def test_abort_is_left_to_whoever_commits(destination: str) -> None:
+    options = {"path": destination, "jobname": "nightly", "commit": "task"}
+    plan_write(SALES, write_options(options, overwrite=False)).abort([None])
+    (job,) = list_jobs(destination)
+    assert job.phase is JobPhase.OPEN
+
+
+def test_abort_after_the_decision_undoes_nothing(destination: str) -> None:
+    writer = plan_write(SALES, write_options({"path": destination, "jobname": "nightly"}, overwrite=False))
+    (summary,) = list_jobs(destination)
+    job = attach_job(destination, summary.job_id)
+    with job.attempt("part-00000") as attempt, attempt.open("part-00000.parquet") as file:
+        file.write(b"rows")
+    FAILPOINTS.arm({"outcome.create.before": "refuse"})
+    with pytest.raises(StoreUnavailableError):
+        job.commit()
+    FAILPOINTS.arm({})
+    writer.abort([None])
+    assert job.commit().files == 1
+    assert len(read_manifest(destination).files) == 1
+
+
+def test_a_retry_whose_earlier_try_was_decided_finishes_it_and_says_so(destination: str) -> None:
+    columns = recorded_columns(SALES, [])
+    job = open_job(destination, "nightly", columns=columns)
+    with job.attempt("part-00000") as attempt, attempt.open("part-00000.parquet") as file:
+        file.write(b"rows")
+    FAILPOINTS.arm({"outcome.create.before": "refuse"})
+    with pytest.raises(StoreUnavailableError):
+        job.commit()
+    job.close()
+    FAILPOINTS.arm({})
+    with pytest.raises(ConflictError, match="an earlier try of this write was decided"):
+        plan_write(SALES, write_options({"path": destination, "jobname": "nightly"}, overwrite=False))
+    assert len(read_manifest(destination).files) == 1
+
+
+def test_a_job_id_that_is_not_there_is_named(destination: str) -> None:
+    options = {"path": destination, "jobid": "nightly-g1", "jobattempt": "a1"}
+    with pytest.raises(ObjectNotFoundError, match="no job nightly-g1"):
+        plan_write(SALES, write_options(options, overwrite=False))
+
+
+def test_columns_are_checked_before_the_destination_is_touched(destination: str) -> None:
+    with pytest.raises(InvalidInputError, match="'month' is not there"):
+        plan_write(SALES, write_options({"path": destination, "partitionby": "month"}, overwrite=False))
+    assert not Path(destination).exists()
