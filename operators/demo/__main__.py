@@ -27,6 +27,8 @@ def main() -> int:
     console = Console()
     signal.signal(signal.SIGTERM, _stop)
     os.environ.setdefault("LOCKGATE_HOME", str(Path(".demo").absolute()))
+    # Four short-lived JVMs on few cores: the second compiler would cost more than it gains.
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     try:
         settings = load_settings()
         folder = _fresh_folder(settings)
