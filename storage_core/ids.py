@@ -35,7 +35,7 @@ SHORT_ID_LENGTH: Final = 10
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]{0,119}")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._=+-]+")
 _JOB_ID: Final = re.compile(r"(?P<name>.+)-g(?P<generation>[1-9][0-9]*)")
-_SHORT_ID: Final = re.compile(rf"-([a-z2-7]{{{SHORT_ID_LENGTH}}})(?=\.|$)")
+_SHORT_ID: Final = re.compile(rf"[a-z2-7]{{{SHORT_ID_LENGTH}}}")
 
 
 def new_token() -> Token:
@@ -97,9 +97,15 @@ def split_job_id(text: str) -> tuple[JobName, int]:
         InvalidInputError: It is not a job id.
     """
     match = _JOB_ID.fullmatch(text)
-    if match is None or not _NAME.fullmatch(match["name"]):
+    if match is None or not is_job_id(text):
         raise InvalidInputError(f"{text[:140]!r} is not a job id; it looks like sales-2026-11-21-g1")
     return JobName(match["name"]), int(match["generation"])
+
+
+def is_job_id(text: str) -> bool:
+    """Tell whether a text has the form of a job id."""
+    match = _JOB_ID.fullmatch(text)
+    return match is not None and _NAME.fullmatch(match["name"]) is not None
 
 
 def short_id(job: JobId, salt: int = 0) -> ShortId:
@@ -115,7 +121,13 @@ def with_short_id(path: str, short: ShortId) -> str:
     return f"{folder}{slash}{stem}-{short}{dot}{endings}"
 
 
-def short_ids_in(path: str) -> list[ShortId]:
-    """Return what may be short ids in the last segment of a path, the likeliest (last) first."""
-    name = path.rpartition("/")[2]
-    return [ShortId(found) for found in reversed(_SHORT_ID.findall(name))]
+def short_id_in(path: str) -> ShortId | None:
+    """Return what stands where `with_short_id` puts a short id, None if that cannot be one."""
+    stem = path.rpartition("/")[2].partition(".")[0]
+    found = stem.rpartition("-")[2]
+    return ShortId(found) if "-" in stem and is_short_id(found) else None
+
+
+def is_short_id(text: str) -> bool:
+    """Tell whether a text has the form of a short id."""
+    return _SHORT_ID.fullmatch(text) is not None

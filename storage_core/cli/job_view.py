@@ -99,7 +99,7 @@ def find_job(destination: str, text: str) -> JobId:
 
 def lease_of(job: Job) -> LeaseState:
     """Return how a job's lease stands now."""
-    return leases_for(load_settings(), SystemClock()).state(JobFolder(job.store, job.job_id))
+    return leases_for(load_settings(), SystemClock()).look(JobFolder(job.store, job.job_id)).state
 
 
 def _tasks(job: Job) -> TaskCount:

@@ -20,14 +20,8 @@ from storage_core.commit.records import (
     Receipt,
     StagedFile,
 )
-from storage_core.commit.recovery import (
-    JobSummary,
-    RecoveryAction,
-    RecoveryResult,
-    list_jobs,
-    recover_all,
-    recover_job,
-)
+from storage_core.commit.recovery import RecoveryAction, RecoveryResult, recover_all, recover_job
+from storage_core.commit.summary import JobSummary, list_jobs
 from storage_core.commit.sweep import SweepReport, UploadFate, sweep_uploads
 from storage_core.commit.writer import PendingFileWriter
 

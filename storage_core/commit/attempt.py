@@ -16,10 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final, Self
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
-
 from storage_core.clock import Clock
 from storage_core.commit.committers import committer_named
+from storage_core.commit.conflict import owner_of
 from storage_core.commit.folder import JobFolder, claim, find
 from storage_core.commit.layout import is_hidden
 from storage_core.commit.records import (
@@ -36,15 +35,13 @@ from storage_core.errors import (
     InvalidInputError,
     LockgateError,
     OutcomeUnknownError,
-    StoreUnavailableError,
 )
 from storage_core.failpoints import step
-from storage_core.ids import AttemptId, JobAttemptId, TaskId, new_token, with_short_id
+from storage_core.ids import AttemptId, JobAttemptId, TaskId, new_token, short_id_in, with_short_id
 from storage_core.settings import Settings
 from storage_core.stores.protocol import check_key
 
 COPY_BYTES: Final = 1024 * 1024
-SAVE_TRIES: Final = 4
 
 
 class Attempt:
@@ -87,6 +84,8 @@ class Attempt:
         )
         self._staging_made = False
         self._aborted = False
+        self._sealed = False
+        self._may_be_committed = False
         self._committed: PendingSet | None = None
 
     @cached_property
@@ -181,10 +180,15 @@ class Attempt:
         if self._committed is not None:
             return self._committed
         try:
-            self._committer.before_task_commit(self)
-            self._close_writers()
+            if not self._sealed:
+                self._committer.before_task_commit(self)
+                for writer in self._writers:
+                    writer.close()
+                self._sealed = True
             committed = self._save()
         except OutcomeUnknownError:
+            # The pending set may stand and name the uploads: from here on only the job's end drops them.
+            self._may_be_committed = self._sealed
             raise
         except BaseException:
             self.abort()
@@ -194,8 +198,8 @@ class Attempt:
         return committed
 
     def abort(self) -> None:
-        """Drop all that the attempt wrote, unless it has committed; idempotent."""
-        if self._committed is not None or self._aborted:
+        """Drop all that the attempt wrote, unless it has committed, or may have; idempotent."""
+        if self._committed is not None or self._aborted or self._may_be_committed:
             return
         self._aborted = True
         with step("abort-attempt"):
@@ -223,6 +227,13 @@ class Attempt:
         if is_hidden(check_key(path)):
             raise InvalidInputError(f"path {path!r}: names that start with _ or . are hidden from readers")
         key = with_short_id(path, self._job.short_id) if self._job.spec.unique_filenames else path
+        if not self._job.spec.unique_filenames and (short := short_id_in(path)) is not None:
+            owner = owner_of(self._folder.store, short)
+            if owner is not None:
+                raise InvalidInputError(
+                    f"path {path!r} ends in the short id of job {owner}, which would be taken for its owner; "
+                    "use another name, or unique_filenames=True"
+                )
         with self._lock:
             if check_key(key) in self._files or any(w.key == key and not w.closed for w in self._writers):
                 raise InvalidInputError(f"path {path!r} was written already by this attempt")
@@ -231,10 +242,6 @@ class Attempt:
     def _add(self, file: PendingFile) -> None:
         with self._lock:
             self._files[file.key] = file
-
-    def _close_writers(self) -> None:
-        for writer in self._writers:
-            writer.close()
 
     def _save(self) -> PendingSet:
         record = PendingSet(
@@ -250,15 +257,8 @@ class Attempt:
         with step("task-commit"):
             self._check_driver()
             self._check_undecided()
-            tries = Retrying(
-                retry=retry_if_exception_type(StoreUnavailableError),
-                stop=stop_after_attempt(SAVE_TRIES),
-                wait=wait_exponential(multiplier=0.2, max=5),
-                sleep=self._clock.sleep,
-                reraise=True,
-            )
             key = self._folder.pending_set_key(self.task_id, self.attempt_id)
-            standing: PendingSet = tries(claim, self._folder.store, key, record)
+            standing = claim(self._folder.store, key, record)
         if standing.files != record.files:
             raise ConflictError(
                 f"{key} stands already with other content; nothing of this attempt is committed; "

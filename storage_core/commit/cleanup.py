@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 
 from storage_core.commit.attempt import staging_dir
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.parallel import in_parallel
 from storage_core.commit.records import FileFate, JobRecord
-from storage_core.errors import LockgateError
+from storage_core.errors import LockgateError, MalformedRecordError
 from storage_core.failpoints import step
-from storage_core.ids import short_ids_in
+from storage_core.ids import short_id_in
 from storage_core.settings import Settings
 
 
@@ -29,12 +30,14 @@ def abort_uploads(folder: JobFolder, job: JobRecord, settings: Settings) -> Iter
     def own() -> Iterator[tuple[str, str]]:
         for page in store.upload_pages():
             for info in page:
-                if job.short_id in short_ids_in(info.key):
+                if short_id_in(info.key) == job.short_id:
                     yield info.key, info.upload_id
         if not job.spec.unique_filenames:
-            for found, _ in folder.pending_sets():
-                for file in found.files:
-                    yield file.key, file.upload.upload_id
+            # One that cannot be read names nothing: its uploads are ownerless, and the sweep takes them.
+            with suppress(MalformedRecordError):
+                for found, _ in folder.pending_sets():
+                    for file in found.files:
+                        yield file.key, file.upload.upload_id
 
     def abort(upload: tuple[str, str]) -> FileFate:
         try:
@@ -54,7 +57,11 @@ def clean_up(folder: JobFolder, job: JobRecord, settings: Settings) -> None:
     """
     with step("clean-up"):
         shutil.rmtree(staging_dir(job, settings), ignore_errors=True)
-        for prefix in ("tasks/", "plan/", "attempts/"):
-            for page in folder.store.pages(folder.key(prefix)):
-                folder.store.delete_many([info.key for info in page])
-        folder.store.delete(folder.key("lease.json"))
+        left = [
+            failure
+            for prefix in ("tasks/", "plan/", "attempts/")
+            for page in folder.store.pages(folder.key(prefix))
+            for failure in folder.store.delete_many([info.key for info in page])
+        ]
+        if not left:
+            folder.store.delete(folder.key("lease.json"))

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from storage_core.errors import MalformedRecordError
+from storage_core.errors import InvalidInputError, MalformedRecordError
 
 MAX_RECORD_BYTES: Final = 64 * 1024 * 1024
 
@@ -26,8 +26,18 @@ R = TypeVar("R", bound=Record)
 
 
 def encode(record: Record) -> bytes:
-    """Return the one canonical JSON text of a record, ending in a newline."""
-    return msgspec.json.encode(record, order="deterministic") + b"\n"
+    """Return the one canonical JSON text of a record, ending in a newline.
+
+    Raises:
+        InvalidInputError: It would be longer than a record may be, so that nobody could read it.
+    """
+    data = msgspec.json.encode(record, order="deterministic") + b"\n"
+    if len(data) > MAX_RECORD_BYTES:
+        raise InvalidInputError(
+            f"a {type(record).__name__} of {len(data)} bytes is more than a record may have "
+            f"({MAX_RECORD_BYTES}); nothing was written; write fewer files a task"
+        )
+    return data
 
 
 def decode(kind: type[R], data: bytes, where: str) -> R:

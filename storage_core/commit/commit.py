@@ -6,6 +6,7 @@ Source: commit protocol, "Job commit", steps 1 to 5.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from storage_core.commit.decision import decide_abort, decide_commit
@@ -16,7 +17,7 @@ from storage_core.commit.plan import check_audit, freeze
 from storage_core.commit.records import Ended, Receipt
 from storage_core.commit.rollforward import roll_forward
 from storage_core.commit.selection import choose
-from storage_core.commit.turn import take_turn
+from storage_core.commit.turn import pass_turn, take_turn
 from storage_core.commit.work import JobWork
 from storage_core.errors import (
     AccessDeniedError,
@@ -56,13 +57,14 @@ def commit_job(
     if work.folder.decision() is None:
         try:
             _to_the_decision(work, job_attempt, winners, token=token, leases=leases, keeper=keeper)
-        except STORE_TROUBLE:
-            raise
         except NotAppliedError as error:
-            # Definite, and nothing is visible: decide abort first, then clean up. The first error is the
-            # one to report, also where the abort fails too; recovery then finishes it.
-            _abort(work, token, f"{type(error).__name__}: {error}")
-            raise
+            # Where another attempt's decision stands meanwhile, the error tells nothing: help that one.
+            if work.folder.decision() is None:
+                if not isinstance(error, STORE_TROUBLE):
+                    keeper.check()  # whoever took the job over owns it: it is not ours to abort
+                    _abort(work, token, f"{type(error).__name__}: {error}")
+                raise
+    keeper.abandon()  # decided: whoever finds it may help, whatever a lease says
     return _receipt(work, roll_forward(work))
 
 
@@ -81,14 +83,25 @@ def _to_the_decision(
         check_audit(folder, job, chosen)
     while True:
         turn = take_turn(
-            folder, token, leases=leases, clock=work.clock, help_job=lambda other: _help(work, other)
+            folder,
+            token,
+            keeper.lease.stamp,
+            leases=leases,
+            clock=work.clock,
+            help_job=lambda other: _help(work, other),
         )
-        plan = freeze(folder, job, job_attempt, chosen, turn)
-        keeper.check(work.settings.commit_window_s)
-        # A turn that was passed while this process was slow costs it the turn and nothing else, if it is
-        # noticed before the decision; noticed after, the job is reverted.
-        if DestinationLog(work.store).turn(turn).outcome is None:
-            break
+        try:
+            plan = freeze(folder, job, job_attempt, chosen, turn)
+            keeper.check(work.settings.commit_window_s)
+            # A turn that was passed while this process was slow costs it the turn and nothing else, if it
+            # is noticed before the decision; noticed after, the job is reverted.
+            if DestinationLog(work.store).turn(turn).outcome is not None:
+                continue
+        except NotAppliedError as error:
+            with suppress(LockgateError):  # others pass it too, once this driver is gone
+                pass_turn(folder.store, turn, folder.job_id, work.clock, f"its job could not use it: {error}")
+            raise
+        break
     decide_commit(folder, plan=plan.name, turn=turn, token=token, stamp=keeper.lease.stamp, clock=work.clock)
 
 
@@ -107,12 +120,11 @@ def _help(work: JobWork, other: JobId) -> None:
 
 
 def _abort(work: JobWork, token: Token, reason: str) -> None:
-    try:
+    """Decide abort, then clean up. Where that fails too, the first error is told, and recovery goes on."""
+    with suppress(LockgateError):
         decision = decide_abort(work.folder, reason=reason, token=token, clock=work.clock)
         if decision.verdict == "abort":
             roll_forward(work)
-    except LockgateError:
-        return
 
 
 def _receipt(work: JobWork, ended: Ended) -> Receipt:

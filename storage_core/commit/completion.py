@@ -16,10 +16,13 @@ from storage_core.commit.parallel import Progress, in_parallel, no_progress
 from storage_core.commit.plan import read_plan
 from storage_core.commit.records import PendingFile
 from storage_core.errors import (
-    AlreadyExistsError,
+    AccessDeniedError,
     LockgateError,
+    NotAppliedError,
+    ObjectNotFoundError,
     OutcomeUnknownError,
     StoreUnavailableError,
+    UnsupportedStoreError,
     UploadGoneError,
 )
 from storage_core.failpoints import step
@@ -28,6 +31,8 @@ from storage_core.settings import Settings
 from storage_core.stores import PendingUpload, Store, open_store
 
 SETTLE_TRIES: Final = 5
+NOT_ABOUT_THE_FILE: Final = (AccessDeniedError, UnsupportedStoreError, ObjectNotFoundError)
+"""Refusals that an operator mends (a permission, a bucket): the job stays decided, and no file is lost."""
 
 
 class ShardReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,8 +110,8 @@ def complete(store: Store, pending: PendingUpload, *, if_absent: bool, verify: b
             to the completion of an upload that is gone if any object stands at its key.
 
     Returns:
-        Whether its object stands. False: lost for good, for the upload is gone *and* the object is absent
-        or not ours.
+        Whether its object stands. False: lost for good, for the store refuses to complete it, time and
+        again and definitely, or the upload is gone; *and* the object is absent or not ours.
 
     Raises:
         OutcomeUnknownError: Neither is known after several tries.
@@ -117,8 +122,10 @@ def complete(store: Store, pending: PendingUpload, *, if_absent: bool, verify: b
             clock.sleep(0.1 * 2**attempt)
         try:
             store.complete_upload(pending, if_absent=if_absent)
-        except (UploadGoneError, AlreadyExistsError, OutcomeUnknownError, StoreUnavailableError) as refused:
-            error = refused
+        except NOT_ABOUT_THE_FILE:
+            raise
+        except (NotAppliedError, OutcomeUnknownError) as answer:
+            error = answer
         else:
             if not verify:
                 return True
@@ -137,14 +144,13 @@ def _settle(store: Store, pending: PendingUpload, error: LockgateError, *, last:
     try:
         if store.holds(pending):
             return True
-        # Somebody else's completion of the same upload may be about to show its object: look more than once.
-        if last and not is_open(store, pending):
-            return False
+        if not last:
+            # Somebody else's completion of the same upload may be about to show its object: look again.
+            return None
+        definite = isinstance(error, NotAppliedError) and not isinstance(error, StoreUnavailableError)
+        return False if definite or not is_open(store, pending) else None
     except (OutcomeUnknownError, StoreUnavailableError):
         return None
-    if last and isinstance(error, AlreadyExistsError):
-        return False  # another's object stands where ours must not overwrite
-    return None
 
 
 def is_open(store: Store, pending: PendingUpload) -> bool:

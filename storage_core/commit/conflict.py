@@ -12,9 +12,9 @@ from storage_core.commit import layout
 from storage_core.commit.folder import JobFolder, find
 from storage_core.commit.log import Manifest
 from storage_core.commit.phase import JobPhase
-from storage_core.commit.records import JobRecord, RemovedFile, ShortIdClaim
-from storage_core.errors import ConflictError, NotAppliedError
-from storage_core.ids import JobId, ShortId, job_id, short_ids_in
+from storage_core.commit.records import JobRecord, JobSpec, RemovedFile, ShortIdClaim
+from storage_core.errors import ConflictError, MalformedRecordError, ObjectNotFoundError
+from storage_core.ids import JobId, JobName, ShortId, job_id, short_id_in
 from storage_core.stores import ObjectInfo, Store
 
 
@@ -28,20 +28,19 @@ class Owners:
 
     def owner(self, key: str) -> JobId | None:
         """Return the job whose short id the key carries, None if it carries none that is known here."""
-        for short in short_ids_in(key):
-            if short not in self._jobs:
-                found = find(self.store, ShortIdClaim, layout.short_id_claim(short))
-                self._jobs[short] = None if found is None else found.job_id
-            if (owner := self._jobs[short]) is not None:
-                return owner
-        return None
+        short = short_id_in(key)
+        if short is None:
+            return None
+        if short not in self._jobs:
+            self._jobs[short] = owner_of(self.store, short)
+        return self._jobs[short]
 
     def phase(self, job: JobId) -> JobPhase | None:
         """Return a job's phase as it was when first asked for; None where its records cannot be read."""
         if job not in self._phases:
             try:
                 self._phases[job] = JobFolder(self.store, job).phase()
-            except NotAppliedError:
+            except MalformedRecordError:
                 self._phases[job] = None
         return self._phases[job]
 
@@ -49,6 +48,12 @@ class Owners:
         """Tell whether a key belongs to a job that manifest readers do not see."""
         owner = self.owner(key)
         return owner is not None and self.phase(owner) not in {JobPhase.PUBLISHED, JobPhase.COMMITTED, None}
+
+
+def owner_of(store: Store, short: ShortId) -> JobId | None:
+    """Return the job whose short id this is, None if nobody claimed it here."""
+    claimed = find(store, ShortIdClaim, layout.short_id_claim(short))
+    return None if claimed is None else claimed.job_id
 
 
 def visible_files(store: Store) -> Iterator[ObjectInfo]:
@@ -59,11 +64,11 @@ def visible_files(store: Store) -> Iterator[ObjectInfo]:
                 yield info
 
 
-def earlier_generations(job: JobRecord) -> frozenset[JobId]:
-    """Return the ids of the generations before a job's, if its rerun is to take their place."""
-    if job.spec.rerun == "append":
+def earlier_generations(name: JobName, generation: int, spec: JobSpec) -> frozenset[JobId]:
+    """Return the ids of the generations before one, if its rerun is to take their place."""
+    if spec.rerun == "append":
         return frozenset()
-    return frozenset(job_id(job.name, generation) for generation in range(1, job.generation))
+    return frozenset(job_id(name, earlier) for earlier in range(1, generation))
 
 
 def refuse_if_occupied(store: Store, manifest: Manifest, earlier: frozenset[JobId]) -> None:
@@ -100,7 +105,7 @@ def removals(
         manifest: The live files, folded within the turn.
         is_written: Whether the plan writes this key; such a key is never taken away.
     """
-    earlier = earlier_generations(job)
+    earlier = earlier_generations(job.name, job.generation, job.spec)
     if job.spec.mode != "replace" and not any(f.job_id in earlier for f in manifest.files.values()):
         return
     gone = {
@@ -113,10 +118,13 @@ def removals(
         live = gone.pop(info.key, None)
         if is_written(info.key):
             continue
+        owner = owners.owner(info.key)
         if live is not None:
-            yield _removed(info, owners, managed=owners.owner(info.key) == live.job_id)
-        elif job.spec.mode == "replace" and not owners.is_unpublished(info.key):
-            yield _removed(info, owners, managed=False)
+            yield _removed(info, managed=owner == live.job_id)
+        elif job.spec.mode == "replace" and owner is None:
+            # What a job wrote and is not live is not ours to take: it is not published yet, or the job
+            # that replaced it retains it.
+            yield _removed(info, managed=False)
     for file in gone.values():
         # Live in the log but not in the listing: somebody took it away. The log still has to forget it.
         if not is_written(file.key):
@@ -125,14 +133,14 @@ def removals(
             )
 
 
-def _removed(info: ObjectInfo, owners: Owners, *, managed: bool) -> RemovedFile:
+def _removed(info: ObjectInfo, *, managed: bool) -> RemovedFile:
     return RemovedFile(
         key=info.key,
         size=info.size,
         version=info.version,
         modified_s=info.modified_s,
         token=info.token,
-        managed=managed or owners.owner(info.key) is not None,
+        managed=managed,
     )
 
 
@@ -146,7 +154,7 @@ def refuse_if_overwriting(store: Store, job: JobRecord, key: str) -> None:
         return
     try:
         store.head(key)
-    except NotAppliedError:
+    except ObjectNotFoundError:
         return
     raise ConflictError(
         f"{store.url}/{key} stands already and the job's file names are not unique; nothing was changed; "

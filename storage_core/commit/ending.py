@@ -103,7 +103,7 @@ def end(
         ended=ended,  # type: ignore[arg-type]
         reason=reason,
         receipt=receipt,
-        fates=tuple(work.fates.listed),
+        fates=tuple(work.fates.by_key.values()),
         omitted=work.fates.omitted,
     )
     marker = Ended(

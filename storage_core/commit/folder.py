@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
 from storage_core.commit import layout
 from storage_core.commit.codec import MAX_RECORD_BYTES, R, Record, decode, digest, encode
 from storage_core.commit.phase import JobPhase, phase_of
@@ -24,15 +26,28 @@ from storage_core.commit.records import (
     Report,
 )
 from storage_core.errors import (
+    AccessDeniedError,
     AlreadyExistsError,
     MalformedRecordError,
+    NotAppliedError,
     ObjectNotFoundError,
     OutcomeUnknownError,
+    StoreUnavailableError,
 )
-from storage_core.ids import AttemptId, JobAttemptId, JobId, TaskId, check_id
+from storage_core.ids import (
+    AttemptId,
+    JobAttemptId,
+    JobId,
+    TaskId,
+    check_id,
+    is_job_id,
+    is_short_id,
+    split_job_id,
+)
 from storage_core.stores import Store
 
 CLAIM_TRIES: Final = 5
+CREATE_TRIES: Final = 5
 
 
 def read(store: Store, kind: type[R], key: str) -> R:
@@ -54,6 +69,25 @@ def find(store: Store, kind: type[R], key: str) -> R | None:
         return None
 
 
+def create(store: Store, key: str, data: bytes) -> None:
+    """Create an object if absent; a store that is busy is asked again, with back-off.
+
+    A refusal had no effect, so asking again cannot meet a first try of its own.
+
+    Raises:
+        AlreadyExistsError: There is one.
+        StoreUnavailableError: The store was busy for too long; nothing was created.
+        OutcomeUnknownError: No answer; read the object back.
+    """
+    tries = Retrying(
+        retry=retry_if_exception_type(StoreUnavailableError),
+        stop=stop_after_attempt(CREATE_TRIES),
+        wait=wait_random_exponential(multiplier=0.1, max=5),
+        reraise=True,
+    )
+    tries(store.create, key, data)
+
+
 def claim(store: Store, key: str, record: R) -> R:
     """Create a record if absent and return the one that stands: the caller's, or who was first.
 
@@ -61,21 +95,37 @@ def claim(store: Store, key: str, record: R) -> R:
     claimed carries an owner token or is the same from everyone.
 
     Raises:
-        OutcomeUnknownError: After several tries it is still not known what stands there.
+        OutcomeUnknownError: After several tries it is still not known what stands there, or the read-back
+            after a lost answer was refused.
     """
+    lost = False
     for _ in range(CLAIM_TRIES):
         try:
-            store.create(key, encode(record))
-        except (AlreadyExistsError, OutcomeUnknownError):
-            standing = find(store, type(record), key)
-            if standing is None:
-                continue  # the lost create had no effect, or not yet: the next try tells
-            return standing
+            create(store, key, encode(record))
+        except (AlreadyExistsError, OutcomeUnknownError) as error:
+            lost = lost or isinstance(error, OutcomeUnknownError)
+        except NotAppliedError as error:
+            # This try had no effect, but one before it may have had.
+            raise _unsettled(store, key, error) if lost else error from None
         else:
             return record
+        try:
+            standing = find(store, type(record), key)
+        except (StoreUnavailableError, AccessDeniedError) as error:
+            raise _unsettled(store, key, error) if lost else error from None
+        if standing is not None:
+            return standing
+        # The lost create had no effect, or not yet: the next try tells.
     raise OutcomeUnknownError(
         f"{store.url}/{key}: creating it gave no answer {CLAIM_TRIES} times and it is not there to be read; "
         "nothing was deleted; try again"
+    )
+
+
+def _unsettled(store: Store, key: str, error: NotAppliedError) -> OutcomeUnknownError:
+    return OutcomeUnknownError(
+        f"{store.url}/{key}: creating it gave no answer, and reading it back was refused ({error}); it may "
+        "stand; nothing was deleted; try again"
     )
 
 
@@ -107,8 +157,10 @@ class JobFolder:
             raise ObjectNotFoundError(
                 f"no job {self.job_id} at {self.store.url}; `lockgate jobs list {self.store.url}` shows them"
             ) from None
-        if record.job_id != self.job_id:
-            raise MalformedRecordError(f"{self.key('job.json')}: field job_id is {record.job_id}")
+        if (record.name, record.generation) != split_job_id(self.job_id) or record.job_id != self.job_id:
+            raise MalformedRecordError(f"{self.key('job.json')}: job_id, name or generation is another job's")
+        if not is_short_id(record.short_id):
+            raise MalformedRecordError(f"{self.key('job.json')}: field short_id is not a short id")
         return record
 
     def decision(self) -> Decision | None:
@@ -233,6 +285,6 @@ def job_ids(store: Store, prefix: str = layout.JOBS) -> Iterator[JobId]:
     after = ""
     while page := next(iter(store.pages(prefix, after=after)), ()):
         found = dict.fromkeys(info.key.removeprefix(layout.JOBS).partition("/")[0] for info in page)
-        yield from map(JobId, found)
+        yield from (JobId(job) for job in found if is_job_id(job))
         # "0" follows "/": the next page starts behind the rest of the last job's folder.
         after = f"{layout.JOBS}{list(found)[-1]}0"

@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from storage_core.clock import Clock, SystemClock
 from storage_core.commit.attempt import Attempt, staging_dir
-from storage_core.commit.commit import commit_job
+from storage_core.commit.commit import STORE_TROUBLE, commit_job
 from storage_core.commit.completion import ShardCompleter
 from storage_core.commit.decision import decide_abort
 from storage_core.commit.folder import JobFolder, claim
@@ -66,8 +66,10 @@ LOG: Final = logging.getLogger("lockgate.job")
 class Job:
     """One run that writes a destination, seen from one process.
 
-    As a context manager: an exception aborts the job unless it is decided or its outcome is unknown; a plain
-    exit without a decision parks it for the next step. Attempts may be used from several threads.
+    As a context manager: a plain exit without a decision parks the job for its next step. An exception
+    aborts it, unless it is decided, its outcome is unknown, another driver has taken it over, or the store
+    was in trouble: then it stays as it is, for another try or for recovery. Attempts may be used from
+    several threads.
     """
 
     def __init__(
@@ -124,10 +126,12 @@ class Job:
     def job_attempt(self) -> JobAttemptId:
         """The run of the driver whose tasks a commit takes.
 
-        Where this process was given none, the newest in the store; a new one where nothing was written yet.
+        Where this process was given none, the one that the lease names, for that is the newest driver's;
+        without a lease the newest in the store, or a new one where nothing was written yet.
         """
         if self._job_attempt is None:
-            self._job_attempt = newest_job_attempt(self._folder) or new_job_attempt_id()
+            leased = self._leases.look(self._folder).job_attempt
+            self._job_attempt = leased or newest_job_attempt(self._folder) or new_job_attempt_id()
         return self._job_attempt
 
     @property
@@ -151,7 +155,13 @@ class Job:
         Whoever held it before is fenced: its next renewal, task commit or decision fails.
         """
         if self._keeper is None:
-            self._keeper = LeaseKeeper(self._leases, self._folder, self._clock, self._settings)
+            self._keeper = LeaseKeeper(
+                self._leases,
+                self._folder,
+                self.job_attempt,
+                clock=self._clock,
+                settings=self._settings,
+            )
 
     def attempt(
         self, task_id: str, attempt_id: str | None = None, *, input_digest: str | None = None
@@ -284,19 +294,21 @@ class Job:
             NotAppliedError: The data, the gate or the destination do not allow it: the job is aborted. If
                 the store refused for now, or another job holds the turn, it stays undecided: try again.
         """
-        self.hold()
-        keeper = self._keeper
-        if keeper is None:
-            raise AssertionError(self.job_id)
-        receipt = commit_job(
-            self._work(complete),
-            job_attempt=self.job_attempt,
-            winners=winners,
-            token=self._token,
-            leases=self._leases,
-            keeper=keeper,
-        )
-        self.close()
+        held_before = self._keeper is not None
+        committed = False
+        try:
+            receipt = commit_job(
+                self._work(complete),
+                job_attempt=self.job_attempt,
+                winners=winners,
+                token=self._token,
+                leases=self._leases,
+                keeper=self._held(),
+            )
+            committed = True
+        finally:
+            if committed or not held_before:
+                self.close()
         return receipt
 
     def abort(self, reason: str = "by request") -> JobPhase:
@@ -323,10 +335,8 @@ class Job:
 
     def park(self, timeout_s: float | None = None) -> None:
         """Leave the undecided job to its next step, which has `timeout_s` to come (24 h by default)."""
-        self.hold()
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.park(self._settings.park_timeout_s if timeout_s is None else timeout_s)
+        keeper, self._keeper = self._held(), None
+        keeper.park(self._settings.park_timeout_s if timeout_s is None else timeout_s)
 
     def close(self) -> None:
         """Stop holding the job; a lease that stands lapses by itself."""
@@ -346,13 +356,14 @@ class Job:
             if error is None:
                 if self.phase() is JobPhase.OPEN:
                     self.park()
-            elif not isinstance(error, OutcomeUnknownError | FencedError):
+            elif not isinstance(error, (OutcomeUnknownError, FencedError, *STORE_TROUBLE)):
                 self._abort_after(error)
         finally:
             self.close()
 
     def _abort_after(self, error: BaseException) -> None:
         try:
+            self._held().check()  # whoever took the job over owns it: it is not ours to abort
             self.abort(f"{type(error).__name__}: {error}")
         except LockgateError as second:
             # The first error is the one to report; recovery finds the job lapsed and aborts it.
@@ -363,9 +374,23 @@ class Job:
         tasks = expected.tasks if expected is not None else ()
         return next((known.input_digest for known in tasks if known.task_id == task), "")
 
+    def _held(self) -> LeaseKeeper:
+        self.hold()
+        if self._keeper is None:
+            raise AssertionError(self.job_id)
+        return self._keeper
+
     def _check_driver(self) -> None:
+        """Raise if the driver that this process works for is not the job's driver any more."""
         if self._keeper is not None:
             self._keeper.check(self._settings.lease_renew_s)
+            return
+        leased = self._leases.look(self._folder).job_attempt
+        if leased not in {None, self.job_attempt}:
+            raise FencedError(
+                f"job {self.job_id} at {self.destination}: job attempt {self.job_attempt} lost the job to "
+                f"{leased}; its tasks do not commit any more; nothing was changed"
+            )
 
     def _work(self, complete: ShardCompleter | None) -> JobWork:
         return JobWork(
@@ -445,20 +470,23 @@ def open_job(
     )
     check_spec(spec)
     store = probed(open_store(destination, settings), clock)
-    record = set_up(store, job_name(name), spec, description=description, clock=clock)
-    job = Job(
-        JobFolder(store, record.job_id),
-        record,
-        job_attempt=new_job_attempt_id(),
-        settings=settings,
-        clock=clock,
-        progress=progress or no_progress,
-    )
-    if job.phase() is JobPhase.OPEN:
-        job.hold()
-    else:
-        job.finish()
-    return job
+    while True:
+        record = set_up(store, job_name(name), spec, description=description, clock=clock)
+        job = Job(
+            JobFolder(store, record.job_id),
+            record,
+            job_attempt=new_job_attempt_id(),
+            settings=settings,
+            clock=clock,
+            progress=progress or no_progress,
+        )
+        if job.phase() is JobPhase.OPEN:
+            job.hold()
+            return job
+        # An earlier run was cut short after its decision. Committed: that was this run. Failed: it left
+        # nothing, and the next generation takes the data.
+        if job.finish() is JobPhase.COMMITTED:
+            return job
 
 
 def attach_job(

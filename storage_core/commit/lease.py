@@ -20,7 +20,7 @@ from storage_core.commit.folder import JobFolder, find
 from storage_core.commit.records import LeaseRecord, Stamp
 from storage_core.errors import FencedError, LockgateError
 from storage_core.failpoints import step
-from storage_core.ids import Token, new_token
+from storage_core.ids import JobAttemptId, Token, new_token
 from storage_core.settings import Settings
 
 
@@ -41,16 +41,27 @@ class Lease:
 
     Attributes:
         stamp: Greater than that of every earlier holder.
+        job_attempt: The run of the driver that holds it.
     """
 
     holder: Token
     stamp: Stamp
+    job_attempt: JobAttemptId
+
+
+@dataclass(frozen=True)
+class LeaseView:
+    """A job's lease as others see it; without a stamp and a job attempt where there is none to be read."""
+
+    state: LeaseState
+    stamp: Stamp | None = None
+    job_attempt: JobAttemptId | None = None
 
 
 class Leases(Protocol):
     """Takes, renews and ends job leases."""
 
-    def take(self, folder: JobFolder) -> Lease:
+    def take(self, folder: JobFolder, job_attempt: JobAttemptId) -> Lease:
         """Take the lease with a new stamp, from whoever holds it."""
 
     def renew(self, folder: JobFolder, lease: Lease) -> None:
@@ -66,7 +77,7 @@ class Leases(Protocol):
     def free(self, folder: JobFolder, lease: Lease) -> None:
         """Give the lease back: the job is lapsed at once."""
 
-    def state(self, folder: JobFolder) -> LeaseState:
+    def look(self, folder: JobFolder) -> LeaseView:
         """Tell how the job's lease stands."""
 
 
@@ -77,12 +88,12 @@ class HeartbeatLeases:
     clock: Clock
     lapse_s: float
 
-    def take(self, folder: JobFolder) -> Lease:
+    def take(self, folder: JobFolder, job_attempt: JobAttemptId) -> Lease:
         """Take the lease with a new stamp, from whoever holds it."""
         with step("lease"):
             standing = self._find(folder)
             epoch = standing.stamp.epoch + 1 if standing is not None else 1
-            lease = Lease(new_token(), Stamp(epoch, 0))
+            lease = Lease(new_token(), Stamp(epoch, 0), job_attempt)
             self._write(folder, lease, "held", self.lapse_s)
         return lease
 
@@ -104,15 +115,17 @@ class HeartbeatLeases:
             self._check(folder, lease)
             self._write(folder, lease, "free", 0.0)
 
-    def state(self, folder: JobFolder) -> LeaseState:
+    def look(self, folder: JobFolder) -> LeaseView:
         """Tell how the job's lease stands."""
         with step("lease"):
             standing = self._find(folder)
         if standing is None:
-            return LeaseState.UNKNOWN
+            return LeaseView(LeaseState.UNKNOWN)
         if standing.state == "free" or self.clock.now_s() >= standing.deadline_s:
-            return LeaseState.LAPSED
-        return LeaseState.PARKED if standing.state == "parked" else LeaseState.LIVE
+            state = LeaseState.LAPSED
+        else:
+            state = LeaseState.PARKED if standing.state == "parked" else LeaseState.LIVE
+        return LeaseView(state, standing.stamp, standing.job_attempt)
 
     def _find(self, folder: JobFolder) -> LeaseRecord | None:
         return find(folder.store, LeaseRecord, folder.key("lease.json"))
@@ -129,6 +142,7 @@ class HeartbeatLeases:
         now_s = self.clock.now_s()
         record = LeaseRecord(
             job_id=folder.job_id,
+            job_attempt=lease.job_attempt,
             holder=lease.holder,
             stamp=lease.stamp,
             state=state,  # type: ignore[arg-type]
@@ -146,13 +160,21 @@ def leases_for(settings: Settings, clock: Clock) -> Leases:
 class LeaseKeeper:
     """Holds a job's lease for this process: a thread renews it until it is parked, freed or lost."""
 
-    def __init__(self, leases: Leases, folder: JobFolder, clock: Clock, settings: Settings) -> None:
+    def __init__(
+        self,
+        leases: Leases,
+        folder: JobFolder,
+        job_attempt: JobAttemptId,
+        *,
+        clock: Clock,
+        settings: Settings,
+    ) -> None:
         self._leases = leases
         self._folder = folder
         self._clock = clock
         self._settings = settings
         self._renewed_s = clock.now_s()
-        self.lease = leases.take(folder)
+        self.lease = leases.take(folder, job_attempt)
         self._lost: FencedError | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._renew_often, name="lockgate-lease", daemon=True)

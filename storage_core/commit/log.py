@@ -29,6 +29,7 @@ from storage_core.errors import InvalidInputError, MalformedRecordError, ObjectN
 from storage_core.failpoints import step
 from storage_core.settings import Settings
 from storage_core.stores import Store, open_store
+from storage_core.stores.protocol import check_key
 
 CHECKPOINT_TURNS: Final = 100
 
@@ -93,10 +94,17 @@ class DestinationLog:
         return Turn(number, claimed, find(self.store, Outcome, layout.turn_outcome(number)))
 
     def outcomes(self, after: int = 0) -> Iterator[Outcome]:
-        """Yield the outcomes of turns greater than `after`, in order."""
+        """Yield the outcomes of turns greater than `after`, in order and without a gap.
+
+        Every turn has its outcome before the next one is claimed. A listing of several pages may miss one
+        that was written behind its back, so what is missing before a later one is read by name.
+        """
+        following = after + 1
         for number, kind in self._entries(after):
             if kind == "json":
-                yield read(self.store, Outcome, layout.turn_outcome(number))
+                for turn in range(following, number + 1):
+                    yield read(self.store, Outcome, layout.turn_outcome(turn))
+                following = number + 1
 
     def manifest(self, as_of: int | None = None) -> Manifest:
         """Fold the log into the set of live files.
@@ -157,7 +165,7 @@ class DestinationLog:
                 files.pop(key, None)
         for ref in outcome.added:
             shard = read_shard(self.store, LiveShard, layout.log_shard, ref.digest)
-            files.update((file.key, file) for file in shard.files)
+            files.update((_own_key(file.key, outcome), file) for file in shard.files)
 
     def _hint(self) -> int:
         try:
@@ -190,6 +198,13 @@ class DestinationLog:
                 entry = layout.parse_log_key(info.key)
                 if entry is not None:
                     yield entry
+
+
+def _own_key(key: str, outcome: Outcome) -> str:
+    try:
+        return check_key(key)
+    except InvalidInputError as error:
+        raise MalformedRecordError(f"{layout.turn_outcome(outcome.turn)}: a file's {error}") from None
 
 
 def read_manifest(

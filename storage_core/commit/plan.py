@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from storage_core.commit.codec import MAX_RECORD_BYTES, decode, digest, encode
 from storage_core.commit.conflict import earlier_generations as earlier
 from storage_core.commit.conflict import refuse_if_occupied, refuse_if_overwriting, removals
-from storage_core.commit.folder import JobFolder
+from storage_core.commit.folder import JobFolder, create
 from storage_core.commit.layout import is_hidden
 from storage_core.commit.log import DestinationLog
 from storage_core.commit.records import (
@@ -148,7 +148,7 @@ def freeze(
         additions = tuple(_freeze_additions(folder, job, chosen, seen))
         manifest = DestinationLog(folder.store).manifest()
         if job.spec.mode == "fail":
-            refuse_if_occupied(folder.store, manifest, earlier(job))
+            refuse_if_occupied(folder.store, manifest, earlier(job.name, job.generation, job.spec))
         if not job.spec.unique_filenames:
             for ref in additions:
                 for file in read_shard(
@@ -174,7 +174,7 @@ def freeze(
         name = digest(data)
         # Equal digest, equal bytes; if it is not there after a lost answer, reading it tells.
         with suppress(AlreadyExistsError, OutcomeUnknownError):
-            folder.store.create(plan_key(folder, name), data)
+            create(folder.store, plan_key(folder, name), data)
         return read_plan(folder, name)
 
 

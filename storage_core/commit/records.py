@@ -247,10 +247,15 @@ class Decision(Record, frozen=True, tag="decision"):
 
 
 class TurnClaim(Record, frozen=True, tag="turn"):
-    """`log/<turn>.turn`: whose turn it is to commit to the destination."""
+    """`log/<turn>.turn`: whose turn it is to commit to the destination.
+
+    Attributes:
+        stamp: Of the lease under which it was claimed: a turn is waited for only while that lease lives.
+    """
 
     job_id: JobId
     token: Token
+    stamp: Stamp
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -351,7 +356,8 @@ class Ended(Record, frozen=True, tag="ended"):
     """`COMMIT_SUCCESS` or `COMMIT_FAIL`: terminal.
 
     Attributes:
-        retained_until_s: Replaced files are kept until then; 0: they are gone.
+        retained_until_s: Until then the plan is kept. Of a committed job: so are replaced files. Of a
+            reverted one: the next sweep after it looks once more. 0: there is nothing left to do.
     """
 
     job_id: JobId
@@ -392,9 +398,10 @@ class SuccessSummary(Record, frozen=True, tag="success"):
 
 
 class LeaseRecord(Record, frozen=True, tag="lease"):
-    """`lease.json`: who drives the job now; a heartbeat, not a lock."""
+    """`lease.json`: who drives the job now, and in which job attempt; a heartbeat, not a lock."""
 
     job_id: JobId
+    job_attempt: JobAttemptId
     holder: Token
     stamp: Stamp
     state: Literal["held", "parked", "free"]

@@ -13,16 +13,18 @@ import msgspec
 
 from storage_core.clock import Clock, SystemClock
 from storage_core.commit.decision import decide_abort
-from storage_core.commit.folder import JobFolder, job_ids
+from storage_core.commit.folder import JobFolder
 from storage_core.commit.job import attach_job
 from storage_core.commit.lease import LeaseState, leases_for
 from storage_core.commit.parallel import Progress, no_progress
 from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.commit.records import JobRecord, Receipt
 from storage_core.commit.rollforward import roll_forward
+from storage_core.commit.selection import choose, chosen_digest
 from storage_core.commit.setup import probed
+from storage_core.commit.summary import list_jobs, receipt_of
 from storage_core.commit.work import JobWork
-from storage_core.errors import ConflictError, LockgateError, MalformedRecordError, NotAppliedError
+from storage_core.errors import ConflictError, LockgateError, MalformedRecordError, TurnBusyError
 from storage_core.failpoints import step
 from storage_core.ids import JobId, new_token
 from storage_core.settings import Settings, load_settings
@@ -63,22 +65,6 @@ class RecoveryResult(msgspec.Struct, frozen=True, kw_only=True):
         return self.action is RecoveryAction.REFUSE
 
 
-class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One job of a destination at a glance; `phase` is None if its markers cannot be read."""
-
-    job_id: JobId
-    phase: JobPhase | None
-    lease: LeaseState
-    record: JobRecord | None
-    receipt: Receipt | None
-    detail: str = ""
-
-    @property
-    def has_nothing_to_do(self) -> bool:
-        """Whether it has ended and was cleaned up: the lease is the last thing to go."""
-        return self.phase in TERMINAL and self.lease is LeaseState.UNKNOWN
-
-
 UNDECIDED: Final[Mapping[LeaseState, str]] = {
     LeaseState.LIVE: "its driver lives",
     LeaseState.PARKED: "it waits for its next step",
@@ -110,12 +96,14 @@ def recover_job(
     """
     settings = settings or load_settings()
     clock = clock or SystemClock()
-    folder = JobFolder(probed(open_store(destination, settings), clock), JobId(job_id))
+    store = open_store(destination, settings)
+    folder = JobFolder(store, JobId(job_id))
     lease = LeaseState.UNKNOWN
     with step("recover"):
         try:
-            record = folder.job()
-            lease = leases_for(settings, clock).state(folder)
+            record = folder.job()  # before anything is written at a destination that was mistyped
+            folder = JobFolder(probed(store, clock), folder.job_id)
+            lease = leases_for(settings, clock).look(folder).state
             found = folder.phase()
         except MalformedRecordError as error:
             return RecoveryResult(
@@ -127,13 +115,13 @@ def recover_job(
                 detail=str(error),
             )
         action, detail = _choose(folder, record, found, lease, settings=settings, clock=clock)
-        ended, receipt = found, _receipt(folder)
+        ended, receipt = found, receipt_of(folder)
     if not dry_run:
         work = JobWork(
             folder=folder, job=record, settings=settings, clock=clock, progress=progress or no_progress
         )
         detail = _act(work, action, detail)
-        ended, receipt = folder.phase(), _receipt(folder)
+        ended, receipt = folder.phase(), receipt_of(folder)
     return RecoveryResult(
         job_id=folder.job_id,
         found=found,
@@ -160,7 +148,7 @@ def recover_all(
     """
     settings = settings or load_settings()
     for summary in list_jobs(destination, settings=settings, clock=clock):
-        if summary.has_nothing_to_do:
+        if not summary.needs_recovery:
             continue
         try:
             yield recover_job(
@@ -180,31 +168,6 @@ def recover_all(
                 ended=None,
                 detail=f"{type(error).__name__}: {error}",
             )
-
-
-def list_jobs(
-    destination: str, *, settings: Settings | None = None, clock: Clock | None = None
-) -> Iterator[JobSummary]:
-    """Yield all jobs that a destination's folders know, the unreadable ones too.
-
-    Raises:
-        InvalidInputError: The destination cannot be.
-    """
-    settings = settings or load_settings()
-    clock = clock or SystemClock()
-    store = open_store(destination, settings)
-    leases = leases_for(settings, clock)
-    for job in job_ids(store):
-        record, phase, lease, receipt, detail = None, None, LeaseState.UNKNOWN, None, ""
-        try:
-            folder = JobFolder(store, job)
-            record = folder.job()
-            lease = leases.state(folder)
-            phase = folder.phase()
-            receipt = _receipt(folder)
-        except NotAppliedError as error:
-            detail = str(error)
-        yield JobSummary(job_id=job, phase=phase, lease=lease, record=record, receipt=receipt, detail=detail)
 
 
 def _choose(
@@ -246,16 +209,17 @@ def _act(work: JobWork, action: RecoveryAction, detail: str) -> str:
 def _resume(work: JobWork) -> str:
     """Go on from the pending sets if all tasks have committed; else only a new run of the driver can."""
     job = attach_job(work.store.url, work.job.job_id, settings=work.settings, clock=work.clock)
-    expected = job.expected()
-    if expected is None:
+    if job.expected() is None:
         return "its task list is not known: run its driver again, or abort it"
-    committed = {found.task_id for found in job.pending_sets()}
-    missing = [task.task_id for task in expected.tasks if task.task_id not in committed]
-    if missing:
-        return f"{len(missing)} of {len(expected.tasks)} tasks have not committed: run its driver again"
+    try:
+        chosen = choose(work.folder, job.job_attempt)
+    except ConflictError as error:
+        return f"{error}; run its driver again"
+    if work.job.spec.audit and work.folder.audit(chosen_digest(chosen)) is None:
+        return "all its tasks have committed and its audit has not run: run its driver again"
     try:
         job.commit()
-    except ConflictError as error:
+    except (ConflictError, TurnBusyError) as error:
         return str(error)
     return "all its tasks had committed"
 
@@ -265,8 +229,3 @@ def _younger_than(folder: JobFolder, age_s: float, clock: Clock) -> bool:
         (info.modified_s for page in folder.store.pages(folder.prefix) for info in page), default=0.0
     )
     return clock.now_s() - newest < age_s
-
-
-def _receipt(folder: JobFolder) -> Receipt | None:
-    outcome = folder.outcome(folder.decision())
-    return None if outcome is None else outcome.receipt

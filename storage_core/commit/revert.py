@@ -10,7 +10,7 @@ from typing import Final
 from storage_core.commit.completion import is_open
 from storage_core.commit.ending import end
 from storage_core.commit.parallel import in_parallel
-from storage_core.commit.plan import read_plan
+from storage_core.commit.plan import Plan, read_plan
 from storage_core.commit.records import Decision, Ended, FileFate, Outcome, PendingFile
 from storage_core.commit.work import JobWork
 from storage_core.errors import (
@@ -22,6 +22,8 @@ from storage_core.errors import (
 from storage_core.failpoints import step
 
 REVERT_TRIES: Final = 5
+LOOK_AGAIN_S: Final = 3600.0
+"""A sweep after this time looks once more for objects whose completion was under way during the revert."""
 
 
 def abort(work: JobWork, decision: Decision) -> Ended:
@@ -38,7 +40,19 @@ def revert(work: JobWork, decision: Decision, outcome: Outcome) -> Ended:
     Raises:
         OutcomeUnknownError: A file could not be taken back; nothing else was deleted; try again.
     """
-    plan = read_plan(work.folder, decision.plan or "")
+    take_back(work, read_plan(work.folder, decision.plan or ""))
+    reason = outcome.reason or f"turn {outcome.turn} ended {outcome.verdict}"
+    return end(
+        work,
+        ended="failed",
+        reason=f"reverted: {reason}",
+        receipt=None,
+        retained_until_s=work.clock.now_s() + LOOK_AGAIN_S,
+    )
+
+
+def take_back(work: JobWork, plan: Plan) -> None:
+    """Drop a plan's uploads, then delete those of its objects that are this job's."""
     with step("revert"):
         for _ in in_parallel(
             lambda file: _abort(work, file), plan.all_additions(), work.settings.parallelism
@@ -48,8 +62,6 @@ def revert(work: JobWork, decision: Decision, outcome: Outcome) -> Ended:
             lambda file: _take_back(work, file), plan.all_additions(), work.settings.parallelism
         ):
             work.fates.add(fate)
-    reason = outcome.reason or f"turn {outcome.turn} ended {outcome.verdict}"
-    return end(work, ended="failed", reason=f"reverted: {reason}", receipt=None)
 
 
 def _abort(work: JobWork, file: PendingFile) -> None:

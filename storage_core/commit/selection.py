@@ -65,9 +65,9 @@ def choose(
 
 
 def newest_job_attempt(folder: JobFolder) -> JobAttemptId | None:
-    """Return the job attempt whose tasks a commit takes where none is named; None if nothing was written.
+    """Return the job attempt whose tasks a commit takes where neither caller nor lease names one.
 
-    The one with the newest task list, else the one with the newest pending set.
+    The one with the newest task list, else the one with the newest pending set; None if nothing was written.
     """
     listed = max(folder.attempts(), key=lambda tasks: tasks.stamp, default=None)
     if listed is not None:

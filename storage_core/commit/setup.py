@@ -6,6 +6,7 @@ Source: commit protocol, "Set-up" and "Identity".
 from __future__ import annotations
 
 import getpass
+import logging
 import os
 import socket
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ from storage_core.stores import Store
 from storage_core.stores.probe import probe, with_capabilities
 
 SHORT_ID_TRIES: Final = 16
+LOG: Final = logging.getLogger("lockgate.setup")
 
 
 def set_up(store: Store, name: JobName, spec: JobSpec, *, description: str, clock: Clock) -> JobRecord:
@@ -63,6 +65,7 @@ def set_up(store: Store, name: JobName, spec: JobSpec, *, description: str, cloc
             earlier = JobFolder(store, job_id(name, newest))
             if earlier.phase() not in TERMINAL:
                 return _same(earlier.job(), spec)
+        _check_destination(store, spec, earlier_generations(name, newest + 1, spec))
         record = JobRecord(
             job_id=job_id(name, newest + 1),
             name=name,
@@ -74,7 +77,6 @@ def set_up(store: Store, name: JobName, spec: JobSpec, *, description: str, cloc
             created_by=who(),
             description=description,
         )
-        _check_destination(store, record)
         return _same(claim(store, JobFolder(store, record.job_id).key("job.json"), record), spec)
 
 
@@ -112,7 +114,11 @@ def probed(store: Store, clock: Clock) -> Store:
     with step("probe"):
         known = find(store, StoreRecord, layout.PROBED)
         if known is None:
-            seen = StoreRecord(capabilities=probe(store).capabilities, probed_s=clock.now_s())
+            report = probe(store)
+            for finding in report.findings:
+                if not finding.ok:
+                    LOG.warning("%s: %s: %s", store.url, finding.name, finding.detail)
+            seen = StoreRecord(capabilities=report.capabilities, probed_s=clock.now_s())
             known = claim(store, layout.PROBED, seen) if seen.capabilities.conditional_create else seen
     if not known.capabilities.conditional_create:
         raise UnsupportedStoreError(
@@ -172,12 +178,12 @@ def _same(record: JobRecord, spec: JobSpec) -> JobRecord:
     )
 
 
-def _check_destination(store: Store, record: JobRecord) -> None:
+def _check_destination(store: Store, spec: JobSpec, earlier: frozenset[JobId]) -> None:
     log = DestinationLog(store)
-    if record.spec.mode == "fail":
-        refuse_if_occupied(store, log.manifest(), earlier_generations(record))
-    if record.spec.columns is not None:
-        refuse_unfit_columns(record.spec, log.columns(), record.spec.columns, store.url)
+    if spec.mode == "fail":
+        refuse_if_occupied(store, log.manifest(), earlier)
+    if spec.columns is not None:
+        refuse_unfit_columns(spec, log.columns(), spec.columns, store.url)
 
 
 def _claim_short_id(store: Store, job: JobId) -> ShortId:

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from storage_core.commit.codec import MAX_RECORD_BYTES, R, Record, decode, digest, encode
+from storage_core.commit.folder import create
 from storage_core.commit.records import ShardRef
 from storage_core.errors import AlreadyExistsError, MalformedRecordError, OutcomeUnknownError
 from storage_core.stores import Store
@@ -32,7 +33,7 @@ def write_shard(store: Store, key_of: Callable[[str], str], record: Record) -> s
     data = encode(record)
     name = digest(data)
     try:
-        store.create(key_of(name), data)
+        create(store, key_of(name), data)
     except AlreadyExistsError:
         pass  # equal digest, equal bytes
     except OutcomeUnknownError:

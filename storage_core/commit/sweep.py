@@ -8,9 +8,10 @@ Source: commit protocol, "Orphans", and architecture, rule 4.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
+from typing import Final
 
 import msgspec
 
@@ -24,14 +25,18 @@ from storage_core.commit.folder import JobFolder, find
 from storage_core.commit.lease import LeaseState
 from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.commit.plan import read_plan
-from storage_core.commit.records import SweepState
-from storage_core.commit.recovery import JobSummary, list_jobs
+from storage_core.commit.records import Ended, SweepState
+from storage_core.commit.revert import take_back
+from storage_core.commit.summary import JobSummary, list_jobs
 from storage_core.commit.work import JobWork
-from storage_core.errors import LockgateError, ObjectNotFoundError
+from storage_core.errors import ObjectNotFoundError
 from storage_core.failpoints import step
 from storage_core.ids import JobId, JobName, split_job_id
 from storage_core.settings import Settings, load_settings
 from storage_core.stores import Store, UploadInfo, open_store
+
+MAX_STAGED: Final = 50_000
+"""How many ownerless uploads one sweep remembers for the next."""
 
 
 class SweepAction(StrEnum):
@@ -106,7 +111,9 @@ def sweep_uploads(
                 if fate.action is SweepAction.ABORT:
                     store.abort_upload(fate.key, fate.upload_id)
             if sweep.staged or state.seen:
-                store.put(layout.SWEEP_STATE, encode(SweepState(seen=sweep.staged)))
+                # Bounded: what is not remembered is seen for the first time by the next sweep.
+                seen = dict(islice(sweep.staged.items(), MAX_STAGED))
+                store.put(layout.SWEEP_STATE, encode(SweepState(seen=seen)))
         ended = tuple(_sweep_jobs(store, jobs, settings, clock, dry_run=dry_run))
     return SweepReport(destination=store.url, dry_run=dry_run, uploads=uploads, jobs=ended)
 
@@ -122,14 +129,17 @@ class _Sweep:
 
     def __post_init__(self) -> None:
         self._owners = Owners(self.store)
-        self._somebody_writes = any(
-            job.phase not in TERMINAL and not (job.phase is JobPhase.OPEN and job.lease is LeaseState.LAPSED)
-            for job in self.jobs.values()
-        )
+        self._somebody_writes = any(_may_write(job) for job in self.jobs.values())
+        self._nested: dict[str, bool] = {}
 
     def judge(self, info: UploadInfo) -> UploadFate:
         owner = self._owners.owner(info.key)
-        action, reason = self._ownerless(info) if owner is None else self._owned(owner)
+        if self._is_of_a_nested_destination(info.key):
+            action, reason = SweepAction.KEEP, "it lies in another destination, which has its own sweep"
+        elif owner is None or owner not in self.jobs or self.jobs[owner].is_remnant:
+            action, reason = self._ownerless(info)
+        else:
+            action, reason = self._owned(self.jobs[owner])
         return UploadFate(
             key=info.key,
             upload_id=info.upload_id,
@@ -140,9 +150,18 @@ class _Sweep:
             reason=reason,
         )
 
-    def _owned(self, owner: JobId) -> tuple[SweepAction, str]:
-        job = self.jobs.get(owner)
-        if job is None or job.phase is None:
+    def _is_of_a_nested_destination(self, key: str) -> bool:
+        folders = key.split("/")[:-1]
+        return any(self._is_destination("/".join(folders[:depth])) for depth in range(1, len(folders) + 1))
+
+    def _is_destination(self, folder: str) -> bool:
+        if folder not in self._nested:
+            below = self.store.pages(f"{folder}/{layout.ROOT}", page_size=1)
+            self._nested[folder] = next(iter(below), ()) != ()
+        return self._nested[folder]
+
+    def _owned(self, job: JobSummary) -> tuple[SweepAction, str]:
+        if job.phase is None:
             return SweepAction.KEEP, "its job's records cannot be read"
         if job.phase in TERMINAL:
             return SweepAction.ABORT, f"its job has ended: {job.phase}"
@@ -164,6 +183,16 @@ class _Sweep:
         return SweepAction.STAGE, "no owner: a later sweep takes it"
 
 
+def _may_write(job: JobSummary) -> bool:
+    """Tell whether an upload without an owner may be this job's."""
+    if job.is_remnant or job.phase in TERMINAL:
+        return False
+    lapsed = job.phase is JobPhase.OPEN and job.lease is LeaseState.LAPSED
+    # Without unique names its uploads carry no owner: until it is decided they may be named in its pending
+    # sets, and a lapsed job can still be resumed.
+    return not lapsed or job.record is None or not job.record.spec.unique_filenames
+
+
 def _sweep_jobs(
     store: Store, jobs: dict[JobId, JobSummary], settings: Settings, clock: Clock, *, dry_run: bool
 ) -> Iterator[JobFate]:
@@ -172,37 +201,56 @@ def _sweep_jobs(
         name, generation = split_job_id(job)
         newest[name] = max(generation, newest.get(name, 0))
     for job, summary in jobs.items():
-        if summary.phase not in TERMINAL or summary.record is None:
-            continue
         folder = JobFolder(store, job)
-        ended = next(mark for mark in folder.ended() if mark is not None)
-        now_s = clock.now_s()
-        if ended.retained_until_s and now_s >= ended.retained_until_s:
-            work = JobWork(folder=folder, job=summary.record, settings=settings, clock=clock)
-            fate = _remove_retained(work, dry_run=dry_run)
-            if fate is not None:
-                yield fate
-        elif not summary.has_nothing_to_do and not ended.retained_until_s:
-            if not dry_run:
-                clean_up(folder, summary.record, settings)
-            yield JobFate(job_id=job, action="finish the clean-up of an ended job")
         name, generation = split_job_id(job)
-        # The newest generation's folder stays: the next run of the name counts on from it.
-        if now_s - ended.ended_s >= settings.tombstone_s and generation < newest[name]:
+        if summary.is_remnant:
             if not dry_run:
-                for page in store.pages(folder.prefix):
-                    store.delete_many([info.key for info in page])
+                _remove_folder(folder)
+            yield JobFate(job_id=job, action="remove the rest of an old folder")
+            continue
+        ended = next((mark for mark in folder.ended() if mark is not None), None)
+        if summary.phase not in TERMINAL or summary.record is None or ended is None:
+            continue
+        work = JobWork(folder=folder, job=summary.record, settings=settings, clock=clock)
+        yield from _finish_ended(work, summary, ended, dry_run=dry_run)
+        # The newest generation's folder stays: the next run of the name counts on from it.
+        if clock.now_s() - ended.ended_s >= settings.tombstone_s and generation < newest[name]:
+            if not dry_run:
+                _remove_folder(folder)
             yield JobFate(job_id=job, action="remove the folder of an older generation")
 
 
-def _remove_retained(work: JobWork, *, dry_run: bool) -> JobFate | None:
+def _finish_ended(work: JobWork, summary: JobSummary, ended: Ended, *, dry_run: bool) -> Iterator[JobFate]:
+    """Do what an ended job left for later; its lease goes last, so it says whether there is something."""
+    if summary.lease is LeaseState.UNKNOWN or work.clock.now_s() < ended.retained_until_s:
+        return
+    if ended.retained_until_s and ended.ended == "committed":
+        action = "delete replaced files whose retention is over"
+    elif ended.retained_until_s:
+        action = "look once more for files of a reverted job"
+    else:
+        action = "finish the clean-up of an ended job"
+    if not dry_run:
+        if ended.retained_until_s:
+            _use_the_plan_once_more(work, ended)
+        clean_up(work.folder, work.job, work.settings)
+    yield JobFate(job_id=work.job.job_id, action=action)
+
+
+def _use_the_plan_once_more(work: JobWork, ended: Ended) -> None:
     decision = work.folder.decision()
     try:
         plan = read_plan(work.folder, (decision.plan if decision is not None else None) or "none")
     except ObjectNotFoundError:
-        return None  # an earlier sweep did it
-    if not dry_run:
+        return  # another sweep is ahead of this one
+    if ended.ended == "committed":
         remove_replaced(work, plan)
-        with suppress(LockgateError):  # the next sweep finds the plan still there and does it again
-            clean_up(work.folder, work.job, work.settings)
-    return JobFate(job_id=work.job.job_id, action="delete replaced files whose retention is over")
+    else:
+        take_back(work, plan)
+
+
+def _remove_folder(folder: JobFolder) -> None:
+    """Remove a job's folder, its identity first: what is left without it is known for a remnant."""
+    folder.store.delete(folder.key("job.json"))
+    for page in folder.store.pages(folder.prefix):
+        folder.store.delete_many([info.key for info in page])

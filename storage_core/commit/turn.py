@@ -12,8 +12,8 @@ from storage_core.commit import layout
 from storage_core.commit.folder import JobFolder, claim
 from storage_core.commit.lease import Leases, LeaseState
 from storage_core.commit.log import DestinationLog, Turn
-from storage_core.commit.records import Outcome, TurnClaim
-from storage_core.errors import TurnBusyError
+from storage_core.commit.records import Outcome, Stamp, TurnClaim
+from storage_core.errors import NotAppliedError, TurnBusyError
 from storage_core.failpoints import step
 from storage_core.ids import JobId, Token
 from storage_core.stores import Store
@@ -25,6 +25,7 @@ TURN_WAIT_S = 600.0
 def take_turn(
     folder: JobFolder,
     token: Token,
+    stamp: Stamp,
     *,
     leases: Leases,
     clock: Clock,
@@ -36,13 +37,15 @@ def take_turn(
     Args:
         folder: Of the job that wants to commit.
         token: Tells this job's claims from others'.
+        stamp: Of the lease that the job is driven under.
         leases: Say whether the holder of the turn lives.
         clock: Waits between looks.
         help_job: Brings a decided job to its end.
         wait_s: For a live holder.
 
     Raises:
-        TurnBusyError: A live job held the turn for `wait_s`; nothing was changed.
+        TurnBusyError: A live job held the turn for `wait_s`, or the job that holds it cannot be brought to
+            its end now; nothing of this job was changed.
     """
     store, log = folder.store, DestinationLog(folder.store)
     deadline_s = clock.now_s() + wait_s
@@ -64,7 +67,7 @@ def take_turn(
                 pause_s = min(2 * pause_s, 2.0)
                 continue
             number = 1 if highest is None else highest.number + 1
-            mine = TurnClaim(job_id=folder.job_id, token=token)
+            mine = TurnClaim(job_id=folder.job_id, token=token, stamp=stamp)
             if claim(store, layout.turn_claim(number), mine).job_id == folder.job_id:
                 return number
 
@@ -80,15 +83,24 @@ def _bring_to_outcome(
 ) -> bool:
     """Try to end a turn that has no outcome; tells whether to look again at once."""
     owner = JobFolder(store, turn.claim.job_id)
-    decision = owner.decision()
-    if decision is not None and decision.verdict == "commit" and decision.turn == turn.number:
-        help_job(owner.job_id)
-        return True
+    try:
+        decision = owner.decision()
+        if decision is not None and decision.verdict == "commit" and decision.turn == turn.number:
+            help_job(owner.job_id)
+            return True
+        view = leases.look(owner)
+    except NotAppliedError as error:
+        # The other job's trouble says nothing of this one, which stays undecided.
+        raise TurnBusyError(
+            f"job {owner.job_id} holds turn {turn.number} at {store.url} and cannot be brought to its end "
+            f"({error}); nothing of this job was changed; run `lockgate jobs recover {store.url} "
+            f"{owner.job_id}`, then try again"
+        ) from error
     if decision is not None:
         pass_turn(store, turn.number, owner.job_id, clock, "its job was decided otherwise")
         return True
-    if leases.state(owner) is LeaseState.LIVE:
+    if view.state is LeaseState.LIVE and view.stamp == turn.claim.stamp:
         return False
-    # Lapsed, parked, or unknown: passing costs that job its turn and nothing else.
+    # Lapsed, parked, unknown, or driven by a later one: passing costs that job its turn and nothing else.
     pass_turn(store, turn.number, owner.job_id, clock, "its job is undecided and nobody drives it")
     return True

@@ -20,13 +20,15 @@ MAX_FATES = 10_000
 class Fates:
     """What became of files, as far as this process saw it; bounded."""
 
-    listed: list[FileFate] = field(default_factory=list)
+    by_key: dict[str, FileFate] = field(default_factory=dict)
     omitted: int = 0
 
     def add(self, fate: FileFate) -> None:
-        """Note a file's fate."""
-        if len(self.listed) < MAX_FATES:
-            self.listed.append(fate)
+        """Note a file's fate; the first one counts, so a loser's upload does not hide the winner's file."""
+        if fate.key in self.by_key:
+            return
+        if len(self.by_key) < MAX_FATES:
+            self.by_key[fate.key] = fate
         else:
             self.omitted += 1
 

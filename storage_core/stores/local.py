@@ -229,7 +229,9 @@ class LocalStore:
     def abort_upload(self, key: str, upload_id: str) -> None:
         """Remove the hidden file; see `Store.abort_upload`."""
         names = self._names(key)
-        with translated("abort upload", self._path(key), changes=True):
+        # The lock keeps it apart from a completion that puts the file in the place of another: once the
+        # abort has returned, nothing of the upload becomes visible any more.
+        with translated("abort upload", self._path(key), changes=True), self._locked(key):
             local_uploads.drop(self._tree, names, upload_id)
 
     def holds(self, pending: PendingUpload) -> bool:

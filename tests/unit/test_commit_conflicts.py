@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from storage_core.clock import SystemClock
-from storage_core.commit.layout import SUCCESS, is_hidden
+from storage_core.commit import Job
+from storage_core.commit.codec import encode
+from storage_core.commit.layout import SUCCESS, is_hidden, turn_claim
 from storage_core.commit.phase import JobPhase
+from storage_core.commit.records import TurnClaim
 from storage_core.errors import (
     ConflictError,
     FencedError,
@@ -17,7 +21,8 @@ from storage_core.errors import (
     LockgateError,
     TurnBusyError,
 )
-from tests.commit_world import World, write
+from storage_core.ids import new_token
+from tests.commit_world import ManualClock, World, write
 
 NEW = {"new.csv": b"new"}
 
@@ -171,15 +176,27 @@ def test_of_two_drivers_of_one_job_the_newer_one_commits_and_the_older_is_fenced
     assert world.visible() == {"a.csv": b"newer"}
 
 
-def test_a_turn_of_a_job_that_nobody_drives_is_passed(world: World) -> None:
-    from storage_core.commit.codec import encode
-    from storage_core.commit.layout import turn_claim
-    from storage_core.commit.records import TurnClaim
+class RenewingClock(ManualClock):
+    """While one driver waits, the other one renews."""
 
+    renew: Callable[[], None]
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.renew()
+
+
+def claim_turn(world: World, job: Job, number: int) -> None:
+    """Leave the store as it is when a driver was stopped right after it had claimed a turn."""
+    stamp = job._held().lease.stamp
+    record = TurnClaim(job_id=job.job_id, token=new_token(), stamp=stamp)
+    world.store.create(turn_claim(number), encode(record))
+
+
+def test_a_turn_of_a_job_that_nobody_drives_is_passed(world: World) -> None:
     stuck = world.open_job("stuck")
+    claim_turn(world, stuck, 1)
     stuck.park()
-    claim = TurnClaim(job_id=stuck.job_id, token="0")  # type: ignore[arg-type]
-    world.store.create(turn_claim(1), encode(claim))
     world.run("sales", NEW)
     assert world.manifest().turn == 2
     write(again := world.attach(stuck.job_id), "t", {"late.csv": b"1"})
@@ -187,29 +204,48 @@ def test_a_turn_of_a_job_that_nobody_drives_is_passed(world: World) -> None:
     assert world.visible() == {"late.csv": b"1", **NEW}
 
 
-def test_a_live_job_that_holds_the_turn_is_waited_for_and_then_named(world: World) -> None:
-    from storage_core.commit.codec import encode
-    from storage_core.commit.layout import turn_claim
-    from storage_core.commit.records import TurnClaim
+def test_a_turn_that_an_earlier_driver_of_a_live_job_claimed_is_passed(world: World) -> None:
+    dead = world.open_job("slow")
+    claim_turn(world, dead, 1)
+    dead.close()
+    retry = world.open_job("slow")  # writes for hours
+    world.run("sales", NEW)
+    assert world.manifest().turn == 2
+    write(retry, "t", {"late.csv": b"1"})
+    retry.commit()
+    assert world.visible() == {"late.csv": b"1", **NEW}
 
+
+def test_a_live_job_that_holds_the_turn_is_waited_for_and_then_named(tmp_path: Path) -> None:
+    clock = RenewingClock()
+    world = World(tmp_path, str(tmp_path / "dest"), clock)
     live = world.open_job("live")
-    world.store.create(turn_claim(1), encode(TurnClaim(job_id=live.job_id, token="0")))  # type: ignore[arg-type]
+    claim_turn(world, live, 1)
+    clock.renew = lambda: live._held().check(within_s=60)
     job = world.open_job("sales")
     write(job, "t", NEW)
-
-    class Renewing(type(world.clock)):  # type: ignore[misc]
-        def sleep(self, seconds: float) -> None:
-            super().sleep(seconds)
-            live._leases.renew(live._folder, live._keeper.lease)
-
-    job._clock = Renewing(world.clock.now)
-    live._leases = type(live._leases)(clock=job._clock, lapse_s=120)
-    job._leases = live._leases
     with pytest.raises(TurnBusyError, match=f"job {live.job_id} has held turn 1"):
         job.commit()
     assert job.phase() is JobPhase.OPEN
-    live.close()
-    job.close()
+    live.abort()
+    job.commit()
+    assert world.visible() == NEW
+
+
+def test_a_job_whose_turn_holder_cannot_be_read_stays_undecided(world: World) -> None:
+    broken = world.open_job("broken")
+    claim_turn(world, broken, 1)
+    world.store.create(broken._folder.key("COMMIT_STARTED"), b"garbage")
+
+    def run() -> None:
+        with world.open_job("mine") as job:
+            write(job, "t", NEW)
+            job.commit()
+
+    with pytest.raises(TurnBusyError, match=f"job {broken.job_id} holds turn 1"):
+        run()
+    assert world.attach("mine-g1").phase() is JobPhase.OPEN
+    broken.close()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,92 @@
+"""The jobs of a destination at a glance: what its folders say, the unreadable ones too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from storage_core.clock import Clock, SystemClock
+from storage_core.commit.folder import JobFolder, job_ids
+from storage_core.commit.lease import Leases, LeaseState, leases_for
+from storage_core.commit.phase import TERMINAL, JobPhase
+from storage_core.commit.records import JobRecord, Receipt
+from storage_core.errors import MalformedRecordError, ObjectNotFoundError
+from storage_core.ids import JobId
+from storage_core.settings import Settings, load_settings
+from storage_core.stores import open_store
+
+
+class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One job of a destination.
+
+    Attributes:
+        phase: None if its markers cannot be read.
+        record: None if `job.json` is gone or cannot be read.
+        is_remnant: `job.json` is gone: the rest of an old folder whose removal was cut short.
+        retained_until_s: Until then its plan is kept for a later sweep.
+        detail: What could not be read, for people.
+    """
+
+    job_id: JobId
+    phase: JobPhase | None
+    lease: LeaseState
+    record: JobRecord | None
+    receipt: Receipt | None
+    is_remnant: bool = False
+    retained_until_s: float = 0.0
+    detail: str = ""
+
+    @property
+    def needs_recovery(self) -> bool:
+        """Whether recovery may have something to do; an ended job that has a lease is not cleaned up."""
+        if self.is_remnant:
+            return False
+        return self.phase not in TERMINAL or not (self.retained_until_s or self.lease is LeaseState.UNKNOWN)
+
+
+def list_jobs(
+    destination: str, *, settings: Settings | None = None, clock: Clock | None = None
+) -> Iterator[JobSummary]:
+    """Yield all jobs that a destination's folders know, the unreadable ones too.
+
+    Raises:
+        InvalidInputError: The destination cannot be.
+    """
+    settings = settings or load_settings()
+    store = open_store(destination, settings)
+    leases = leases_for(settings, clock or SystemClock())
+    for job in job_ids(store):
+        yield _summary(JobFolder(store, job), leases)
+
+
+def receipt_of(folder: JobFolder) -> Receipt | None:
+    """Return what a job published, None if it has not."""
+    outcome = folder.outcome(folder.decision())
+    return None if outcome is None else outcome.receipt
+
+
+def _summary(folder: JobFolder, leases: Leases) -> JobSummary:
+    record, phase, lease, receipt = None, None, LeaseState.UNKNOWN, None
+    retained_until_s, is_remnant, detail = 0.0, False, ""
+    try:
+        record = folder.job()
+        lease = leases.look(folder).state
+        phase = folder.phase()
+        receipt = receipt_of(folder)
+        if phase in TERMINAL:
+            retained_until_s = max(mark.retained_until_s for mark in folder.ended() if mark is not None)
+    except ObjectNotFoundError as error:
+        is_remnant, detail = record is None, str(error)
+    except MalformedRecordError as error:
+        detail = str(error)
+    return JobSummary(
+        job_id=folder.job_id,
+        phase=phase,
+        lease=lease,
+        record=record,
+        receipt=receipt,
+        is_remnant=is_remnant,
+        retained_until_s=retained_until_s,
+        detail=detail,
+    )
