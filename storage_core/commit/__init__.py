@@ -2,9 +2,10 @@
 
 from storage_core.commit.attempt import Attempt
 from storage_core.commit.completion import ShardCompleter, ShardReport, complete_shard_of
-from storage_core.commit.job import Job, attach_job, open_job
+from storage_core.commit.job import Job
 from storage_core.commit.lease import LeaseState
 from storage_core.commit.log import DestinationLog, Manifest, read_manifest
+from storage_core.commit.opening import attach_job, open_job
 from storage_core.commit.parallel import Progress
 from storage_core.commit.phase import JobPhase
 from storage_core.commit.records import (

@@ -14,8 +14,8 @@ import msgspec
 from storage_core.clock import Clock, SystemClock
 from storage_core.commit.decision import decide_abort
 from storage_core.commit.folder import JobFolder
-from storage_core.commit.job import attach_job
 from storage_core.commit.lease import LeaseState, leases_for
+from storage_core.commit.opening import attach_job
 from storage_core.commit.parallel import Progress, no_progress
 from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.commit.records import JobRecord, Receipt

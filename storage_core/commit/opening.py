@@ -1,0 +1,140 @@
+"""How a process comes to a job: by opening it as its driver, or by attaching to it with its ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from storage_core.clock import Clock, SystemClock
+from storage_core.commit.folder import JobFolder
+from storage_core.commit.job import Job
+from storage_core.commit.parallel import Progress, no_progress
+from storage_core.commit.phase import JobPhase
+from storage_core.commit.records import Column, JobSpec, Mode, OnLapse, Rerun
+from storage_core.commit.setup import check_spec, probed, set_up
+from storage_core.ids import JobAttemptId, JobId, check_id, job_name, new_job_attempt_id
+from storage_core.settings import Settings, load_settings
+from storage_core.stores import open_store
+
+
+def open_job(
+    destination: str,
+    name: str,
+    *,
+    mode: Mode = "append",
+    committer: str = "magic",
+    description: str = "",
+    columns: Sequence[tuple[str, str]] | None = None,
+    evolve_schema: bool = False,
+    staging: str | None = None,
+    audit: bool = False,
+    on_lapse: OnLapse = "abort",
+    rerun: Rerun = "replace",
+    unique_filenames: bool = True,
+    allow_irreversible: bool = False,
+    replaced_retention_s: float = 0.0,
+    settings: Settings | None = None,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
+) -> Job:
+    """Set a job up, or meet the unfinished one of the same name again, and hold its lease.
+
+    An undecided job gets a new job attempt; a decided one is first brought to its end, and the job that is
+    returned then has a `receipt` and takes no more data. After an ended one, the next generation begins: a
+    deliberate recomputation, whose commit takes the place of the generation before it.
+
+    Args:
+        destination: `s3://bucket/prefix`, `file:///dir` or a path.
+        name: Stable over all retries of this run, such as `sales-2026-11-21`.
+        mode: `append`; `replace` all data of the destination; `fail` if it has any.
+        committer: `magic` streams, `staging` writes to disk first.
+        description: For people; stands in `_SUCCESS`.
+        columns: Name and type of each column, where known; `append` refuses those that do not fit.
+        evolve_schema: Let `append` bring other columns.
+        staging: A directory that all workers see; by default one below `LOCKGATE_HOME`.
+        audit: Require a passing audit verdict before the commit.
+        on_lapse: `abort` or `resume`: what recovery does when this driver is gone, undecided.
+        rerun: `replace` or `append`: what a later generation does with this one's files.
+        unique_filenames: False: file names stay as given; completing may then meet foreign files.
+        allow_irreversible: With `unique_filenames=False`: overwrite those.
+        replaced_retention_s: Keep replaced files that long for readers of older log entries.
+        settings: From the environment by default.
+        clock: The machine's by default.
+        progress: Hears how far long steps are.
+
+    Raises:
+        InvalidInputError: An option or the destination cannot be.
+        ConflictError: An unfinished job of this name was asked for something else, or the mode forbids it.
+        UnsupportedStoreError: The store cannot hold the protocol's promises.
+    """
+    settings = settings or load_settings()
+    clock = clock or SystemClock()
+    spec = JobSpec(
+        committer=committer,
+        mode=mode,
+        columns=None if columns is None else tuple(Column(*column) for column in columns),
+        evolve_schema=evolve_schema,
+        staging=staging,
+        audit=audit,
+        on_lapse=on_lapse,
+        rerun=rerun,
+        unique_filenames=unique_filenames,
+        allow_irreversible=allow_irreversible,
+        replaced_retention_s=replaced_retention_s,
+    )
+    check_spec(spec)
+    store = probed(open_store(destination, settings), clock)
+    while True:
+        record = set_up(store, job_name(name), spec, description=description, clock=clock)
+        job = Job(
+            JobFolder(store, record.job_id),
+            record,
+            job_attempt=new_job_attempt_id(),
+            settings=settings,
+            clock=clock,
+            progress=progress or no_progress,
+        )
+        if job.phase() is JobPhase.OPEN:
+            job.hold()
+            return job
+        # An earlier run was cut short after its decision. Committed: that was this run. Failed: it left
+        # nothing, and the next generation takes the data.
+        if job.finish() is JobPhase.COMMITTED:
+            return job
+
+
+def attach_job(
+    destination: str,
+    job_id: str,
+    *,
+    job_attempt: str | None = None,
+    settings: Settings | None = None,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
+) -> Job:
+    """Reach a job that was set up elsewhere, by its ids. Takes no lease; `commit` and `hold` do.
+
+    Args:
+        destination: As given to `open_job`.
+        job_id: As `open_job` made it.
+        job_attempt: The driver run whose tasks count; by default the newest.
+        settings: From the environment by default.
+        clock: The machine's by default.
+        progress: Hears how far long steps are.
+
+    Raises:
+        InvalidInputError: The destination or an id cannot be.
+        ObjectNotFoundError: There is no such job.
+    """
+    settings = settings or load_settings()
+    clock = clock or SystemClock()
+    folder = JobFolder(probed(open_store(destination, settings), clock), JobId(job_id))
+    record = folder.job()
+    attempt = None if job_attempt is None else JobAttemptId(check_id("job attempt", job_attempt))
+    return Job(
+        folder,
+        record,
+        job_attempt=attempt,
+        settings=settings,
+        clock=clock,
+        progress=progress or no_progress,
+    )
