@@ -11,49 +11,26 @@ from operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
 from operators.spark import SparkWriteOperator
 from operators.tasks import TaskCommitOperator
 
+# What a run must be told has no section: Airflow shows those fields at once, and sections only when asked.
+# What may be left empty may be null: to the form, an empty text is a missing one.
 FORM = {
     "source": Param(
         type="string",
         minLength=1,
         title="Source",
         description="Path or URL of a file or directory that Spark reads.",
-        section="Data",
     ),
     "source_format": Param(
         "parquet",
         type="string",
         enum=["parquet", "orc", "json", "csv"],
         title="Format of the source",
-        section="Data",
-    ),
-    "source_options": Param(
-        {},
-        type="object",
-        title="Options of the source",
-        description='Of Spark\'s reader, for example {"header": "true", "nullValue": "NA"} for CSV.',
-        section="Data",
-    ),
-    "columns": Param(
-        [],
-        type="array",
-        items={"type": "string"},
-        title="Columns",
-        description="Spark SQL expressions, one a line, such as cast(delay as int) as delay; none: all.",
-        section="Data",
-    ),
-    "where": Param(
-        None,
-        type=["null", "string"],
-        title="Rows",
-        description="Spark SQL condition; none: all rows.",
-        section="Data",
     ),
     "destination": Param(
         type="string",
         minLength=1,
         title="Destination",
         description="s3://bucket/prefix, file:///directory or a path, which the job writes all at once.",
-        section="Destination",
     ),
     "mode": Param(
         "append",
@@ -64,23 +41,50 @@ FORM = {
             "replace": "replace: take away what is there, when the new data are visible",
             "fail": "fail: only into an empty destination",
         },
-        title="What becomes of data that are there",
-        section="Destination",
+        title="Data already there",
+    ),
+    "description": Param(
+        None,
+        type=["null", "string"],
+        title="Description",
+        description="Kept in the job's record; none: names the DAG run.",
+    ),
+    "columns": Param(
+        None,
+        type=["null", "array"],
+        items={"type": "string"},
+        title="Columns",
+        description="Spark SQL expressions, one a line, such as cast(delay as int) as delay; none: all.",
+        section="Rows and columns",
+    ),
+    "where": Param(
+        None,
+        type=["null", "string"],
+        title="Rows",
+        description="Spark SQL condition; none: all rows.",
+        section="Rows and columns",
+    ),
+    "source_options": Param(
+        None,
+        type=["null", "object"],
+        title="Options of the source",
+        description='Of Spark\'s reader, for example {"header": "true", "nullValue": "NA"} for CSV.',
+        section="Rows and columns",
     ),
     "format": Param(
         "parquet",
         type="string",
         enum=["parquet", "orc", "json", "csv"],
         title="Format of the files",
-        section="Destination",
+        section="Files",
     ),
     "partition_by": Param(
-        [],
-        type="array",
+        None,
+        type=["null", "array"],
         items={"type": "string"},
         title="Partition columns",
         description="One a line; they become folders such as month=1.",
-        section="Destination",
+        section="Files",
     ),
     "task_mib": Param(
         256,
@@ -88,16 +92,13 @@ FORM = {
         minimum=1,
         title="MiB a task",
         description="Workers commit this much at a time.",
-        section="Destination",
-    ),
-    "description": Param(
-        "", type="string", title="Description", description="Kept in the job's record.", section="Destination"
+        section="Files",
     ),
     "suite": Param(
         None,
         type=["null", "object"],
         title="Audit",
-        description="A Great Expectations suite, suite.to_json_dict(); none: only sizes are checked.",
+        description="A Great Expectations suite, suite.to_json_dict(); none: sizes and counts.",
         section="Gate",
     ),
     "complete_by": Param(
