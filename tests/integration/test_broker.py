@@ -18,6 +18,7 @@ import redis
 
 from storage_core.errors import MissingPartError, StoreUnavailableError
 from storage_core.settings import Settings
+from tests.celery_world import wait_until
 from workers import broker
 from workers.broker import broker_dir, broker_url, find_broker, start_broker, stop_broker
 
@@ -184,9 +185,16 @@ def test_a_port_that_another_program_took_meanwhile_is_given_up(
     kill(first.pid, settings)
     _, _, address = first.url.rpartition(":")
     with ExitStack() as other:
-        # Refused: some other program of this machine has taken the port by itself meanwhile.
-        with suppress(OSError):
-            other.enter_context(broker.socket.create_server(("127.0.0.1", int(address.removesuffix("/0")))))
+
+        def takes_the_port() -> bool:
+            # Refused while the kernel still closes what the killed one had open.
+            with suppress(OSError):
+                port = int(address.removesuffix("/0"))
+                other.enter_context(broker.socket.create_server(("127.0.0.1", port)))
+                return True
+            return False
+
+        wait_until(takes_the_port)
         second = start_broker(settings)
 
     assert second.url != first.url
