@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from storage_core.errors import InvalidInputError
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -27,8 +29,20 @@ def read_files(
         source_options: The format's options, such as `{"header": "true"}`.
         columns: Spark SQL expressions, such as `cast(delay as int) as delay`; None or empty: all columns.
         where: Spark SQL condition on the rows; None or empty: all rows.
+
+    Raises:
+        InvalidInputError: There is nothing at the source, or the expressions do not fit its columns.
     """
-    frame = spark.read.format(source_format).options(**dict(source_options or {})).load(source)
-    if where:
-        frame = frame.where(where)
-    return frame.selectExpr(*columns) if columns else frame
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - in the child only
+
+    try:
+        frame = spark.read.format(source_format).options(**dict(source_options or {})).load(source)
+        if where:
+            frame = frame.where(where)
+        return frame.selectExpr(*columns) if columns else frame
+    except AnalysisException as error:
+        reason = str(error).strip().partition("\n")[0].rstrip("; ")
+        raise InvalidInputError(
+            f"source {source} cannot be read as {source_format}, with these columns and rows: {reason}; "
+            "nothing was staged; correct the parameters and start a new run"
+        ) from error

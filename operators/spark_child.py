@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from operators.spark_process import LENGTH_BYTES, SparkWork
-from storage_core.errors import InvalidInputError
+from storage_core.errors import InvalidInputError, LockgateError
 from storage_core.spark import spark_session
 
 ORPHANED: Final = 120
@@ -64,6 +64,10 @@ def _read_work() -> SparkWork:
     return work
 
 
+def _failure(error: Exception) -> dict[str, Any]:
+    return {"type": type(error).__name__, "message": str(error)}
+
+
 def main(answer: Path) -> int:
     """Read the work, do it, and leave `{"result"}` or `{"type", "message"}` in the answer file."""
     told: dict[str, Any]
@@ -71,9 +75,11 @@ def main(answer: Path) -> int:
         work = _read_work()
         threading.Thread(target=_exit_with_parent, daemon=True).start()
         told = {"result": _do(work)}
+    except LockgateError as error:
+        told = _failure(error)  # whose message says it all
     except Exception as error:  # noqa: BLE001 - the parent raises it again
         traceback.print_exc()
-        told = {"type": type(error).__name__, "message": str(error)}
+        told = _failure(error)
     answer.write_text(json.dumps(told))
     return 0 if "result" in told else 1
 

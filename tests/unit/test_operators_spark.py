@@ -12,7 +12,19 @@ from typing import Any
 import pytest
 
 from operators.spark import SparkWriteOperator, chunked, writer_options
-from operators.spark_process import SparkWork, pickled
+from operators.spark_process import SparkChild, SparkWork, pickled
+from storage_core.errors import InvalidInputError
+
+
+class Lines:
+    """A task's log."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def info(self, message: str, *arguments: object) -> None:
+        """Take a line."""
+        self.lines.append(message % arguments)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +79,15 @@ def test_a_function_that_can_be_imported_goes_by_its_name() -> None:
     payload = pickled(SparkWork(run="m:f", arguments={"python_callable": chunked}))
 
     assert pickle.loads(payload).arguments["python_callable"] is chunked
+
+
+def test_an_error_that_says_it_all_comes_from_the_child_without_a_traceback() -> None:
+    log = Lines()
+
+    with pytest.raises(InvalidInputError, match="'operators:nothing' is no function"):
+        SparkChild(log).run(SparkWork(run="operators:nothing", arguments={}))
+
+    assert log.lines == []
 
 
 def test_every_text_that_a_user_may_template_is_a_template_field() -> None:

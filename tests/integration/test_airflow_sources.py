@@ -1,0 +1,59 @@
+"""What the main job reads: a source or an expression that is wrong is the user's to correct, not to retry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from operators.sources import read_files
+from storage_core.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> str:
+    """Three rows of CSV."""
+    file = tmp_path / "orders.csv"
+    file.write_text("id,country\n1,be\n2,nl\n3,be\n")
+    return str(file)
+
+
+def test_columns_and_rows_are_chosen_by_expressions(spark: SparkSession, orders: str) -> None:
+    frame = read_files(
+        spark,
+        source=orders,
+        source_format="csv",
+        source_options={"header": "true"},
+        columns=["cast(id as int) as id"],
+        where="country = 'be'",
+    )
+
+    assert [row.asDict() for row in frame.collect()] == [{"id": 1}, {"id": 3}]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"source": "/nowhere/orders.csv"}, "Path does not exist: file:/nowhere/orders.csv"),
+        ({"where": "town = 'Gent'"}, "`town` cannot be resolved"),
+        ({"columns": ["cast(id as"]}, "Syntax error"),
+    ],
+)
+def test_what_cannot_be_read_is_one_error_in_one_line_with_a_remedy(
+    spark: SparkSession, orders: str, wrong: dict[str, object], told: str
+) -> None:
+    asked = {"source": orders, "source_format": "csv", "source_options": {"header": "true"}, **wrong}
+
+    with pytest.raises(InvalidInputError) as refused:
+        read_files(spark, **asked)  # type: ignore[arg-type]
+
+    message = str(refused.value)
+    assert told in message
+    assert message.endswith("nothing was staged; correct the parameters and start a new run")
+    assert "\n" not in message
