@@ -51,6 +51,7 @@ def for_each_destination(destinations: Iterable[str], work: Callable[[str], R], 
     for destination in destinations:
         try:
             results[destination] = work(destination)
+            log.info("%s: %s", destination, results[destination] or "nothing to do")
         except LockgateError as error:
             log.error("%s: %s: %s", destination, type(error).__name__, error)  # noqa: TRY400 - told once, whole, below
             failures.append(f"{destination}: {type(error).__name__}: {error}")

@@ -240,7 +240,7 @@ class JobRecoveryOperator(BaseOperator):
         actions: Counter[str] = Counter()
         unsettled = []
         for result in recover_all(destination, dry_run=self.report_only):
-            actions[result.action] += 1
+            actions[str(result.action)] += 1
             self.log.info(
                 ROW, result.job_id, result.found, result.lease, result.action, result.ended, result.detail
             )

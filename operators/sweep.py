@@ -52,4 +52,4 @@ class UploadSweepOperator(BaseOperator):
             self.log.info("%s, upload %s: %s: %s", fate.key, fate.upload_id, fate.action, fate.reason)
         for ended in report.jobs:
             self.log.info("%s: %s", ended.job_id, ended.action)
-        return dict(Counter(fate.action for fate in report.uploads))
+        return dict(Counter(str(fate.action) for fate in report.uploads))
