@@ -1,0 +1,97 @@
+"""On a cluster: Spark starts speculative copies, and executors are killed; every row is there once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import polars as pl
+import psutil
+import pytest
+
+from storage_core import read_manifest
+from storage_core.commit import JobPhase, list_jobs
+from storage_core.stores import UploadInfo
+from tests.integration.spark_accidents import FIRST_TRY, SECOND_TRY, Accident, await_that
+from tests.integration.spark_cluster import CLUSTER_CONFIG, HOSTS, standalone_cluster
+from tests.integration.spark_driver import DAYS, Driver, How, spark_driver
+
+pytestmark = [pytest.mark.integration, pytest.mark.fault]
+
+Listing = Callable[[], list[str]]
+Uploads = Callable[[], list[UploadInfo]]
+
+ROWS = 100_000
+SMALL_FILES = {"maxRecordsPerFile": "2000"}
+"""So that a task has uploads open long before its last row: one begins when a part is full, or a file."""
+
+
+@pytest.fixture(scope="module")
+def cluster_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """A driver whose tasks run on two hosts."""
+    root = tmp_path_factory.mktemp("cluster")
+    with (
+        standalone_cluster(root) as master,
+        spark_driver(root / "driver.log", master=master, config=CLUSTER_CONFIG) as driver,
+    ):
+        yield driver
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    return folder
+
+
+def _write(driver: Driver, how: How, destination: str, accident: Accident, notes: Path) -> list[int]:
+    """Write with an accident; returns the processes of the first try."""
+    driver.ask("await_executors", count=len(HOSTS))
+    driver.ask(
+        "write",
+        destination=destination,
+        how=how,
+        rows=ROWS,
+        accident=[accident, destination, str(notes), DAYS],
+        options=SMALL_FILES,
+    )
+    first_try = json.loads((notes / FIRST_TRY).read_text())
+    assert len(first_try["uploads"]) >= DAYS
+    return first_try["pids"]
+
+
+def _ids(destination: str) -> list[int]:
+    return sorted(pl.read_parquet(f"{destination}/day=*/*.parquet")["id"].to_list())
+
+
+@pytest.mark.parametrize("how", ["write", "save"])
+def test_a_speculative_copy_wins_and_the_slow_try_leaves_nothing(
+    *, how: How, cluster_driver: Driver, destination: str, notes: Path, seen: Listing, open_uploads: Uploads
+) -> None:
+    executor, *workers = _write(cluster_driver, how, destination, "slow", notes)
+
+    (job,) = list_jobs(destination)
+    assert job.phase is JobPhase.COMMITTED
+    assert open_uploads() == []
+    met = json.loads((notes / SECOND_TRY).read_text())
+    assert met == [executor, *workers], "the second try was no speculative copy: the first one had ended"
+    # The loser outlives its job by a moment: what it does then must not show either.
+    await_that(lambda: not any(map(psutil.pid_exists, workers)), "the loser's end")
+    assert open_uploads() == []
+    assert seen() == sorted(read_manifest(destination).files)
+    assert _ids(destination) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("how", ["write", "save"])
+def test_a_task_whose_executor_is_killed_is_tried_again_and_its_rows_arrive_once(
+    *, how: How, cluster_driver: Driver, destination: str, notes: Path, seen: Listing, open_uploads: Uploads
+) -> None:
+    _write(cluster_driver, how, destination, "killed", notes)
+
+    (job,) = list_jobs(destination)
+    assert job.phase is JobPhase.COMMITTED
+    assert open_uploads() == []
+    assert json.loads((notes / SECOND_TRY).read_text()) == []
+    assert seen() == sorted(read_manifest(destination).files)
+    assert _ids(destination) == list(range(ROWS))
