@@ -1,0 +1,196 @@
+"""Spark writes to a real S3 server: no rename, no file system below, other people's readers over the wire."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from storage_core import attach_job, read_manifest, recover_job
+from storage_core.clock import SystemClock
+from storage_core.commit import JobPhase, list_jobs
+from storage_core.commit.conflict import visible_files
+from storage_core.stores import UploadInfo, open_store
+from tests.integration.spark_driver import DAYS, Driver, DriverDiedError, How, spark_driver
+
+pytestmark = [pytest.mark.integration, pytest.mark.requires("s3-server")]
+
+Listing = Callable[[], list[str]]
+Uploads = Callable[[], list[UploadInfo]]
+
+ROWS = 1000
+BY_DAY = [[day, ROWS // DAYS] for day in range(DAYS)]
+
+
+class DaysLater(SystemClock):
+    """Three days from now: every lease and every park has lapsed."""
+
+    def now_s(self) -> float:
+        return super().now_s() + 3 * 86_400
+
+
+@pytest.fixture(scope="module")
+def s3_environment() -> dict[str, str]:
+    """Where Lockgate and every AWS tool look for a server and its credentials."""
+    return {
+        "AWS_ENDPOINT_URL": os.environ["LOCKGATE_TEST_S3_ENDPOINT"],
+        "AWS_ACCESS_KEY_ID": os.environ["LOCKGATE_TEST_S3_KEY"],
+        "AWS_SECRET_ACCESS_KEY": os.environ["LOCKGATE_TEST_S3_SECRET"],
+        "AWS_REGION": "us-east-1",
+    }
+
+
+@pytest.fixture(scope="module")
+def s3_driver(
+    s3_environment: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Driver]:
+    log = tmp_path_factory.mktemp("s3") / "driver.log"
+    with spark_driver(log, environment=s3_environment) as driver:
+        yield driver
+
+
+@pytest.fixture
+def destination(s3_environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A prefix that is new, and emptied afterwards."""
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in s3_environment.items():
+        monkeypatch.setenv(name, value)
+    url = f"{os.environ['LOCKGATE_TEST_S3_URL']}/{secrets.token_hex(8)}/sales"
+    yield url
+    store = open_store(url)
+    for page in store.pages():
+        store.delete_many([info.key for info in page])
+
+
+@pytest.mark.parametrize("how", ["write", "save"])
+def test_partitioned_rows_are_all_there_after_the_commit(
+    how: How, s3_driver: Driver, destination: str, seen: Listing, open_uploads: Uploads
+) -> None:
+    s3_driver.ask("write", destination=destination, how=how, rows=ROWS)
+
+    assert s3_driver.ask("days", destination=destination) == BY_DAY
+    assert open_uploads() == []
+    assert seen() == sorted(read_manifest(destination).files) == _of_success(destination)
+    assert len(seen()) == 2 * DAYS
+
+
+def test_rows_are_invisible_until_the_decision(
+    s3_driver: Driver, destination: str, seen: Listing, open_uploads: Uploads
+) -> None:
+    s3_driver.ask("write", destination=destination, how="save", rows=ROWS, options={"commit": "task"})
+    assert seen() == []
+    assert read_manifest(destination).files == {}
+    assert len(open_uploads()) == 2 * DAYS
+
+    receipt = attach_job(destination, "nightly-g1").commit()
+
+    assert receipt.rows == ROWS
+    assert open_uploads() == []
+    assert seen() == sorted(read_manifest(destination).files) == _of_success(destination)
+    assert s3_driver.ask("days", destination=destination) == BY_DAY
+
+
+def test_files_of_several_parts_are_whole(
+    s3_driver: Driver, destination: str, open_uploads: Uploads, tmp_path: Path
+) -> None:
+    rows, part_bytes = 8_000_000, 5 * 2**20
+    options = {"compression": "none", "partBytes": str(part_bytes)}
+    s3_driver.ask("write", destination=destination, how="save", rows=rows, options=options)
+
+    assert min(info.size for info in visible_files(open_store(destination))) > part_bytes
+    assert open_uploads() == []
+    assert _polars_over_s3(destination, tmp_path) == [[day, rows // DAYS] for day in range(DAYS)]
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("failpoint", "decided"),
+    [("decide.create.before=kill", False), ("complete.complete.after=kill@4", True)],
+)
+def test_a_driver_killed_beside_its_decision_is_settled_by_recovery(
+    *,
+    failpoint: str,
+    decided: bool,
+    s3_environment: Mapping[str, str],
+    s3_driver: Driver,
+    destination: str,
+    seen: Listing,
+    open_uploads: Uploads,
+    tmp_path: Path,
+) -> None:
+    environment = {**s3_environment, "LOCKGATE_FAILPOINTS": failpoint}
+    with spark_driver(tmp_path / "driver.log", environment=environment) as driver:
+        with pytest.raises(DriverDiedError) as death:
+            driver.ask("write", destination=destination, how="write", rows=ROWS)
+        assert death.value.returncode == -9
+    assert read_manifest(destination).files == {}
+    if not decided:
+        assert seen() == []
+        assert len(open_uploads()) == 2 * DAYS
+
+    assert recover_job(destination, "nightly-g1", clock=DaysLater()).ended
+
+    (job,) = list_jobs(destination)
+    assert job.phase is (JobPhase.COMMITTED if decided else JobPhase.FAILED)
+    assert open_uploads() == []
+    s3_driver.ask("write", destination=destination, how="write", rows=ROWS)  # a retry, or a recomputation
+    assert s3_driver.ask("days", destination=destination) == BY_DAY
+    assert seen() == sorted(read_manifest(destination).files)
+
+
+def test_other_readers_open_what_spark_wrote(s3_driver: Driver, destination: str, tmp_path: Path) -> None:
+    s3_driver.ask("write", destination=destination, how="write", rows=ROWS)
+    for reader in (_arrow_over_s3, _polars_over_s3, _duckdb_over_a_copy):
+        assert reader(destination, tmp_path) == BY_DAY, reader.__name__
+
+
+def _arrow_over_s3(destination: str, scratch: Path) -> list[list[int]]:
+    import pyarrow.dataset as ds
+    from pyarrow.fs import S3FileSystem
+
+    server = S3FileSystem(
+        access_key=os.environ["AWS_ACCESS_KEY_ID"],
+        secret_key=os.environ["AWS_SECRET_ACCESS_KEY"],
+        endpoint_override=os.environ["AWS_ENDPOINT_URL"],
+        region=os.environ["AWS_REGION"],
+    )
+    source = ds.dataset(destination.removeprefix("s3://"), filesystem=server, partitioning="hive")
+    days = source.to_table(columns=["day"]).group_by("day").aggregate([([], "count_all")]).sort_by("day")
+    return [list(row.values()) for row in days.select(["day", "count_all"]).to_pylist()]
+
+
+def _polars_over_s3(destination: str, scratch: Path) -> list[list[int]]:
+    import polars as pl
+
+    server = {
+        "aws_endpoint_url": os.environ["AWS_ENDPOINT_URL"],
+        "aws_allow_http": "true",
+        "aws_access_key_id": os.environ["AWS_ACCESS_KEY_ID"],
+        "aws_secret_access_key": os.environ["AWS_SECRET_ACCESS_KEY"],
+        "aws_region": os.environ["AWS_REGION"],
+    }
+    frame = pl.scan_parquet(f"{destination}/day=*/*.parquet", storage_options=server, hive_partitioning=True)
+    return [list(row) for row in frame.group_by("day").len().sort("day").collect().rows()]
+
+
+def _duckdb_over_a_copy(destination: str, scratch: Path) -> list[list[int]]:
+    import duckdb
+
+    store = open_store(destination)
+    for info in visible_files(store):
+        copy = scratch / info.key
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_bytes(store.get(info.key))
+    source = f"read_parquet('{scratch}/day=*/*.parquet', hive_partitioning=true)"
+    found = duckdb.connect().sql(f"SELECT day, count(*) FROM {source} GROUP BY day ORDER BY day")
+    return [list(row) for row in found.fetchall()]
+
+
+def _of_success(destination: str) -> list[str]:
+    summary = msgspec.json.decode(open_store(destination).get("_SUCCESS"))
+    return sorted(summary["filenames"])
