@@ -180,7 +180,7 @@ def _summary_row(summary: JobSummary) -> tuple[object, ...]:
     return (
         summary.job_id,
         summary.phase or "unreadable",
-        summary.lease if summary.receipt is None else None,
+        None if summary.has_ended else summary.lease,
         None if record is None else moment(record.created_s),
         None if record is None else record.spec.mode,
         None if receipt is None else receipt.files,

@@ -38,11 +38,16 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
     @property
+    def has_ended(self) -> bool:
+        """Whether a terminal marker stands; a lease says nothing any more then."""
+        return self.phase in TERMINAL
+
+    @property
     def needs_recovery(self) -> bool:
         """Whether recovery may have something to do; an ended job that has a lease is not cleaned up."""
         if self.is_remnant:
             return False
-        return self.phase not in TERMINAL or not (self.retained_until_s or self.lease is LeaseState.UNKNOWN)
+        return not self.has_ended or not (self.retained_until_s or self.lease is LeaseState.UNKNOWN)
 
 
 def list_jobs(
