@@ -40,7 +40,8 @@ def choose(
 
     Raises:
         MalformedRecordError: A pending set is not what it should be.
-        ConflictError: A task that is expected, or that the driver names, has no pending set.
+        ConflictError: A task that is expected, or that the driver names, has no pending set; or pending sets
+            name their input, and nobody has said which input counts.
     """
     expected = folder.expected(job_attempt)
     digests = {task.task_id: task.input_digest for task in expected.tasks} if expected else {}
@@ -57,6 +58,12 @@ def choose(
             continue
         if winners is not None and winners.get(task) != attempt:
             continue
+        if winners is None and expected is None and found.input_digest:
+            # A try that Spark gave up may have saved the half of its task's rows that it was given.
+            raise ConflictError(
+                f"job {folder.job_id} at {folder.store.url}: its driver ended before it said which tries of "
+                f"its tasks count, as of {task}; nothing was published; run the write again"
+            )
         rival = chosen.get(task)
         if rival is None or (found.stamp, attempt) > (rival.stamp, rival.attempt_id):
             chosen[task] = Chosen(task, attempt, digest, found.stamp)

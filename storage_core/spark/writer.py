@@ -72,7 +72,9 @@ class PendingWriter(DataSourceArrowWriter):
         if context is None:
             raise RuntimeError("a task's rows can be written inside a Spark task only")
         task = context.partitionId()
-        # Spark's number tells an operator which try it was; the random half makes it unique for good.
+        # Where Spark gives a try up, its rows may just end, as if there were no more: half a task commits. So
+        # no try counts by itself: with its own id for an input digest, it counts where Spark's choice names
+        # it. Spark's number tells an operator which try it was; the random half makes it unique for good.
         attempt_id = AttemptId(f"t{context.taskAttemptId()}-{new_attempt_id()}")
         with (
             closing(self._job.attach(settings_for(self._options))) as job,

@@ -14,9 +14,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from storage_core import read_manifest, recover_job
+from storage_core import attach_job, read_manifest, recover_job
 from storage_core.clock import SystemClock
 from storage_core.commit import JobPhase, list_jobs
+from storage_core.errors import ConflictError
 from storage_core.spark import write
 from storage_core.stores import UploadInfo
 
@@ -89,6 +90,40 @@ def test_a_task_that_never_succeeds_leaves_nothing(
     frame = spark.range(ROWS, numPartitions=2).selectExpr("if(id = 399, raise_error('broken'), id) AS id")
     with pytest.raises(PySparkException, match="broken"):
         write(frame.selectExpr("cast(id AS long)"), destination)
+    assert seen() == []
+    assert open_uploads() == []
+    (job,) = list_jobs(destination)
+    assert job.phase is JobPhase.FAILED
+
+
+def _breaking() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a step in which every try of the first task fails, after its rows went on to the writer."""
+
+    def passed_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        yield from batches
+        context = TaskContext.get()
+        assert context is not None
+        if context.partitionId() == 0:
+            raise RuntimeError("it always fails")
+
+    return passed_on
+
+
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+def test_a_job_of_which_spark_gave_up_cannot_be_committed_by_anybody_else(
+    spark: SparkSession, destination: str, open_uploads: Uploads, seen: Listing
+) -> None:
+    # Several Arrow batches, of which the writer gets all but the last: what it then saves is half a task.
+    frame = spark.range(100_000, numPartitions=2).mapInArrow(_breaking(), "id long")
+    writer = frame.write.format("lockgate").mode("append").options(commit="task", jobName="gated")
+    with pytest.raises(PySparkException, match="it always fails"):
+        writer.save(destination)
+
+    with pytest.raises(ConflictError, match="run the write again"):
+        attach_job(destination, "gated-g1").commit()
+
     assert seen() == []
     assert open_uploads() == []
     (job,) = list_jobs(destination)
