@@ -32,6 +32,8 @@ format: $(READY)  ## Format the code
 
 bench: $(READY)  ## Measure; prints tables, asserts no time
 	@scripts/with-s3-server $(BIN)/python -m benchmarks.job_commit
+	@scripts/need java
+	@$(BIN)/python -m benchmarks.spark_write
 
 s3-server: $(READY)  ## Build (with Go) and start a real S3 server for tests; prints its exports
 	@$(BIN)/python scripts/s3_server.py start

@@ -142,6 +142,16 @@ def test_a_missing_expected_task_fails_the_job_before_anything_is_visible(world:
     assert world.open_uploads() == []
 
 
+def test_tasks_that_name_their_input_count_only_when_somebody_said_which_input(world: World) -> None:
+    job = world.open_job("sales")
+    with job.attempt("t", input_digest="a-try-of-spark") as attempt, attempt.open("half.csv") as file:
+        file.write(b"1")
+    with pytest.raises(ConflictError, match="which tries of its tasks count"):
+        job.commit()
+    assert job.phase() is JobPhase.FAILED
+    assert (world.visible(), world.open_uploads()) == ({}, [])
+
+
 def test_abort_drops_everything_and_is_repeatable(world: World) -> None:
     job = world.open_job("sales")
     write(job, "t", FILES)
