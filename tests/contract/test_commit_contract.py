@@ -72,7 +72,7 @@ def test_a_crash_at_a_sample_of_calls_leaves_all_or_nothing(
     open_at: Callable[[str], Store], world: World, mode: str
 ) -> None:
     outcomes = []
-    for number in range(3, 250, 23):
+    for number in range(3, 250, 41):
         at = World(world.root, open_at(f"crash-{number}").url)
         at.run("old", OLD)
 
