@@ -1,6 +1,6 @@
 # Everything needs only Python 3.11+ and, for Spark, Java 17+; each target brings the virtual environment.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint format bench lock s3-server s3-server-stop clean
+.PHONY: help demo test test-demo test-fast lint format bench lock s3-server s3-server-stop clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,9 +13,13 @@ demo: $(READY)  ## Run the main job on real flights, kill its driver, recover, c
 	@scripts/need java
 	@$(BIN)/python -m operators.demo
 
-test: $(READY)  ## Run every test; with Go on the machine also against a real S3 server
+test: $(READY)  ## Run the tests; with Go on the machine also against a real S3 server
 	@scripts/need java
-	@scripts/with-s3-server $(BIN)/pytest $(PYTEST_ARGS)
+	@scripts/with-s3-server $(BIN)/pytest -m "not demo" $(PYTEST_ARGS)
+
+test-demo: $(READY)  ## Run the demo as a test: its table, and that nothing of it is left running
+	@scripts/need java
+	@$(BIN)/pytest -m demo
 
 test-fast: $(READY)  ## Run the unit and contract tests: no Spark, no Airflow, nothing killed
 	@$(BIN)/pytest tests/unit tests/contract -m "not integration and not fault" $(PYTEST_ARGS)

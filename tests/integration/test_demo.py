@@ -43,6 +43,7 @@ def processes_of(home: Path) -> list[str]:
     return found
 
 
+@pytest.mark.demo
 def test_the_demo_ends_with_its_table_and_leaves_nothing_running(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with demo(home) as process:
