@@ -66,7 +66,7 @@ def visible_files(store: Store) -> Iterator[ObjectInfo]:
 
 def earlier_generations(name: JobName, generation: int, spec: JobSpec) -> frozenset[JobId]:
     """Return the ids of the generations before one, if its rerun is to take their place."""
-    if spec.rerun == "append":
+    if spec.rerun != "replace":
         return frozenset()
     return frozenset(job_id(name, earlier) for earlier in range(1, generation))
 

@@ -53,7 +53,8 @@ def open_job(
         staging: A directory that all workers see; by default one below `LOCKGATE_HOME`.
         audit: Require a passing audit verdict before the commit.
         on_lapse: `abort` or `resume`: what recovery does when this driver is gone, undecided.
-        rerun: `replace` or `append`: what a later generation does with this one's files.
+        rerun: What a run after this one's commit does: `replace` this one's files, `append` to them, or
+            nothing: `once` returns the committed job with its receipt.
         unique_filenames: False: file names stay as given; completing may then meet foreign files.
         allow_irreversible: With `unique_filenames=False`: overwrite those.
         replaced_retention_s: Keep replaced files that long for readers of older log entries.

@@ -15,7 +15,7 @@ from storage_core.stores import Capabilities, PendingUpload
 
 Mode = Literal["fail", "append", "replace"]
 OnLapse = Literal["abort", "resume"]
-Rerun = Literal["replace", "append"]
+Rerun = Literal["replace", "append", "once"]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 MODES: Final[tuple[Mode, ...]] = ("fail", "append", "replace")
@@ -46,7 +46,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         staging: Directory or URL with staged files, for the staged front end.
         audit: A passing audit verdict is required before the commit.
         on_lapse: What recovery does with an undecided job whose driver is gone.
-        rerun: What a later generation does with this name's earlier files.
+        rerun: What a later generation does with this name's earlier files; `once`: there is no later one.
         unique_filenames: File names carry the job's short id, so completing can never overwrite.
         allow_irreversible: With `unique_filenames=False`: overwriting a foreign object is wanted.
         replaced_retention_s: Replaced files stay that long for readers of older log entries.

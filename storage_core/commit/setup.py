@@ -20,7 +20,7 @@ from storage_core.commit.committers import committer_named
 from storage_core.commit.conflict import earlier_generations, refuse_if_occupied
 from storage_core.commit.folder import JobFolder, claim, find, job_ids
 from storage_core.commit.log import DestinationLog
-from storage_core.commit.phase import TERMINAL
+from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.commit.records import (
     MODES,
     Column,
@@ -44,7 +44,8 @@ LOG: Final = logging.getLogger("lockgate.setup")
 def set_up(store: Store, name: JobName, spec: JobSpec, *, description: str, clock: Clock) -> JobRecord:
     """Find or create the job that this run of `name` is.
 
-    An undecided or unfinished generation is met again; after an ended one, the next generation begins.
+    An undecided or unfinished generation is met again; after an ended one, the next generation begins, but
+    with `rerun="once"` a committed one is met for ever.
 
     Args:
         store: At the destination, with probed capabilities.
@@ -63,7 +64,8 @@ def set_up(store: Store, name: JobName, spec: JobSpec, *, description: str, cloc
         newest = _newest_generation(store, name)
         if newest:
             earlier = JobFolder(store, job_id(name, newest))
-            if earlier.phase() not in TERMINAL:
+            phase = earlier.phase()
+            if phase not in TERMINAL or (spec.rerun == "once" and phase is JobPhase.COMMITTED):
                 return _same(earlier.job(), spec)
         _check_destination(store, spec, earlier_generations(name, newest + 1, spec))
         record = JobRecord(

@@ -217,6 +217,24 @@ def test_a_recomputation_takes_the_place_of_the_generation_before_it(world: Worl
     assert world.live() == world.keys()
 
 
+def test_with_rerun_once_a_committed_run_is_met_again_and_publishes_nothing_more(world: World) -> None:
+    receipt = world.run("batch-7", {"a.csv": b"1"}, rerun="once").receipt
+    with world.open_job("batch-7", rerun="once") as again:
+        assert again.receipt == receipt
+        with pytest.raises(ConflictError, match="takes no more data"):
+            again.attempt("task-0")
+        assert again.commit() == receipt
+    assert world.visible() == {"a.csv": b"1"}
+    assert world.manifest().turn == 1
+
+
+def test_with_rerun_once_a_run_that_failed_may_be_tried_again(world: World) -> None:
+    with world.open_job("batch-7", rerun="once") as job:
+        job.abort()
+    world.run("batch-7", {"a.csv": b"1"}, rerun="once")
+    assert world.visible() == {"a.csv": b"1"}
+
+
 def test_a_recomputation_with_rerun_append_leaves_the_earlier_files(world: World) -> None:
     world.run("sales", {"a.csv": b"1"}, rerun="append")
     world.run("sales", {"b.csv": b"2"}, rerun="append")
