@@ -39,6 +39,12 @@ class Settings(BaseSettings):
     s3_storage_class: str | None = Field(default=None, description="of data files, e.g. STANDARD_IA")
     s3_sse_kms_key_id: str | None = Field(default=None, description="encrypt with this KMS key")
 
+    committer: str | None = Field(default=None, description="where a job names none and no prefix does")
+    committers: dict[str, str] = Field(
+        default_factory=dict,
+        description='by destination prefix, as JSON: {"s3://lake/": "magic", "file:///data": "file-v1"}',
+    )
+
     part_bytes: int = Field(default=16 * MIB, ge=5 * MIB, le=5 * 1024 * MIB, description="of an upload")
     parallelism: int = Field(default=16, ge=1, le=256, description="calls in flight in one process")
 

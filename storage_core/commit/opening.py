@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from storage_core.clock import Clock, SystemClock
+from storage_core.commit.committers import committer_named, configured_committer
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.job import Job
 from storage_core.commit.parallel import Progress, no_progress
 from storage_core.commit.phase import JobPhase
-from storage_core.commit.records import Column, JobSpec, Mode, OnLapse, Rerun
+from storage_core.commit.records import Column, JobSpec, Mode, OnLapse, Rerun, Scope
 from storage_core.commit.setup import check_spec, probed, set_up
 from storage_core.ids import JobAttemptId, JobId, check_id, job_name, new_job_attempt_id
 from storage_core.settings import Settings, load_settings
 from storage_core.stores import open_store
+from storage_core.stores.urls import parse_destination
 
 
 def open_job(
@@ -21,7 +23,8 @@ def open_job(
     name: str,
     *,
     mode: Mode = "append",
-    committer: str = "magic",
+    scope: Scope | None = None,
+    committer: str | None = None,
     description: str = "",
     columns: Sequence[tuple[str, str]] | None = None,
     evolve_schema: bool = False,
@@ -31,6 +34,7 @@ def open_job(
     rerun: Rerun = "replace",
     unique_filenames: bool = True,
     allow_irreversible: bool = False,
+    allow_unsafe: bool = False,
     replaced_retention_s: float = 0.0,
     settings: Settings | None = None,
     clock: Clock | None = None,
@@ -45,8 +49,11 @@ def open_job(
     Args:
         destination: `s3://bucket/prefix`, `file:///dir` or a path.
         name: Stable over all retries of this run, such as `sales-2026-11-21`.
-        mode: `append`; `replace` all data of the destination; `fail` if it has any.
-        committer: `magic` streams, `staging` writes to disk first.
+        mode: `append`; `replace` the data that the scope has; `fail` if it has any.
+        scope: `destination`, or `partitions`: only the folders that receive data (dynamic partition
+            overwrite); by default the committer's.
+        committer: `magic` streams, `staging` writes to disk first, …; see `COMMITTERS`. By default what
+            `LOCKGATE_COMMITTERS` and `LOCKGATE_COMMITTER` say, else `magic`.
         description: For people; stands in `_SUCCESS`.
         columns: Name and type of each column, where known; `append` refuses those that do not fit.
         evolve_schema: Let `append` bring other columns.
@@ -57,6 +64,7 @@ def open_job(
             nothing: `once` returns the committed job with its receipt.
         unique_filenames: False: file names stay as given; completing may then meet foreign files.
         allow_irreversible: With `unique_filenames=False`: overwrite those.
+        allow_unsafe: Take a committer whose files are seen before the job commits.
         replaced_retention_s: Keep replaced files that long for readers of older log entries.
         settings: From the environment by default.
         clock: The machine's by default.
@@ -69,9 +77,11 @@ def open_job(
     """
     settings = settings or load_settings()
     clock = clock or SystemClock()
+    committer = committer or configured_committer(parse_destination(destination), settings, "magic")
     spec = JobSpec(
         committer=committer,
         mode=mode,
+        scope=scope or committer_named(committer).scope,
         columns=None if columns is None else tuple(Column(*column) for column in columns),
         evolve_schema=evolve_schema,
         staging=staging,
@@ -80,6 +90,7 @@ def open_job(
         rerun=rerun,
         unique_filenames=unique_filenames,
         allow_irreversible=allow_irreversible,
+        allow_unsafe=allow_unsafe,
         replaced_retention_s=replaced_retention_s,
     )
     check_spec(spec)

@@ -18,6 +18,9 @@ OnLapse = Literal["abort", "resume"]
 Rerun = Literal["replace", "append", "once"]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
+Scope = Literal["destination", "partitions"]
+"""What a mode looks at: all of the destination, or the partitions that receive data."""
+
 MODES: Final[tuple[Mode, ...]] = ("fail", "append", "replace")
 
 
@@ -39,8 +42,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What a job was asked to do; a retry must ask the same.
 
     Attributes:
-        committer: Where uncommitted data wait: `magic` or `staging`.
+        committer: Where uncommitted data wait; by name.
         mode: What becomes of data that the destination already has.
+        scope: What the mode looks at.
         columns: Of the data, where the writer knows them.
         evolve_schema: Let `append` bring columns that do not fit the destination's.
         staging: Directory or URL with staged files, for the staged front end.
@@ -49,11 +53,13 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         rerun: What a later generation does with this name's earlier files; `once`: there is no later one.
         unique_filenames: File names carry the job's short id, so completing can never overwrite.
         allow_irreversible: With `unique_filenames=False`: overwriting a foreign object is wanted.
+        allow_unsafe: A committer whose files are seen before the job commits is wanted.
         replaced_retention_s: Replaced files stay that long for readers of older log entries.
     """
 
     committer: str = "magic"
     mode: Mode = "append"
+    scope: Scope = "destination"
     columns: tuple[Column, ...] | None = None
     evolve_schema: bool = False
     staging: str | None = None
@@ -62,6 +68,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     rerun: Rerun = "replace"
     unique_filenames: bool = True
     allow_irreversible: bool = False
+    allow_unsafe: bool = False
     replaced_retention_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
 
 

@@ -28,6 +28,7 @@ from storage_core.commit.records import (
     JobSpec,
     OnLapse,
     Rerun,
+    Scope,
     ShortIdClaim,
     StoreRecord,
 )
@@ -59,7 +60,7 @@ def set_up(store: Store, name: JobName, spec: JobSpec, *, description: str, cloc
         ConflictError: The unfinished generation was asked to do something else, the mode is `fail` and the
             destination has data, or the columns do not fit it. Nothing was changed.
     """
-    check_spec(spec)
+    check_spec(spec, store)
     with step("setup"):
         newest = _newest_generation(store, name)
         if newest:
@@ -82,15 +83,21 @@ def set_up(store: Store, name: JobName, spec: JobSpec, *, description: str, cloc
         return _same(claim(store, JobFolder(store, record.job_id).key("job.json"), record), spec)
 
 
-def check_spec(spec: JobSpec) -> None:
+def check_spec(spec: JobSpec, store: Store | None = None) -> None:
     """Refuse a specification that cannot be.
+
+    Args:
+        spec: Of the job.
+        store: Of its destination, where it is open already.
 
     Raises:
         InvalidInputError: An unknown committer or mode, or options that contradict each other.
+        UnsupportedStoreError: The committer cannot write to this store.
     """
-    committer_named(spec.committer)
+    _check_committer(spec, store)
     for field, value, known in (
         ("mode", spec.mode, MODES),
+        ("scope", spec.scope, get_args(Scope)),
         ("on_lapse", spec.on_lapse, get_args(OnLapse)),
         ("rerun", spec.rerun, get_args(Rerun)),
     ):
@@ -102,6 +109,26 @@ def check_spec(spec: JobSpec) -> None:
         raise InvalidInputError(
             "allow_irreversible=True has no meaning while file names are unique: nothing can be overwritten; "
             "leave it out, or add unique_filenames=False"
+        )
+
+
+def _check_committer(spec: JobSpec, store: Store | None) -> None:
+    committer = committer_named(spec.committer)
+    if not committer.safe and not spec.allow_unsafe:
+        raise InvalidInputError(
+            f"committer {committer.name!r}: readers see its files at {committer.visible_at}, before the job "
+            "commits, and a crash leaves some of them; nothing was changed; use another committer, or "
+            "allow_unsafe=True for a comparison"
+        )
+    if committer.scope == "partitions" and spec.scope != "partitions":
+        raise InvalidInputError(
+            f"committer {committer.name!r} settles conflicts by partition: leave scope out, or use "
+            "'staging' for the whole destination"
+        )
+    if committer.place == "file systems" and store is not None and not store.url.startswith("file:"):
+        raise UnsupportedStoreError(
+            f"{store.url}: committer {committer.name!r} renames, which only a file system does in one step; "
+            "nothing was changed; use 'magic' or 'staging'"
         )
 
 

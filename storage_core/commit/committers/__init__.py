@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from storage_core.commit.committers.magic import MagicCommitter
+from storage_core.commit.committers.partitioned import PartitionedCommitter
 from storage_core.commit.committers.protocol import Committer
 from storage_core.commit.committers.staging import StagingCommitter
 from storage_core.errors import InvalidInputError
+from storage_core.settings import Settings
 
 COMMITTERS: Final[Mapping[str, Committer]] = {
-    committer.name: committer for committer in (MagicCommitter(), StagingCommitter())
+    committer.name: committer for committer in (MagicCommitter(), StagingCommitter(), PartitionedCommitter())
 }
 
 
@@ -29,4 +31,25 @@ def committer_named(name: str) -> Committer:
         ) from None
 
 
-__all__ = ["COMMITTERS", "Committer", "committer_named"]
+def configured_committer(destination: str, settings: Settings, default: str) -> str:
+    """Return the committer that the settings name for a destination, else for all, else the default.
+
+    Of several prefixes in `LOCKGATE_COMMITTERS` under which the destination lies, the longest counts.
+
+    Args:
+        destination: As `parse_destination` writes it.
+        settings: `committer` and `committers` count.
+        default: Where the settings name none.
+    """
+    under = [
+        prefix.rstrip("/")
+        for prefix in settings.committers
+        if f"{destination}/".startswith(f"{prefix.rstrip('/')}/")
+    ]
+    if under:
+        chosen = max(under, key=len)
+        return next(name for prefix, name in settings.committers.items() if prefix.rstrip("/") == chosen)
+    return settings.committer or default
+
+
+__all__ = ["COMMITTERS", "Committer", "committer_named", "configured_committer"]

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from storage_core.commit.committers.protocol import Uploads
+from storage_core.commit.committers.protocol import Place, Uploads, VisibleAt
+from storage_core.commit.records import Scope
 
 
 @dataclass(frozen=True)
@@ -16,9 +17,14 @@ class MagicCommitter:
     """Streams; needs no disk."""
 
     name: str = "magic"
-    visible_at: str = "job commit"
+    uncommitted: str = "open uploads at the final key"
+    use: str = "default for writers that stream"
+    visible_at: VisibleAt = "job commit"
     repeatable: bool = True
     recovers_tasks: bool = True
+    place: Place = "any store"
+    scope: Scope = "destination"
+    safe: bool = True
 
     def open(self, uploads: Uploads, path: str, content_type: str | None) -> BinaryIO:
         """Open an upload at the final key."""
@@ -26,3 +32,6 @@ class MagicCommitter:
 
     def before_task_commit(self, uploads: Uploads) -> None:
         """Do nothing: the files are uploads already."""
+
+    def after_task_commit(self, uploads: Uploads) -> None:
+        """Do nothing: the uploads wait for the job."""

@@ -1,14 +1,19 @@
-"""What a committer decides: where a task's file waits until the task commits.
+"""What a committer decides: where a task's file waits, and when it is first seen.
 
-From the task commit on, all committers are alike: a file is a pending upload, named in a pending set.
+All committers stand on one engine: a file is a pending upload, named in a pending set, which one decision of
+the job makes part of the destination's log.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Literal, Protocol
 
+from storage_core.commit.records import Scope
 from storage_core.commit.writer import PendingFileWriter
+
+VisibleAt = Literal["job commit", "task commit", "close"]
+Place = Literal["any store", "file systems"]
 
 
 class Uploads(Protocol):
@@ -33,8 +38,28 @@ class Committer(Protocol):
         """As it stands in a job's specification."""
 
     @property
-    def visible_at(self) -> str:
-        """When a file is first seen."""
+    def uncommitted(self) -> str:
+        """Where its uncommitted data lie, for people."""
+
+    @property
+    def use(self) -> str:
+        """What it is for, for people."""
+
+    @property
+    def visible_at(self) -> VisibleAt:
+        """When a reader that lists the destination first sees a file; by the log: always the job commit."""
+
+    @property
+    def place(self) -> Place:
+        """What it can write to."""
+
+    @property
+    def scope(self) -> Scope:
+        """What the conflict mode looks at unless the job says otherwise."""
+
+    @property
+    def safe(self) -> bool:
+        """Whether it may be used without `allow_unsafe`."""
 
     @property
     def repeatable(self) -> bool:
@@ -49,3 +74,6 @@ class Committer(Protocol):
 
     def before_task_commit(self, uploads: Uploads) -> None:
         """Make every file that the attempt wrote a pending upload."""
+
+    def after_task_commit(self, uploads: Uploads) -> None:
+        """Do what follows when the pending set stands; may be repeated."""

@@ -1,0 +1,20 @@
+"""`partitioned`: staging, with conflicts by partition: only what receives data is looked at or replaced.
+
+Source: S3A committers, "The Partitioned Staging Committer".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from storage_core.commit.committers.staging import StagingCommitter
+from storage_core.commit.records import Scope
+
+
+@dataclass(frozen=True)
+class PartitionedCommitter(StagingCommitter):
+    """Writes to disk first; updates partitions of a table."""
+
+    name: str = "partitioned"
+    use: str = "updating partitions of a table"
+    scope: Scope = "partitions"
