@@ -26,6 +26,7 @@ WINDOW: Final = 256
 """Messages that are out at a time: enough for many workers, few enough to withdraw."""
 POLL_S: Final = 0.1
 PING_S: Final = 2.0
+BROKER_POLL_S: Final = 0.5
 
 Row = dict[str, Any]
 """What a Lockgate task returns."""
@@ -44,7 +45,8 @@ def gather(
         work: What is being done, for messages: `commit of job sales-g1`.
         queue: Where the tasks go.
         timeout_s: For all of them together.
-        grace_s: With neither a result nor a worker on the queue for this long, there is none.
+        grace_s: With neither a result nor a worker on the queue for this long, there is none; a broker that
+            gives no answer is asked again for as long.
 
     Raises:
         MissingPartError: No worker listens on the queue.
@@ -57,22 +59,22 @@ def gather(
     patience = _Patience(work, queue, grace_s)
     try:
         while todo or out:
-            _send(todo, out, expires_s=deadline - time.monotonic())
-            for task_id, meta in app.backend.get_many(set(out), interval=POLL_S, max_iterations=1):
-                patience.renew()
-                yield out.pop(task_id), _outcome(work, meta)
+            try:
+                _send(todo, out, expires_s=deadline - time.monotonic())
+                for task_id, meta in app.backend.get_many(set(out), interval=POLL_S, max_iterations=1):
+                    patience.renew()
+                    yield out.pop(task_id), _outcome(work, meta)
+                patience.check()
+            except BROKER_ERRORS as error:
+                patience.wait_for_broker(error, out=len(out))
+            else:
+                patience.broker_answers()
             if (todo or out) and time.monotonic() > deadline:
                 raise OutcomeUnknownError(
                     f"{work}: {len(out) + len(todo)} of {len(signatures)} tasks gave no answer in "
                     f"{timeout_s:.0f} s; those not begun were withdrawn, the others may still end well; "
                     "look at the workers' logs, then run it again: what is done is not done twice"
                 )
-            patience.check()
-    except BROKER_ERRORS as error:
-        raise OutcomeUnknownError(
-            f"{work}: the broker gives no answer ({type(error).__name__}); {len(out)} tasks were out and may "
-            "still end well; nothing was deleted; see that it runs, then run it again"
-        ) from None
     finally:
         if out:
             with suppress(*BROKER_ERRORS):
@@ -84,9 +86,10 @@ def _send(todo: deque[tuple[int, Signature]], out: dict[str, int], expires_s: fl
         return
     with app.producer_or_acquire() as producer, denied_join_result():
         while todo and len(out) < WINDOW:
-            position, signature = todo.popleft()
+            position, signature = todo[0]
             # A message that nobody took in time is dropped, not run after its sender has given up.
             sent = signature.apply_async(producer=producer, expires=max(expires_s, 1.0))
+            todo.popleft()  # only now: one that the broker may not have is sent again, which does no harm
             out[sent.id] = position
 
 
@@ -105,15 +108,34 @@ def _outcome(work: str, meta: Row) -> Row | LockgateError:
 
 @dataclass
 class _Patience:
-    """Ends a wait for workers that are not there."""
+    """Ends a wait for workers, or for a broker, that are not there."""
 
     work: str
     queue: str
     grace_s: float
     _since: float = field(default_factory=time.monotonic)
+    _broker_gone_since: float | None = None
 
     def renew(self) -> None:
         self._since = time.monotonic()
+
+    def wait_for_broker(self, error: Exception, *, out: int) -> None:
+        """Sleep a little before the broker is asked again: it may be starting anew.
+
+        Raises:
+            OutcomeUnknownError: It has given no answer for the whole grace.
+        """
+        now = time.monotonic()
+        self._broker_gone_since = self._broker_gone_since or now
+        if now - self._broker_gone_since >= self.grace_s:
+            raise OutcomeUnknownError(
+                f"{self.work}: the broker gives no answer ({type(error).__name__}); {out} tasks were out and "
+                "may still end well; nothing was deleted; see that it runs, then run it again"
+            ) from None
+        time.sleep(BROKER_POLL_S)
+
+    def broker_answers(self) -> None:
+        self._broker_gone_since = None
 
     def check(self) -> None:
         if time.monotonic() - self._since < self.grace_s:

@@ -131,7 +131,7 @@ def test_when_the_broker_does_not_come_back_the_outcome_is_unknown_and_a_repetit
     record = start_broker(settings)
 
     with ThreadPoolExecutor(1) as driver:
-        rows = driver.submit(commit_tasks, *staged.ids, staged.task_ids, timeout_s=120)
+        rows = driver.submit(commit_tasks, *staged.ids, staged.task_ids, timeout_s=120, grace_s=3)
         with redis.Redis.from_url(record.url) as client:
             wait_until(lambda: client.llen("commit") == staged.files)
         os.kill(record.pid, signal.SIGKILL)
