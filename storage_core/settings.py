@@ -56,9 +56,16 @@ class Settings(BaseSettings):
     park_timeout_s: float = Field(
         default=86_400.0, gt=0, description="a job between two Airflow tasks is left alone this long"
     )
+    longest_job_s: float = Field(
+        default=7 * 86_400.0, gt=0, description="a bucket that aborts open uploads earlier draws a warning"
+    )
     orphan_age_s: float = Field(default=86_400.0, gt=0, description="age of what has no owner")
     tombstone_s: float = Field(
         default=30 * 86_400.0, gt=0, description="markers of ended jobs stay this long"
+    )
+
+    storage_price_gb_month: float = Field(
+        default=0.023, ge=0, description="USD for 2^30 bytes a month, as S3 Standard's published price"
     )
 
     @property

@@ -240,6 +240,12 @@ class LocalStore:
         with translated("read back", self._path(pending.key), changes=False):
             return self._is_held(names, pending)
 
+    def upload_bytes(self, key: str, upload_id: str) -> int:
+        """Look at the hidden file; see `Store.upload_bytes`."""
+        names = self._names(key)
+        with translated("measure upload", self._path(key), changes=False):
+            return local_uploads.written_bytes(self._tree, names, upload_id)
+
     def upload_pages(self, prefix: str = "", *, page_size: int = PAGE) -> Iterator[Sequence[UploadInfo]]:
         """Walk the hidden files in key order; see `Store.upload_pages`."""
         with translated("list uploads", self._path(prefix), changes=False), suppress(FileNotFoundError):

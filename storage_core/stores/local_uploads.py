@@ -53,6 +53,12 @@ def write_part(tree: Tree, names: Sequence[str], upload_id: str, part: tuple[int
     )
 
 
+def written_bytes(tree: Tree, names: Sequence[str], upload_id: str) -> int:
+    """Return how long the hidden file is by now."""
+    with _hidden_file(tree, names, upload_id) as file:
+        return os.fstat(file).st_size
+
+
 def seal(
     tree: Tree, names: Sequence[str], upload_id: str, token: Token, parts: Sequence[Part]
 ) -> PendingUpload:

@@ -24,6 +24,7 @@ _CREATES: Final = "create leaves an object that is there"
 _COMPLETES: Final = "conditional completion leaves an object that is there"
 _PUTS: Final = "conditional put replaces the named version only"
 _DELETES: Final = "conditional delete removes the named version only"
+_EXPIRES: Final = "a lifecycle rule aborts uploads that nobody owns, and no job's"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +60,7 @@ class _Adjustable(Protocol):
 
 @runtime_checkable
 class _Expiring(Protocol):
-    def upload_expiry_days(self) -> int | None: ...
+    def doubt_of_upload_expiry(self) -> str: ...
 
 
 def with_capabilities(store: Store, capabilities: Capabilities) -> Store:
@@ -252,12 +253,8 @@ def _expiry_of_uploads(store: Store) -> list[Finding]:
     inner = store.inner if isinstance(store, WatchedStore) else store
     if not isinstance(inner, _Expiring):
         return []
-    name = "a lifecycle rule aborts uploads that nobody owns"
     try:
-        days = inner.upload_expiry_days()
+        detail = inner.doubt_of_upload_expiry()
     except (NotAppliedError, OutcomeUnknownError) as fault:
-        return [Finding(name=name, ok=False, detail=f"could not be read: {fault}")]
-    if days is None:
-        advice = "the bucket has none; add AbortIncompleteMultipartUpload with more days than a job may take"
-        return [Finding(name=name, ok=False, detail=advice)]
-    return [Finding(name=name, ok=True, detail=f"after {days} days; a job must not take longer")]
+        detail = f"could not be read: {fault}"
+    return [Finding(name=_EXPIRES, ok=not detail, detail=detail)]

@@ -100,7 +100,7 @@ class UploadInfo(msgspec.Struct, frozen=True, kw_only=True):
         key: Where it would be visible.
         upload_id: The store's name for it.
         begun_s: Seconds since the epoch, by the store's clock.
-        size: Bytes, where the store tells (S3 does not).
+        size: Bytes, where the listing tells (S3's does not: `Store.upload_bytes` asks).
     """
 
     key: str
@@ -236,6 +236,15 @@ class Store(Protocol):
         """Tell whether the object at the pending upload's key is the one that this upload became.
 
         By owner token and size (S3), or by inode, size and time (local); never by an ETag alone.
+        """
+
+    def upload_bytes(self, key: str, upload_id: str) -> int:
+        """Return how many bytes an open upload holds, which is what it costs.
+
+        For people who ask: where a listing does not tell the size, this is a request for every upload.
+
+        Raises:
+            UploadGoneError: The upload is not open.
         """
 
     def upload_pages(self, prefix: str = "", *, page_size: int = PAGE) -> Iterator[Sequence[UploadInfo]]:

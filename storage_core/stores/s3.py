@@ -43,6 +43,7 @@ from storage_core.stores.protocol import (
 )
 from storage_core.stores.s3_client import Clients, clients_for, endpoint_of
 from storage_core.stores.s3_errors import Call, is_code, scrubbed, translated
+from storage_core.stores.s3_lifecycle import doubt_of_rules
 
 if TYPE_CHECKING:
     from types_boto3_s3.type_defs import (
@@ -283,31 +284,32 @@ class S3Store:
             return False
         return found.token == pending.token and found.size == pending.size
 
+    def upload_bytes(self, key: str, upload_id: str) -> int:
+        """ListParts, a request a thousand parts; see `Store.upload_bytes`."""
+        with self._reading("ListParts", key) as clients:
+            pages = clients.repeating.get_paginator("list_parts").paginate(
+                Bucket=self.bucket, Key=self._key(key), UploadId=upload_id
+            )
+            return sum(part["Size"] for page in pages for part in page.get("Parts", []))
+
     def upload_pages(self, prefix: str = "", *, page_size: int = PAGE) -> Iterator[Sequence[UploadInfo]]:
         """ListMultipartUploads; see `Store.upload_pages`."""
         yield from in_pages(self._uploads(prefix), page_size)
 
-    def upload_expiry_days(self) -> int | None:
-        """Return after how many days the bucket aborts this destination's open uploads; None: never.
+    def doubt_of_upload_expiry(self) -> str:
+        """Return what is wrong with the bucket's lifecycle rules for open uploads; empty if nothing is.
 
         Raises:
-            AccessDeniedError: The credentials may not read the bucket's lifecycle rules.
+            AccessDeniedError: The credentials may not read the rules.
         """
         with self._reading("GetBucketLifecycleConfiguration", "") as clients:
             try:
                 rules = clients.repeating.get_bucket_lifecycle_configuration(Bucket=self.bucket)["Rules"]
             except ClientError as fault:
-                if is_code(fault, "NoSuchLifecycleConfiguration"):
-                    return None
-                raise
-        days = [
-            rule["AbortIncompleteMultipartUpload"]["DaysAfterInitiation"]
-            for rule in rules
-            if rule["Status"] == "Enabled"
-            and "AbortIncompleteMultipartUpload" in rule
-            and self._prefix.startswith(rule.get("Filter", {}).get("Prefix", rule.get("Prefix", "")))
-        ]
-        return min(days, default=None)
+                if not is_code(fault, "NoSuchLifecycleConfiguration"):
+                    raise
+                rules = []
+        return doubt_of_rules(rules, self._prefix, longest_job_s=self._settings.longest_job_s)
 
     def _uploads(self, prefix: str) -> Iterator[UploadInfo]:
         request: ListMultipartUploadsRequestTypeDef = {

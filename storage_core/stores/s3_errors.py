@@ -53,6 +53,7 @@ _PERMISSIONS: Final = {
     "HeadObject": "s3:GetObject (and s3:ListBucket, to learn that an object is absent)",
     "ListMultipartUploads": "s3:ListBucketMultipartUploads",
     "ListObjectsV2": "s3:ListBucket",
+    "ListParts": "s3:ListMultipartUploadParts",
     "PutObject": "s3:PutObject",
     "UploadPart": "s3:PutObject",
 }

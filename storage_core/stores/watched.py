@@ -40,6 +40,7 @@ VERBS: Final = (
     "complete",
     "abort",
     "holds",
+    "measure",
     "uploads",
 )
 """What a store is asked to do, as it stands in the names of failpoints."""
@@ -120,6 +121,10 @@ class WatchedStore:
     def holds(self, pending: PendingUpload) -> bool:
         """See `Store.holds`."""
         return self._call("holds", lambda: self.inner.holds(pending))
+
+    def upload_bytes(self, key: str, upload_id: str) -> int:
+        """See `Store.upload_bytes`."""
+        return self._call("measure", lambda: self.inner.upload_bytes(key, upload_id))
 
     def upload_pages(self, prefix: str = "", *, page_size: int = PAGE) -> Iterator[Sequence[UploadInfo]]:
         """See `Store.upload_pages`."""

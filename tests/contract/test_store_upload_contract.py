@@ -194,6 +194,23 @@ class TestUploads:
         assert store.get("a") == b"data"
         assert store.holds(pending)
 
+    def test_an_open_upload_tells_its_bytes_part_by_part(self, store: Store, part_bytes: int) -> None:
+        upload_id = store.begin_upload("a", new_token())
+        assert store.upload_bytes("a", upload_id) == 0
+        store.put_part("a", upload_id, 1, 0, b"x" * part_bytes)
+        assert store.upload_bytes("a", upload_id) == part_bytes
+        store.put_part("a", upload_id, 2, part_bytes, b"last")
+        assert store.upload_bytes("a", upload_id) == part_bytes + 4
+
+    def test_an_upload_that_is_not_open_has_no_bytes_to_tell(self, store: Store) -> None:
+        completed, aborted = upload(store, "a", b"data"), upload(store, "b", b"data")
+        store.complete_upload(completed)
+        store.abort_upload(aborted.key, aborted.upload_id)
+
+        for pending in (completed, aborted):
+            with pytest.raises(UploadGoneError):
+                store.upload_bytes(pending.key, pending.upload_id)
+
     @pytest.mark.parametrize("upload_id", ["nonsense", "0" * 32, "../../a", "~x"])
     def test_an_id_that_no_upload_ever_had_is_gone_already(self, store: Store, upload_id: str) -> None:
         pending = msgspec.structs.replace(upload(store, "a", b"data"), upload_id=upload_id)
