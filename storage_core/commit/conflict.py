@@ -1,17 +1,18 @@
-"""What becomes of data that the destination already has: `fail`, `append`, `replace`.
+"""What becomes of data that the destination, or a partition, already has: `fail`, `append`, `replace`.
 
 Source: commit protocol, step 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from storage_core.commit import layout
 from storage_core.commit.folder import JobFolder, find
 from storage_core.commit.log import Manifest
 from storage_core.commit.phase import JobPhase
+from storage_core.commit.reach import EVERYWHERE, Reach
 from storage_core.commit.records import JobRecord, JobSpec, RemovedFile, ShortIdClaim
 from storage_core.errors import ConflictError, MalformedRecordError, ObjectNotFoundError
 from storage_core.ids import JobId, JobName, ShortId, job_id, short_id_in
@@ -56,12 +57,13 @@ def owner_of(store: Store, short: ShortId) -> JobId | None:
     return None if claimed is None else claimed.job_id
 
 
-def visible_files(store: Store) -> Iterator[ObjectInfo]:
-    """Yield the data files that a listing reader of the destination sees."""
-    for page in store.pages():
-        for info in page:
-            if not layout.is_hidden(info.key):
-                yield info
+def visible_files(store: Store, prefixes: Sequence[str] = ("",)) -> Iterator[ObjectInfo]:
+    """Yield the data files that a listing reader of the destination sees, or of some folders in it."""
+    for prefix in prefixes:
+        for page in store.pages(prefix):
+            for info in page:
+                if not layout.is_hidden(info.key):
+                    yield info
 
 
 def earlier_generations(name: JobName, generation: int, spec: JobSpec) -> frozenset[JobId]:
@@ -71,18 +73,23 @@ def earlier_generations(name: JobName, generation: int, spec: JobSpec) -> frozen
     return frozenset(job_id(name, earlier) for earlier in range(1, generation))
 
 
-def refuse_if_occupied(store: Store, manifest: Manifest, earlier: frozenset[JobId]) -> None:
-    """Mode `fail`: refuse a destination that has data of others.
+def refuse_if_occupied(
+    store: Store, manifest: Manifest, earlier: frozenset[JobId], reach: Reach = EVERYWHERE
+) -> None:
+    """Mode `fail`: refuse a destination, or partitions, that have data of others.
 
     Raises:
         ConflictError: It has; nothing was changed.
     """
     owners = Owners(store)
-    live = (file.key for file in manifest.files.values() if file.job_id not in earlier)
+    live = (
+        file.key for file in manifest.files.values() if reach.covers(file.key) and file.job_id not in earlier
+    )
     unmanaged = (
         info.key
-        for info in visible_files(store)
-        if info.key not in manifest.files
+        for info in visible_files(store, reach.prefixes())
+        if reach.covers(info.key)
+        and info.key not in manifest.files
         and owners.owner(info.key) not in earlier
         and not owners.is_unpublished(info.key)
     )
@@ -95,15 +102,21 @@ def refuse_if_occupied(store: Store, manifest: Manifest, earlier: frozenset[JobI
 
 
 def removals(
-    store: Store, job: JobRecord, manifest: Manifest, is_written: Callable[[str], bool]
+    store: Store,
+    job: JobRecord,
+    manifest: Manifest,
+    is_written: Callable[[str], bool],
+    reach: Reach = EVERYWHERE,
 ) -> Iterator[RemovedFile]:
     """Yield what the job's commit takes away, as it stands now.
 
     Args:
         store: Of the destination.
-        job: In `replace`, all data goes; else only what earlier generations of the job left.
+        job: In `replace`, all data that the mode reaches goes; else only what earlier generations of the job
+            left, wherever it lies.
         manifest: The live files, folded within the turn.
         is_written: Whether the plan writes this key; such a key is never taken away.
+        reach: What the mode looks at.
     """
     earlier = earlier_generations(job.name, job.generation, job.spec)
     if job.spec.mode != "replace" and not any(f.job_id in earlier for f in manifest.files.values()):
@@ -111,17 +124,17 @@ def removals(
     gone = {
         key: file
         for key, file in manifest.files.items()
-        if job.spec.mode == "replace" or file.job_id in earlier
+        if (job.spec.mode == "replace" and reach.covers(key)) or file.job_id in earlier
     }
     owners = Owners(store)
-    for info in visible_files(store):
+    for info in visible_files(store, reach.prefixes(gone)):
         live = gone.pop(info.key, None)
         if is_written(info.key):
             continue
         owner = owners.owner(info.key)
         if live is not None:
             yield _removed(info, managed=owner == live.job_id)
-        elif job.spec.mode == "replace" and owner is None:
+        elif job.spec.mode == "replace" and owner is None and reach.covers(info.key):
             # What a job wrote and is not live is not ours to take: it is not published yet, or the job
             # that replaced it retains it.
             yield _removed(info, managed=False)

@@ -16,6 +16,7 @@ from storage_core.commit.conflict import refuse_if_occupied, refuse_if_overwriti
 from storage_core.commit.folder import JobFolder, create
 from storage_core.commit.layout import is_hidden
 from storage_core.commit.log import DestinationLog
+from storage_core.commit.reach import EVERYWHERE, Reach, partition_of
 from storage_core.commit.records import (
     AdditionShard,
     JobRecord,
@@ -24,6 +25,7 @@ from storage_core.commit.records import (
     PlanHead,
     RemovalShard,
     RemovedFile,
+    Scope,
     ShardRef,
 )
 from storage_core.commit.selection import Chosen, chosen_digest
@@ -112,10 +114,11 @@ def read_plan(folder: JobFolder, name: str) -> Plan:
 
 @dataclass
 class _Seen:
-    """Which keys and uploads a plan has, as short digests: a million fit in memory."""
+    """Which keys and uploads a plan has, as short digests (a million fit in memory), and which partitions."""
 
     keys: set[bytes] = field(default_factory=set)
     uploads: set[bytes] = field(default_factory=set)
+    partitions: set[str] = field(default_factory=set)
 
     def add(self, file: PendingFile) -> None:
         key = _short(file.key)
@@ -124,10 +127,14 @@ class _Seen:
                 f"two tasks write {file.key}; nothing was published; give them other names"
             )
         self.keys.add(key)
+        self.partitions.add(partition_of(file.key))
         self.uploads.add(_upload(file.key, file.upload.upload_id))
 
     def writes(self, key: str) -> bool:
         return _short(key) in self.keys
+
+    def reach(self, scope: Scope) -> Reach:
+        return EVERYWHERE if scope == "destination" else Reach(frozenset(self.partitions))
 
 
 def freeze(
@@ -147,8 +154,10 @@ def freeze(
         seen = _Seen()
         additions = tuple(_freeze_additions(folder, job, chosen, seen))
         manifest = DestinationLog(folder.store).manifest()
+        reach = seen.reach(job.spec.scope)
         if job.spec.mode == "fail":
-            refuse_if_occupied(folder.store, manifest, earlier(job.name, job.generation, job.spec))
+            before = earlier(job.name, job.generation, job.spec)
+            refuse_if_occupied(folder.store, manifest, before, reach)
         if not job.spec.unique_filenames:
             for ref in additions:
                 for file in read_shard(
@@ -157,7 +166,7 @@ def freeze(
                     refuse_if_overwriting(folder.store, job, file.key)
         taken = tuple(
             shard_ref(_write(folder, RemovalShard(files=batch)), (f.size for f in batch), ())
-            for batch in batches(removals(folder.store, job, manifest, seen.writes))
+            for batch in batches(removals(folder.store, job, manifest, seen.writes, reach))
         )
         _preflight(folder, seen)
         head = PlanHead(

@@ -209,7 +209,7 @@ def _same(record: JobRecord, spec: JobSpec) -> JobRecord:
 
 def _check_destination(store: Store, spec: JobSpec, earlier: frozenset[JobId]) -> None:
     log = DestinationLog(store)
-    if spec.mode == "fail":
+    if spec.mode == "fail" and spec.scope == "destination":  # which partitions get data shows at the commit
         refuse_if_occupied(store, log.manifest(), earlier)
     if spec.columns is not None:
         refuse_unfit_columns(spec, log.columns(), spec.columns, store.url)
