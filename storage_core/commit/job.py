@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
@@ -21,7 +22,7 @@ from storage_core.commit.commit import STORE_TROUBLE, commit_job
 from storage_core.commit.completion import ShardCompleter
 from storage_core.commit.decision import decide_abort
 from storage_core.commit.folder import JobFolder, claim
-from storage_core.commit.lease import LeaseKeeper, leases_for
+from storage_core.commit.lease import LeaseKeeper, LeaseState, leases_for
 from storage_core.commit.parallel import Progress, no_progress
 from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.commit.records import (
@@ -156,6 +157,17 @@ class Job:
                 clock=self._clock,
                 settings=self._settings,
             )
+
+    def share(self) -> None:
+        """Park the job in its job attempt's name, unless it stands in that name already.
+
+        For a driver whose processes come and go, and may all be the first. An earlier driver is fenced.
+        """
+        view = self._leases.look(self._folder)
+        ours = view.job_attempt == self.job_attempt
+        if not ours or view.state not in {LeaseState.LIVE, LeaseState.PARKED}:
+            with suppress(FencedError):  # by another process of this driver, in the same instant
+                self.park()
 
     def attempt(
         self, task_id: str, attempt_id: str | None = None, *, input_digest: str | None = None

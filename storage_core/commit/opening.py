@@ -36,6 +36,7 @@ def open_job(
     allow_irreversible: bool = False,
     allow_unsafe: bool = False,
     replaced_retention_s: float = 0.0,
+    job_attempt: str | None = None,
     settings: Settings | None = None,
     clock: Clock | None = None,
     progress: Progress | None = None,
@@ -66,6 +67,8 @@ def open_job(
         allow_irreversible: With `unique_filenames=False`: overwrite those.
         allow_unsafe: Take a committer whose files are seen before the job commits.
         replaced_retention_s: Keep replaced files that long for readers of older log entries.
+        job_attempt: Of a driver whose processes all open the job (Spark's tasks of a streaming batch): it is
+            then parked in that driver's name instead of held by one of them.
         settings: From the environment by default.
         clock: The machine's by default.
         progress: Hears how far long steps are.
@@ -95,18 +98,22 @@ def open_job(
     )
     check_spec(spec)
     store = probed(open_store(destination, settings), clock)
+    shared = None if job_attempt is None else JobAttemptId(check_id("job attempt", job_attempt))
     while True:
         record = set_up(store, job_name(name), spec, description=description, clock=clock)
         job = Job(
             JobFolder(store, record.job_id),
             record,
-            job_attempt=new_job_attempt_id(),
+            job_attempt=shared or new_job_attempt_id(),
             settings=settings,
             clock=clock,
             progress=progress or no_progress,
         )
         if job.phase() is JobPhase.OPEN:
-            job.hold()
+            if shared is None:
+                job.hold()
+            else:
+                job.share()
             return job
         # An earlier run was cut short after its decision. Committed: that was this run. Failed: it left
         # nothing, and the next generation takes the data.

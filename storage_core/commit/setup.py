@@ -66,7 +66,9 @@ def set_up(store: Store, name: JobName, spec: JobSpec, *, description: str, cloc
         if newest:
             earlier = JobFolder(store, job_id(name, newest))
             phase = earlier.phase()
-            if phase not in TERMINAL or (spec.rerun == "once" and phase is JobPhase.COMMITTED):
+            if spec.rerun == "once" and phase is JobPhase.COMMITTED:
+                return earlier.job()  # done for ever, also where a later try would ask for something else
+            if phase not in TERMINAL:
                 return _same(earlier.job(), spec)
         _check_destination(store, spec, earlier_generations(name, newest + 1, spec))
         record = JobRecord(
