@@ -68,6 +68,10 @@ class Settings(BaseSettings):
         default=0.023, ge=0, description="USD for 2^30 bytes a month, as S3 Standard's published price"
     )
 
+    def __hash__(self) -> int:
+        """Hash without `committers`, which is a dict: S3 clients are kept by the settings they are for."""
+        return hash((self.home, self.s3_endpoint_url, self.s3_region, self.s3_profile, self.parallelism))
+
     @property
     def home_dir(self) -> Path:
         """`home` with `~` expanded."""
