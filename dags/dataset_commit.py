@@ -86,6 +86,17 @@ FORM = {
         description="One a line; they become folders such as month=1.",
         section="Files",
     ),
+    "scope": Param(
+        "destination",
+        type="string",
+        enum=["destination", "partitions"],
+        values_display={
+            "destination": "all of the destination",
+            "partitions": "only the partitions that receive data",
+        },
+        title="What is replaced, or has to be empty",
+        section="Files",
+    ),
     "task_mib": Param(
         256,
         type="integer",
@@ -131,6 +142,7 @@ replaces what it had published.
         task_id="setup",
         destination=dag.param("destination"),
         mode=dag.param("mode"),
+        scope=dag.param("scope"),
         description=dag.param("description"),
         audit=True,
     )

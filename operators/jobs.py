@@ -16,13 +16,16 @@ from operators.receipts import announce, flat
 from operators.retries import no_vain_retry
 from storage_core import open_job
 from storage_core.commit import JobPhase, recover_all
+from storage_core.commit.committers import configured_committer
 from storage_core.errors import ConflictError, InvalidInputError
+from storage_core.settings import load_settings
+from storage_core.stores.urls import parse_destination
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from storage_core.commit import Job, ShardCompleter
-    from storage_core.commit.records import Mode, OnLapse, Rerun
+    from storage_core.commit.records import Mode, OnLapse, Rerun, Scope
 
 CompleteBy = Literal["threads", "workers"]
 ROW: Final = "%s: was %s, lease %s: %s; is %s: %s"
@@ -39,6 +42,8 @@ class JobSetupOperator(BaseOperator):
         destination: URL or path that the job writes.
         write_name: Tells apart two data sets of one task.
         mode: What becomes of data that the destination already has: `append`, `replace`, or `fail`.
+        scope: What the mode looks at: the `destination`, or the `partitions` that receive data.
+        committer: By name; None: what the settings say, else `staging`.
         description: For people who read the job's record.
         columns: Name and type of each column, where they are known already.
         evolve_schema: Let `append` bring columns that do not fit the destination's.
@@ -54,6 +59,8 @@ class JobSetupOperator(BaseOperator):
         "destination",
         "write_name",
         "mode",
+        "scope",
+        "committer",
         "description",
         "columns",
         "staging",
@@ -68,6 +75,8 @@ class JobSetupOperator(BaseOperator):
         destination: str,
         write_name: str = "data",
         mode: Mode = "append",
+        scope: Scope | None = None,
+        committer: str | None = None,
         description: str = "",
         columns: Sequence[tuple[str, str]] | None = None,
         evolve_schema: bool = False,
@@ -82,6 +91,8 @@ class JobSetupOperator(BaseOperator):
         self.destination = destination
         self.write_name = write_name
         self.mode = mode
+        self.scope = scope
+        self.committer = committer
         self.description = description
         self.columns = columns
         self.evolve_schema = evolve_schema
@@ -109,7 +120,8 @@ class JobSetupOperator(BaseOperator):
             self.destination,
             run_name(context, self.write_name),
             mode=self.mode,
-            committer="staging",
+            scope=self.scope or None,
+            committer=self.committer or _committer(self.destination),
             description=self.description or f"{context['ti'].dag_id}, run {context['ti'].run_id}",
             columns=self.columns,
             evolve_schema=self.evolve_schema,
@@ -118,6 +130,10 @@ class JobSetupOperator(BaseOperator):
             on_lapse=self.on_lapse,
             rerun=self.rerun,
         )
+
+
+def _committer(destination: str) -> str:
+    return configured_committer(parse_destination(destination), load_settings(), "staging")
 
 
 class JobCommitOperator(BaseOperator):

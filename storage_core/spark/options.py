@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeVar, get_args
 
 import msgspec
 
+from storage_core.commit.records import Scope
 from storage_core.errors import InvalidInputError
 
 MIB: Final = 1024 * 1024
@@ -19,6 +20,7 @@ MIB: Final = 1024 * 1024
 CommitBy = Literal["job", "task"]
 """`job`: the driver commits. `task`: the task commits only; somebody else commits the job later."""
 Mode = Literal["append", "replace", "fail"]
+OverwriteMode = Literal["static", "dynamic"]
 Compression = Literal["snappy", "zstd", "gzip", "lz4", "none"]
 
 _Choice = TypeVar("_Choice", bound=str)
@@ -50,17 +52,25 @@ class WriteOptions:
     Attributes:
         path: The destination as the user named it.
         mode: What becomes of data that the destination has.
+        scope: What the mode looks at: `partitions` is Spark's dynamic partition overwrite; absent: the
+            committer's.
+        committer: By name; absent: what the settings say.
+        allow_unsafe: Take a committer whose files are seen before the job commits.
         partition_by: Columns that become folders, in this order.
         job_name: Stable over retries of the same write; absent: a fresh one.
         job_id: Of a job that somebody else opened; with `job_attempt`.
         commit_by: Who commits the job.
         part_bytes: Size of an upload's parts; absent: `LOCKGATE_PART_BYTES`.
         evolve_schema: Let `append` bring columns that do not fit the destination's.
+        query_name: Of a streaming query, for people; absent: it has none, or this is no stream.
         files: How rows become files.
     """
 
     path: str
     mode: Mode
+    scope: Scope | None
+    committer: str | None
+    allow_unsafe: bool
     partition_by: tuple[str, ...]
     job_name: str | None
     job_id: str | None
@@ -68,6 +78,7 @@ class WriteOptions:
     commit_by: CommitBy
     part_bytes: int | None
     evolve_schema: bool
+    query_name: str | None
     files: FileOptions
 
 
@@ -89,9 +100,16 @@ class ReadOptions:
 
 
 WRITE_OPTIONS: Final = (
-    "path", "mode", "partitionBy", "jobName", "jobId", "jobAttempt", "commit", "partBytes",
-    "evolveSchema", "compression", "rowGroupRows", "rowGroupBytes", "maxOpenFiles", "maxRecordsPerFile",
+    "path", "mode", "partitionOverwriteMode", "committer", "allowUnsafe", "partitionBy", "jobName", "jobId",
+    "jobAttempt", "commit", "partBytes", "evolveSchema", "compression", "rowGroupRows", "rowGroupBytes",
+    "maxOpenFiles", "maxRecordsPerFile",
 )  # fmt: skip
+_OF_A_SINGLE_JOB: Final = ("jobName", "jobId", "jobAttempt", "commit")
+STREAM_OPTIONS: Final = (
+    *(name for name in WRITE_OPTIONS if name not in _OF_A_SINGLE_JOB),
+    "queryName",
+    "checkpointLocation",
+)
 READ_OPTIONS: Final = ("path", "asOf", "timeZone", "splitBytes")
 
 
@@ -105,7 +123,36 @@ def write_options(options: Mapping[str, str], *, overwrite: bool) -> WriteOption
     Raises:
         InvalidInputError: An option that is not known, or a value that cannot be; the message names it.
     """
-    given = _Given("write", options, WRITE_OPTIONS)
+    return _write_options(_Given("write", options, WRITE_OPTIONS), overwrite=overwrite)
+
+
+def stream_options(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
+    """Check the options of a streaming write.
+
+    Args:
+        options: As Spark hands them over: the query's own are among them.
+        overwrite: The output mode is `complete`; an explicit option `mode` wins over it.
+
+    Raises:
+        InvalidInputError: An option that is not known, or means nothing for a stream, or a value that cannot
+            be; the message names it.
+    """
+    given = {key.lower() for key in options}
+    single = [name for name in _OF_A_SINGLE_JOB if name.lower() in given]
+    if single:
+        raise InvalidInputError(
+            f"lockgate stream: option {', '.join(single)} names or splits a single job, but every batch is a "
+            "job of its own, named by the checkpoint, so that a replay meets it; leave it out"
+        )
+    chosen = _write_options(_Given("stream", options, STREAM_OPTIONS), overwrite=overwrite)
+    if chosen.mode == "fail":
+        raise InvalidInputError(
+            "lockgate stream: option mode='fail' would refuse the second batch; use append or replace"
+        )
+    return chosen
+
+
+def _write_options(given: _Given, *, overwrite: bool) -> WriteOptions:
     job_id, job_attempt = given.text("jobId"), given.text("jobAttempt")
     if (job_id is None) != (job_attempt is None):
         raise InvalidInputError("lockgate write: jobId and jobAttempt go together; give both or neither")
@@ -120,6 +167,9 @@ def write_options(options: Mapping[str, str], *, overwrite: bool) -> WriteOption
     return WriteOptions(
         path=given.path(),
         mode=given.choice("mode", "replace" if overwrite else "append", get_args(Mode)),
+        scope=_scope(given),
+        committer=given.text("committer"),
+        allow_unsafe=given.flag("allowUnsafe"),
         partition_by=_columns(given.text("partitionBy") or ""),
         job_name=given.text("jobName"),
         job_id=job_id,
@@ -127,6 +177,7 @@ def write_options(options: Mapping[str, str], *, overwrite: bool) -> WriteOption
         commit_by=commit_by,
         part_bytes=given.whole("partBytes", 0, least=5 * MIB) or None,
         evolve_schema=given.flag("evolveSchema"),
+        query_name=given.text("queryName"),
         files=FileOptions(
             compression=given.choice("compression", "snappy", get_args(Compression)),
             row_group_rows=given.whole("rowGroupRows", FileOptions.row_group_rows, least=1),
@@ -198,6 +249,13 @@ class _Given:
                 f"lockgate {self._doing}: option {name}={text!r} must be a whole number of at least {least}"
             )
         return int(text)
+
+
+def _scope(given: _Given) -> Scope | None:
+    if given.text("partitionOverwriteMode") is None:
+        return None
+    chosen = given.choice("partitionOverwriteMode", "static", get_args(OverwriteMode))
+    return "partitions" if chosen == "dynamic" else "destination"
 
 
 def _columns(text: str) -> tuple[str, ...]:

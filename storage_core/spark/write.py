@@ -13,6 +13,7 @@ from pyspark.sql.functions import col
 from storage_core.commit import Job, Progress, Receipt, open_job, read_manifest
 from storage_core.commit.conflict import visible_files
 from storage_core.commit.parallel import no_progress
+from storage_core.commit.records import Scope
 from storage_core.errors import InvalidInputError
 from storage_core.settings import Settings
 from storage_core.spark.options import Mode, write_options
@@ -38,6 +39,8 @@ def write(
     destination: str,
     *,
     mode: WriteMode = "append",
+    scope: Scope | None = None,
+    committer: str | None = None,
     partition_by: Sequence[str] = (),
     sort_within_partitions: bool = True,
     job_name: str | None = None,
@@ -58,6 +61,10 @@ def write(
         destination: `s3://bucket/prefix`, `file:///dir` or a path.
         mode: `append`; `replace` (Spark's `overwrite`): what was there goes when the new data are visible;
             `fail` (`error`, `errorifexists`): there must be no data; `ignore`: do nothing if there are.
+        scope: `destination`, or `partitions`: the mode looks at the folders that receive data only (Spark's
+            dynamic partition overwrite); by default what `spark.sql.sources.partitionOverwriteMode` says for
+            a replacement, else the committer's.
+        committer: By name; by default what the settings say, else `magic`.
         partition_by: Columns that become folders, in this order; not kept in the files.
         sort_within_partitions: Sort each task's rows by the partition columns, so that few files are open.
             Rows are not otherwise ordered; pass False where they have an order to keep.
@@ -96,6 +103,8 @@ def write(
         destination,
         job_name or f"spark-{uuid4()}",
         mode=_MODES[mode],
+        scope=scope or _session_scope(df, _MODES[mode]),
+        committer=committer,
         columns=recorded_columns(df.schema, folders),
         evolve_schema=evolve_schema,
         description=description,
@@ -107,6 +116,12 @@ def write(
             return job.receipt  # an earlier try of the same name was decided: this one met its commit
         _save(df, job, folders, given, sort=sort_within_partitions)
         return job.commit()
+
+
+def _session_scope(df: DataFrame, mode: str) -> Scope | None:
+    """Return the scope that the session's own setting asks for, None where it says nothing."""
+    dynamic = df.sparkSession.conf.get("spark.sql.sources.partitionOverwriteMode", "static") or "static"
+    return "partitions" if mode == "replace" and dynamic.lower() == "dynamic" else None
 
 
 def _save(

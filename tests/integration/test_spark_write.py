@@ -54,6 +54,26 @@ def test_an_explicit_mode_wins_over_the_one_that_spark_knows(frame: DataFrame, d
     assert read_manifest(destination).rows == 200
 
 
+@pytest.mark.parametrize("how", ["option", "helper", "session"])
+def test_dynamic_partition_overwrite_replaces_the_partitions_that_receive_rows(
+    frame: DataFrame, spark: SparkSession, destination: str, how: str
+) -> None:
+    _save(frame, destination, partitionBy="day")
+    new = frame.where("day = 1 AND id < 10").selectExpr("id + 1000 AS id", "day", "text")
+    if how == "option":
+        _save(new, destination, "overwrite", partitionBy="day", partitionOverwriteMode="dynamic")
+    elif how == "helper":
+        write(new, destination, mode="replace", scope="partitions", partition_by=["day"])
+    else:
+        spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+        try:
+            write(new, destination, mode="overwrite", partition_by=["day"])
+        finally:
+            spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    kept = [i for i in range(100) if i % 3 != 1]
+    assert _ids(read(spark, destination)) == sorted([*kept, 1001, 1004, 1007])
+
+
 @pytest.mark.parametrize("mode", ["fail", "error", "errorifexists"])
 def test_fail_refuses_a_destination_with_data_and_takes_an_empty_one(
     frame: DataFrame, destination: str, mode: str, seen: Listing
