@@ -6,6 +6,7 @@ from storage_core.commit.job import Job
 from storage_core.commit.lease import LeaseState
 from storage_core.commit.log import DestinationLog, Manifest, read_manifest
 from storage_core.commit.opening import attach_job, open_job
+from storage_core.commit.orphans import SweepAction, UploadFate, UploadFilter, count_uploads
 from storage_core.commit.parallel import Progress
 from storage_core.commit.phase import JobPhase
 from storage_core.commit.records import (
@@ -23,7 +24,8 @@ from storage_core.commit.records import (
 )
 from storage_core.commit.recovery import RecoveryAction, RecoveryResult, recover_all, recover_job
 from storage_core.commit.summary import JobSummary, list_jobs
-from storage_core.commit.sweep import SweepReport, UploadFate, sweep_uploads
+from storage_core.commit.sweep import SweepReport, sweep_uploads
+from storage_core.commit.upload_cost import UploadFigures
 from storage_core.commit.writer import PendingFileWriter
 
 __all__ = [
@@ -51,10 +53,14 @@ __all__ = [
     "ShardCompleter",
     "ShardReport",
     "StagedFile",
+    "SweepAction",
     "SweepReport",
     "UploadFate",
+    "UploadFigures",
+    "UploadFilter",
     "attach_job",
     "complete_shard_of",
+    "count_uploads",
     "list_jobs",
     "open_job",
     "read_manifest",

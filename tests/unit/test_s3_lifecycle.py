@@ -87,6 +87,8 @@ def test_a_probe_reads_the_rules_of_the_bucket(monkeypatch: pytest.MonkeyPatch) 
 
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
     client = boto3.client("s3", region_name="us-east-1")
     client.create_bucket(Bucket="lake")
     store = open_store("s3://lake/sales", Settings(s3_region="us-east-1"))
