@@ -5,9 +5,7 @@ Source: commit protocol, "Recovery".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from enum import StrEnum
-from typing import Final
+from collections.abc import Iterator
 
 import msgspec
 
@@ -17,8 +15,9 @@ from storage_core.commit.folder import JobFolder
 from storage_core.commit.lease import LeaseState, leases_for
 from storage_core.commit.opening import attach_job
 from storage_core.commit.parallel import Progress, no_progress
-from storage_core.commit.phase import TERMINAL, JobPhase
-from storage_core.commit.records import JobRecord, Receipt
+from storage_core.commit.phase import JobPhase
+from storage_core.commit.records import Receipt
+from storage_core.commit.recovery_table import RecoveryAction, choose_action
 from storage_core.commit.rollforward import roll_forward
 from storage_core.commit.selection import choose, chosen_digest
 from storage_core.commit.setup import probed
@@ -30,16 +29,7 @@ from storage_core.ids import JobId, new_token
 from storage_core.settings import Settings, load_settings
 from storage_core.stores import open_store
 
-
-class RecoveryAction(StrEnum):
-    """What recovery does with a job."""
-
-    LEAVE = "leave alone"
-    ABORT = "abort"
-    RESUME = "resume"
-    ROLL_FORWARD = "roll forward"
-    CLEAN_UP = "clean up"
-    REFUSE = "touch nothing"
+__all__ = ["RecoveryAction", "RecoveryResult", "recover_all", "recover_job"]
 
 
 class RecoveryResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,12 +53,6 @@ class RecoveryResult(msgspec.Struct, frozen=True, kw_only=True):
     def needs_an_operator(self) -> bool:
         """Whether nothing was touched because the markers contradict each other or cannot be read."""
         return self.action is RecoveryAction.REFUSE
-
-
-UNDECIDED: Final[Mapping[LeaseState, str]] = {
-    LeaseState.LIVE: "its driver lives",
-    LeaseState.PARKED: "it waits for its next step",
-}
 
 
 def recover_job(
@@ -114,7 +98,12 @@ def recover_job(
                 ended=None,
                 detail=str(error),
             )
-        action, detail = _choose(folder, record, found, lease, settings=settings, clock=clock)
+        action, detail = choose_action(
+            found,
+            lease,
+            on_lapse=record.spec.on_lapse,
+            is_young=lambda: _younger_than(folder, settings.orphan_age_s, clock),
+        )
         ended, receipt = found, receipt_of(folder)
     if not dry_run:
         work = JobWork(
@@ -168,28 +157,6 @@ def recover_all(
                 ended=None,
                 detail=f"{type(error).__name__}: {error}",
             )
-
-
-def _choose(
-    folder: JobFolder,
-    record: JobRecord,
-    found: JobPhase,
-    lease: LeaseState,
-    *,
-    settings: Settings,
-    clock: Clock,
-) -> tuple[RecoveryAction, str]:
-    if found in TERMINAL:
-        return RecoveryAction.CLEAN_UP, "it has ended"
-    if found is not JobPhase.OPEN:
-        return RecoveryAction.ROLL_FORWARD, f"it is decided ({found})"
-    if lease in UNDECIDED:
-        return RecoveryAction.LEAVE, UNDECIDED[lease]
-    if lease is LeaseState.UNKNOWN and _younger_than(folder, settings.orphan_age_s, clock):
-        return RecoveryAction.LEAVE, "its lease cannot be read and it is not old"
-    if record.spec.on_lapse == "resume":
-        return RecoveryAction.RESUME, "its driver is gone; its policy is to resume"
-    return RecoveryAction.ABORT, "its driver is gone"
 
 
 def _act(work: JobWork, action: RecoveryAction, detail: str) -> str:
