@@ -33,6 +33,7 @@ from storage_core.errors import (
 )
 from storage_core.ids import Token, new_token
 from storage_core.stores import local_uploads
+from storage_core.stores.file_tree import Obstacle
 from storage_core.stores.local_errors import after_the_effect, translated
 from storage_core.stores.local_listing import (
     ASIDE,
@@ -43,6 +44,7 @@ from storage_core.stores.local_listing import (
     objects,
     version_of,
 )
+from storage_core.stores.local_obstacles import obstacles
 from storage_core.stores.local_tree import Tree
 from storage_core.stores.pages import in_pages
 from storage_core.stores.protocol import (
@@ -251,6 +253,19 @@ class LocalStore:
         with translated("list uploads", self._path(prefix), changes=False), suppress(FileNotFoundError):
             self._drop_abandoned()
             yield from in_pages(local_uploads.still_open(self._tree, prefix), page_size)
+
+    def adopt_file(self, local: Path, key: str, token: Token) -> PendingUpload:
+        """Link the file to the hidden name of an upload; see `FileTree.adopt_file`."""
+        names = self._names(key)
+        with translated(f"adopt {local} as", self._path(key), changes=True):
+            return local_uploads.adopt(self._tree, names, local, token)
+
+    def obstacles(self, keys: Sequence[str]) -> list[Obstacle]:
+        """Look at every key and, once, at each of its folders; see `FileTree.obstacles`."""
+        for key in keys:
+            self._names(key)
+        with translated("look for obstacles in", self.url, changes=False):
+            return list(obstacles(self.root, keys))
 
     def _names(self, key: str) -> list[str]:
         if is_hidden(check_key(key)):

@@ -1,6 +1,7 @@
 """Pending uploads on a file system: one hidden file each, linked into place when it is completed.
 
-`_lockgate/uploads/<key>/~<upload id>` is written where it lies and named, never copied, at the key. A crash
+`_lockgate/uploads/<key>/~<upload id>` is written where it lies and named, never copied, at the key. A
+finished file that lies on the same file system is adopted: the hidden name is its second one. A crash
 between the link and the removal of the hidden name leaves two names of one file: that upload is complete,
 and whoever meets the hidden name next removes it.
 """
@@ -10,10 +11,12 @@ from __future__ import annotations
 import base64
 import os
 import re
+import stat
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from storage_core.errors import AlreadyExistsError, InvalidInputError, UploadGoneError
@@ -25,6 +28,7 @@ from storage_core.stores.protocol import ObjectInfo, Part, PendingUpload, Upload
 
 _UPLOAD_ID: Final = re.compile(r"[0-9a-f]{32}")
 _MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -37,6 +41,27 @@ def begin(tree: Tree, names: Sequence[str]) -> str:
 
     tree.within([*UPLOADS, *names], make)
     return upload_id
+
+
+def adopt(tree: Tree, names: Sequence[str], local: Path, token: Token) -> PendingUpload:
+    """Give a finished file the hidden name of a new upload; see `FileTree.adopt_file`."""
+    upload_id = new_token()
+    key = "/".join(names)
+    with _finished_file(local) as status:
+
+        def link(folder: int) -> None:
+            os.link(local, _hidden_name(upload_id), dst_dir_fd=folder, follow_symlinks=False)
+            if not os.path.samestat(os.lstat(_hidden_name(upload_id), dir_fd=folder), status):
+                os.unlink(_hidden_name(upload_id), dir_fd=folder)
+                raise _no_file(local, "it was replaced while it was taken")
+            os.fsync(folder)
+
+        tree.within([*UPLOADS, *names], link)
+    version = version_of(status)
+    part = Part(number=1, size=status.st_size, etag=version)
+    return PendingUpload(
+        key=key, upload_id=upload_id, token=token, size=status.st_size, parts=(part,), seal=version
+    )
 
 
 def write_part(tree: Tree, names: Sequence[str], upload_id: str, part: tuple[int, int], data: bytes) -> Part:
@@ -181,6 +206,24 @@ def _hidden_folder(tree: Tree, names: Sequence[str], upload_id: str) -> Iterator
         except (FileNotFoundError, NotADirectoryError):
             raise _gone("/".join(names), upload_id) from None
         yield folder
+
+
+@contextmanager
+def _finished_file(local: Path) -> Iterator[os.stat_result]:
+    """Give the status of a regular file that is durable."""
+    file = os.open(local, _READ)
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise _no_file(local, "it is no regular file")
+        os.fsync(file)
+        yield status
+    finally:
+        os.close(file)
+
+
+def _no_file(local: Path, reason: str) -> InvalidInputError:
+    return InvalidInputError(f"adopt {local}: {reason}; nothing was taken; name a finished file")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from storage_core.errors import (
 )
 from storage_core.ids import Token, new_token
 from storage_core.stores.protocol import Capabilities, PendingUpload, Store
-from storage_core.stores.watched import WatchedStore
+from storage_core.stores.watched import WatchedStore, watched
 
 _CREATES: Final = "create leaves an object that is there"
 _COMPLETES: Final = "conditional completion leaves an object that is there"
@@ -70,7 +70,7 @@ def with_capabilities(store: Store, capabilities: Capabilities) -> Store:
         UnsupportedStoreError: The store is of a kind that cannot be told.
     """
     if isinstance(store, WatchedStore):
-        return WatchedStore(with_capabilities(store.inner, capabilities), store.requests)
+        return watched(with_capabilities(store.inner, capabilities), store.requests)
     if isinstance(store, _Adjustable):
         return store.with_capabilities(capabilities)
     raise UnsupportedStoreError(f"{store.url}: {type(store).__name__} cannot be given other capabilities")

@@ -12,7 +12,7 @@ from storage_core.failpoints import FAILPOINTS, parse_failpoints
 from storage_core.settings import Settings, load_settings
 from storage_core.stores.local import LocalStore
 from storage_core.stores.protocol import Store, check_key
-from storage_core.stores.watched import WatchedStore
+from storage_core.stores.watched import watched
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -69,12 +69,12 @@ def open_store(url: str, settings: Settings | None = None) -> Store:
     if settings.failpoints:
         FAILPOINTS.arm(parse_failpoints(settings.failpoints))
     if destination.startswith("file://"):
-        return WatchedStore(LocalStore(Path(destination.removeprefix("file://"))))
+        return watched(LocalStore(Path(destination.removeprefix("file://"))))
     # boto3 takes a third of a second to import, which local destinations need not pay.
     from storage_core.stores.s3 import S3Store  # noqa: PLC0415
 
     bucket, _, prefix = destination.removeprefix("s3://").partition("/")
-    return WatchedStore(S3Store(bucket, prefix, settings))
+    return watched(S3Store(bucket, prefix, settings))
 
 
 def _local(url: str, path: str) -> str:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Final, TypeVar
 
 from storage_core.failpoints import FAILPOINTS, current_step
 from storage_core.ids import Token
+from storage_core.stores.file_tree import FileTree, Obstacle
 from storage_core.stores.protocol import (
     PAGE,
     Capabilities,
@@ -42,6 +44,8 @@ VERBS: Final = (
     "holds",
     "measure",
     "uploads",
+    "adopt",
+    "obstacles",
 )
 """What a store is asked to do, as it stands in the names of failpoints."""
 
@@ -144,3 +148,31 @@ class WatchedStore:
             if page is None:
                 return
             yield page
+
+
+class WatchedFileTree(WatchedStore):
+    """A `Store` around another that is a `FileTree`, and one itself."""
+
+    def __init__(self, inner: Store, tree: FileTree, requests: Counter[str] | None = None) -> None:
+        super().__init__(inner, requests)
+        self._tree = tree
+
+    def adopt_file(self, local: Path, key: str, token: Token) -> PendingUpload:
+        """See `FileTree.adopt_file`."""
+        return self._call("adopt", lambda: self._tree.adopt_file(local, key, token))
+
+    def obstacles(self, keys: Sequence[str]) -> list[Obstacle]:
+        """See `FileTree.obstacles`."""
+        return self._call("obstacles", lambda: self._tree.obstacles(keys))
+
+
+def watched(store: Store, requests: Counter[str] | None = None) -> WatchedStore:
+    """Watch a store; a file tree stays one.
+
+    Args:
+        store: Not watched yet.
+        requests: Counts on from here.
+    """
+    if isinstance(store, FileTree):
+        return WatchedFileTree(store, store, requests)
+    return WatchedStore(store, requests)
