@@ -1,4 +1,4 @@
-"""The stores that the contract holds for: a directory, moto over real HTTP, a real S3 server."""
+"""The stores that the contract holds for: a directory, a strict fake, moto over HTTP, a real S3 server."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from moto.server import ThreadedMotoServer
 
 from storage_core.settings import Settings
 from storage_core.stores import Store, open_store
+from tests.fake_s3 import FakeS3, served
 
-MOTO_DESTINATION = "s3://lockgate-contract"
+DESTINATION = "s3://lockgate-contract"
 
 
 @pytest.fixture(scope="session")
@@ -33,15 +34,23 @@ def moto_endpoint() -> Iterator[str]:
         aws_access_key_id="test",
         aws_secret_access_key="test",
     )
-    client.create_bucket(Bucket=MOTO_DESTINATION.removeprefix("s3://"))
+    client.create_bucket(Bucket=DESTINATION.removeprefix("s3://"))
     client.close()
     yield endpoint
     server.stop()
 
 
+@pytest.fixture
+def fake_endpoint() -> Iterator[str]:
+    """Serve a fake S3 of this test's own, with the machine's time."""
+    with served(FakeS3(bucket=DESTINATION.removeprefix("s3://"))) as endpoint:
+        yield endpoint
+
+
 @pytest.fixture(
     params=[
         "local",
+        "fake-s3",
         "moto",
         pytest.param("s3-server", marks=[pytest.mark.requires("s3-server"), pytest.mark.integration]),
     ]
@@ -58,8 +67,8 @@ def open_at(
     """Open stores of the kind under test, at names that lie beside each other and are new to this test."""
     if kind == "local":
         return lambda name: open_store(str(tmp_path / name), Settings())
-    if kind == "moto":
-        endpoint, destination = request.getfixturevalue("moto_endpoint"), MOTO_DESTINATION
+    if kind in {"moto", "fake-s3"}:
+        endpoint, destination = request.getfixturevalue(f"{kind.removesuffix('-s3')}_endpoint"), DESTINATION
         key, secret = "test", "test"
     else:
         endpoint, destination = (os.environ[f"LOCKGATE_TEST_S3_{name}"] for name in ("ENDPOINT", "URL"))

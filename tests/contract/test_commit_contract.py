@@ -27,8 +27,9 @@ def world(
     monkeypatch: pytest.MonkeyPatch,
 ) -> World:
     """A destination of the kind of store under test, with one published job."""
-    if kind == "moto":
-        monkeypatch.setenv("LOCKGATE_S3_ENDPOINT_URL", request.getfixturevalue("moto_endpoint"))
+    if kind in {"moto", "fake-s3"}:
+        endpoint = request.getfixturevalue(f"{kind.removesuffix('-s3')}_endpoint")
+        monkeypatch.setenv("LOCKGATE_S3_ENDPOINT_URL", endpoint)
     elif kind == "s3-server":
         monkeypatch.setenv("LOCKGATE_S3_ENDPOINT_URL", os.environ["LOCKGATE_TEST_S3_ENDPOINT"])
     world = World(tmp_path, open_at("dataset").url)

@@ -1,0 +1,35 @@
+"""In what real stores differ, and a test may choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from storage_core.settings import MIB
+
+
+@dataclass(frozen=True)
+class Options:
+    """How this store behaves where stores do not agree; by default as AWS does today.
+
+    Attributes:
+        repeated_completion: What the second completion of an upload is told. AWS has said both.
+        conditional_create: False: `If-None-Match` is ignored without a word, as some look-alikes do.
+        conditional_put: False: `If-Match` of a PUT or a completion is ignored.
+        conditional_delete: False: `If-Match` of a DELETE, and the ETags of a batch, are ignored.
+        conflict_ends_upload: A 409 on a conditional completion destroys the upload.
+        page_size: The most that a page of any listing holds, however many are asked for.
+        min_part_bytes: All parts but the last must have as many.
+        keeps_parts: False: the bytes of parts are checked and counted, then dropped.
+        upload_expiry_days: What the bucket's lifecycle rule says; None: it has none.
+    """
+
+    repeated_completion: Literal["succeeds", "no such upload"] = "no such upload"
+    conditional_create: bool = True
+    conditional_put: bool = True
+    conditional_delete: bool = True
+    conflict_ends_upload: bool = True
+    page_size: int = 1000
+    min_part_bytes: int = 5 * MIB
+    keeps_parts: bool = True
+    upload_expiry_days: int | None = None

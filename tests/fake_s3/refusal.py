@@ -1,0 +1,32 @@
+"""What S3 says when it will not: a status, a code, and a sentence."""
+
+from __future__ import annotations
+
+
+class Refusal(Exception):  # noqa: N818 - it is S3's answer, and no error of the fake
+    """Raised by an operation instead of answering; the server makes S3's error document of it."""
+
+    def __init__(self, status: int, code: str, message: str = "") -> None:
+        super().__init__(f"{status} {code} {message}")
+        self.status = status
+        self.code = code
+        self.message = message or code
+
+
+def no_such_key(key: str) -> Refusal:
+    return Refusal(404, "NoSuchKey", f"The specified key does not exist: {key}")
+
+
+def no_such_upload() -> Refusal:
+    return Refusal(
+        404, "NoSuchUpload", "The specified upload does not exist. It may have been aborted or completed."
+    )
+
+
+def precondition_failed() -> Refusal:
+    return Refusal(412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold")
+
+
+def unknown(what: str) -> Refusal:
+    """The strict part: what the fake has not learnt it does not pretend to do."""
+    return Refusal(501, "NotImplemented", f"the fake S3 does not know {what}")
