@@ -1,17 +1,18 @@
-"""The data source `lockgate`: what `format("lockgate")` reaches, for writing and for reading."""
+"""The data source `lockgate`: what `format("lockgate")` reaches, for writing, streaming and reading."""
 
 from __future__ import annotations
 
 from functools import cached_property
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from storage_core.commit import Manifest, read_manifest
-from storage_core.spark.options import ReadOptions, read_options, write_options
+from storage_core.spark.options import ReadOptions, read_options, stream_options, write_options
 from storage_core.spark.published_schema import check_parquet, published_schema
 from storage_core.spark.reader import LiveFilesReader
+from storage_core.spark.stream import plan_batches
 from storage_core.spark.writer import plan_write
 from storage_core.stores import open_store
 
@@ -49,6 +50,14 @@ class LockgateDataSource(DataSource):
             ConflictError: The mode is `fail` and the destination has data, or the columns do not fit.
         """
         return plan_write(schema, write_options(self.options, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's
+        """Return what writes one batch of a streaming query as a job of its own.
+
+        Raises:
+            InvalidInputError: An option, a column or the destination cannot be; nothing was written.
+        """
+        return plan_batches(schema, stream_options(self.options, overwrite=overwrite))
 
     @cached_property
     def _reading(self) -> ReadOptions:
