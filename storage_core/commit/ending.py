@@ -103,8 +103,9 @@ def end(
         ended=ended,  # type: ignore[arg-type]
         reason=reason,
         receipt=receipt,
-        fates=tuple(work.fates.by_key.values()),
-        omitted=work.fates.omitted,
+        counts=dict(work.fates.counts),
+        shards=tuple(work.fates.shards),
+        fates=work.fates.held(),
     )
     marker = Ended(
         job_id=work.job.job_id,

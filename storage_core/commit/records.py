@@ -348,15 +348,28 @@ class FileFate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     detail: str = ""
 
 
+class FateShard(Record, frozen=True, tag="fates"):
+    """`report/<digest>.json`: 1,000 files of a long report."""
+
+    fates: tuple[FileFate, ...]
+
+
 class Report(Record, frozen=True, tag="report"):
-    """`report.json`: every file's fate, also of failed jobs."""
+    """`report.json`: every file's fate, also of failed jobs.
+
+    Attributes:
+        counts: How many files met each fate.
+        shards: Digests of `FateShard`, for all but the last files.
+        fates: The last files, or all of a short report.
+    """
 
     job_id: JobId
     ended: Literal["committed", "failed"]
     reason: str
     receipt: Receipt | None
+    counts: dict[str, int]
+    shards: tuple[str, ...]
     fates: tuple[FileFate, ...]
-    omitted: int = 0
 
 
 class Ended(Record, frozen=True, tag="ended"):
