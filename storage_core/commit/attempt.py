@@ -163,6 +163,31 @@ class Attempt:
                     writer.write(chunk)
                 _check_size(local, writer.tell(), size)
 
+    def drop(self, path: str) -> None:
+        """Drop one file, whole or half-written; its path may be written again. Nothing is left to drop twice.
+
+        Raises:
+            ConflictError: The task commit has begun: its files belong together.
+            InvalidInputError: The path leaves the destination.
+        """
+        if self._sealed:
+            raise ConflictError(
+                f"attempt {self.attempt_id} of task {self.task_id} has begun to commit; {path} was not dropped"
+            )
+        with self._lock:
+            writers = [writer for writer in self._writers if writer.path == path]
+            dropped = [file for file in self._files.values() if file.path == path]
+            for file in dropped:
+                del self._files[file.key]
+        with step("abort-attempt"):
+            for writer in writers:
+                writer.abort()
+            for file in dropped:
+                with suppress(LockgateError):  # what stays is swept at the job's end
+                    self._folder.store.abort_upload(file.key, file.upload.upload_id)
+        if self._staging_made and not self._aborted:
+            (self.staging_dir / check_key(path)).unlink(missing_ok=True)
+
     def commit(self) -> PendingSet:
         """Commit the task: seal all files and create the pending set, by which they belong to the job.
 
