@@ -102,8 +102,10 @@ def progress_bar() -> Iterator[Progress]:
 
     def report(step: str, done: int, total: int) -> None:
         if step not in begun:
-            begun[step] = bars.add_task(step, total=total)
-        bars.update(begun[step], completed=done, total=total)
+            begun[step] = bars.add_task(step, total=total or None)
+        # A step whose end nobody knows shows how far it is in words, beside a bar that only moves.
+        said = step if total else f"{step}: {done}"
+        bars.update(begun[step], completed=done, total=total or None, description=said)
 
     with bars:
         yield report

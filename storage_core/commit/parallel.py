@@ -15,7 +15,7 @@ class Progress(Protocol):
     """Hears how far a step is."""
 
     def __call__(self, step: str, done: int, total: int, /) -> None:
-        """Report: `done` of `total` items of a step are done."""
+        """Report: `done` of `total` items of a step are done; 0 is a total that nobody knows."""
 
 
 def no_progress(step: str, done: int, total: int) -> None:

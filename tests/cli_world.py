@@ -1,0 +1,56 @@
+"""The command line as its users run it, and jobs in the states that they find."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from typer.testing import Result
+
+from storage_core import open_job
+from storage_core.commit import Job
+from storage_core.settings import Settings
+
+Run = Callable[..., Result]
+
+
+def document(result: Result) -> Any:
+    return json.loads(result.stdout)
+
+
+def write(job: Job, path: str = "day=1/a.csv", task: str = "part-0") -> None:
+    with job.attempt(task) as attempt, attempt.open(path) as file:
+        file.write(b"a,b\n")
+
+
+def committed_job(destination: str, settings: Settings, name: str = "sales") -> Job:
+    job = open_job(destination, name, settings=settings)
+    write(job)
+    job.commit()
+    return job
+
+
+def open_written_job(destination: str, settings: Settings, name: str = "sales") -> Job:
+    """A job whose driver wrote and died: its lease was taken and is no longer renewed."""
+    job = open_job(destination, name, settings=settings)
+    write(job)
+    job.close()
+    return job
+
+
+def lapsed_job(destination: str, settings: Settings, name: str = "sales") -> Job:
+    job = open_job(destination, name, settings=settings)
+    write(job)
+    job.park(0)
+    return job
+
+
+def visible(destination: str) -> list[str]:
+    root = Path(destination)
+    return sorted(
+        str(path.relative_to(root))
+        for path in root.rglob("*.csv")
+        if not any(part.startswith(("_", ".")) for part in path.relative_to(root).parts)
+    )
