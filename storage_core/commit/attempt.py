@@ -170,9 +170,10 @@ class Attempt:
             ConflictError: The task commit has begun: its files belong together.
             InvalidInputError: The path leaves the destination.
         """
+        check_key(path)
         if self._sealed:
             raise ConflictError(
-                f"attempt {self.attempt_id} of task {self.task_id} has begun to commit; {path} was not dropped"
+                f"attempt {self.attempt_id} of task {self.task_id} has begun to commit: {path} stays in it"
             )
         with self._lock:
             writers = [writer for writer in self._writers if writer.path == path]
@@ -186,7 +187,7 @@ class Attempt:
                 with suppress(LockgateError):  # what stays is swept at the job's end
                     self._folder.store.abort_upload(file.key, file.upload.upload_id)
         if self._staging_made and not self._aborted:
-            (self.staging_dir / check_key(path)).unlink(missing_ok=True)
+            (self.staging_dir / path).unlink(missing_ok=True)
 
     def commit(self) -> PendingSet:
         """Commit the task: seal all files and create the pending set, by which they belong to the job.
