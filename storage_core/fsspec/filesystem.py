@@ -1,0 +1,250 @@
+"""`LockgateFileSystem`: pending files below a magic directory, published files everywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final, NoReturn
+
+from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]  # fsspec has no types
+from fsspec.utils import stringify_path  # type: ignore[import-untyped]  # fsspec has no types
+
+from storage_core.commit import Job, PendingSet
+from storage_core.errors import InvalidInputError
+from storage_core.fsspec.paths import (
+    BASE,
+    MAGIC,
+    PROTOCOL,
+    MagicPath,
+    magic_path,
+    magic_root,
+    strip_protocol,
+)
+from storage_core.fsspec.pending import PendingOutput, PendingTask, PendingTasks
+from storage_core.fsspec.published import Published, PublishedInput
+from storage_core.fsspec.tree import Info
+from storage_core.settings import Settings
+
+_WRITING: Final = ("wb", "xb")
+
+
+class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """Destinations as a file system for pandas, Polars, PyArrow, DuckDB and whatever speaks fsspec.
+
+    A path `<destination>/__magic_job-<job id>/<task>/__base/a/b` is written as `a/b` of an attempt at that
+    task: pending until the job commits, and never visible if the task does not (`commit_task`, or the end
+    of `with fs.transaction`). Any other path is read-only and shows live files by the destination's log.
+
+    One instance makes one attempt at each task that it writes. It may be used from several threads.
+    """
+
+    protocol = PROTOCOL
+
+    def __init__(
+        self,
+        *,
+        as_of: int | None = None,
+        destination: str | None = None,
+        settings: Settings | None = None,
+        **options: Any,
+    ) -> None:
+        """Make no request.
+
+        Args:
+            as_of: Read destinations as this turn of their log left them.
+            destination: Where the destination begins, for reading; by default at the nearest directory,
+                at or above a path, in which a job was ever set up.
+            settings: From the environment by default.
+            options: fsspec's own.
+        """
+        super().__init__(**options)
+        self._pending = PendingTasks(settings)
+        self._published = Published(as_of=_turn(as_of), destination=destination, settings=settings)
+
+    # ------------------------------------------------------------------------------------------- tasks
+
+    def begin_task(self, job: Job, task_id: str) -> str:
+        """Begin an attempt at a task of a job that this process has opened.
+
+        Returns:
+            The directory to write below; paths below it are paths below the destination.
+
+        Raises:
+            ConflictError: The job is decided or has ended.
+        """
+        self._pending.adopt(job)
+        root = magic_root(job.destination, job.job_id, task_id)
+        self._task_at(root).begin()
+        return root
+
+    def commit_task(self, path: str) -> PendingSet:
+        """Commit the task that a path lies in: its files now belong to the job. Safe to call again.
+
+        Raises:
+            ConflictError: This instance wrote nothing of it, or the job is decided.
+            FencedError: The job's driver was replaced.
+            OutcomeUnknownError: It is not known whether it has committed; call again.
+        """
+        return self._task_at(path).commit()
+
+    def abort_task(self, path: str) -> None:
+        """Drop what this instance wrote of the task that a path lies in, unless it has committed."""
+        self._task_at(path).abort()
+
+    # ---------------------------------------------------------------------------------------- listings
+
+    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Info] | list[str]:
+        """List a directory: pending files that this instance wrote, or live files.
+
+        Args:
+            path: Of a directory; a file lists itself.
+            detail: Whether to return more than names.
+            kwargs: `refresh`: whether to look for newer jobs first; by default at a destination's root.
+        """
+        path = self._strip_protocol(path)
+        magic = magic_path(path)
+        if magic is not None:
+            found = self._pending.children(magic)
+        else:
+            found = self._published.children(path, look_for_newer=kwargs.get("refresh"))
+        return found if detail else [info["name"] for info in found]
+
+    def info(self, path: str, **kwargs: Any) -> Info:  # noqa: ARG002 - fsspec's signature
+        """Tell about a file or a directory."""
+        path = self._strip_protocol(path)
+        magic = magic_path(path)
+        return self._published.info(path) if magic is None else self._pending.info(magic)
+
+    def walk(self, path: str, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        """Walk a tree, all of it as one turn left it."""
+        path = self._strip_protocol(path)
+        if "refresh" not in kwargs:
+            if magic_path(path) is None:
+                self._look_for_newer(path)
+            kwargs["refresh"] = False
+        yield from super().walk(path, *args, **kwargs)
+
+    def exists(self, path: str, **kwargs: Any) -> bool:
+        """Tell whether there is something at a path; trouble with the store is not taken for a no."""
+        try:
+            self.info(path, **kwargs)
+        except OSError:
+            return False
+        return True
+
+    def isfile(self, path: str) -> bool:
+        """Tell whether a path is a file's; trouble with the store is not taken for a no."""
+        try:
+            return bool(self.info(path)["type"] == "file")
+        except OSError:
+            return False
+
+    def modified(self, path: str) -> datetime:
+        """Return when a live file was completed, by the store's clock."""
+        snapshot, file = self._published.live_file(self._strip_protocol(path))
+        return datetime.fromtimestamp(snapshot.store.head(file.key).modified_s, UTC)
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        """Forget all that was read, also which files earlier listings showed."""
+        super().invalidate_cache(path)
+        self._published.forget()
+
+    # ----------------------------------------------------------------------------------------- changes
+
+    def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:  # noqa: ARG002
+        """Remember a directory of a magic directory; stores have none."""
+        magic = self._magic(path, "mkdir")
+        if magic.task_id is not None:
+            self._pending.task(magic).tree.add_directory(magic.text)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:  # noqa: ARG002
+        """Remember a directory of a magic directory; stores have none."""
+        self.mkdir(path)
+
+    def rmdir(self, path: str) -> None:
+        """Forget an empty directory of a magic directory."""
+        self._remove(path)
+
+    def rm_file(self, path: str) -> None:
+        """Drop a pending file, or forget an empty directory of a magic directory."""
+        self._remove(path)
+
+    def mv(self, path1: str, path2: str, *args: Any, **kwargs: Any) -> NoReturn:  # noqa: ARG002
+        """Refuse: nothing is renamed; a pending file has its final name from the start."""
+        raise InvalidInputError(
+            f"mv {path1} to {path2}: nothing was moved; a pending file has its final name from the start: "
+            "write it under that name (DuckDB: USE_TMP_FILE false)"
+        )
+
+    def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:  # noqa: ARG002
+        """Copy a published file to a pending one."""
+        with self.open(path1, "rb") as source, self.open(path2, "wb") as target:
+            while chunk := source.read(self.blocksize):
+                target.write(chunk)
+
+    # ------------------------------------------------------------------------------------ fsspec's seams
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(one) for one in path]
+        return strip_protocol(stringify_path(path))
+
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        autocommit: bool = True,  # noqa: ARG002 - only a task commits
+        cache_options: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> PendingOutput | PublishedInput:
+        magic = magic_path(path)
+        if mode in _WRITING:
+            magic = self._magic(path, "open")
+            return self._pending.task(magic).open(magic, mode)
+        if mode != "rb":
+            raise InvalidInputError(
+                f"open {path} with mode {mode!r}: nothing was opened; a file is written once, from its start "
+                f"({' or '.join(_WRITING)}), or read (rb); write appended rows to another file"
+            )
+        if magic is not None:
+            self._pending.info(magic)
+            raise InvalidInputError(
+                f"open {path}: a pending file cannot be read; commit its job, and read it at the destination"
+            )
+        snapshot, file = self._published.live_file(path)
+        return PublishedInput(
+            self, path, snapshot, file, block_size=block_size, cache_options=cache_options, **kwargs
+        )
+
+    def _task_at(self, path: str) -> PendingTask:
+        return self._pending.task(self._magic(path, "task"))
+
+    def _magic(self, path: str, call: str) -> MagicPath:
+        stripped = self._strip_protocol(path)
+        magic = magic_path(stripped)
+        if magic is None:
+            raise InvalidInputError(
+                f"{call} {path}: nothing was changed; a destination changes by jobs only: write below "
+                f"<destination>/{MAGIC}<job id>/<task>/{BASE}/, which job_filesystem(job, task) gives"
+            )
+        return magic
+
+    def _remove(self, path: str) -> None:
+        magic = self._magic(path, "rm")
+        self._pending.info(magic)
+        self._pending.task(magic).remove(magic)
+
+    def _look_for_newer(self, path: str) -> None:
+        try:
+            self._published.look_for_newer(path)
+        except FileNotFoundError:
+            return  # the walk itself says so, as its caller asked to be told
+
+
+def _turn(as_of: object) -> int | None:
+    """Return a turn's number; storage options come from configuration, too, where anything may stand."""
+    if as_of is None or (type(as_of) is int and as_of >= 0):
+        return as_of
+    raise InvalidInputError(f"as_of={as_of!r}: must be the number of a turn, 0 or greater")

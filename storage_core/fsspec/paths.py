@@ -1,0 +1,157 @@
+"""Paths of the file system face, and what they name.
+
+    /dir/day=1/a.parquet                              below the local destination /dir
+    s3/bucket/prefix/day=1/a.parquet                  below the destination s3://bucket/prefix
+    <destination>/__magic_job-<job id>/<task>/…       pending files of one task of a job
+
+A path has one form without the protocol, and no empty segment in it: Arrow takes none. Names stand as they
+are: `%2F` means itself.
+
+Source: S3A committers, "Magic Committer: Subdirectories".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from storage_core.errors import InvalidInputError
+from storage_core.ids import JobId, TaskId, check_id, split_job_id
+from storage_core.stores.protocol import check_key
+from storage_core.stores.urls import parse_destination
+
+PROTOCOL: Final = "lockgate"
+MAGIC: Final = "__magic_job-"
+BASE: Final = "__base"
+_S3: Final = "s3/"
+_STEPS: Final = frozenset({"", ".", ".."})
+
+
+@dataclass(frozen=True)
+class MagicPath:
+    """A path in or below the magic directory of a job.
+
+    Attributes:
+        destination: As `parse_destination` writes it.
+        job_id: From the directory's name.
+        task_id: None for the directory itself.
+        below: The segments below the task.
+    """
+
+    destination: str
+    job_id: JobId
+    task_id: TaskId | None
+    below: tuple[str, ...] = ()
+
+    @property
+    def target(self) -> str:
+        """Where a file of this path becomes visible, below the destination.
+
+        The last `__base` among its parents sets the base: what follows it is kept. Without one only the
+        file's name is.
+
+        Raises:
+            InvalidInputError: The path names a directory of the protocol, not a file in one.
+        """
+        if not self.below or self.below[-1] == BASE:
+            raise InvalidInputError(
+                f"{self.text} names a directory, not a file; add a file's name, such as "
+                f"{BASE}/day=1/a.parquet below the task"
+            )
+        parents = self.below[:-1]
+        if BASE not in parents:
+            return self.below[-1]
+        return "/".join(self.below[len(parents) - parents[::-1].index(BASE) :])
+
+    @property
+    def text(self) -> str:
+        """The path, in the file system's form."""
+        task = () if self.task_id is None else (self.task_id,)
+        return "/".join([fs_path(self.destination), f"{MAGIC}{self.job_id}", *task, *self.below])
+
+
+def strip_protocol(url: str) -> str:
+    """Return a path of the file system in its one form; nothing is checked.
+
+    `lockgate:///dir` and `file:///dir` become `/dir`; `lockgate://s3/bucket/prefix`,
+    `lockgate://s3://bucket/prefix` and `s3://bucket/prefix` become `s3/bucket/prefix`.
+    """
+    path = url.removeprefix(f"{PROTOCOL}://")
+    if path.startswith("s3://"):
+        path = _S3 + path.removeprefix("s3://")
+    return path.removeprefix("file://").rstrip("/")
+
+
+def fs_path(destination: str) -> str:
+    """Return the path of a destination, as `parse_destination` writes it."""
+    return strip_protocol(destination)
+
+
+def check_path(path: str) -> str:
+    """Return a path of the file system if it can be one.
+
+    Raises:
+        InvalidInputError: It is not absolute, no S3 path, or has a segment that is empty, `.` or `..`.
+    """
+    if path and not path.startswith(("/", _S3)):
+        raise InvalidInputError(
+            f"path {path!r}: write {PROTOCOL}:///directory for a local destination, "
+            f"{PROTOCOL}://s3/bucket/prefix for one on S3"
+        )
+    if not _STEPS.isdisjoint(path.split("/")[1:]):
+        raise InvalidInputError(f"path {path!r}: a segment is empty, `.` or `..`; write it without")
+    return path
+
+
+def destination_at(path: str) -> str:
+    """Return the destination that a path would be.
+
+    Raises:
+        InvalidInputError: It can be none.
+    """
+    if check_path(path).startswith(_S3):
+        return parse_destination(f"s3://{path.removeprefix(_S3)}")
+    return parse_destination(f"file://{path or '/'}")
+
+
+def magic_path(path: str) -> MagicPath | None:
+    """Return what a path below a magic directory names; None for any other path.
+
+    Args:
+        path: As `strip_protocol` returns it. It is not trusted.
+
+    Raises:
+        InvalidInputError: The destination, an id or a segment cannot be, or one magic directory is below
+            another.
+    """
+    segments = path.split("/")
+    found = [index for index, segment in enumerate(segments) if segment.startswith(MAGIC)]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise InvalidInputError(f"path {path!r}: one `{MAGIC}…` directory is below another; keep one")
+    job_id = segments[found[0]].removeprefix(MAGIC)
+    rest = segments[found[0] + 1 :]
+    try:
+        split_job_id(job_id)
+        if rest:
+            check_key("/".join(rest))
+            check_id("task", rest[0])
+    except InvalidInputError as fault:
+        raise InvalidInputError(f"path {path!r}: {fault}") from None
+    return MagicPath(
+        destination_at("/".join(segments[: found[0]])),
+        JobId(job_id),
+        TaskId(rest[0]) if rest else None,
+        tuple(rest[1:]),
+    )
+
+
+def magic_root(destination: str, job_id: JobId, task_id: str) -> str:
+    """Return the directory below which a task's files keep their paths.
+
+    Raises:
+        InvalidInputError: The task's id cannot be.
+    """
+    task = TaskId(check_id("task", task_id))
+    return MagicPath(destination, job_id, task, (BASE,)).text

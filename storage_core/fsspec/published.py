@@ -1,0 +1,228 @@
+"""What destinations hold by their logs: whole jobs only, also while a job commits.
+
+A *snapshot* is one manifest as a tree of directories. A file system instance answers from the snapshot that
+it read last, and looks for a newer one where a reader begins: a listing of the destination itself, a walk,
+a path that the last one does not have. So one walk never sees half a job, and the next one sees the newest.
+Files of the last few snapshots stay readable by name, for as long as the store has them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from fsspec.spec import AbstractBufferedFile  # type: ignore[import-untyped]  # fsspec has no types
+
+from storage_core.commit import DestinationLog, LiveFile, Manifest, layout
+from storage_core.errors import InvalidInputError, ObjectNotFoundError
+from storage_core.fsspec.paths import check_path, destination_at, fs_path, strip_protocol
+from storage_core.fsspec.tree import FileTree, Info
+from storage_core.settings import Settings
+from storage_core.stores import Store, open_store
+
+SNAPSHOTS: Final = 4
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A destination as a turn of its log left it."""
+
+    root: str
+    store: Store
+    manifest: Manifest
+
+    @cached_property
+    def tree(self) -> FileTree:
+        """The live files, and the directories that they make."""
+        tree = FileTree(self.root)
+        for file in self.manifest.files.values():
+            tree.add_file(f"{self.root}/{file.key}", file.size, rows=file.rows, job_id=file.job_id)
+        return tree
+
+    def file(self, path: str) -> LiveFile | None:
+        """Return the live file of this path; None if there is none."""
+        return self.manifest.files.get(path.removeprefix(f"{self.root}/"))
+
+    def has_newer(self) -> bool:
+        """Tell whether the log has gone on; one listing where it has not."""
+        following = DestinationLog(self.store).outcomes(self.manifest.turn)
+        return next(following, None) is not None
+
+
+class Published:
+    """The destinations that one file system instance reads."""
+
+    def __init__(self, *, as_of: int | None, destination: str | None, settings: Settings | None) -> None:
+        """Choose what is read; makes no request.
+
+        Args:
+            as_of: Read every destination as this turn left it.
+            destination: The one that is read; by default the nearest at or above a path.
+            settings: From the environment by default.
+        """
+        self._as_of = as_of
+        self._only = None if destination is None else fs_path(destination_at(strip_protocol(destination)))
+        self._settings = settings
+        self._lock = threading.RLock()
+        self._roots: dict[str, str] = {}
+        self._snapshots: dict[str, deque[Snapshot]] = {}
+
+    def info(self, path: str) -> Info:
+        """Tell about a file or a directory.
+
+        Raises:
+            FileNotFoundError: It is not live, or there is no destination at or above it.
+        """
+        known = self._known_file(path)
+        snapshot = known or self._snapshot_with(path)
+        found = snapshot.tree.info(path)
+        if found is None:
+            raise _not_live(path, snapshot)
+        return found
+
+    def children(self, path: str, *, look_for_newer: bool | None = None) -> list[Info]:
+        """List a directory.
+
+        Args:
+            look_for_newer: Whether a newer snapshot is looked for; by default at the destination's root.
+
+        Raises:
+            FileNotFoundError: It is not live, or there is no destination at or above it.
+        """
+        root = self._root_of(path)
+        snapshot = self._snapshot(
+            root, look_for_newer=root == path if look_for_newer is None else look_for_newer
+        )
+        if snapshot.tree.info(path) is None:
+            raise _not_live(path, snapshot)
+        return snapshot.tree.children(path)
+
+    def look_for_newer(self, path: str) -> None:
+        """Let what follows see the newest that is published at a path's destination."""
+        self._snapshot(self._root_of(path), look_for_newer=True)
+
+    def live_file(self, path: str) -> tuple[Snapshot, LiveFile]:
+        """Return a live file and where it lies.
+
+        Raises:
+            FileNotFoundError: There is none.
+            IsADirectoryError: The path is a directory's.
+        """
+        snapshot = self._known_file(path) or self._snapshot_with(path)
+        file = snapshot.file(path)
+        if file is not None:
+            return snapshot, file
+        if snapshot.tree.info(path) is not None:
+            raise IsADirectoryError(path)
+        raise _not_live(path, snapshot)
+
+    def forget(self) -> None:
+        """Read everything anew when it is next asked for."""
+        with self._lock:
+            self._roots.clear()
+            self._snapshots.clear()
+
+    def _known_file(self, path: str) -> Snapshot | None:
+        with self._lock:
+            for root, snapshots in self._snapshots.items():
+                if path.startswith(f"{root}/"):
+                    for snapshot in reversed(snapshots):
+                        if snapshot.tree.is_file(path):
+                            return snapshot
+        return None
+
+    def _snapshot_with(self, path: str) -> Snapshot:
+        """Return the snapshot that was read last if it has the path, else the newest."""
+        root = self._root_of(path)
+        snapshot = self._snapshot(root)
+        if snapshot.tree.info(path) is None:
+            snapshot = self._snapshot(root, look_for_newer=True)
+        return snapshot
+
+    def _snapshot(self, root: str, *, look_for_newer: bool = False) -> Snapshot:
+        with self._lock:
+            standing = self._snapshots.get(root)
+            if standing is not None and not (look_for_newer and self._is_old(standing[-1])):
+                return standing[-1]
+            store = open_store(destination_at(root), self._settings)
+            snapshot = Snapshot(root, store, DestinationLog(store).manifest(self._as_of))
+            self._snapshots.setdefault(root, deque(maxlen=SNAPSHOTS)).append(snapshot)
+            return snapshot
+
+    def _is_old(self, snapshot: Snapshot) -> bool:
+        return self._as_of is None and snapshot.has_newer()
+
+    def _root_of(self, path: str) -> str:
+        """Return the nearest destination at or above a path.
+
+        Raises:
+            FileNotFoundError: There is none.
+        """
+        check_path(path)
+        if self._only is not None:
+            if path != self._only and not path.startswith(f"{self._only}/"):
+                raise FileNotFoundError(
+                    f"{path}: not below {self._only}, the destination of this file system"
+                )
+            return self._only
+        with self._lock:
+            looked_at = []
+            for directory in _at_and_above(path):
+                root = self._roots.get(directory)
+                looked_at.append(directory)
+                if root is not None or self._is_destination(directory):
+                    self._roots.update(dict.fromkeys(looked_at, root or directory))
+                    return root or directory
+        raise FileNotFoundError(
+            f"{path}: no job was ever set up here or in a directory above, so nothing is published; "
+            "look at the path, or name the destination= to read"
+        )
+
+    def _is_destination(self, directory: str) -> bool:
+        try:
+            open_store(destination_at(directory), self._settings).head(layout.PROBED)
+        except (
+            ObjectNotFoundError,
+            InvalidInputError,
+        ):  # a partition's folder may have no destination's name
+            return False
+        return True
+
+
+class PublishedInput(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
+    """A live file that is being read, by ranges and with fsspec's read-ahead."""
+
+    def __init__(self, fs: object, path: str, snapshot: Snapshot, file: LiveFile, **options: Any) -> None:
+        super().__init__(fs, path, "rb", size=file.size, **options)
+        self._snapshot = snapshot
+        self._key = file.key
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        try:
+            data = self._snapshot.store.get(self._key, start=start, length=end - start)
+        except ObjectNotFoundError:
+            raise FileNotFoundError(
+                f"{self.path}: live at turn {self._snapshot.manifest.turn}, and gone since: a later job "
+                "took its place; list again, and let jobs keep replaced files (replaced_retention_s)"
+            ) from None
+        if len(data) != min(end, self.size) - start:
+            raise OSError(f"{self.path}: not the file that turn {self._snapshot.manifest.turn} published")
+        return data
+
+
+def _at_and_above(path: str) -> Iterator[str]:
+    """Yield a path and those above it that can be destinations, nearest first."""
+    top = path.count("/") if path.startswith("/") else path.count("/") - 1
+    for _ in range(top + 1):
+        yield path
+        path = path.rpartition("/")[0]
+
+
+def _not_live(path: str, snapshot: Snapshot) -> FileNotFoundError:
+    return FileNotFoundError(
+        f"{path}: not among what is live at {snapshot.root}, turn {snapshot.manifest.turn}"
+    )
