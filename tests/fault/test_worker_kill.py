@@ -104,6 +104,24 @@ def test_when_a_worker_is_killed_while_it_completes_a_plan_another_one_goes_on(
     check_rows_exactly_once(staged)
 
 
+@pytest.mark.parametrize("order", [signal.SIGTERM, signal.SIGQUIT], ids=["warm", "cold"])
+def test_tasks_of_a_preempted_worker_are_done_by_another_and_count_as_no_failure(
+    tmp_path: Path, settings: Settings, order: signal.Signals
+) -> None:
+    staged = StagedJob(tmp_path, settings, files=24)
+
+    with ThreadPoolExecutor(1) as driver, worker_process(tmp_path / "log-1") as first:
+        rows = driver.submit(commit_tasks, *staged.ids, staged.task_ids, timeout_s=120)
+        first.wait_for_line(" succeeded in ")
+        os.kill(first.pid, order)
+        first.process.wait(60)
+        with worker_process(tmp_path / "log-2", name="second"):
+            # The driver gives up at the first task that fails: none does.
+            assert [row["task_id"] for row in rows.result()] == staged.task_ids
+
+    check_rows_exactly_once(staged)
+
+
 def test_when_the_broker_is_killed_and_started_again_its_messages_are_worked_on(
     tmp_path: Path, settings: Settings
 ) -> None:
