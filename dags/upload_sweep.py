@@ -25,7 +25,8 @@ with DAG(
     },
     doc_md="""
 Takes uploads of jobs that have ended, and those without an owner that two sweeps have seen, a day apart.
-Never one whose job may still commit.
+Never one whose job may still commit. Its log names every upload with the reason; its XCom says, for each
+destination and action, how many there are, their bytes, and about what they cost a month.
 """,
 ) as dag:
     UploadSweepOperator(

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from airflow.sdk import BaseOperator
 
 from operators.destinations import check_bool, for_each_destination, watched_destinations
 from operators.retries import no_vain_retry
-from storage_core.commit import sweep_uploads
+from storage_core.commit import SweepAction, sweep_uploads
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
+ORPHANS: Final = frozenset({SweepAction.STAGE, SweepAction.ABORT})
+
+
 class UploadSweepOperator(BaseOperator):
     """Aborts orphaned uploads: first those of jobs that ended, and, seen in two sweeps, what has no owner.
 
-    Returns, a destination, how many uploads each action was taken on.
+    Returns, a destination and action, how many uploads met it, their bytes, and what they cost a month in
+    USD. Of the uploads that jobs may still need only the number is told: their bytes are not asked for.
 
     Args:
         destinations: URLs or paths, as a list or as text with commas; None: `LOCKGATE_DESTINATIONS`, else the
@@ -41,15 +45,18 @@ class UploadSweepOperator(BaseOperator):
         self.report_only = report_only
 
     @no_vain_retry()
-    def execute(self, context: Context) -> dict[str, dict[str, int]]:  # noqa: ARG002 - Airflow's
+    def execute(self, context: Context) -> dict[str, dict[str, dict[str, float]]]:  # noqa: ARG002 - Airflow's
         """Sweep every destination; fails at the end if one could not be swept."""
         check_bool("report_only", self.report_only)
         return for_each_destination(watched_destinations(self.destinations), self._sweep, self.log)
 
-    def _sweep(self, destination: str) -> dict[str, int]:
-        report = sweep_uploads(destination, dry_run=self.report_only)
+    def _sweep(self, destination: str) -> dict[str, dict[str, float]]:
+        report = sweep_uploads(destination, dry_run=self.report_only, measure=ORPHANS)
         for fate in report.uploads:
-            self.log.info("%s, upload %s: %s: %s", fate.key, fate.upload_id, fate.action, fate.reason)
+            self.log.info(
+                "%s, upload %s: %s: %s %s", fate.key, fate.upload_id, fate.action, fate.reason, fate.remedy
+            )
         for ended in report.jobs:
             self.log.info("%s: %s", ended.job_id, ended.action)
-        return dict(Counter(str(fate.action) for fate in report.uploads))
+        figures: dict[str, dict[str, float]] = msgspec.to_builtins(report.by_action)
+        return figures

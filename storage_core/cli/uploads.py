@@ -125,10 +125,12 @@ def _age_s(text: str) -> float:
 
 
 def _sweep(destination: str, wanted: UploadFilter, *, dry_run: bool) -> SweepReport:
-    from storage_core.commit import sweep_uploads  # noqa: PLC0415
+    from storage_core.commit import SweepAction, sweep_uploads  # noqa: PLC0415
 
     with progress_bar() as progress:
-        return sweep_uploads(destination, wanted=wanted, dry_run=dry_run, measure=True, progress=progress)
+        return sweep_uploads(
+            destination, wanted=wanted, dry_run=dry_run, measure=frozenset(SweepAction), progress=progress
+        )
 
 
 def _show(destination: str, report: SweepReport, *, json: bool) -> None:

@@ -7,7 +7,7 @@ Source: commit protocol, "Orphans", and architecture, rule 4.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -69,7 +69,7 @@ def sweep_uploads(
     *,
     wanted: UploadFilter = EVERYTHING,
     dry_run: bool = True,
-    measure: bool = False,
+    measure: Collection[SweepAction] = (),
     settings: Settings | None = None,
     clock: Clock | None = None,
     progress: Progress | None = None,
@@ -80,7 +80,8 @@ def sweep_uploads(
         destination: Its uploads only: `dataset1` never touches `dataset10`.
         wanted: Sweep only these uploads, and no job's folder. What a job may still need is kept all the same.
         dry_run: Tell what would be done and change nothing; the default.
-        measure: Ask the store for the bytes that its listing does not tell: a request an upload.
+        measure: Of uploads with these actions, ask the store for the bytes that its listing does not tell: a
+            request an upload.
         settings: `orphan_age_s` and `tombstone_s` count; from the environment by default.
         clock: The machine's by default.
         progress: Hears how far long steps are; of a listing, whose end nobody knows, the total is 0.
@@ -99,8 +100,7 @@ def sweep_uploads(
         judge = Judge(store, jobs, state.seen, settings, clock.now_s())
         judged = ((info, judge.judge(info)) for info in listed(store, folder, progress))
         uploads = tuple(fate for info, fate in judged if wanted.admits(info, fate.owner, judge.now_s))
-        if measure:
-            uploads = tuple(measured(store, uploads, settings, progress))
+        uploads = tuple(measured(store, uploads, measure, settings=settings, progress=progress))
         if not dry_run:
             orphans = [fate for fate in uploads if fate.action is SweepAction.ABORT]
             _abort(store, orphans, settings, progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -52,11 +52,16 @@ def figures_by_action(fates: Sequence[UploadFate], settings: Settings) -> dict[S
 
 
 def measured(
-    store: Store, fates: Sequence[UploadFate], settings: Settings, progress: Progress
+    store: Store,
+    fates: Sequence[UploadFate],
+    actions: Collection[SweepAction],
+    *,
+    settings: Settings,
+    progress: Progress,
 ) -> Iterator[UploadFate]:
-    """Yield the uploads in their order, with their bytes where the listing did not tell them.
+    """Yield the uploads in their order; those with one of these actions with their bytes.
 
-    One that is gone meanwhile stays without: it costs nothing any more.
+    What the listing did not tell is asked for. One that is gone meanwhile stays without: it costs nothing.
     """
 
     def ask(place: int) -> tuple[int, int | None]:
@@ -65,7 +70,7 @@ def measured(
         except UploadGoneError:
             return place, None
 
-    unknown = [place for place, fate in enumerate(fates) if fate.size is None]
+    unknown = [place for place, fate in enumerate(fates) if fate.size is None and fate.action in actions]
     sizes: dict[int, int | None] = {}
     for place, size in in_parallel(ask, unknown, settings.parallelism):
         sizes[place] = size

@@ -34,12 +34,11 @@ def disarmed() -> Iterator[None]:
     FAILPOINTS.arm({})
 
 
-def sweep(world: World, *, dry_run: bool = False, measure: bool = False, **wanted: Any) -> SweepReport:
+def sweep(world: World, *, dry_run: bool = False, **wanted: Any) -> SweepReport:
     return sweep_uploads(
         world.url,
         wanted=UploadFilter(**wanted),
         dry_run=dry_run,
-        measure=measure,
         settings=world.settings,
         clock=world.clock,
     )
@@ -242,7 +241,7 @@ def test_a_report_adds_up_bytes_and_what_they_cost_a_month_by_action(world: Worl
     job = world.run("ended", {"old.csv": b"0"})
     stray(world, f"a-{job.short_id}.csv", b"x" * 3000)
     stray(world, "whose.bin", b"x" * 1000)
-    report = sweep(world, dry_run=True, measure=True)
+    report = sweep(world, dry_run=True)
     assert (report.total.uploads, report.total.size, report.total.unmeasured) == (2, 4000, 0)
     assert report.total.monthly_cost_usd == pytest.approx(4000 / 2**30 * 0.023)
     assert {action: figures.size for action, figures in report.by_action.items()} == {
@@ -263,11 +262,23 @@ def test_uploads_whose_listing_tells_no_bytes_are_asked_in_parallel_and_keep_the
     heard: list[tuple[str, int, int]] = []
 
     store = world.store
-    found = list(measured(store, silent, world.settings, lambda *told: heard.append(told)))
+    found = list(
+        measured(
+            store,
+            silent,
+            {SweepAction.STAGE},
+            settings=world.settings,
+            progress=lambda *told: heard.append(told),
+        )
+    )
 
     assert [fate.key for fate in found] == [fate.key for fate in silent]
     assert [fate.size for fate in found] == [None if n == 7 else n for n in range(20)]
     assert heard[-1] == ("measure uploads", 20, 20)
+    kept = measured(
+        store, silent, {SweepAction.KEEP}, settings=world.settings, progress=lambda *_: pytest.fail("asked")
+    )
+    assert list(kept) == silent
     with pytest.raises(UploadGoneError):
         store.upload_bytes("07.bin", silent[7].upload_id)
 
