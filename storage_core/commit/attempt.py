@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
@@ -19,8 +19,10 @@ from typing import BinaryIO, Final, Self
 from storage_core.clock import Clock
 from storage_core.commit.committers import committer_named
 from storage_core.commit.conflict import owner_of
+from storage_core.commit.early import hide, show
 from storage_core.commit.folder import JobFolder, claim, find
 from storage_core.commit.layout import is_hidden
+from storage_core.commit.parallel import in_parallel
 from storage_core.commit.records import (
     AbortedAttempt,
     JobRecord,
@@ -28,17 +30,21 @@ from storage_core.commit.records import (
     PendingSet,
     Stamp,
 )
+from storage_core.commit.temporary import make_attempt_dir
 from storage_core.commit.writer import PendingFileWriter
 from storage_core.errors import (
+    AccessDeniedError,
     ConflictError,
     FencedError,
     InvalidInputError,
     LockgateError,
     OutcomeUnknownError,
+    UnsupportedStoreError,
 )
 from storage_core.failpoints import step
 from storage_core.ids import AttemptId, JobAttemptId, TaskId, new_token, short_id_in, with_short_id
 from storage_core.settings import Settings
+from storage_core.stores.file_tree import FileTree
 from storage_core.stores.protocol import check_key
 
 COPY_BYTES: Final = 1024 * 1024
@@ -82,7 +88,9 @@ class Attempt:
         self._executor = ThreadPoolExecutor(
             max_workers=settings.parallelism, thread_name_prefix="lockgate-part"
         )
-        self._staging_made = False
+        self._directories: list[Path] = []
+        self._shown: list[PendingFile] = []
+        self._all_shown = False
         self._aborted = False
         self._sealed = False
         self._may_be_committed = False
@@ -94,8 +102,27 @@ class Attempt:
         root = staging_dir(self._job, self._settings)
         made = root / "attempts" / self.attempt_id
         made.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._staging_made = True
+        self._directories.append(made)
         return made
+
+    @cached_property
+    def temporary_dir(self) -> Path:
+        """A directory of this attempt's own inside the destination, hidden from readers; file systems only.
+
+        Raises:
+            UnsupportedStoreError: The destination is not on a file system.
+        """
+        made = make_attempt_dir(
+            self._folder.store, self._job.job_id, self.job_attempt, self.task_id, self.attempt_id
+        )
+        self._directories.append(made)
+        return made
+
+    @property
+    def files(self) -> Sequence[PendingFile]:
+        """What the attempt has made pending so far, by key."""
+        with self._lock:
+            return [self._files[key] for key in sorted(self._files)]
 
     def open(self, path: str, *, content_type: str | None = None) -> BinaryIO:
         """Open a file for writing, below the destination; it becomes visible with the job, or never.
@@ -135,7 +162,10 @@ class Attempt:
     def add_file(
         self, local: Path, path: str, *, rows: int | None = None, expected_size: int | None = None
     ) -> None:
-        """Turn a finished file into a pending upload.
+        """Turn a finished file into a pending upload; it stays where it is.
+
+        A `file-*` committer takes it without copying where it lies on the destination's file system: nobody
+        may write to it afterwards.
 
         Args:
             local: A regular file; no link.
@@ -157,6 +187,8 @@ class Attempt:
         with os.fdopen(descriptor, "rb", buffering=0) as source:
             size = os.fstat(source.fileno()).st_size
             _check_size(local, size, expected_size)
+            if self._committer.place == "file systems" and self._adopt(local, path, rows, size):
+                return
             with self.open_upload(path) as writer:
                 writer.rows = rows
                 while chunk := source.read(COPY_BYTES):
@@ -180,14 +212,32 @@ class Attempt:
             dropped = [file for file in self._files.values() if file.path == path]
             for file in dropped:
                 del self._files[file.key]
+            shown = [file for file in self._shown if file.path == path]
+            self._shown = [file for file in self._shown if file.path != path]
         with step("abort-attempt"):
             for writer in writers:
                 writer.abort()
             for file in dropped:
                 with suppress(LockgateError):  # what stays is swept at the job's end
                     self._folder.store.abort_upload(file.key, file.upload.upload_id)
-        if self._staging_made and not self._aborted:
-            (self.staging_dir / path).unlink(missing_ok=True)
+            self._hide(shown)
+        for directory in self._directories:
+            (directory / path).unlink(missing_ok=True)
+
+    def show(self, files: Iterable[PendingFile]) -> None:
+        """Let readers that list see pending files before the job commits; its end settles which stay.
+
+        Raises:
+            NotAppliedError: The store refused; the files stay pending.
+        """
+        shown = list(files)
+        with self._lock:
+            self._shown += shown  # before the calls: an answer may be lost
+        with step("show"):
+            for _ in in_parallel(
+                lambda file: show(self._folder, file.upload), shown, self._settings.parallelism
+            ):
+                pass
 
     def commit(self) -> PendingSet:
         """Commit the task: seal all files and create the pending set, by which they belong to the job.
@@ -203,25 +253,13 @@ class Attempt:
             FencedError: The attempt was aborted by another process, or its driver was replaced.
             OutcomeUnknownError: It is not known whether the pending set stands; call again.
         """
-        if self._committed is not None:
-            return self._committed
-        try:
-            if not self._sealed:
-                self._committer.before_task_commit(self)
-                for writer in self._writers:
-                    writer.close()
-                self._sealed = True
-            committed = self._save()
-        except OutcomeUnknownError:
-            # The pending set may stand and name the uploads: from here on only the job's end drops them.
-            self._may_be_committed = self._sealed
-            raise
-        except BaseException:
-            self.abort()
-            raise
-        self._committed = committed
-        self._end()
-        return committed
+        if self._committed is None:
+            self._committed = self._commit()
+            self._end()
+        if not self._all_shown:
+            self._committer.after_task_commit(self)
+            self._all_shown = True
+        return self._committed
 
     def abort(self) -> None:
         """Drop all that the attempt wrote, unless it has committed, or may have; idempotent."""
@@ -234,6 +272,7 @@ class Attempt:
             for file in self._files.values():
                 with suppress(LockgateError):  # what stays is swept at the job's end
                     self._folder.store.abort_upload(file.key, file.upload.upload_id)
+            self._hide(self._shown)
         self._end()
 
     def __enter__(self) -> Self:
@@ -265,9 +304,45 @@ class Attempt:
                 raise InvalidInputError(f"path {path!r} was written already by this attempt")
         return key
 
+    def _adopt(self, local: Path, path: str, rows: int | None, size: int) -> bool:
+        """Take a file as it lies; False where that cannot be done and it must be copied."""
+        store, key = self._folder.store, self._check_path(path)
+        if not isinstance(store, FileTree):
+            return False
+        try:
+            with step("task-write"):
+                upload = store.adopt_file(local, key, new_token())
+        except (UnsupportedStoreError, AccessDeniedError):
+            return False
+        self._add(PendingFile(path=path, upload=upload, rows=rows))
+        _check_size(local, upload.size, size)
+        return True
+
     def _add(self, file: PendingFile) -> None:
         with self._lock:
             self._files[file.key] = file
+        self._committer.after_close(self, file)
+
+    def _hide(self, shown: Iterable[PendingFile]) -> None:
+        for file in shown:
+            with suppress(LockgateError):  # what stays is removed at the job's end
+                hide(self._folder.store, file.upload)
+
+    def _commit(self) -> PendingSet:
+        try:
+            if not self._sealed:
+                self._committer.before_task_commit(self)
+                for writer in self._writers:
+                    writer.close()
+                self._sealed = True
+            return self._save()
+        except OutcomeUnknownError:
+            # The pending set may stand and name the uploads: from here on only the job's end drops them.
+            self._may_be_committed = self._sealed
+            raise
+        except BaseException:
+            self.abort()
+            raise
 
     def _save(self) -> PendingSet:
         record = PendingSet(
@@ -278,7 +353,7 @@ class Attempt:
             stamp=self._stamp,
             input_digest=self._input_digest,
             created_s=self._clock.now_s(),
-            files=tuple(self._files[key] for key in sorted(self._files)),
+            files=tuple(self.files),
         )
         with step("task-commit"):
             self._check_driver()
@@ -306,8 +381,8 @@ class Attempt:
 
     def _end(self) -> None:
         self._executor.shutdown(wait=True)
-        if self._staging_made:
-            shutil.rmtree(self.staging_dir, ignore_errors=True)
+        for directory in self._directories:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def staging_dir(job: JobRecord, settings: Settings) -> Path:

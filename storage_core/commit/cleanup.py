@@ -14,6 +14,7 @@ from storage_core.commit.attempt import staging_dir
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.parallel import in_parallel
 from storage_core.commit.records import FileFate, JobRecord
+from storage_core.commit.temporary import drop_temporary
 from storage_core.errors import LockgateError, MalformedRecordError
 from storage_core.failpoints import step
 from storage_core.ids import short_id_in
@@ -57,6 +58,7 @@ def clean_up(folder: JobFolder, job: JobRecord, settings: Settings) -> None:
     """
     with step("clean-up"):
         shutil.rmtree(staging_dir(job, settings), ignore_errors=True)
+        drop_temporary(folder.store, job.job_id)
         left = [
             failure
             for prefix in ("tasks/", "plan/", "attempts/")

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from storage_core.clock import Clock, SystemClock
+from storage_core.commit.early import shows_early
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.parallel import Progress, in_parallel, no_progress
 from storage_core.commit.plan import read_plan
@@ -82,7 +83,8 @@ def complete_shard(
                 folder.store,
                 file.upload,
                 if_absent=if_absent,
-                verify=not spec.unique_filenames,
+                # Several attempts that show a file early share its name.
+                verify=not spec.unique_filenames or shows_early(spec),
                 clock=clock,
             )
             return None if completed else file.key

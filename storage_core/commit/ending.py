@@ -13,6 +13,7 @@ from typing import Final
 from storage_core.commit import layout
 from storage_core.commit.cleanup import abort_uploads, clean_up
 from storage_core.commit.codec import encode
+from storage_core.commit.early import drop_unpublished
 from storage_core.commit.folder import claim, find
 from storage_core.commit.log import DestinationLog
 from storage_core.commit.parallel import in_parallel
@@ -127,11 +128,12 @@ def end(
 
 
 def drop_uploads(work: JobWork) -> bool:
-    """Abort what losers left open; returns whether all of it is gone. If not, recovery looks again."""
+    """Drop what losers left, open or seen early; returns whether all is gone. If not, recovery looks."""
     all_dropped = True
-    for fate in abort_uploads(work.folder, work.job, work.settings):
-        work.fates.add(fate)
-        all_dropped = all_dropped and fate.fate == "aborted"
+    for drop in (abort_uploads, drop_unpublished):
+        for fate in drop(work.folder, work.job, work.settings):
+            work.fates.add(fate)
+            all_dropped = all_dropped and fate.fate == "aborted"
     return all_dropped
 
 

@@ -6,10 +6,11 @@ Source: commit protocol, steps 1 and 4.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from storage_core.commit.clashes import refuse_clashes
 from storage_core.commit.codec import MAX_RECORD_BYTES, decode, digest, encode
 from storage_core.commit.conflict import earlier_generations as earlier
 from storage_core.commit.conflict import refuse_if_occupied, refuse_if_overwriting, removals
@@ -144,7 +145,7 @@ def freeze(
 
     Raises:
         AuditFailedError: The job requires an audit, and none that passed stands for these pending sets.
-        ConflictError: The destination has data that the mode does not allow.
+        ConflictError: The destination has data that the mode does not allow, or something is in a key's way.
         InvalidInputError: Two tasks write one file.
         MalformedRecordError: A pending set is not what it should be.
         UploadGoneError: An upload is not alive any more.
@@ -159,16 +160,14 @@ def freeze(
             before = earlier(job.name, job.generation, job.spec)
             refuse_if_occupied(folder.store, manifest, before, reach)
         if not job.spec.unique_filenames:
-            for ref in additions:
-                for file in read_shard(
-                    folder.store, AdditionShard, lambda name: shard_key(folder, name), ref.digest
-                ).files:
-                    refuse_if_overwriting(folder.store, job, file.key)
+            for file in _frozen(folder, additions):
+                refuse_if_overwriting(folder.store, job, file.key)
+        refuse_clashes(folder.store, (file.key for file in _frozen(folder, additions)), seen.writes)
         taken = tuple(
             shard_ref(_write(folder, RemovalShard(files=batch)), (f.size for f in batch), ())
             for batch in batches(removals(folder.store, job, manifest, seen.writes, reach))
         )
-        _preflight(folder, seen)
+        _preflight(folder, seen, additions)
         head = PlanHead(
             job_id=folder.job_id,
             job_attempt=job_attempt,
@@ -254,12 +253,25 @@ def _write(folder: JobFolder, shard: AdditionShard | RemovalShard) -> str:
     return write_shard(folder.store, lambda name: shard_key(folder, name), shard)
 
 
-def _preflight(folder: JobFolder, seen: _Seen) -> None:
+def _frozen(folder: JobFolder, additions: Iterable[ShardRef]) -> Iterator[PendingFile]:
+    for ref in additions:
+        yield from read_shard(
+            folder.store, AdditionShard, lambda name: shard_key(folder, name), ref.digest
+        ).files
+
+
+def _preflight(folder: JobFolder, seen: _Seen, additions: Iterable[ShardRef]) -> None:
+    """Check with one listing that all uploads are alive; what is not open may be seen already (`file-v2`)."""
     missing = set(seen.uploads)
     if not missing:
         return
     for page in folder.store.upload_pages():
         missing.difference_update(_upload(info.key, info.upload_id) for info in page)
+    if missing:
+        for file in _frozen(folder, additions):
+            upload = _upload(file.key, file.upload.upload_id)
+            if upload in missing and folder.store.holds(file.upload):
+                missing.remove(upload)
     if missing:
         raise UploadGoneError(
             f"job {folder.job_id} at {folder.store.url}: {len(missing)} of its {len(seen.uploads)} pending "

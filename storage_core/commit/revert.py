@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from storage_core.commit.completion import is_open
+from storage_core.commit.early import hide
 from storage_core.commit.ending import end
 from storage_core.commit.parallel import in_parallel
 from storage_core.commit.plan import Plan, read_plan
@@ -79,9 +80,7 @@ def _take_back(work: JobWork, file: PendingFile) -> FileFate:
         if not work.store.holds(file.upload):
             return FileFate(key=file.key, fate="reverted")
         try:
-            version = work.store.head(file.key).version
-            conditional = work.store.capabilities.conditional_delete
-            work.store.delete(file.key, if_version=version if conditional else None)
+            hide(work.store, file.upload)
         except (ObjectNotFoundError, PreconditionFailedError, OutcomeUnknownError):
             continue
     raise OutcomeUnknownError(

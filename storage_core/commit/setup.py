@@ -122,6 +122,12 @@ def _check_committer(spec: JobSpec, store: Store | None) -> None:
             "commits, and a crash leaves some of them; nothing was changed; use another committer, or "
             "allow_unsafe=True for a comparison"
         )
+    if committer.visible_at != "job commit" and not spec.unique_filenames:
+        raise InvalidInputError(
+            f"committer {committer.name!r} with unique_filenames=False: files that are seen before the job "
+            "commits are told from others' by the job's id in their names; nothing was changed; leave "
+            "unique_filenames out, or use another committer"
+        )
     if committer.scope == "partitions" and spec.scope != "partitions":
         raise InvalidInputError(
             f"committer {committer.name!r} settles conflicts by partition: leave scope out, or use "

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from storage_core.commit.committers.direct import DirectCommitter
+from storage_core.commit.committers.file_v1 import FileV1Committer
+from storage_core.commit.committers.file_v2 import FileV2Committer
 from storage_core.commit.committers.magic import MagicCommitter
 from storage_core.commit.committers.partitioned import PartitionedCommitter
 from storage_core.commit.committers.protocol import Committer
@@ -13,7 +16,15 @@ from storage_core.errors import InvalidInputError
 from storage_core.settings import Settings
 
 COMMITTERS: Final[Mapping[str, Committer]] = {
-    committer.name: committer for committer in (MagicCommitter(), StagingCommitter(), PartitionedCommitter())
+    committer.name: committer
+    for committer in (
+        MagicCommitter(),
+        StagingCommitter(),
+        PartitionedCommitter(),
+        FileV1Committer(),
+        FileV2Committer(),
+        DirectCommitter(),
+    )
 }
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from storage_core.commit.committers.protocol import Place, Uploads, VisibleAt
-from storage_core.commit.records import Scope
+from storage_core.commit.records import PendingFile, Scope
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,9 @@ class MagicCommitter:
     def open(self, uploads: Uploads, path: str, content_type: str | None) -> BinaryIO:
         """Open an upload at the final key."""
         return uploads.open_upload(path, content_type=content_type)  # type: ignore[return-value]
+
+    def after_close(self, uploads: Uploads, file: PendingFile) -> None:
+        """Do nothing: the upload waits for the job."""
 
     def before_task_commit(self, uploads: Uploads) -> None:
         """Do nothing: the files are uploads already."""

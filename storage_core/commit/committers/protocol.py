@@ -6,10 +6,11 @@ the job makes part of the destination's log.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
-from storage_core.commit.records import Scope
+from storage_core.commit.records import PendingFile, Scope
 from storage_core.commit.writer import PendingFileWriter
 
 VisibleAt = Literal["job commit", "task commit", "close"]
@@ -23,11 +24,22 @@ class Uploads(Protocol):
     def staging_dir(self) -> Path:
         """A directory of this attempt's own, made with mode 0700 when first asked for."""
 
+    @property
+    def temporary_dir(self) -> Path:
+        """A hidden directory of this attempt's own inside the destination; on file systems only."""
+
+    @property
+    def files(self) -> Sequence[PendingFile]:
+        """What the attempt has made pending so far."""
+
     def open_upload(self, path: str, *, content_type: str | None = None) -> PendingFileWriter:
         """Open a file that is streamed into a pending upload."""
 
     def add_file(self, local: Path, path: str, *, rows: int | None = None) -> None:
         """Turn a finished file into a pending upload."""
+
+    def show(self, files: Iterable[PendingFile]) -> None:
+        """Let readers that list see pending files before the job commits; its end settles which stay."""
 
 
 class Committer(Protocol):
@@ -63,7 +75,7 @@ class Committer(Protocol):
 
     @property
     def repeatable(self) -> bool:
-        """Whether a task commit that failed half-way can be tried again."""
+        """Whether a task commit that failed half-way can be tried again without anyone having seen a part."""
 
     @property
     def recovers_tasks(self) -> bool:
@@ -71,6 +83,9 @@ class Committer(Protocol):
 
     def open(self, uploads: Uploads, path: str, content_type: str | None) -> BinaryIO:
         """Open a file for an attempt to write."""
+
+    def after_close(self, uploads: Uploads, file: PendingFile) -> None:
+        """Do what follows when a file is wholly written and pending."""
 
     def before_task_commit(self, uploads: Uploads) -> None:
         """Make every file that the attempt wrote a pending upload."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from storage_core.commit.committers.protocol import Place, Uploads, VisibleAt
-from storage_core.commit.records import Scope
-from storage_core.stores.protocol import check_key
+from storage_core.commit.committers.real_files import add_files, open_file
+from storage_core.commit.records import PendingFile, Scope
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,14 @@ class StagingCommitter:
 
     def open(self, uploads: Uploads, path: str, content_type: str | None) -> BinaryIO:  # noqa: ARG002
         """Open a file in the attempt's staging directory; it can be sought in."""
-        target = uploads.staging_dir / check_key(path)
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return target.open("xb")
+        return open_file(uploads.staging_dir, path)
+
+    def after_close(self, uploads: Uploads, file: PendingFile) -> None:
+        """Do nothing: the upload waits for the job."""
 
     def before_task_commit(self, uploads: Uploads) -> None:
         """Upload every file of the attempt's staging directory."""
-        root = uploads.staging_dir
-        for local in sorted(path for path in root.rglob("*") if path.is_file()):
-            uploads.add_file(local, local.relative_to(root).as_posix())
+        add_files(uploads, uploads.staging_dir)
 
     def after_task_commit(self, uploads: Uploads) -> None:
         """Do nothing: the uploads wait for the job."""

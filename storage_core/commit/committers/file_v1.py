@@ -1,0 +1,43 @@
+"""`file-v1`: files are real files inside the destination, and get their final names when the job commits.
+
+A rename is a new name first and the loss of the old one after it: no byte is copied, nothing is overwritten.
+Source: Hadoop's FileOutputCommitter, algorithm 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from storage_core.commit.committers.protocol import Place, Uploads, VisibleAt
+from storage_core.commit.committers.real_files import add_files, open_file
+from storage_core.commit.records import PendingFile, Scope
+
+
+@dataclass(frozen=True)
+class FileV1Committer:
+    """Writes into `_temporary/`; takes finished files as they lie."""
+
+    name: str = "file-v1"
+    uncommitted: str = "_temporary/<job>/<job attempt>/<task>/<attempt> in the destination"
+    use: str = "local disks and NFS: any writer, large files without a copy"
+    visible_at: VisibleAt = "job commit"
+    repeatable: bool = True
+    recovers_tasks: bool = True
+    place: Place = "file systems"
+    scope: Scope = "destination"
+    safe: bool = True
+
+    def open(self, uploads: Uploads, path: str, content_type: str | None) -> BinaryIO:  # noqa: ARG002
+        """Open a file in the attempt's temporary directory; it can be sought in."""
+        return open_file(uploads.temporary_dir, path)
+
+    def after_close(self, uploads: Uploads, file: PendingFile) -> None:
+        """Do nothing: the upload waits for the job."""
+
+    def before_task_commit(self, uploads: Uploads) -> None:
+        """Take every file of the attempt's temporary directory."""
+        add_files(uploads, uploads.temporary_dir)
+
+    def after_task_commit(self, uploads: Uploads) -> None:
+        """Do nothing: the uploads wait for the job."""

@@ -1,0 +1,91 @@
+"""Files that readers who list see before their job commits: what `file-v2` and `direct` are about.
+
+A file is shown only where no other stands, so of several attempts the first one is seen. The job's commit
+puts the chosen one in its place, and its end removes whatever it did not publish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from storage_core.commit import layout
+from storage_core.commit.committers import committer_named
+from storage_core.commit.folder import JobFolder
+from storage_core.commit.parallel import in_parallel
+from storage_core.commit.records import FileFate, JobRecord, JobSpec, LiveShard
+from storage_core.commit.shards import read_shard
+from storage_core.errors import AlreadyExistsError, LockgateError, OutcomeUnknownError, UploadGoneError
+from storage_core.failpoints import step
+from storage_core.ids import short_id_in
+from storage_core.settings import Settings
+from storage_core.stores import ObjectInfo, PendingUpload, Store
+
+
+def shows_early(spec: JobSpec) -> bool:
+    """Tell whether a job's files may be seen before it commits."""
+    return committer_named(spec.committer).visible_at != "job commit"
+
+
+def show(folder: JobFolder, upload: PendingUpload) -> None:
+    """Make a pending upload visible, unless its job is decided: then the job's end settles it."""
+    if folder.decision() is not None:
+        return
+    # Whether it is seen now, lies behind another attempt's, or is not known: the job's commit settles it,
+    # for its pending set has the upload.
+    with suppress(AlreadyExistsError, UploadGoneError, OutcomeUnknownError):
+        folder.store.complete_upload(upload, if_absent=True)
+
+
+def hide(store: Store, upload: PendingUpload) -> None:
+    """Delete the object that an upload became, if the one that stands is that.
+
+    Raises:
+        LockgateError: It was replaced meanwhile, or the store did not say what came of it: look again.
+    """
+    if store.holds(upload):
+        version = store.head(upload.key).version
+        store.delete(upload.key, if_version=version if store.capabilities.conditional_delete else None)
+
+
+def drop_unpublished(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileFate]:
+    """Delete every visible file of a job whose end is certain that it has not published.
+
+    After its uploads were aborted, so that no more of them become visible.
+    """
+    decision = folder.decision()
+    outcome = folder.outcome(decision)
+    certain = decision is not None and (decision.verdict == "abort" or outcome is not None)
+    if not shows_early(job.spec) or not certain:
+        return
+    published = {
+        file.key
+        for ref in (outcome.added if outcome is not None else ())
+        for file in read_shard(folder.store, LiveShard, layout.log_shard, ref.digest).files
+    }
+
+    def drop(info: ObjectInfo) -> FileFate:
+        conditional = folder.store.capabilities.conditional_delete
+        try:
+            folder.store.delete(info.key, if_version=info.version if conditional else None)
+        except LockgateError as error:
+            return FileFate(key=info.key, fate="unsettled", detail=f"seen early and not removed: {error}")
+        return FileFate(key=info.key, fate="aborted", detail="it was seen before the job's end")
+
+    with step("drop-early"):
+        unpublished = (info for info in _own_files(folder.store, job) if info.key not in published)
+        yield from in_parallel(drop, unpublished, settings.parallelism)
+
+
+def _own_files(store: Store, job: JobRecord) -> list[ObjectInfo]:
+    """Return the visible files that carry the job's short id, but for those of destinations below."""
+    found: list[ObjectInfo] = []
+    below: set[str] = set()
+    for page in store.pages():
+        for info in page:
+            folder, is_destination, _ = info.key.partition(f"/{layout.ROOT}")
+            if is_destination:
+                below.add(f"{folder}/")  # its jobs have names of their own, which may be the same as ours
+            elif short_id_in(info.key) == job.short_id and not layout.is_hidden(info.key):
+                found.append(info)
+    return [info for info in found if not info.key.startswith(tuple(below))]
