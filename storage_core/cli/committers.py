@@ -1,0 +1,34 @@
+"""`lockgate committers`: which committers there are, and what each promises."""
+
+from __future__ import annotations
+
+from storage_core.cli.render import JsonFlag, print_json, print_table
+
+COLUMNS = ("name", "uncommitted data", "visible at", "repeatable", "recovers tasks", "on", "use it for")
+
+
+def show(json: JsonFlag = False) -> None:
+    """List the committers and what each promises."""
+    rows = promises()
+    if json:
+        print_json([dict(zip(COLUMNS, row, strict=True)) for row in rows])
+        return
+    print_table(COLUMNS, rows, empty="there is no committer")
+
+
+def promises() -> list[tuple[str, ...]]:
+    """Return a row a committer, under `COLUMNS`; the table in the documentation is made of these."""
+    from storage_core.commit.committers import COMMITTERS  # noqa: PLC0415 - slow, see `storage_core.cli`
+
+    return [
+        (
+            committer.name,
+            committer.uncommitted,
+            committer.visible_at,
+            "yes" if committer.repeatable else "no",
+            "yes" if committer.recovers_tasks else "no",
+            committer.place,
+            committer.use,
+        )
+        for committer in COMMITTERS.values()
+    ]
