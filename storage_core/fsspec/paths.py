@@ -133,18 +133,14 @@ def magic_path(path: str) -> MagicPath | None:
     job_id = segments[found[0]].removeprefix(MAGIC)
     rest = segments[found[0] + 1 :]
     try:
+        destination = destination_at("/".join(segments[: found[0]]))
         split_job_id(job_id)
         if rest:
             check_key("/".join(rest))
             check_id("task", rest[0])
     except InvalidInputError as fault:
         raise InvalidInputError(f"path {path!r}: {fault}") from None
-    return MagicPath(
-        destination_at("/".join(segments[: found[0]])),
-        JobId(job_id),
-        TaskId(rest[0]) if rest else None,
-        tuple(rest[1:]),
-    )
+    return MagicPath(destination, JobId(job_id), TaskId(rest[0]) if rest else None, tuple(rest[1:]))
 
 
 def magic_root(destination: str, job_id: JobId, task_id: str) -> str:
