@@ -6,43 +6,33 @@ Source: commit protocol, steps 8 and 9.
 
 from __future__ import annotations
 
-import socket
-from datetime import UTC, datetime
-from typing import Final
-
 from storage_core.commit import layout
 from storage_core.commit.cleanup import abort_uploads, clean_up
 from storage_core.commit.codec import encode
 from storage_core.commit.early import drop_unpublished
-from storage_core.commit.folder import claim, find
+from storage_core.commit.folder import claim
 from storage_core.commit.log import DestinationLog
 from storage_core.commit.parallel import in_parallel
 from storage_core.commit.plan import Plan, read_plan
 from storage_core.commit.records import (
     Decision,
     Ended,
-    FileEntry,
     FileFate,
     Outcome,
     Receipt,
     RemovedFile,
     Report,
-    SuccessSummary,
 )
-from storage_core.commit.shards import SHARD_ENTRIES
+from storage_core.commit.success import Published, write_success
 from storage_core.commit.work import JobWork
 from storage_core.errors import (
-    AlreadyExistsError,
     MalformedRecordError,
     NotAppliedError,
-    ObjectNotFoundError,
     OutcomeUnknownError,
     PreconditionFailedError,
     StoreUnavailableError,
 )
 from storage_core.failpoints import step
-
-SUMMARY_TRIES: Final = 5
 
 
 def finish(work: JobWork, decision: Decision, outcome: Outcome) -> Ended:
@@ -60,15 +50,14 @@ def finish(work: JobWork, decision: Decision, outcome: Outcome) -> Ended:
             work.fates.add(FileFate(key=replaced.key, fate="retained"))
     else:
         remove_replaced(work, plan)
-    entries: list[FileEntry] = []
+    published = Published(decision, outcome, outcome.receipt, plan)
     for file in plan.all_additions():
         work.fates.add(FileFate(key=file.key, fate="published"))
-        if len(entries) < SHARD_ENTRIES:
-            entries.append(FileEntry(key=file.key, size=file.upload.size, rows=file.rows))
+        published.add(file)
     with step("checkpoint"):
         DestinationLog(work.store).keep_checkpoint(outcome.turn)
     with step("success"):
-        write_summary(work, outcome.receipt, tuple(entries))
+        write_success(work, published)
     return end(
         work,
         ended="committed",
@@ -135,64 +124,6 @@ def drop_uploads(work: JobWork) -> bool:
             work.fates.add(fate)
             all_dropped = all_dropped and fate.fate == "aborted"
     return all_dropped
-
-
-def write_summary(work: JobWork, receipt: Receipt, entries: tuple[FileEntry, ...]) -> None:
-    """Write `_SUCCESS`, unless that of a later turn stands.
-
-    Where the store can replace by version, a process that was paused here cannot put an older summary over
-    a newer one.
-    """
-    summary = SuccessSummary(
-        name="lockgate",
-        job_id=work.job.job_id,
-        turn=receipt.turn,
-        committer=receipt.committer,
-        description=work.job.description,
-        hostname=socket.gethostname(),
-        date=datetime.fromtimestamp(receipt.published_s, tz=UTC).isoformat(),
-        timestamp_ms=int(receipt.published_s * 1000),
-        files=receipt.files,
-        rows=receipt.rows,
-        size=receipt.size,
-        plan=receipt.plan,
-        filenames=tuple(entry.key for entry in entries),
-        listing=entries,
-        omitted=receipt.files - len(entries),
-        log=layout.turn_outcome(receipt.turn),
-    )
-    for _ in range(SUMMARY_TRIES):
-        try:
-            standing = work.store.head(layout.SUCCESS)
-        except ObjectNotFoundError:
-            version = None
-        else:
-            version = standing.version
-            if _turn_of_summary(work) >= receipt.turn:
-                return
-        try:
-            if version is None:
-                work.store.create(layout.SUCCESS, encode(summary))
-            elif work.store.capabilities.conditional_put:
-                work.store.put(layout.SUCCESS, encode(summary), if_version=version)
-            else:
-                work.store.put(layout.SUCCESS, encode(summary))
-        except (AlreadyExistsError, PreconditionFailedError, OutcomeUnknownError):
-            continue  # look again at what stands
-        return
-    raise OutcomeUnknownError(
-        f"{work.store.url}/{layout.SUCCESS}: writing it was tried {SUMMARY_TRIES} times; the job is "
-        "published; run recovery to finish its markers"
-    )
-
-
-def _turn_of_summary(work: JobWork) -> int:
-    """Return the turn of the `_SUCCESS` that stands; 0 where it is not ours (Spark's is empty)."""
-    try:
-        summary = find(work.store, SuccessSummary, layout.SUCCESS)
-    except MalformedRecordError:
-        return 0
-    return 0 if summary is None else summary.turn
 
 
 def _remove(work: JobWork, file: RemovedFile) -> FileFate:

@@ -388,35 +388,6 @@ class Ended(Record, frozen=True, tag="ended"):
     retained_until_s: float = 0.0
 
 
-class FileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file as `_SUCCESS` lists it."""
-
-    key: str
-    size: Count
-    rows: Count | None
-
-
-class SuccessSummary(Record, frozen=True, tag="success"):
-    """`_SUCCESS`: a summary of the last published job, for readers and tools that expect the file."""
-
-    name: str
-    job_id: JobId
-    turn: int
-    committer: str
-    description: str
-    hostname: str
-    date: str
-    timestamp_ms: int
-    files: int
-    rows: int | None
-    size: int
-    plan: str
-    filenames: tuple[str, ...]
-    listing: tuple[FileEntry, ...]
-    omitted: int
-    log: str
-
-
 class LeaseRecord(Record, frozen=True, tag="lease"):
     """`lease.json`: who drives the job now, and in which job attempt; a heartbeat, not a lock."""
 
