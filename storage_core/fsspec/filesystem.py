@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
@@ -99,14 +100,14 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         Args:
             path: Of a directory; a file lists itself.
             detail: Whether to return more than names.
-            kwargs: `refresh`: whether to look for newer jobs first; by default at a destination's root.
+            kwargs: `snapshot`, which a walk passes on, so that it sees one turn only.
         """
         path = self._strip_protocol(path)
         magic = magic_path(path)
         if magic is not None:
             found = self._pending.children(magic)
         else:
-            found = self._published.children(path, look_for_newer=kwargs.get("refresh"))
+            found = self._published.children(path, kwargs.get("snapshot"))
         return found if detail else [info["name"] for info in found]
 
     def info(self, path: str, **kwargs: Any) -> Info:  # noqa: ARG002 - fsspec's signature
@@ -118,10 +119,9 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
     def walk(self, path: str, *args: Any, **kwargs: Any) -> Iterator[Any]:
         """Walk a tree, all of it as one turn left it."""
         path = self._strip_protocol(path)
-        if "refresh" not in kwargs:
-            if magic_path(path) is None:
-                self._look_for_newer(path)
-            kwargs["refresh"] = False
+        if magic_path(path) is None and "snapshot" not in kwargs:
+            with suppress(FileNotFoundError):  # the walk itself says so, as its caller asked to be told
+                kwargs["snapshot"] = self._published.newest(path)
         yield from super().walk(path, *args, **kwargs)
 
     def exists(self, path: str, **kwargs: Any) -> bool:
@@ -235,12 +235,6 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         magic = self._magic(path, "rm")
         self._pending.info(magic)
         self._pending.task(magic).remove(magic)
-
-    def _look_for_newer(self, path: str) -> None:
-        try:
-            self._published.look_for_newer(path)
-        except FileNotFoundError:
-            return  # the walk itself says so, as its caller asked to be told
 
 
 def _turn(as_of: object) -> int | None:

@@ -84,26 +84,30 @@ class Published:
             raise _not_live(path, snapshot)
         return found
 
-    def children(self, path: str, *, look_for_newer: bool | None = None) -> list[Info]:
+    def children(self, path: str, snapshot: Snapshot | None = None) -> list[Info]:
         """List a directory.
 
         Args:
-            look_for_newer: Whether a newer snapshot is looked for; by default at the destination's root.
+            path: Of the directory.
+            snapshot: What to list; by default what was read last, and the newest for a destination itself.
 
         Raises:
             FileNotFoundError: It is not live, or there is no destination at or above it.
         """
-        root = self._root_of(path)
-        snapshot = self._snapshot(
-            root, look_for_newer=root == path if look_for_newer is None else look_for_newer
-        )
+        if snapshot is None:
+            root = self._root_of(path)
+            snapshot = self._snapshot(root, look_for_newer=root == path)
         if snapshot.tree.info(path) is None:
             raise _not_live(path, snapshot)
         return snapshot.tree.children(path)
 
-    def look_for_newer(self, path: str) -> None:
-        """Let what follows see the newest that is published at a path's destination."""
-        self._snapshot(self._root_of(path), look_for_newer=True)
+    def newest(self, path: str) -> Snapshot:
+        """Return the newest that is published at a path's destination.
+
+        Raises:
+            FileNotFoundError: There is no destination at or above it.
+        """
+        return self._snapshot(self._root_of(path), look_for_newer=True)
 
     def live_file(self, path: str) -> tuple[Snapshot, LiveFile]:
         """Return a live file and where it lies.

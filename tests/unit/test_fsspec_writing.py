@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 import fsspec
 import pytest
@@ -21,8 +22,6 @@ from storage_core.failpoints import FAILPOINTS
 from storage_core.fsspec import LockgateFileSystem, job_filesystem
 from tests.commit_world import World
 
-BOOM = RuntimeError("boom")
-
 
 @pytest.fixture
 def fs(world: World) -> LockgateFileSystem:
@@ -32,6 +31,11 @@ def fs(world: World) -> LockgateFileSystem:
 def root_of(job: Job, task: str = "part-0") -> str:
     """The directory of a task, as a process that has only the ids writes it."""
     return f"lockgate://{job.destination.removeprefix('file://')}/__magic_job-{job.job_id}/{task}/__base"
+
+
+def write_half(file: BinaryIO) -> None:
+    file.write(b"half")
+    raise RuntimeError("boom")
 
 
 def test_a_file_is_visible_after_the_job_commit_and_not_before(world: World, fs: LockgateFileSystem) -> None:
@@ -213,8 +217,7 @@ def test_a_file_whose_block_raised_is_dropped_even_if_the_task_goes_on(
     with world.open_job("day", committer=committer) as job:
         root = fs.begin_task(job, "part-0")
         with pytest.raises(RuntimeError, match="boom"), fs.open(f"{root}/a.csv", "wb") as file:
-            file.write(b"half")
-            raise BOOM
+            write_half(file)
         assert not fs.exists(f"{root}/a.csv")
         fs.pipe(f"{root}/b.csv", b"whole")
         fs.commit_task(root)
@@ -338,8 +341,7 @@ def test_a_transaction_that_raised_aborts_its_tasks_and_the_next_one_starts_anew
 ) -> None:
     with world.open_job("day") as job:
         with pytest.raises(RuntimeError, match="boom"), fs.transaction:
-            fs.pipe(f"{root_of(job)}/a.csv", b"half")
-            raise BOOM
+            write_half(fs.open(f"{root_of(job)}/a.csv", "wb"))
         assert world.open_uploads() == []
         with fs.transaction:
             fs.pipe(f"{root_of(job)}/a.csv", b"whole")
@@ -361,8 +363,7 @@ def test_job_filesystem_commits_the_task_at_its_end(world: World) -> None:
 def test_job_filesystem_drops_all_when_its_block_raises(world: World) -> None:
     with world.open_job("day") as job:
         with pytest.raises(RuntimeError, match="boom"), job_filesystem(job, "part-0") as (fs, root):
-            fs.pipe(f"{root}/a.csv", b"one")
-            raise BOOM
+            write_half(fs.open(f"{root}/a.csv", "wb"))
         assert world.open_uploads() == []
         assert job.phase() is JobPhase.OPEN
         job.commit()
