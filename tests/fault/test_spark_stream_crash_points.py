@@ -1,0 +1,89 @@
+"""A streaming batch dies at every storage call, and its query is started again on the same checkpoint."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from storage_core.errors import LockgateError
+from storage_core.failpoints import FAILPOINTS
+from storage_core.spark import task_write
+from tests.commit_world import crash_at
+from tests.stream_world import Stream, TasksHere
+
+pytestmark = pytest.mark.fault
+
+EARLIER, ROWS = [1, 2], [3, 4, 5]
+
+
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch) -> TasksHere:
+    here = TasksHere()
+    monkeypatch.setattr(task_write, "TaskContext", here)
+    return here
+
+
+@pytest.fixture
+def streams(tmp_path: Path, tasks: TasksHere) -> Iterator[Iterator[Stream]]:
+    """Endless fresh copies of a destination to which the query has published one batch."""
+    first = Stream(str(tmp_path / "first"), tasks)
+    first.publish(EARLIER)
+
+    def copies() -> Iterator[Stream]:
+        for number in count():
+            copy = Stream(str(tmp_path / f"copy-{number}"), tasks)
+            shutil.copytree(first.destination, copy.destination)
+            yield copy
+            shutil.rmtree(copy.destination)
+
+    yield copies()
+    FAILPOINTS.arm({})
+
+
+# The job commit is crashed at every call elsewhere: in `complete` a sample shows that the batch fits it.
+@pytest.mark.parametrize(("overwrite", "stride"), [(False, 1), (True, 5)], ids=["append", "complete"])
+def test_a_batch_that_dies_at_any_storage_call_is_there_once_after_its_replay(
+    streams: Iterator[Stream], *, overwrite: bool, stride: int
+) -> None:
+    expected = ROWS if overwrite else [*EARLIER, *ROWS]
+    for number, stream in enumerate(streams):
+        where = crash_at(
+            number * stride,
+            lambda stream=stream: stream.publish(ROWS, batch=1, overwrite=overwrite),  # type: ignore[misc]
+        )
+        assert stream.ids() in (EARLIER, expected), where
+
+        stream.publish(ROWS, batch=1, overwrite=overwrite)
+
+        assert stream.ids() == stream.listed_ids() == expected, where
+        assert stream.open_uploads() == [], where
+        if where is None:
+            break
+    print(f"\nstreaming batch: {number} crash points")
+    assert number * stride > 100
+
+
+@pytest.mark.parametrize("action", ["lost", "refuse"])
+def test_a_batch_of_which_a_call_is_lost_or_refused_is_there_once_after_its_replay(
+    streams: Iterator[Stream], action: str
+) -> None:
+    names: list[str] = []
+    FAILPOINTS.observer = names.append
+    next(streams).publish(ROWS, batch=1)
+    FAILPOINTS.observer = None
+    for name in dict.fromkeys(names):
+        stream = next(streams)
+        FAILPOINTS.arm({name: action})
+        with suppress(LockgateError):  # Spark ends the query with it
+            stream.publish(ROWS, batch=1)
+        FAILPOINTS.arm({})
+
+        stream.publish(ROWS, batch=1)
+
+        assert stream.ids() == stream.listed_ids() == [*EARLIER, *ROWS], name
+        assert stream.open_uploads() == [], name
