@@ -121,6 +121,22 @@ def test_replaced_files_stay_for_their_retention_and_older_turns_can_be_read(wor
     assert again.jobs == ()
 
 
+def test_files_that_one_replace_retains_are_spared_by_the_next(world: World) -> None:
+    from storage_core.commit import sweep_uploads
+
+    world.run("other", {"a.csv": b"1"})
+    world.run("sales", {"b.csv": b"2"}, mode="replace", replaced_retention_s=3600.0)
+    world.run("later", NEW, mode="replace")
+    assert world.visible() == {"a.csv": b"1", **NEW}
+    assert {key: world.store.head(key).size for key in world.manifest(as_of=1).files} == {
+        file.key: file.size for file in world.manifest(as_of=1).files.values()
+    }
+    assert {file.job_id for file in world.manifest().files.values()} == {"later-g1"}
+    world.clock.now += 3601
+    sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+    assert world.visible() == NEW
+
+
 def test_append_refuses_columns_that_do_not_fit_and_evolves_on_request(world: World) -> None:
     world.run("one", {"a.csv": b"1"}, columns=[("x", "int64"), ("y", "string")])
     with pytest.raises(ConflictError, match=r"x is string, not int64; z is new; y is missing"):

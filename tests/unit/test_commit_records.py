@@ -170,3 +170,22 @@ def test_the_short_id_stands_before_the_first_ending() -> None:
     short: Any = "abcdefghij"
     assert with_short_id("day=1/a.csv.gz", short) == "day=1/a-abcdefghij.csv.gz"
     assert with_short_id("x.y/plain", short) == "x.y/plain-abcdefghij"
+
+
+def test_a_task_whose_pending_set_would_be_too_long_to_read_back_is_refused_with_the_remedy(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with world.open_job("sales") as job:
+        attempt = job.attempt("t")
+        for number in range(20):
+            attempt.open(f"{number}.csv").close()
+        monkeypatch.setattr("storage_core.commit.codec.MAX_RECORD_BYTES", 2000)
+        with pytest.raises(InvalidInputError, match="nothing was written; write fewer files a task"):
+            attempt.commit()
+        assert list(job.pending_sets()) == []
+        attempt.abort()
+        assert world.open_uploads() == []
+        write(job, "fewer", {"a.csv": b"1"})
+        monkeypatch.undo()
+        job.commit()
+    assert world.visible() == {"a.csv": b"1"}
