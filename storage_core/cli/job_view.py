@@ -9,6 +9,7 @@ from storage_core.commit import Job, JobPhase, LeaseState, Receipt, attach_job, 
 from storage_core.commit.folder import JobFolder, job_ids
 from storage_core.commit.lease import leases_for
 from storage_core.commit.records import Decision, Ended, JobRecord, Report
+from storage_core.commit.success import SuccessSummary, find_success
 from storage_core.errors import InvalidInputError, ObjectNotFoundError
 from storage_core.ids import JobAttemptId, JobId, job_name, split_job_id
 from storage_core.settings import load_settings
@@ -38,6 +39,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
         job_attempt: The newest, while the job has not ended.
         tasks: Of that job attempt.
         report: Every file's fate, from the job's end on.
+        success: `_SUCCESS`, as long as no later job has taken its place.
     """
 
     record: JobRecord
@@ -49,6 +51,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     receipt: Receipt | None
     ended: Ended | None
     report: Report | None
+    success: SuccessSummary | None
 
 
 def view_job(destination: str, text: str) -> JobView:
@@ -72,6 +75,7 @@ def view_job(destination: str, text: str) -> JobView:
         receipt=job.receipt,
         ended=ended,
         report=folder.report(),
+        success=_success(job),
     )
 
 
@@ -100,6 +104,11 @@ def find_job(destination: str, text: str) -> JobId:
 def lease_of(job: Job) -> LeaseState:
     """Return how a job's lease stands now."""
     return leases_for(load_settings(), SystemClock()).look(JobFolder(job.store, job.job_id)).state
+
+
+def _success(job: Job) -> SuccessSummary | None:
+    standing = find_success(job.store)
+    return standing if standing is not None and standing.job_id == job.job_id else None
 
 
 def _tasks(job: Job) -> TaskCount:

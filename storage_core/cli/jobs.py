@@ -21,6 +21,7 @@ from storage_core.errors import ConflictError, InvalidInputError, MalformedRecor
 
 if TYPE_CHECKING:
     from storage_core.commit import JobSummary, Receipt, RecoveryResult
+    from storage_core.commit.success import SuccessSummary
 
 commands = typer.Typer(help="Look at jobs, and bring one to its end by hand.", no_args_is_help=True)
 
@@ -76,6 +77,9 @@ def show(destination: Destination, job: JobText, json: JsonFlag = False) -> None
     if receipt is not None:
         print_line("")
         _print_receipt(receipt)
+    if view.success is not None:
+        print_line("")
+        _print_success(destination, view.success)
 
 
 @commands.command("commit")
@@ -198,5 +202,21 @@ def _print_receipt(receipt: Receipt) -> None:
             ("size", byte_size(receipt.size)),
             ("removed", f"{receipt.removed_files} files" if receipt.removed_files else None),
             ("plan", receipt.plan),
+        ]
+    )
+
+
+def _print_success(destination: str, success: SuccessSummary) -> None:
+    metrics = ", ".join(f"{name} {count}" for name, count in success.metrics.items())
+    shown = f"all {success.files}" if not success.omitted else f"{len(success.filenames)} of {success.files}"
+    print_fields(
+        [
+            ("_SUCCESS", f"format {success.name} {success.version}, lists {shown} files"),
+            ("all files", f"{destination.rstrip('/')}/{success.log} and its shards"),
+            ("digest", success.listing_digest),
+            ("started", moment(success.started_s)),
+            ("took", f"{success.duration_s:.1f} s"),
+            ("finished on", success.hostname),
+            ("metrics", metrics),
         ]
     )

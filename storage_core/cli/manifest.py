@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from storage_core.cli.render import Destination, JsonFlag, byte_size, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from storage_core.commit import Manifest
 
 
 def show(
@@ -14,11 +17,15 @@ def show(
     as_of: Annotated[int | None, typer.Option(min=0, help="Up to this turn.", show_default="all")] = None,
     json: JsonFlag = False,
 ) -> None:
-    """List the live files: whole jobs only."""
+    """List the live files: whole jobs only.
+
+    As of an earlier turn, files that a later job has replaced may be gone; those are marked.
+    """
     from storage_core.commit import read_manifest  # noqa: PLC0415 - slow to import, see `storage_core.cli`
 
     manifest = read_manifest(destination, as_of=as_of)
     files = [manifest.files[key] for key in sorted(manifest.files)]
+    gone = set[str]() if as_of is None else _gone(destination, manifest)
     if json:
         print_json(
             {
@@ -27,14 +34,28 @@ def show(
                 "size": manifest.size,
                 "columns": manifest.columns,
                 "files": [{"key": file.key, "size": file.size, "rows": file.rows} for file in files],
+                "gone": sorted(gone),
             }
         )
         return
     print_table(
-        ("file", "size", "rows"),
-        [(file.key, byte_size(file.size), file.rows) for file in files],
+        ("file", "size", "rows", "note"),
+        [(file.key, byte_size(file.size), file.rows, "gone" if file.key in gone else "") for file in files],
         empty=f"nothing is published at {destination}",
     )
     if files:
         rows = "unknown" if manifest.rows is None else manifest.rows
         print_line(f"turn {manifest.turn}: {len(files)} files, {byte_size(manifest.size)}, {rows} rows")
+    if gone:
+        print_line(f"{len(gone)} of them are gone: a later job replaced them")
+
+
+def _gone(destination: str, manifest: Manifest) -> set[str]:
+    """Return the keys that a listing does not find any more."""
+    from storage_core.settings import load_settings  # noqa: PLC0415
+    from storage_core.stores import open_store  # noqa: PLC0415
+
+    gone = set(manifest.files)
+    for page in open_store(destination, load_settings()).pages():
+        gone.difference_update(info.key for info in page)
+    return gone

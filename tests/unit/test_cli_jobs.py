@@ -48,6 +48,24 @@ def test_jobs_show_tells_what_stands_in_the_store(run: Run, destination: str, se
     assert [fate["fate"] for fate in view["report"]["fates"]] == ["published"]
 
 
+def test_jobs_show_prints_what_stands_in_success_until_a_later_job_takes_its_place(
+    run: Run, destination: str, settings: Settings
+) -> None:
+    first = committed_job(destination, settings, "first")
+
+    shown = run("jobs", "show", destination, "first").stdout
+    success = document(run("jobs", "show", destination, "first", "--json"))["success"]
+
+    assert "format lockgate 1, lists all 1 files" in shown
+    assert f"{destination}/_lockgate/log/00000001.json and its shards" in shown
+    assert success["listing_digest"] in shown
+    assert success["filenames"] == [f"day=1/a-{first.short_id}.csv"]
+
+    committed_job(destination, settings, "second")
+    assert "_SUCCESS" not in run("jobs", "show", destination, "first").stdout
+    assert document(run("jobs", "show", destination, "first", "--json"))["success"] is None
+
+
 def test_jobs_show_counts_the_committed_tasks_of_an_open_job(
     run: Run, destination: str, settings: Settings
 ) -> None:
