@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from moto import mock_aws
 
+from storage_core import open_job
 from storage_core.settings import Settings
 from storage_core.stores import open_store
 from storage_core.stores.probe import probe
 from storage_core.stores.s3_lifecycle import doubt_of_rules
+from tests.cli_world import Run
+
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
 
 DAY_S = 86_400.0
 WEEK_S = 7 * DAY_S
@@ -81,16 +87,27 @@ def test_a_destination_that_is_the_whole_bucket_is_reached_by_every_rule() -> No
     assert "after 1 day," in doubt_of_rules([rule(9), rule(1, Prefix="tmp/")], "", longest_job_s=DAY_S + 1)
 
 
-@mock_aws
-def test_a_probe_reads_the_rules_of_the_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Client]:
+    """An empty bucket `lake`, without any rule."""
     import boto3
 
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
-    client = boto3.client("s3", region_name="us-east-1")
-    client.create_bucket(Bucket="lake")
+    with mock_aws():
+        client = boto3.client("s3", region_name="us-east-1")
+        client.create_bucket(Bucket="lake")
+        yield client
+        client.close()
+
+
+def set_rule(bucket: S3Client, days: int) -> None:
+    bucket.put_bucket_lifecycle_configuration(Bucket="lake", LifecycleConfiguration={"Rules": [rule(days)]})
+
+
+def test_a_probe_reads_the_rules_of_the_bucket(bucket: S3Client) -> None:
     store = open_store("s3://lake/sales", Settings(s3_region="us-east-1"))
 
     def doubt() -> str:
@@ -99,10 +116,34 @@ def test_a_probe_reads_the_rules_of_the_bucket(monkeypatch: pytest.MonkeyPatch) 
         return found.detail
 
     assert "no rule" in doubt()
-    for days, word in ((1, "after 1 day,"), (7, "")):
-        client.put_bucket_lifecycle_configuration(
-            Bucket="lake", LifecycleConfiguration={"Rules": [rule(days)]}
-        )
-        assert word in doubt()
+    set_rule(bucket, 1)
+    assert "after 1 day," in doubt()
+    set_rule(bucket, 7)
     assert doubt() == ""
-    client.close()
+
+
+@pytest.mark.parametrize(("days", "warnings"), [(1, 1), (7, 0)])
+def test_set_up_warns_of_a_rule_that_takes_a_job_s_uploads_and_goes_on(
+    bucket: S3Client, caplog: pytest.LogCaptureFixture, days: int, warnings: int
+) -> None:
+    set_rule(bucket, days)
+    settings = Settings(s3_region="us-east-1", lease_renew_s=3600)
+
+    with open_job("s3://lake/sales", "sales", settings=settings) as job:
+        job.commit()
+
+    told = [record.getMessage() for record in caplog.records if "lifecycle" in record.getMessage()]
+    assert len(told) == warnings
+    assert all("s3://lake/sales" in line and "AbortIncompleteMultipartUpload" in line for line in told)
+
+
+@pytest.mark.parametrize(("days", "word"), [(1, "aborts uploads after 1 day"), (7, "can hold jobs")])
+def test_store_check_shows_such_a_rule_and_calls_the_store_usable_all_the_same(
+    bucket: S3Client, run: Run, monkeypatch: pytest.MonkeyPatch, days: int, word: str
+) -> None:
+    set_rule(bucket, days)
+    monkeypatch.setenv("LOCKGATE_S3_REGION", "us-east-1")
+
+    result = run("store", "check", "s3://lake/sales")
+
+    assert (result.exit_code, word in result.stdout) == (0, True)
