@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+from storage_core.commit.committers import COMMITTERS
 from tests.commit_world import World, write
 
 OLD = {"day=1/a.csv": b"old a", "day=2/b.csv": b"old b"}
 NEW = {"day=1/c.csv": b"new c", "day=3/d.csv": b"new d", "e.csv": b""}
+LOSER = b"loser"
 MODES = ("append", "replace")
 
 
-def job(world: World, mode: str) -> None:
-    """A whole job: two tasks, one of them with two files, and a loser attempt that never commits."""
-    with world.open_job("new", mode=mode) as opened:
+def job(world: World, mode: str, committer: str = "magic") -> None:
+    """A whole job: two tasks, one of them with two files, and an attempt that loses.
+
+    The loser never commits; where files are seen early it does, so that it is seen first.
+    """
+    with world.open_job("new", mode=mode, committer=committer, allow_unsafe=True) as opened:
         loser = opened.attempt("task-0")
         with loser.open("day=1/c.csv") as file:
-            file.write(b"loser")
+            file.write(LOSER)
+        if COMMITTERS[committer].visible_at != "job commit":
+            loser.commit()
+            world.clock.sleep(1)
         write(opened, "task-0", {"day=1/c.csv": NEW["day=1/c.csv"]})
         write(opened, "task-1", {path: NEW[path] for path in ("day=3/d.csv", "e.csv")})
         opened.commit()
 
 
-def assert_all_or_nothing(world: World, mode: str, where: str) -> bool:
+def published_by(mode: str, committer: str = "magic") -> dict[str, bytes]:
+    """What the destination holds when the job is published."""
+    if mode == "append":
+        return {**OLD, **NEW}
+    kept = {"day=2/b.csv"} if COMMITTERS[committer].scope == "partitions" else set()
+    return {**{path: OLD[path] for path in kept}, **NEW}
+
+
+def assert_all_or_nothing(world: World, mode: str, where: str, committer: str = "magic") -> bool:
     """The destination holds the old data or the whole job's; returns whether the job is there."""
-    published = {**OLD, **NEW} if mode == "append" else NEW
+    published = published_by(mode, committer)
     seen = world.visible()
     assert seen in (OLD, published), where
     # Before the job's folder exists there is no job, and after recovery none that is not at its end.

@@ -1,119 +1,152 @@
 """Crash before and after every storage call of a job, recover from another process, and look.
 
-In one process: from the crash on, every further call of the dead run dies too. `test_commit_kill.py` does the
-same with real processes and a real kill -9 for a sample.
+What a dead process leaves is what stood in the directory when it died. So one run of every committer is
+watched, and what stood at each of its calls is recovered from elsewhere; points between which nothing changed
+leave the same. That a run which really dies leaves no more and no less is shown for `magic`, and with real
+processes and a real kill -9 in `test_commit_kill.py`.
 """
 
 from __future__ import annotations
 
-import shutil
+import os
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from storage_core.commit.committers import COMMITTERS
 from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.errors import LockgateError
 from storage_core.failpoints import FAILPOINTS
 from tests.commit_world import World, crash_at
-from tests.crash_harness import MODES, OLD, assert_all_or_nothing, job
+from tests.crash_harness import LOSER, MODES, OLD, assert_all_or_nothing, job, published_by
+from tests.snapshots import Snapshot, observed, one_by_one, snapshots_of
 
 pytestmark = pytest.mark.fault
+
+every_committer = pytest.mark.parametrize("committer", COMMITTERS)
+every_mode = pytest.mark.parametrize("mode", MODES)
+
+
+@pytest.fixture(autouse=True)
+def fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here processes die, not machines: what was written is there, whether it is durable or not."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
 @pytest.fixture
 def worlds(tmp_path: Path) -> Iterator[Iterator[World]]:
-    """Endless fresh copies of a destination with one published job."""
-    first = World(tmp_path / "first", str(tmp_path / "first" / "dest"))
-    first.run("old", OLD)
-
-    def copies() -> Iterator[World]:
-        for number in range(10_000):
-            root = tmp_path / f"copy-{number}"
-            shutil.copytree(first.root, root)
-            yield World(root, str(root / "dest"))
-            shutil.rmtree(root)
-
-    yield copies()
+    """Endless fresh destinations with one published job."""
+    world = one_by_one(World(tmp_path / "first", str(tmp_path / "first" / "dest")))
+    published = snapshots_of(world, lambda: world.run("old", OLD), tmp_path / "snapshots")[-1]
+    yield (published.copy_to(tmp_path / f"copy-{number}") for number in count())
     FAILPOINTS.observer = None
+    FAILPOINTS.arm({})
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_crash_at_any_storage_call_leaves_all_or_nothing(worlds: Iterator[World], mode: str) -> None:
-    outcomes = []
-    for number, world in enumerate(worlds):
-        where = crash_at(number, lambda world=world: job(world, mode))  # type: ignore[misc]
-        if where is None:
-            assert_all_or_nothing(world, mode, "no crash")
-            break
-        held = set(OLD.items()) <= set(world.visible().items()) or mode == "replace"
-        assert held, f"{where}: data that stood before are missing"
-        results = world.recover()
-        assert all(result.ended in TERMINAL for result in results), (where, results)
-        outcomes.append(assert_all_or_nothing(world, mode, where))
-    print(f"\n{mode}: {len(outcomes)} crash points, {sum(outcomes)} published, rest undone")
+def snapshots_of_job(world: World, mode: str, committer: str) -> list[Snapshot]:
+    """Keep what a job's crash leaves, at every point."""
+    watched = one_by_one(world)
+    return snapshots_of(watched, lambda: job(watched, mode, committer), world.root.parent)
+
+
+def recovered(snapshot: Snapshot, mode: str, committer: str, where: str) -> bool:
+    """Recover from elsewhere what stands, and look; returns whether the job is there."""
+    world = snapshot.world()
+    before = world.visible()
+    assert mode == "replace" or set(OLD.items()) <= set(before.items()), f"{where}: older data are missing"
+    if COMMITTERS[committer].visible_at == "job commit":
+        assert LOSER not in before.values(), where
+    results = world.recover()
+    assert all(result.ended in TERMINAL for result in results), (where, results)
+    assert not Path(world.url, "_temporary").exists(), where
+    return assert_all_or_nothing(world, mode, where, committer)
+
+
+@every_mode
+@every_committer
+def test_a_crash_at_any_storage_call_leaves_all_or_nothing(
+    worlds: Iterator[World], mode: str, committer: str
+) -> None:
+    outcomes: list[bool] = []
+    for snapshot in snapshots_of_job(next(worlds), mode, committer):
+        outcomes += [recovered(snapshot, mode, committer, snapshot.points[0])] * len(snapshot.points)
+    print(f"\n{committer}, {mode}: {len(outcomes)} crash points, {sum(outcomes)} published, rest undone")
     assert len(outcomes) > 100
     # Undone up to the decision, published from it on: one switch, and never back.
     assert outcomes == sorted(outcomes)
+    assert {False, True} == set(outcomes)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@every_mode
+@every_committer
+def test_a_crash_of_the_recovery_is_recovered_too(
+    worlds: Iterator[World], mode: str, committer: str, tmp_path: Path
+) -> None:
+    pairs = 0
+    for first in snapshots_of_job(next(worlds), mode, committer)[::6]:
+        world = one_by_one(first.world())
+        for second in snapshots_of(world, world.recover, tmp_path / "again"):
+            recovered(second, mode, committer, f"{first.points[0]}, then {second.points[0]}")
+            pairs += len(second.points)
+    print(f"\n{committer}, {mode}: {pairs} pairs of crashes")
+    assert pairs > 100
+
+
+@every_mode
+def test_a_run_that_really_dies_leaves_what_a_snapshot_shows(worlds: Iterator[World], mode: str) -> None:
+    outcomes = []
+    for number in range(0, 400, 7):
+        world = next(worlds)
+        where = crash_at(number, lambda world=world: job(world, mode))  # type: ignore[misc]
+        if where is None:
+            break
+        results = world.recover()
+        assert all(result.ended in TERMINAL for result in results), (where, results)
+        outcomes.append(assert_all_or_nothing(world, mode, where))
+    assert outcomes == sorted(outcomes)
+    assert {False, True} == set(outcomes)
+
+
+@every_mode
+@every_committer
 def test_a_reader_of_the_log_sees_whole_jobs_at_every_storage_call(
-    worlds: Iterator[World], mode: str
+    worlds: Iterator[World], mode: str, committer: str
 ) -> None:
     world = next(worlds)
-    before = set(world.live().values())
-    seen: list[frozenset[int]] = []
+    seen: list[dict[str, int]] = []
 
     def look(name: str) -> None:
         FAILPOINTS.observer = None
-        seen.append(frozenset(world.live().values()))
+        live = world.live()
+        if not seen or seen[-1] != live:
+            seen.append(live)
         FAILPOINTS.observer = look
 
-    FAILPOINTS.observer = look
-    job(world, mode)
-    FAILPOINTS.observer = None
-    after = frozenset(world.live().values())
-    assert set(seen) <= {frozenset(before), after}
-    assert seen[0] == frozenset(before)
-    assert seen[-1] == after
+    with observed(look):
+        job(world, mode, committer)
+    before, after = seen
+    assert len(before) == len(OLD)
+    assert after == world.keys()
+    assert len(after) == len(published_by(mode, committer))
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_crash_of_the_recovery_is_recovered_too(worlds: Iterator[World], mode: str) -> None:
-    drives = 0
-    for first in range(0, 400, 17):
-        for second in range(0, 400, 5):
-            world = next(worlds)
-            where = crash_at(first, lambda world=world: job(world, mode))  # type: ignore[misc]
-            again = crash_at(second, world.recover)
-            results = world.recover()
-            assert all(result.ended in TERMINAL for result in results), (where, again, results)
-            assert_all_or_nothing(world, mode, f"{where}, then {again}")
-            drives += 1
-            if again is None:
-                break
-        if where is None:
-            break
-    print(f"\n{mode}: {drives} pairs of crashes")
-    assert drives > 50
-
-
-@pytest.mark.parametrize("mode", MODES)
+@every_committer
 @pytest.mark.parametrize("action", ["lost", "refuse"])
 def test_an_answer_that_is_lost_or_refused_once_leaves_all_or_nothing(
-    worlds: Iterator[World], mode: str, action: str
+    worlds: Iterator[World], committer: str, action: str
 ) -> None:
     names: list[str] = []
-    FAILPOINTS.observer = names.append
-    job(next(worlds), mode)
-    FAILPOINTS.observer = None
+    world = next(worlds)
+    with observed(names.append):
+        job(world, "replace", committer)
     side = ".after" if action == "lost" else ".before"
     for name in dict.fromkeys(name for name in names if name.endswith(side)):
         world = next(worlds)
         FAILPOINTS.arm({name: action})
         try:
-            job(world, mode)
+            job(world, "replace", committer)
         except LockgateError:
             raised = True
         else:
@@ -123,5 +156,5 @@ def test_an_answer_that_is_lost_or_refused_once_leaves_all_or_nothing(
         if not raised:
             assert world.attach("new-g1").phase() is JobPhase.COMMITTED, name
         world.recover()
-        there = assert_all_or_nothing(world, mode, f"{name} {action}")
+        there = assert_all_or_nothing(world, "replace", f"{name} {action}", committer)
         assert there or raised, name
