@@ -5,16 +5,17 @@ Source: commit protocol, "Writing and task commit".
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Final, Self
+from types import MappingProxyType, TracebackType
+from typing import BinaryIO, Final, NamedTuple, Self
 
 from storage_core.clock import Clock
 from storage_core.commit.committers import committer_named
@@ -45,9 +46,17 @@ from storage_core.failpoints import step
 from storage_core.ids import AttemptId, JobAttemptId, TaskId, new_token, short_id_in, with_short_id
 from storage_core.settings import Settings
 from storage_core.stores.file_tree import FileTree
+from storage_core.stores.metadata import check_metadata
 from storage_core.stores.protocol import check_key
 
 COPY_BYTES: Final = 1024 * 1024
+
+
+class _Description(NamedTuple):
+    """What a writer said of a file when it opened it, until the file becomes an upload."""
+
+    content_type: str | None = None
+    metadata: Mapping[str, str] = MappingProxyType({})
 
 
 class Attempt:
@@ -85,6 +94,7 @@ class Attempt:
         self._lock = threading.Lock()
         self._writers: list[PendingFileWriter] = []
         self._files: dict[str, PendingFile] = {}
+        self._described: dict[str, _Description] = {}
         self._executor = ThreadPoolExecutor(
             max_workers=settings.parallelism, thread_name_prefix="lockgate-part"
         )
@@ -124,27 +134,33 @@ class Attempt:
         with self._lock:
             return [self._files[key] for key in sorted(self._files)]
 
-    def open(self, path: str, *, content_type: str | None = None) -> BinaryIO:
+    def open(
+        self, path: str, *, content_type: str | None = None, metadata: Mapping[str, str] | None = None
+    ) -> BinaryIO:
         """Open a file for writing, below the destination; it becomes visible with the job, or never.
 
         Args:
             path: Such as `day=1/a.parquet`; the file's name gets the job's short id.
             content_type: MIME type, kept by stores that keep one.
+            metadata: Such as `{"pipeline": "nightly"}`, kept by stores that keep some.
 
         Raises:
-            InvalidInputError: The path leaves the destination, is hidden, or was written already.
+            InvalidInputError: The path leaves the destination, is hidden, or was written already; or no
+                store could keep the metadata.
             ConflictError: The attempt has ended.
         """
         self._check_path(path)
-        return self._committer.open(self, path, content_type)
+        self._described[path] = _Description(content_type, check_metadata(metadata or {}))
+        return self._committer.open(self, path)
 
-    def open_upload(self, path: str, *, content_type: str | None = None) -> PendingFileWriter:
+    def open_upload(self, path: str) -> PendingFileWriter:
         """Open a file that is streamed into a pending upload, whatever the committer.
 
         Raises:
             InvalidInputError: As `open`.
         """
         key = self._check_path(path)
+        described = self._described.get(path, _Description())
         writer = PendingFileWriter(
             self._folder.store,
             path,
@@ -152,7 +168,8 @@ class Attempt:
             new_token(),
             part_bytes=self._settings.part_bytes,
             executor=self._executor,
-            content_type=content_type,
+            content_type=described.content_type,
+            metadata=described.metadata,
             on_close=self._add,
         )
         with self._lock:
@@ -391,7 +408,8 @@ def staging_dir(job: JobRecord, settings: Settings) -> Path:
     `spec.staging` must be a disk that workers see; without it, `LOCKGATE_HOME/staging` serves one machine.
     """
     base = Path(job.spec.staging) if job.spec.staging is not None else settings.home_dir / "staging"
-    return base / f"lockgate-{job.short_id}"
+    # Jobs of one name at two destinations have the same short id; their tokens are their own.
+    return base / f"lockgate-{job.short_id}-{hashlib.sha256(job.token.encode()).hexdigest()[:10]}"
 
 
 def _check_size(local: Path, size: int, expected: int | None) -> None:

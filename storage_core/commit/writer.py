@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from contextvars import copy_context
@@ -52,6 +52,7 @@ class PendingFileWriter(io.RawIOBase):
         part_bytes: int,
         executor: Executor,
         content_type: str | None,
+        metadata: Mapping[str, str],
         on_close: Callable[[PendingFile], None],
     ) -> None:
         self.path = path
@@ -63,6 +64,7 @@ class PendingFileWriter(io.RawIOBase):
         self._part_bytes = max(part_bytes, store.capabilities.min_part_bytes)
         self._executor = executor
         self._content_type = content_type
+        self._metadata = metadata
         self._on_close = on_close
         self._filling = bytearray()
         self._offset = 0
@@ -155,7 +157,7 @@ class PendingFileWriter(io.RawIOBase):
         if self._upload_id is None:
             with step("task-write"):
                 self._upload_id = self._store.begin_upload(
-                    self.key, self._token, content_type=self._content_type
+                    self.key, self._token, content_type=self._content_type, metadata=self._metadata
                 )
         while len(self._under_way) >= IN_FLIGHT:
             self._collect()

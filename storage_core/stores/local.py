@@ -18,7 +18,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -194,8 +194,15 @@ class LocalStore:
                 self._remove_empty(folder)
         return failures
 
-    def begin_upload(self, key: str, token: Token, *, content_type: str | None = None) -> str:  # noqa: ARG002
-        """Make a hidden file; token and type have no place on a file system; see `Store.begin_upload`."""
+    def begin_upload(
+        self,
+        key: str,
+        token: Token,  # noqa: ARG002
+        *,
+        content_type: str | None = None,  # noqa: ARG002
+        metadata: Mapping[str, str] | None = None,  # noqa: ARG002
+    ) -> str:
+        """Make a hidden file; a file system has no place for what is said of it; see `Store.begin_upload`."""
         names = self._names(key)
         with translated("begin upload", self._path(key), changes=True):
             return local_uploads.begin(self._tree, names)

@@ -8,7 +8,7 @@ uncompleted multipart upload, on a file system one hidden file.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -188,11 +188,20 @@ class Store(Protocol):
     def delete_many(self, keys: Sequence[str]) -> list[DeleteFailure]:
         """Delete many objects in few calls; returns those that were left."""
 
-    def begin_upload(self, key: str, token: Token, *, content_type: str | None = None) -> str:
+    def begin_upload(
+        self,
+        key: str,
+        token: Token,
+        *,
+        content_type: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> str:
         """Open a pending upload that will be visible at `key`; returns its id.
 
         Args:
             token: Kept with the upload and with the object that it becomes (S3: metadata `lockgate-token`).
+            content_type: MIME type, kept by stores that keep one.
+            metadata: Kept by stores that keep some; as `check_metadata` allows.
         """
 
     def put_part(self, key: str, upload_id: str, number: int, offset: int, data: bytes) -> Part:

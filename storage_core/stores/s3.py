@@ -203,12 +203,19 @@ class S3Store:
             failures += self._delete_page(keys[first : first + PAGE])
         return failures
 
-    def begin_upload(self, key: str, token: Token, *, content_type: str | None = None) -> str:
+    def begin_upload(
+        self,
+        key: str,
+        token: Token,
+        *,
+        content_type: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> str:
         """CreateMultipartUpload with the token as metadata; see `Store.begin_upload`."""
         request: CreateMultipartUploadRequestTypeDef = {
             "Bucket": self.bucket,
             "Key": self._key(key),
-            "Metadata": {TOKEN_METADATA: token},
+            "Metadata": {**(metadata or {}), TOKEN_METADATA: token},
             "ChecksumAlgorithm": "CRC32",
         }
         if content_type:

@@ -7,7 +7,7 @@ the verb one of `VERBS`. The pages of a listing are a call each.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -102,9 +102,19 @@ class WatchedStore:
         """See `Store.delete_many`."""
         return self._call("delete_many", lambda: self.inner.delete_many(keys))
 
-    def begin_upload(self, key: str, token: Token, *, content_type: str | None = None) -> str:
+    def begin_upload(
+        self,
+        key: str,
+        token: Token,
+        *,
+        content_type: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> str:
         """See `Store.begin_upload`."""
-        return self._call("begin", lambda: self.inner.begin_upload(key, token, content_type=content_type))
+        return self._call(
+            "begin",
+            lambda: self.inner.begin_upload(key, token, content_type=content_type, metadata=metadata),
+        )
 
     def put_part(self, key: str, upload_id: str, number: int, offset: int, data: bytes) -> Part:
         """See `Store.put_part`."""

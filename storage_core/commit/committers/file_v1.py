@@ -28,7 +28,7 @@ class FileV1Committer:
     scope: Scope = "destination"
     safe: bool = True
 
-    def open(self, uploads: Uploads, path: str, content_type: str | None) -> BinaryIO:  # noqa: ARG002
+    def open(self, uploads: Uploads, path: str) -> BinaryIO:
         """Open a file in the attempt's temporary directory; it can be sought in."""
         return open_file(uploads.temporary_dir, path)
 

@@ -26,9 +26,9 @@ class MagicCommitter:
     scope: Scope = "destination"
     safe: bool = True
 
-    def open(self, uploads: Uploads, path: str, content_type: str | None) -> BinaryIO:
+    def open(self, uploads: Uploads, path: str) -> BinaryIO:
         """Open an upload at the final key."""
-        return uploads.open_upload(path, content_type=content_type)  # type: ignore[return-value]
+        return uploads.open_upload(path)  # type: ignore[return-value]
 
     def after_close(self, uploads: Uploads, file: PendingFile) -> None:
         """Do nothing: the upload waits for the job."""

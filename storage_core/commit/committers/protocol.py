@@ -32,7 +32,7 @@ class Uploads(Protocol):
     def files(self) -> Sequence[PendingFile]:
         """What the attempt has made pending so far."""
 
-    def open_upload(self, path: str, *, content_type: str | None = None) -> PendingFileWriter:
+    def open_upload(self, path: str) -> PendingFileWriter:
         """Open a file that is streamed into a pending upload."""
 
     def add_file(self, local: Path, path: str, *, rows: int | None = None) -> None:
@@ -81,7 +81,7 @@ class Committer(Protocol):
     def recovers_tasks(self) -> bool:
         """Whether a second job attempt can take over committed tasks of the first."""
 
-    def open(self, uploads: Uploads, path: str, content_type: str | None) -> BinaryIO:
+    def open(self, uploads: Uploads, path: str) -> BinaryIO:
         """Open a file for an attempt to write."""
 
     def after_close(self, uploads: Uploads, file: PendingFile) -> None:

@@ -28,7 +28,7 @@ class StagingCommitter:
     scope: Scope = "destination"
     safe: bool = True
 
-    def open(self, uploads: Uploads, path: str, content_type: str | None) -> BinaryIO:  # noqa: ARG002
+    def open(self, uploads: Uploads, path: str) -> BinaryIO:
         """Open a file in the attempt's staging directory; it can be sought in."""
         return open_file(uploads.staging_dir, path)
 

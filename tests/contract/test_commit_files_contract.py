@@ -1,0 +1,135 @@
+"""Files of every size and name through a job, on every store, and what is said of them at their beginning."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import boto3
+import pytest
+
+from storage_core.settings import MIB
+from storage_core.stores import Store
+from tests.commit_world import World, write
+
+PART = 5 * MIB
+SIZES = {"empty": 0, "one": 1, "less": PART - 1, "part": PART, "more": PART + 1}
+NAMES = [
+    "a b/c  d.csv",
+    "día=1/naïve-Ω-数据.csv",
+    "percent%/100%25.csv",
+    "a%2Fb.csv",
+    "day=2026-11-21/hour=07/x=y=z",
+    f"{'very' * 40}/{'long' * 40}/{'l' * 200}.csv",
+]
+
+
+@pytest.fixture
+def world(
+    kind: str,
+    open_at: Callable[[str], Store],
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> World:
+    """An empty destination of the kind of store under test."""
+    if kind in {"moto", "fake-s3"}:
+        endpoint = request.getfixturevalue(f"{kind.removesuffix('-s3')}_endpoint")
+        monkeypatch.setenv("LOCKGATE_S3_ENDPOINT_URL", endpoint)
+    elif kind == "s3-server":
+        monkeypatch.setenv("LOCKGATE_S3_ENDPOINT_URL", os.environ["LOCKGATE_TEST_S3_ENDPOINT"])
+    return World(tmp_path, open_at("dataset").url)
+
+
+@pytest.mark.parametrize("committer", ["magic", "staging"])
+def test_files_around_the_size_of_a_part_arrive_whole(world: World, committer: str) -> None:
+    files = {f"{name}.bin": bytes([number]) * size for number, (name, size) in enumerate(SIZES.items(), 1)}
+    with world.open_job("sales", committer=committer) as job:
+        write(job, "t", files)
+        assert {file.path: len(file.upload.parts) for file in next(job.pending_sets()).files} == {
+            f"{name}.bin": 2 if name == "more" else 1 for name in SIZES
+        }
+        assert world.visible() == {}
+        job.commit()
+    assert world.visible() == files
+    assert world.live() == world.keys()
+
+
+@pytest.mark.parametrize("committer", ["magic", "staging"])
+def test_names_arrive_as_they_were_written(world: World, committer: str) -> None:
+    files = {name: name.encode() for name in NAMES}
+    with world.open_job("sales", committer=committer) as job:
+        write(job, "t", files)
+        job.commit()
+    assert world.visible() == files
+    assert world.live() == world.keys()
+
+
+def test_a_directory_that_a_task_wrote_arrives_with_all_that_is_in_it(world: World) -> None:
+    # An index file is such an output: one name that stands for a folder of data and index.
+    index = {"part-0.map/data.bin": b"1", "part-0.map/index.bin": b"2", "part-0.map/deep/er/bloom.bin": b""}
+    with world.open_job("sales") as job:
+        write(job, "t0", index)
+        write(job, "t1", {path.replace("part-0", "part-1"): data for path, data in index.items()})
+        job.commit()
+    assert len(world.visible()) == 6
+    assert {path: world.visible()[path] for path in index} == index
+
+
+def test_two_jobs_to_one_path_do_not_touch_each_others_uploads(world: World) -> None:
+    first, second, third = (world.open_job(name) for name in ("first", "second", "third"))
+    for job in (first, second, third):
+        write(job, "t", {"a.csv": job.job_id.encode()})
+    assert len(world.open_uploads()) == 3
+    second.abort()
+    assert len(world.open_uploads()) == 2
+    first.commit()
+    assert [short for short in world.open_uploads() if third.short_id in short] == world.open_uploads()
+    third.commit()
+    assert sorted(map(world.store.get, world.keys())) == [b"first-g1", b"third-g1"]
+    assert world.open_uploads() == []
+
+
+def test_replace_takes_only_the_partitions_that_receive_data_and_only_when_the_job_commits(
+    world: World,
+) -> None:
+    old = {"day=1/old.csv": b"1", "day=2/old.csv": b"2", "day=20/old.csv": b"20"}
+    world.run("old", old)
+    with world.open_job("new", mode="replace", scope="partitions") as job:
+        write(job, "t", {"day=2/new.csv": b"new"})
+        assert world.visible() == old
+        job.commit()
+    assert world.visible() == {
+        "day=1/old.csv": b"1",
+        "day=20/old.csv": b"20",
+        "day=2/new.csv": b"new",
+    }
+    assert world.live() == world.keys()
+
+
+@pytest.mark.parametrize("committer", ["magic", "staging"])
+def test_storage_class_type_and_metadata_survive_the_delay(
+    kind: str, world: World, committer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A class that the real server under test does not offer is refused by it, and told by no look-alike.
+    storage_class = "STANDARD" if kind == "s3-server" else "STANDARD_IA"
+    world.options = {"s3_storage_class": storage_class}
+    with world.open_job("sales", committer=committer) as job:
+        with (
+            job.attempt("t") as attempt,
+            attempt.open("a.csv", content_type="text/csv", metadata={"pipeline": "nightly run"}) as file,
+        ):
+            file.write(b"1")
+        job.commit()
+    (key,) = world.keys()
+    if kind == "local":
+        assert world.store.get(key) == b"1"  # a file system keeps none of it, and that is no error
+        return
+    bucket, _, prefix = world.url.removeprefix("s3://").partition("/")
+    client = boto3.client("s3", endpoint_url=os.environ["LOCKGATE_S3_ENDPOINT_URL"], region_name="us-east-1")
+    found = client.head_object(Bucket=bucket, Key=f"{prefix}/{key}")
+    client.close()
+    assert found["ContentType"] == "text/csv"
+    assert found["Metadata"]["pipeline"] == "nightly run"
+    assert found.get("StorageClass", "STANDARD") == storage_class
