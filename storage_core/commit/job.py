@@ -369,6 +369,8 @@ class Job:
 
     def _abort_after(self, error: BaseException) -> None:
         try:
+            if self.phase() in TERMINAL:
+                return  # its commit failed, and has aborted it already
             self._held().check()  # whoever took the job over owns it: it is not ours to abort
             self.abort(f"{type(error).__name__}: {error}")
         except LockgateError as second:
