@@ -31,7 +31,7 @@ class PendingTask:
         self._root = root
         self._lock = threading.Lock()
         self._attempt: Attempt | None = None
-        self._committed: PendingSet | None = None
+        self._closed = False
         self.tree = self._empty_tree()
 
     @property
@@ -43,14 +43,14 @@ class PendingTask:
         """Return the attempt, begun when first asked for.
 
         Raises:
-            ConflictError: The job is decided or has ended, or the task has committed here.
+            ConflictError: The job is decided or has ended, or the task has committed, or may have.
             ObjectNotFoundError: There is no such job.
         """
         with self._lock:
-            if self._committed is not None:
+            if self._closed:
                 raise ConflictError(
-                    f"{self.path}: the task has committed through this file system, and takes no more files; "
-                    "write what follows as another task"
+                    f"{self.path}: the task has committed through this file system, or may have: it takes no "
+                    "more files; if it is not known, commit_task again; write what follows as another task"
                 )
             if self._attempt is None:
                 job = self._tasks.job(self._root.destination, self._root.job_id)
@@ -106,32 +106,35 @@ class PendingTask:
             FencedError: The job's driver was replaced.
             OutcomeUnknownError: It is not known whether it has committed; call again.
         """
-        if self._committed is not None:
-            return self._committed
-        attempt = self._attempt
+        with self._lock:
+            attempt = self._attempt
+            self._closed = attempt is not None
         if attempt is None:
             raise ConflictError(
                 f"{self.path}: this file system instance wrote nothing of the task, so there is nothing to "
                 "commit; commit it by the instance that wrote it (fsspec keeps one for every thread)"
             )
         try:
-            self._committed = attempt.commit()
+            return attempt.commit()
         except OutcomeUnknownError:
             raise
         except BaseException:
             self._forget()
             raise
-        return self._committed
 
     def abort(self) -> None:
-        """Drop what was written, unless the task has committed; what is written next is another attempt."""
-        if self._attempt is not None and self._committed is None:
+        """Drop what was written, unless the task has committed, or may have.
+
+        What is written next is another attempt.
+        """
+        if self._attempt is not None and not self._closed:
             self._attempt.abort()
             self._forget()
 
     def _forget(self) -> None:
         with self._lock:
             self._attempt = None
+            self._closed = False
             self.tree = self._empty_tree()
 
     def _empty_tree(self) -> FileTree:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from storage_core.fsspec import LockgateFileSystem, job_filesystem
 from storage_core.stores import Store
 from tests.commit_world import World
 
+DOCUMENT = Path(__file__).parents[2] / "docs" / "fsspec.md"
 TABLE = pa.table({"id": pa.array(range(10), pa.int64()), "day": ["mon", "tue"] * 5})
 ROWS = sorted(TABLE.to_pylist(), key=lambda row: row["id"])
 DAY = ds.partitioning(pa.schema([("day", pa.string())]), flavor="hive")
@@ -193,3 +195,20 @@ def test_a_library_that_wants_to_rename_is_told_what_to_do(world: World) -> None
         ):
             duckdb_writes(fs, root, ", USE_TMP_FILE true")
         assert world.open_uploads() == []
+
+
+def test_the_examples_of_the_documentation_run_as_they_stand(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = "".join(re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL))
+    code = code.replace("s3://lake/sales", world.url).replace("s3/lake/sales", path_of(world))
+    exec(compile(code, DOCUMENT.name, "exec"), {})
+    writers = [key.partition("/")[0] for key in world.live()]
+    assert sorted(writers) == [
+        *["from=duckdb"] * 2,
+        *["from=ids"] * 2,
+        "from=pandas",
+        "from=polars",
+        *["from=pyarrow"] * 2,
+    ]
+    assert "mon" in capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
@@ -17,6 +18,7 @@ from storage_core.errors import (
     InvalidInputError,
     LockgateError,
     ObjectNotFoundError,
+    OutcomeUnknownError,
 )
 from storage_core.failpoints import FAILPOINTS
 from storage_core.fsspec import LockgateFileSystem, job_filesystem
@@ -347,6 +349,43 @@ def test_a_transaction_that_raised_aborts_its_tasks_and_the_next_one_starts_anew
             fs.pipe(f"{root_of(job)}/a.csv", b"whole")
         job.commit()
     assert world.visible() == {"a.csv": b"whole"}
+
+
+def by_transaction(fs: LockgateFileSystem, root: str) -> None:
+    with fs.transaction:
+        fs.pipe(f"{root}/a.csv", b"one")
+
+
+def by_hand(fs: LockgateFileSystem, root: str) -> None:
+    fs.pipe(f"{root}/a.csv", b"one")
+    fs.commit_task(root)
+
+
+@pytest.mark.parametrize("commit", [by_transaction, by_hand])
+def test_a_task_commit_without_an_answer_drops_nothing_and_a_second_one_settles_it(
+    world: World, fs: LockgateFileSystem, commit: Callable[[LockgateFileSystem, str], None]
+) -> None:
+    lost = False
+
+    def lose(point: str) -> None:
+        nonlocal lost
+        lost = lost or point == "task-commit.create.after"
+        if lost:
+            raise OutcomeUnknownError("no answer")
+
+    with world.open_job("day") as job:
+        FAILPOINTS.observer = lose
+        try:
+            with pytest.raises(OutcomeUnknownError):
+                commit(fs, root_of(job))
+        finally:
+            FAILPOINTS.observer = None
+        fs.abort_task(root_of(job))
+        with pytest.raises(ConflictError, match="if it is not known, commit_task again"):
+            fs.open(f"{root_of(job)}/b.csv", "wb")
+        assert len(fs.commit_task(root_of(job)).files) == 1
+        job.commit()
+    assert world.visible() == {"a.csv": b"one"}
 
 
 def test_job_filesystem_commits_the_task_at_its_end(world: World) -> None:
