@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from storage_core.commit import SweepAction, SweepReport, UploadFilter, sweep_uploads
 from storage_core.commit.phase import TERMINAL
 from storage_core.failpoints import FAILPOINTS
 from storage_core.stores import Store
@@ -96,3 +97,30 @@ def test_a_crash_at_a_sample_of_calls_leaves_all_or_nothing(
     assert outcomes == sorted(outcomes)
     assert {False, True} == set(outcomes)
     assert FAILPOINTS.observer is None
+
+
+def test_a_sweep_tells_the_bytes_of_what_an_ended_job_left_and_takes_only_what_it_is_asked_for(
+    world: World,
+) -> None:
+    job = world.attach("old-g1")
+    for folder, size in (("day=1", 5), ("day=10", 7)):
+        key = f"{folder}/late-{job.record.short_id}.csv"
+        upload_id = world.store.begin_upload(key, job.record.token)
+        world.store.put_part(key, upload_id, 1, 0, b"x" * size)
+
+    def sweep(prefix: str = "", *, dry_run: bool) -> SweepReport:
+        return sweep_uploads(
+            world.url,
+            wanted=UploadFilter(prefix=prefix),
+            dry_run=dry_run,
+            measure=set(SweepAction),
+            settings=world.settings,
+            clock=world.clock,
+        )
+
+    assert [fate.size for fate in sweep(dry_run=True).uploads] == [5, 7]
+    assert sweep("day=1", dry_run=False).by_action[SweepAction.ABORT].size == 5
+    assert [key.partition("/")[0] for key in world.open_uploads()] == ["day=10"]
+    assert sweep(dry_run=False).total.size == 7
+    assert world.open_uploads() == []
+    assert world.visible() == OLD
