@@ -88,7 +88,7 @@ def sweep_uploads(
 
     Raises:
         InvalidInputError: The destination or the filter cannot be.
-        NotAppliedError: The store said no; the sweep stopped there, and a later one goes on.
+        LockgateError: The store said no, or gave no answer; the sweep stopped there, and a later one goes on.
     """
     settings = settings or load_settings()
     clock = clock or SystemClock()
