@@ -38,10 +38,12 @@ class World:
     root: Path
     url: str
     clock: ManualClock = field(default_factory=ManualClock)
+    options: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def settings(self) -> Settings:
-        return Settings(home=self.root / "home", part_bytes=5 * 1024 * 1024, parallelism=4)
+        chosen = {"home": self.root / "home", "part_bytes": 5 * 1024 * 1024, "parallelism": 4, **self.options}
+        return Settings(**chosen)  # type: ignore[arg-type]
 
     @property
     def store(self) -> Store:

@@ -1,0 +1,182 @@
+"""Crash before and after every request that a job sends to S3, and fail every request in every way S3 can.
+
+What a dead process leaves is what stood in the store when it died. So one run is watched, and what stood
+before and after each of its requests is recovered by another process, with S3 clients of its own; points
+between which nothing changed leave the same, which is recovered once. That a run which really dies leaves
+just that is shown for a sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from storage_core.commit.phase import TERMINAL, JobPhase
+from storage_core.errors import LockgateError
+from tests.commit_world import Crash
+from tests.crash_harness import MODES, OLD, assert_all_or_nothing, job
+from tests.fake_s3 import Fault, Moment, Options, Seen, faults
+from tests.s3_world import S3World, s3_world
+
+pytestmark = pytest.mark.fault
+
+REPEATED: Final = (
+    Options(repeated_completion="succeeds"),
+    Options(repeated_completion="no such upload"),
+)
+READS: Final = frozenset({"GetObject", "HeadObject", "ListObjectsV2", "ListMultipartUploads"})
+
+Strikes = Callable[[Seen], bool]
+
+
+def _anything(seen: Seen) -> bool:
+    return True
+
+
+def _changes(seen: Seen) -> bool:
+    return seen.operation not in READS
+
+
+def _may_conflict(seen: Seen) -> bool:
+    return seen.conditional or seen.operation == "CompleteMultipartUpload"
+
+
+def _fails_inside(seen: Seen) -> bool:
+    return seen.operation in {"CompleteMultipartUpload", "DeleteObjects"}
+
+
+FAULTS: Final[Sequence[tuple[Fault, Strikes]]] = (
+    (faults.CLOSED, _anything),
+    (faults.SLOW_DOWN, _changes),
+    (faults.TIMED_OUT.after_the_effect(), _changes),
+    (faults.INTERNAL_ERROR, _changes),
+    (faults.INTERNAL_ERROR.after_the_effect(), _changes),
+    (faults.ERROR_IN_200, _fails_inside),
+    (faults.ERROR_IN_200.after_the_effect(), _fails_inside),
+    (faults.CONFLICT, _may_conflict),
+    # Something repeated the request on its way: it meets its own first try. S3 gives no 412 without a cause.
+    (faults.PRECONDITION_FAILED.after_the_effect(), lambda seen: seen.conditional),
+)
+"""Every way in which a request can fail, and which requests can."""
+
+
+@pytest.fixture
+def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3World]:
+    """A destination with one published job."""
+    with s3_world(tmp_path, monkeypatch) as world:
+        world.driver.run("old", OLD)
+        yield world
+
+
+def left_by(moments: Sequence[Moment]) -> list[tuple[Moment, int]]:
+    """Return what crashes leave, each with the number of points that leave it."""
+    groups = (list(group) for _, group in groupby(moments, key=lambda moment: moment.state))
+    return [(group[0], len(group)) for group in groups]
+
+
+def recovered(s3: S3World, mode: str, where: str) -> bool:
+    """Recover from elsewhere what stands, and look; returns whether the job is there."""
+    held = set(OLD.items()) <= set(s3.other.visible().items()) or mode == "replace"
+    assert held, f"{where}: data that stood before are missing"
+    results = s3.other.recover()
+    assert all(result.ended in TERMINAL for result in results), (where, results)
+    return assert_all_or_nothing(s3.other, mode, where)
+
+
+@pytest.mark.parametrize("options", REPEATED, ids=lambda options: options.repeated_completion)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_crash_before_or_after_any_request_leaves_all_or_nothing(
+    s3: S3World, mode: str, options: Options
+) -> None:
+    moments = s3.moments_of(lambda: job(s3.driver, mode))
+    s3.fake.behave(options)
+    outcomes: list[bool] = []
+    for moment, points in left_by(moments):
+        s3.go_back_to(moment)
+        outcomes += [recovered(s3, mode, str(moment))] * points
+    print(
+        f"\n{mode}, a repeated completion: {options.repeated_completion}: {len(outcomes)} crash points at "
+        f"{len(moments) // 2} requests, {sum(outcomes)} published, rest undone"
+    )
+    assert len(outcomes) == len(moments) > 150
+    # Undone up to the decision, published from it on: one switch, and never back.
+    assert outcomes == sorted(outcomes)
+    assert {False, True} == set(outcomes)
+
+
+@pytest.mark.parametrize("options", REPEATED, ids=lambda options: options.repeated_completion)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_crash_before_or_after_any_request_of_the_recovery_is_recovered_too(
+    s3: S3World, mode: str, options: Options
+) -> None:
+    s3.fake.behave(options)
+    first = left_by(s3.moments_of(lambda: job(s3.driver, mode)))
+    pairs = 0
+    for moment, _ in first[::7]:
+        s3.go_back_to(moment)
+        again = s3.moments_of(s3.driver.recover)
+        for second, points in left_by(again):
+            s3.go_back_to(second)
+            recovered(s3, mode, f"{moment}, then {second}")
+            pairs += points
+    print(f"\n{mode}, a repeated completion: {options.repeated_completion}: {pairs} pairs of crashes")
+    assert pairs > 100
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_that_dies_at_a_request_leaves_all_or_nothing(s3: S3World, mode: str) -> None:
+    before = s3.fake.snapshot()
+    requests = len(s3.seen_in(lambda: job(s3.driver, mode)))
+    outcomes = []
+    for number in range(1, requests + 1, 7):
+        for fault in (faults.crash(Crash), faults.crash(Crash).after_the_effect()):
+            s3.fake.restore(before)
+            s3.fake.forget()
+            s3.fake.faults.at(fault, request=number)
+            with pytest.raises(Crash):
+                job(s3.driver, mode)
+            s3.fake.revive()
+            outcomes.append(recovered(s3, mode, f"{fault.name} at request {number}"))
+    assert {False, True} == set(outcomes)
+    assert outcomes == sorted(outcomes)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("fault", "can_strike"), FAULTS, ids=[fault.name for fault, _ in FAULTS])
+def test_a_request_that_fails_once_in_a_way_that_s3_can_leaves_all_or_nothing(
+    s3: S3World, mode: str, fault: Fault, can_strike: Strikes
+) -> None:
+    before = s3.fake.snapshot()
+    # What only reads is asked alike in both modes.
+    struck = [
+        seen
+        for seen in s3.seen_in(lambda: job(s3.driver, mode))
+        if can_strike(seen) and (mode == "append" or _changes(seen))
+    ]
+    published = raised = 0
+    for seen in struck:
+        s3.fake.restore(before)
+        s3.fake.forget()
+        s3.fake.faults.at(fault, request=seen.number)
+        where = f"{fault.name} at {seen}"
+        failed = _fails(s3, mode, where)
+        there = recovered(s3, mode, where)
+        assert there or failed, where
+        published += there
+        raised += failed
+    print(f"\n{mode}, {fault.name}: at {len(struck)} requests, {published} published, {raised} runs raised")
+    assert struck
+
+
+def _fails(s3: S3World, mode: str, where: str) -> bool:
+    """Run the job; returns whether it raised. If it did not, it must be committed."""
+    try:
+        job(s3.driver, mode)
+    except LockgateError:
+        return True
+    assert s3.other.attach("new-g1").phase() is JobPhase.COMMITTED, where
+    return False
