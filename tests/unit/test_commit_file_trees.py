@@ -1,0 +1,200 @@
+"""Jobs over a directory: files that are taken as they lie, and names that a file and a folder want."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from storage_core.commit.phase import JobPhase
+from storage_core.errors import ConflictError, InvalidInputError, JobFailedError, UnsupportedStoreError
+from storage_core.stores.local import LocalStore
+from tests.commit_world import World, write
+
+RENAMING = ("file-v1", "file-v2")
+every_renaming = pytest.mark.parametrize("committer", RENAMING)
+
+
+def only_file(root: Path) -> Path:
+    (found,) = (path for path in root.rglob("*") if path.is_file())
+    return found
+
+
+def visible_file(world: World) -> Path:
+    (key,) = world.keys()
+    return Path(world.url, key)
+
+
+@every_renaming
+def test_a_file_can_be_sought_in_and_becomes_the_object_without_a_copy(world: World, committer: str) -> None:
+    with world.open_job("sales", committer=committer) as job:
+        with job.attempt("t", "try-0") as attempt:
+            with attempt.open("day=1/a.csv") as file:
+                file.write(b"12345")
+                file.seek(0)
+                file.write(b"9")
+            written = only_file(Path(world.url, "_temporary"))
+            attempts_own = f"{job.job_id}/{job.job_attempt}/t/try-0"
+            assert written == Path(world.url, "_temporary", attempts_own, "day=1/a.csv")
+            inode = written.stat().st_ino
+        assert not list(Path(world.url, "_temporary", job.job_id).rglob("*.csv"))
+        job.commit()
+    assert world.visible() == {"day=1/a.csv": b"92345"}
+    assert visible_file(world).stat().st_ino == inode
+
+
+@every_renaming
+def test_a_staged_file_is_taken_as_it_lies_and_may_be_taken_again(
+    world: World, committer: str, tmp_path: Path
+) -> None:
+    staged = tmp_path / "stage" / "a.csv"
+    staged.parent.mkdir()
+    staged.write_bytes(b"12345")
+    with world.open_job("sales", committer=committer) as job:
+        for _ in range(2):
+            world.clock.sleep(1)
+            with job.attempt("t") as attempt:
+                attempt.add_file(staged, "a.csv", rows=3, expected_size=5)
+        assert staged.read_bytes() == b"12345"
+        assert job.commit().rows == 3
+    assert visible_file(world).samefile(staged)
+    staged.unlink()
+    assert world.visible() == {"a.csv": b"12345"}
+    assert world.open_uploads() == []
+
+
+@every_renaming
+def test_a_staged_file_of_another_file_system_is_copied(
+    world: World, committer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def adopt_file(*_: object) -> None:
+        raise UnsupportedStoreError("another file system")
+
+    monkeypatch.setattr(LocalStore, "adopt_file", adopt_file)
+    staged = tmp_path / "a.csv"
+    staged.write_bytes(b"12345")
+    with world.open_job("sales", committer=committer) as job:
+        with job.attempt("t") as attempt:
+            attempt.add_file(staged, "a.csv", rows=3)
+            with attempt.open("b.csv") as file:
+                file.write(b"b")
+        job.commit()
+    assert world.visible() == {"a.csv": b"12345", "b.csv": b"b"}
+
+
+def test_a_staged_file_of_another_size_than_promised_is_not_taken(world: World, tmp_path: Path) -> None:
+    staged = tmp_path / "a.csv"
+    staged.write_bytes(b"12345")
+    with world.open_job("sales", committer="file-v1") as job:
+        attempt = job.attempt("t")
+        with pytest.raises(ConflictError, match="has 5 bytes, not the 4"):
+            attempt.add_file(staged, "a.csv", expected_size=4)
+        attempt.abort()
+        job.abort()
+    assert world.open_uploads() == []
+
+
+def test_a_staged_file_that_is_written_to_after_its_task_commit_reverts_the_job(
+    world: World, tmp_path: Path
+) -> None:
+    staged = tmp_path / "a.csv"
+    staged.write_bytes(b"12345")
+    with world.open_job("sales", committer="file-v1") as job:
+        with job.attempt("t") as attempt:
+            attempt.add_file(staged, "a.csv")
+        staged.write_bytes(b"changed")
+        with pytest.raises(JobFailedError, match="lost for good"):
+            job.commit()
+    assert (world.visible(), world.open_uploads()) == ({}, [])
+
+
+@every_renaming
+def test_the_end_of_a_job_removes_its_temporary_files_and_nobody_else_s(world: World, committer: str) -> None:
+    jobs = [world.open_job(name, committer=committer) for name in ("one", "other")]
+    for job in jobs:
+        with job.attempt("dead").open("dead.csv") as file:
+            file.write(b"1")
+    one, other = jobs
+    one.abort()
+    assert [path.name for path in Path(world.url, "_temporary").iterdir()] == [other.job_id]
+    other.commit()
+    assert not Path(world.url, "_temporary").exists()
+    assert world.visible() == {}
+
+
+def test_a_temporary_directory_that_is_a_link_is_refused_and_not_followed(
+    world: World, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere" / "sales-g1"
+    elsewhere.mkdir(parents=True)
+    with world.open_job("sales", committer="file-v1") as job:
+        Path(world.url, "_temporary").symlink_to(elsewhere.parent)
+        attempt = job.attempt("t")
+        with pytest.raises(InvalidInputError, match="is a symbolic link"):
+            attempt.open("a.csv")
+        attempt.abort()
+        job.abort()
+    assert elsewhere.is_dir()
+
+
+def test_attempts_are_made_while_other_jobs_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with world.open_job("sales", committer="file-v1") as job:
+        mkdir, meddled = os.mkdir, []
+
+        def meddle(path: str, *rest: object, **folder: object) -> None:
+            top = Path(world.url, "_temporary")
+            if not meddled and Path(path).parent == top and top.exists():
+                meddled.append(path)
+                top.rmdir()  # another job's end found it empty
+            mkdir(path, *rest, **folder)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(os, "mkdir", meddle)
+        write(job, "t", {"a.csv": b"1"})
+        assert meddled
+        job.commit()
+    assert world.visible() == {"a.csv": b"1"}
+
+
+@pytest.mark.parametrize("committer", ["magic", "staging", "partitioned", "file-v1"])
+def test_a_file_where_a_job_needs_a_folder_is_found_before_anything_is_seen(
+    world: World, committer: str
+) -> None:
+    world.run("old", {"old.csv": b"0"})
+    (Path(world.url) / "day=1").write_bytes(b"in the way")
+    with world.open_job("sales", committer=committer) as job:
+        write(job, "t", {"day=1/a.csv": b"1", "b.csv": b"2"})
+        with pytest.raises(ConflictError, match=r"day=1 stands in the way of day=1/a-\w+\.csv"):
+            job.commit()
+    assert job.phase() is JobPhase.FAILED
+    assert world.visible() == {"old.csv": b"0", "day=1": b"in the way"}
+    assert world.open_uploads() == []
+
+
+def test_a_file_in_the_way_of_one_that_is_shown_early_fails_its_task_commit(world: World) -> None:
+    Path(world.url).mkdir()
+    (Path(world.url) / "day=1").write_bytes(b"in the way")
+    with pytest.raises(InvalidInputError, match="a parent of it is a file"):
+        world.run("sales", {"b.csv": b"2", "day=1/a.csv": b"1"}, committer="file-v2")
+    assert world.attach("sales-g1").phase() is JobPhase.FAILED
+    assert world.visible() == {"day=1": b"in the way"}
+    assert world.open_uploads() == []
+
+
+def test_a_folder_where_a_job_writes_a_file_is_found_before_anything_is_seen(world: World) -> None:
+    (Path(world.url) / "a.csv" / "_empty").mkdir(parents=True)
+    with world.open_job("sales", unique_filenames=False) as job:
+        write(job, "t", {"a.csv": b"1", "b.csv": b"2"})
+        with pytest.raises(ConflictError, match=r"a\.csv/ stands in the way of a\.csv"):
+            job.commit()
+    assert world.visible() == {}
+
+
+def test_two_tasks_of_which_one_needs_the_other_s_file_for_a_folder_are_refused(world: World) -> None:
+    with world.open_job("sales", unique_filenames=False) as job:
+        write(job, "t", {"a": b"1"})
+        write(job, "u", {"a/b/c": b"2"})
+        with pytest.raises(ConflictError, match="the job writes a and a/b/c"):
+            job.commit()
+    assert world.visible() == {}
+    assert world.open_uploads() == []

@@ -1,0 +1,134 @@
+"""Finished files that a store in a directory takes as they lie, and what is in a key's way there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from storage_core.errors import InvalidInputError, UnsupportedStoreError, UploadGoneError
+from storage_core.ids import new_token
+from storage_core.stores.file_tree import FileTree, folders_of
+from storage_core.stores.local import LocalStore
+from storage_core.stores.watched import WatchedStore, watched
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path / "dest")
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    path = tmp_path / "finished"
+    path.write_bytes(b"12345")
+    return path
+
+
+def open_uploads(store: LocalStore) -> list[str]:
+    return [info.key for page in store.upload_pages() for info in page]
+
+
+def test_an_adopted_file_is_pending_and_becomes_the_object_without_a_copy(
+    store: LocalStore, finished: Path
+) -> None:
+    pending = store.adopt_file(finished, "a/b", new_token())
+    assert (pending.size, [part.size for part in pending.parts]) == (5, [5])
+    assert open_uploads(store) == ["a/b"]
+    assert not store.holds(pending)
+    store.complete_upload(pending)
+    assert store.holds(pending)
+    assert (store.root / "a/b").samefile(finished)
+    assert open_uploads(store) == []
+
+
+def test_an_adopted_file_that_is_aborted_stays_where_it_was(store: LocalStore, finished: Path) -> None:
+    pending = store.adopt_file(finished, "a/b", new_token())
+    store.abort_upload(pending.key, pending.upload_id)
+    assert open_uploads(store) == []
+    assert finished.read_bytes() == b"12345"
+
+
+def test_an_adopted_file_outlives_its_first_name(store: LocalStore, finished: Path) -> None:
+    pending = store.adopt_file(finished, "a/b", new_token())
+    finished.unlink()
+    store.complete_upload(pending)
+    assert store.get("a/b") == b"12345"
+
+
+def test_a_file_that_is_adopted_twice_is_one_object_and_leaves_no_upload(
+    store: LocalStore, finished: Path
+) -> None:
+    first, second = (store.adopt_file(finished, "a/b", new_token()) for _ in range(2))
+    store.complete_upload(first, if_absent=True)
+    store.complete_upload(second, if_absent=True)
+    assert store.holds(first)
+    assert store.holds(second)
+    assert open_uploads(store) == []
+
+
+def test_a_file_that_is_written_to_after_it_was_adopted_cannot_be_completed(
+    store: LocalStore, finished: Path
+) -> None:
+    pending = store.adopt_file(finished, "a/b", new_token())
+    finished.write_bytes(b"123456")
+    with pytest.raises(UploadGoneError, match="written to after it was sealed"):
+        store.complete_upload(pending)
+
+
+def test_a_link_a_directory_and_a_pipe_are_not_adopted(
+    store: LocalStore, finished: Path, tmp_path: Path
+) -> None:
+    link, directory, pipe = (tmp_path / name for name in ("link", "directory", "pipe"))
+    link.symlink_to(finished)
+    directory.mkdir()
+    os.mkfifo(pipe)
+    for local in (link, directory, pipe):
+        with pytest.raises(InvalidInputError):
+            store.adopt_file(local, "a/b", new_token())
+    assert open_uploads(store) == []
+
+
+def test_a_file_of_another_file_system_is_refused_so_that_it_is_copied(
+    store: LocalStore, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(*names: object, **folders: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(UnsupportedStoreError):
+        store.adopt_file(finished, "a/b", new_token())
+
+
+def test_what_stands_in_a_key_s_way_is_named(store: LocalStore) -> None:
+    store.put("file", b"")
+    store.put("_hidden", b"")
+    store.put("folder/a", b"")
+    (store.root / "empty").mkdir()
+    (store.root / "link").symlink_to("folder")
+    keys = ["file/x", "file/x/y", "_hidden/x", "folder", "empty", "link/x", "folder/b", "folder/a", "new/x"]
+    assert [tuple(obstacle) for obstacle in store.obstacles(keys)] == [
+        ("file/x", "file"),
+        ("file/x/y", "file"),
+        ("_hidden/x", "_hidden"),
+        ("folder", "folder/"),
+        ("empty", "empty/"),
+        ("link/x", "link"),
+    ]
+
+
+def test_a_watched_directory_is_a_file_tree_and_another_watched_store_is_none(
+    store: LocalStore, finished: Path
+) -> None:
+    tree = watched(store)
+    assert isinstance(tree, FileTree)
+    tree.adopt_file(finished, "a", new_token())
+    assert tree.obstacles(["a/b"]) == []
+    assert tree.requests == {"adopt": 1, "obstacles": 1}
+    assert not isinstance(WatchedStore(store), FileTree)
+
+
+def test_the_folders_of_a_key_are_those_it_lies_in() -> None:
+    assert list(folders_of("a/b/c")) == ["a", "a/b"]
+    assert list(folders_of("a")) == []
