@@ -134,6 +134,11 @@ class Attempt:
         with self._lock:
             return [self._files[key] for key in sorted(self._files)]
 
+    @property
+    def aborted(self) -> bool:
+        """Whether all that it wrote was dropped."""
+        return self._aborted
+
     def open(
         self, path: str, *, content_type: str | None = None, metadata: Mapping[str, str] | None = None
     ) -> BinaryIO:
@@ -346,6 +351,10 @@ class Attempt:
                 hide(self._folder.store, file.upload)
 
     def _commit(self) -> PendingSet:
+        if self._aborted:
+            raise ConflictError(
+                f"attempt {self.attempt_id} of task {self.task_id} was aborted; begin another"
+            )
         try:
             if not self._sealed:
                 self._committer.before_task_commit(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]  # fsspec has no types
 from fsspec.utils import stringify_path  # type: ignore[import-untyped]  # fsspec has no types
@@ -21,12 +21,10 @@ from storage_core.fsspec.paths import (
     magic_root,
     strip_protocol,
 )
-from storage_core.fsspec.pending import PendingOutput, PendingTask, PendingTasks
+from storage_core.fsspec.pending import EXCLUSIVE, WRITE, PendingOutput, PendingTask, PendingTasks
 from storage_core.fsspec.published import Published, PublishedInput
 from storage_core.fsspec.tree import Info
 from storage_core.settings import Settings
-
-_WRITING: Final = ("wb", "xb")
 
 
 class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -62,8 +60,6 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         self._pending = PendingTasks(settings)
         self._published = Published(as_of=_turn(as_of), destination=destination, settings=settings)
 
-    # ------------------------------------------------------------------------------------------- tasks
-
     def begin_task(self, job: Job, task_id: str) -> str:
         """Begin an attempt at a task of a job that this process has opened.
 
@@ -91,8 +87,6 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
     def abort_task(self, path: str) -> None:
         """Drop what this instance wrote of the task that a path lies in, unless it has committed."""
         self._task_at(path).abort()
-
-    # ---------------------------------------------------------------------------------------- listings
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Info] | list[str]:
         """List a directory: pending files that this instance wrote, or live files.
@@ -149,13 +143,11 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         super().invalidate_cache(path)
         self._published.forget()
 
-    # ----------------------------------------------------------------------------------------- changes
-
     def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:  # noqa: ARG002
         """Remember a directory of a magic directory; stores have none."""
         magic = self._magic(path, "mkdir")
         if magic.task_id is not None:
-            self._pending.task(magic).tree.add_directory(magic.text)
+            self._pending.task(magic).make_directory(magic.text)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:  # noqa: ARG002
         """Remember a directory of a magic directory; stores have none."""
@@ -182,8 +174,6 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
             while chunk := source.read(self.blocksize):
                 target.write(chunk)
 
-    # ------------------------------------------------------------------------------------ fsspec's seams
-
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
@@ -200,13 +190,13 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         **kwargs: Any,
     ) -> PendingOutput | PublishedInput:
         magic = magic_path(path)
-        if mode in _WRITING:
+        if mode in {WRITE, EXCLUSIVE}:
             magic = self._magic(path, "open")
             return self._pending.task(magic).open(magic, mode)
         if mode != "rb":
             raise InvalidInputError(
                 f"open {path} with mode {mode!r}: nothing was opened; a file is written once, from its start "
-                f"({' or '.join(_WRITING)}), or read (rb); write appended rows to another file"
+                f"({WRITE} or {EXCLUSIVE}), or read (rb); write appended rows to another file"
             )
         if magic is not None:
             self._pending.info(magic)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from storage_core.commit import Attempt, Job, PendingSet, attach_job
-from storage_core.errors import ConflictError, InvalidInputError, OutcomeUnknownError
+from storage_core.errors import ConflictError, InvalidInputError
 from storage_core.fsspec.paths import BASE, MagicPath
 from storage_core.fsspec.tree import FileTree, Info
 from storage_core.ids import JobId, TaskId
@@ -20,6 +20,7 @@ from storage_core.settings import Settings
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+WRITE: Final = "wb"
 EXCLUSIVE: Final = "xb"
 
 
@@ -92,6 +93,11 @@ class PendingTask:
             if path.text != self.tree.root:
                 self.tree.remove(path.text)
 
+    def make_directory(self, path: str) -> None:
+        """Remember a directory below the task's."""
+        with self._lock:
+            self.tree.add_directory(path)
+
     def written(self, attempt: Attempt, path: str, size: int) -> None:
         """Record a file that an attempt has wholly written."""
         with self._lock:
@@ -116,26 +122,25 @@ class PendingTask:
             )
         try:
             return attempt.commit()
-        except OutcomeUnknownError:
-            raise
-        except BaseException:
-            self._forget()
-            raise
+        finally:
+            self._forget_if_aborted(attempt)
 
     def abort(self) -> None:
         """Drop what was written, unless the task has committed, or may have.
 
         What is written next is another attempt.
         """
-        if self._attempt is not None and not self._closed:
-            self._attempt.abort()
-            self._forget()
+        attempt = self._attempt
+        if attempt is not None:
+            attempt.abort()
+            self._forget_if_aborted(attempt)
 
-    def _forget(self) -> None:
+    def _forget_if_aborted(self, attempt: Attempt) -> None:
         with self._lock:
-            self._attempt = None
-            self._closed = False
-            self.tree = self._empty_tree()
+            if attempt.aborted and attempt is self._attempt:
+                self._attempt = None
+                self._closed = False
+                self.tree = self._empty_tree()
 
     def _empty_tree(self) -> FileTree:
         tree = FileTree(self.path)

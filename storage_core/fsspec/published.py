@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -77,8 +78,7 @@ class Published:
         Raises:
             FileNotFoundError: It is not live, or there is no destination at or above it.
         """
-        known = self._known_file(path)
-        snapshot = known or self._snapshot_with(path)
+        snapshot = self._known_file(path) or self._snapshot_with(path)
         found = snapshot.tree.info(path)
         if found is None:
             raise _not_live(path, snapshot)
@@ -187,14 +187,11 @@ class Published:
         )
 
     def _is_destination(self, directory: str) -> bool:
-        try:
+        # A folder of a partition may have a name that no destination can have.
+        with suppress(ObjectNotFoundError, InvalidInputError):
             open_store(destination_at(directory), self._settings).head(layout.PROBED)
-        except (
-            ObjectNotFoundError,
-            InvalidInputError,
-        ):  # a partition's folder may have no destination's name
-            return False
-        return True
+            return True
+        return False
 
 
 class PublishedInput(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types

@@ -351,6 +351,17 @@ def test_a_transaction_that_raised_aborts_its_tasks_and_the_next_one_starts_anew
     assert world.visible() == {"a.csv": b"whole"}
 
 
+def test_an_aborted_attempt_does_not_commit_what_it_dropped(world: World) -> None:
+    with world.open_job("day") as job:
+        attempt = job.attempt("part-0")
+        with attempt.open("a.csv") as file:
+            file.write(b"one")
+        attempt.abort()
+        with pytest.raises(ConflictError, match="was aborted; begin another"):
+            attempt.commit()
+        assert list(job.pending_sets()) == []
+
+
 def by_transaction(fs: LockgateFileSystem, root: str) -> None:
     with fs.transaction:
         fs.pipe(f"{root}/a.csv", b"one")
