@@ -6,11 +6,14 @@ Source: commit protocol, steps 8 and 9.
 
 from __future__ import annotations
 
+import logging
+from typing import Final
+
 from storage_core.commit import layout
 from storage_core.commit.cleanup import abort_uploads, clean_up
 from storage_core.commit.codec import encode
 from storage_core.commit.early import drop_unpublished
-from storage_core.commit.folder import claim
+from storage_core.commit.folder import claim, while_busy
 from storage_core.commit.log import DestinationLog
 from storage_core.commit.parallel import in_parallel
 from storage_core.commit.plan import Plan, read_plan
@@ -26,6 +29,7 @@ from storage_core.commit.records import (
 from storage_core.commit.success import Published, write_success
 from storage_core.commit.work import JobWork
 from storage_core.errors import (
+    LockgateError,
     MalformedRecordError,
     NotAppliedError,
     OutcomeUnknownError,
@@ -33,6 +37,8 @@ from storage_core.errors import (
     StoreUnavailableError,
 )
 from storage_core.failpoints import step
+
+LOG: Final = logging.getLogger("lockgate.ending")
 
 
 def finish(work: JobWork, decision: Decision, outcome: Outcome) -> Ended:
@@ -112,7 +118,11 @@ def end(
         name = "COMMIT_SUCCESS" if ended == "committed" else "COMMIT_FAIL"
         standing = claim(work.store, work.folder.key(name), marker)
     if all_dropped and not retained_until_s:
-        clean_up(work.folder, work.job, work.settings)
+        try:
+            clean_up(work.folder, work.job, work.settings)
+        except LockgateError as error:
+            # The job has ended, whatever it leaves; its lease stays too, so recovery and the sweep look.
+            LOG.warning("job %s has ended and is not cleaned up (%s): recovery will", work.job.job_id, error)
     return standing
 
 
@@ -132,7 +142,8 @@ def _remove(work: JobWork, file: RemovedFile) -> FileFate:
         return FileFate(key=file.key, fate="removed", detail="it was gone already")
     try:
         if work.store.capabilities.conditional_delete:
-            work.store.delete(file.key, if_version=file.version)
+            # After a lost answer too: by its version, it is deleted once.
+            while_busy(OutcomeUnknownError)(work.store.delete, file.key, if_version=file.version)
         elif file.managed:
             work.store.delete(file.key)  # a managed name is never written again: no one else's bytes
         else:

@@ -28,6 +28,7 @@ from storage_core.commit.records import (
 from storage_core.errors import (
     AccessDeniedError,
     AlreadyExistsError,
+    LockgateError,
     MalformedRecordError,
     NotAppliedError,
     ObjectNotFoundError,
@@ -79,13 +80,21 @@ def create(store: Store, key: str, data: bytes) -> None:
         StoreUnavailableError: The store was busy for too long; nothing was created.
         OutcomeUnknownError: No answer; read the object back.
     """
-    tries = Retrying(
-        retry=retry_if_exception_type(StoreUnavailableError),
+    while_busy()(store.create, key, data)
+
+
+def while_busy(*also: type[LockgateError]) -> Retrying:
+    """Return what makes a call again, with back-off, while the store refuses it for now.
+
+    Args:
+        also: Further errors after which this call may be made again.
+    """
+    return Retrying(
+        retry=retry_if_exception_type((StoreUnavailableError, *also)),
         stop=stop_after_attempt(CREATE_TRIES),
         wait=wait_random_exponential(multiplier=0.1, max=5),
         reraise=True,
     )
-    tries(store.create, key, data)
 
 
 def claim(store: Store, key: str, record: R) -> R:

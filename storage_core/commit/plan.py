@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from storage_core.commit.clashes import refuse_clashes
 from storage_core.commit.codec import MAX_RECORD_BYTES, decode, digest, encode
 from storage_core.commit.conflict import earlier_generations as earlier
 from storage_core.commit.conflict import refuse_if_occupied, refuse_if_overwriting, removals
-from storage_core.commit.folder import JobFolder, create
+from storage_core.commit.folder import JobFolder
 from storage_core.commit.layout import is_hidden
 from storage_core.commit.log import DestinationLog
 from storage_core.commit.reach import EVERYWHERE, Reach, partition_of
@@ -32,11 +31,9 @@ from storage_core.commit.records import (
 from storage_core.commit.selection import Chosen, chosen_digest
 from storage_core.commit.shards import batches, read_shard, shard_ref, total_rows, write_shard
 from storage_core.errors import (
-    AlreadyExistsError,
     AuditFailedError,
     InvalidInputError,
     MalformedRecordError,
-    OutcomeUnknownError,
     UploadGoneError,
 )
 from storage_core.failpoints import step
@@ -178,12 +175,7 @@ def freeze(
             additions=additions,
             removals=taken,
         )
-        data = encode(head)
-        name = digest(data)
-        # Equal digest, equal bytes; if it is not there after a lost answer, reading it tells.
-        with suppress(AlreadyExistsError, OutcomeUnknownError):
-            create(folder.store, plan_key(folder, name), data)
-        return read_plan(folder, name)
+        return read_plan(folder, write_shard(folder.store, lambda name: plan_key(folder, name), head))
 
 
 def check_audit(folder: JobFolder, job: JobRecord, chosen: list[Chosen]) -> str | None:

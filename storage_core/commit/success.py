@@ -18,7 +18,7 @@ import msgspec
 
 from storage_core.commit import layout
 from storage_core.commit.codec import Record, encode
-from storage_core.commit.folder import find
+from storage_core.commit.folder import create, find, while_busy
 from storage_core.commit.plan import Plan
 from storage_core.commit.records import Count, Decision, Mode, Outcome, PendingFile, Receipt
 from storage_core.commit.shards import SHARD_ENTRIES
@@ -151,9 +151,9 @@ def write_success(work: JobWork, published: Published) -> None:
                 return
         try:
             if found is None:
-                work.store.create(layout.SUCCESS, data)
+                create(work.store, layout.SUCCESS, data)
             elif work.store.capabilities.conditional_put:
-                work.store.put(layout.SUCCESS, data, if_version=found)
+                while_busy()(work.store.put, layout.SUCCESS, data, if_version=found)
             else:
                 work.store.put(layout.SUCCESS, data)
         except (AlreadyExistsError, PreconditionFailedError, OutcomeUnknownError):

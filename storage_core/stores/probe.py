@@ -24,6 +24,8 @@ _CREATES: Final = "create leaves an object that is there"
 _COMPLETES: Final = "conditional completion leaves an object that is there"
 _PUTS: Final = "conditional put replaces the named version only"
 _DELETES: Final = "conditional delete removes the named version only"
+_SILENCES: Final = 3
+"""So often a promise is tried whose call gets no answer; a store that never answers it breaks it."""
 _EXPIRES: Final = "a lifecycle rule aborts uploads that nobody owns, and no job's"
 
 
@@ -124,7 +126,25 @@ class _Trial:
             "abort removes an upload": self.abort,
             "a completed upload is recognised by its token": self.recognise,
         }
-        return [_tried(name, promise) for name, promise in promises.items()]
+        return [self.tried(name, promise) for name, promise in promises.items()]
+
+    def tried(self, name: str, promise: Callable[[], str]) -> Finding:
+        """Try a promise, in a folder of its own each time that an answer is lost: silence breaks none."""
+        whole = self.folder
+        detail = ""
+        for number in range(_SILENCES):
+            self.folder = f"{whole}{number}/"
+            try:
+                detail = promise()
+                break
+            except OutcomeUnknownError as fault:
+                detail = str(fault)
+            except (AlreadyExistsError, PreconditionFailedError, UnsupportedStoreError) as fault:
+                detail = str(fault)
+                break
+            finally:
+                self.folder = whole
+        return Finding(name=name, ok=not detail, detail=detail)
 
     def create(self) -> str:
         """Create twice; the first content must stay."""
@@ -239,14 +259,6 @@ class _Trial:
                     self.store.abort_upload(pending.key, pending.upload_id)
                 for objects in list(self.store.pages(self.folder)):
                     self.store.delete_many([found.key for found in objects])
-
-
-def _tried(name: str, promise: Callable[[], str]) -> Finding:
-    try:
-        detail = promise()
-    except (AlreadyExistsError, OutcomeUnknownError, PreconditionFailedError, UnsupportedStoreError) as fault:
-        detail = str(fault)
-    return Finding(name=name, ok=not detail, detail=detail)
 
 
 def _expiry_of_uploads(store: Store) -> list[Finding]:
