@@ -183,7 +183,7 @@ def test_a_pending_file_cannot_be_read_before_the_job_commits(world: World, fs: 
             fs.open(f"{root_of(job)}/b.csv", "rb")
 
 
-@pytest.mark.parametrize("committer", ["magic", "staging"])
+@pytest.mark.parametrize("committer", ["magic", "staging", "file-v1", "file-v2"])
 def test_a_removed_file_is_not_committed_and_may_be_written_again(
     world: World, fs: LockgateFileSystem, committer: str
 ) -> None:
@@ -212,7 +212,7 @@ def test_a_directory_that_holds_files_is_not_removed_alone(world: World, fs: Loc
             fs.rm(f"{root_of(job)}/day=2")
 
 
-@pytest.mark.parametrize("committer", ["magic", "staging"])
+@pytest.mark.parametrize("committer", ["magic", "staging", "file-v1", "file-v2"])
 def test_a_file_whose_block_raised_is_dropped_even_if_the_task_goes_on(
     world: World, fs: LockgateFileSystem, committer: str
 ) -> None:
