@@ -6,6 +6,7 @@ import msgspec
 
 from storage_core.clock import SystemClock
 from storage_core.commit import Job, JobPhase, LeaseState, Receipt, attach_job, layout
+from storage_core.commit.fates import read_fates
 from storage_core.commit.folder import JobFolder, job_ids
 from storage_core.commit.lease import leases_for
 from storage_core.commit.records import Decision, Ended, JobRecord, Report
@@ -38,7 +39,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         job_attempt: The newest, while the job has not ended.
         tasks: Of that job attempt.
-        report: Every file's fate, from the job's end on.
+        report: From the job's end on; with every file's fate where they were asked for.
         success: `_SUCCESS`, as long as no later job has taken its place.
     """
 
@@ -54,8 +55,13 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     success: SuccessSummary | None
 
 
-def view_job(destination: str, text: str) -> JobView:
+def view_job(destination: str, text: str, *, every_fate: bool = False) -> JobView:
     """Read all that stands in the store about a job.
+
+    Args:
+        destination: Of the job.
+        text: Its id, or its name for the newest generation.
+        every_fate: Gather the shards of a long report, too.
 
     Raises:
         ObjectNotFoundError: There is no such job.
@@ -65,6 +71,9 @@ def view_job(destination: str, text: str) -> JobView:
     folder = JobFolder(job.store, job.job_id)
     success, failure = folder.ended()
     ended = success or failure
+    report = folder.report()
+    if every_fate and report is not None:
+        report = msgspec.structs.replace(report, shards=(), fates=tuple(read_fates(folder)))
     return JobView(
         record=job.record,
         phase=job.phase(),
@@ -74,7 +83,7 @@ def view_job(destination: str, text: str) -> JobView:
         decision=folder.decision(),
         receipt=job.receipt,
         ended=ended,
-        report=folder.report(),
+        report=report,
         success=_success(job),
     )
 

@@ -50,7 +50,7 @@ def show(destination: Destination, job: JobText, json: JsonFlag = False) -> None
     """Show what stands in the store about one job."""
     from storage_core.cli.job_view import view_job  # noqa: PLC0415
 
-    view = view_job(destination, job)
+    view = view_job(destination, job, every_fate=json)
     if json:
         print_json(view)
         return
@@ -72,6 +72,7 @@ def show(destination: Destination, job: JobText, json: JsonFlag = False) -> None
             ("decision", decision and f"{decision.verdict} at {moment(decision.decided_s)}"),
             ("reason", (decision and decision.reason) or None),
             ("ended", view.ended and f"{view.ended.ended} at {moment(view.ended.ended_s)}"),
+            ("files", view.report and ", ".join(f"{n} {fate}" for fate, n in view.report.counts.items())),
         ]
     )
     if receipt is not None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from storage_core import attach_job
-from storage_core.commit import JobPhase
+from storage_core import attach_job, open_job
+from storage_core.commit import JobPhase, fates
 from storage_core.settings import Settings
 from tests.cli_world import Run, committed_job, document, lapsed_job, open_written_job, visible
 
@@ -46,6 +46,21 @@ def test_jobs_show_tells_what_stands_in_the_store(run: Run, destination: str, se
     assert "in turn 1, mode append" in shown.stdout
     assert (view["phase"], view["receipt"]["files"]) == ("committed", 1)
     assert [fate["fate"] for fate in view["report"]["fates"]] == ["published"]
+
+
+def test_jobs_show_gathers_the_shards_of_a_long_report_as_json(
+    run: Run, destination: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fates, "SHARD_ENTRIES", 2)
+    with open_job(destination, "long", settings=settings) as job:
+        with job.attempt("t") as attempt:
+            for number in range(5):
+                attempt.open(f"{number}.csv").close()
+        job.commit()
+
+    assert "5 published" in run("jobs", "show", destination, "long").stdout
+    report = document(run("jobs", "show", destination, "long", "--json"))["report"]
+    assert [fate["fate"] for fate in report["fates"]] == ["published"] * 5
 
 
 def test_jobs_show_prints_what_stands_in_success_until_a_later_job_takes_its_place(
