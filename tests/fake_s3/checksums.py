@@ -8,12 +8,14 @@ import hashlib
 import zlib
 from collections.abc import Iterable
 
+from tests.fake_s3.chunked import UNSIGNED
 from tests.fake_s3.refusal import Refusal, unknown
 from tests.fake_s3.state import Checksum
 from tests.fake_s3.wire import Request
 
 _CRC32 = "x-amz-checksum-crc32"
 _SHA256 = "x-amz-content-sha256"
+_UNSIGNED = frozenset({"UNSIGNED-PAYLOAD", UNSIGNED})
 
 
 def check_body(request: Request) -> str | None:
@@ -26,9 +28,9 @@ def check_body(request: Request) -> str | None:
     if md5 is not None and _decoded(md5) != hashlib.md5(body, usedforsecurity=False).digest():
         raise Refusal(400, "BadDigest", "The Content-MD5 you specified did not match what we received")
     sha256 = headers.get(_SHA256, "UNSIGNED-PAYLOAD")
-    if sha256.startswith("STREAMING-"):
+    if sha256 not in _UNSIGNED and sha256.startswith("STREAMING-"):
         raise unknown(f"a body sent as {sha256}")
-    if sha256 != "UNSIGNED-PAYLOAD" and sha256 != hashlib.sha256(body).hexdigest():
+    if sha256 not in _UNSIGNED and sha256 != hashlib.sha256(body).hexdigest():
         raise Refusal(400, "XAmzContentSHA256Mismatch", "The provided header does not match the body")
     algorithm = headers.get("x-amz-sdk-checksum-algorithm", "CRC32")
     if algorithm != "CRC32":

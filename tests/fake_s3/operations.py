@@ -10,7 +10,7 @@ from tests.fake_s3.refusal import Refusal, unknown
 from tests.fake_s3.wire import Request
 
 _ALWAYS: Final = frozenset({"x-amz-content-sha256", "x-amz-date", "x-amz-sdk-checksum-algorithm"})
-_CRC: Final = frozenset({"x-amz-checksum-crc32"})
+_CRC: Final = frozenset({"x-amz-checksum-crc32", "x-amz-trailer", "x-amz-decoded-content-length"})
 _ATTRIBUTES: Final = frozenset(
     {
         "x-amz-storage-class",

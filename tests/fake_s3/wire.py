@@ -12,6 +12,8 @@ from xml.sax.saxutils import escape
 
 from botocore.awsrequest import AWSResponse
 
+from tests.fake_s3.chunked import unchunked
+
 
 @dataclass(frozen=True)
 class Request:
@@ -50,14 +52,19 @@ class _Raw(BytesIO):
 def read_request(prepared: Any) -> Request:
     url = urlsplit(prepared.url)
     bucket, _, key = unquote(url.path).removeprefix("/").partition("/")
+    headers = {name.lower(): _text(value) for name, value in prepared.headers.items()}
+    body = _bytes(prepared.body)
+    if headers.get("content-encoding") == "aws-chunked":
+        body, trailers = unchunked(body)
+        headers = {**headers, **trailers, "content-length": headers["x-amz-decoded-content-length"]}
     return Request(
         method=prepared.method,
         url=prepared.url,
         bucket=bucket,
         key=key,
         query=dict(parse_qsl(url.query, keep_blank_values=True)),
-        headers={name.lower(): _text(value) for name, value in prepared.headers.items()},
-        body=_bytes(prepared.body),
+        headers=headers,
+        body=body,
     )
 
 
