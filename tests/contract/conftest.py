@@ -20,7 +20,7 @@ DESTINATION = "s3://lockgate-contract"
 
 
 @pytest.fixture(scope="session")
-def moto_endpoint() -> Iterator[str]:
+def moto_endpoint(bucket_name: str) -> Iterator[str]:
     """Serve moto on a free port of this machine, with one bucket."""
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -34,16 +34,22 @@ def moto_endpoint() -> Iterator[str]:
         aws_access_key_id="test",
         aws_secret_access_key="test",
     )
-    client.create_bucket(Bucket=DESTINATION.removeprefix("s3://"))
+    client.create_bucket(Bucket=bucket_name)
     client.close()
     yield endpoint
     server.stop()
 
 
+@pytest.fixture(scope="session")
+def bucket_name() -> str:
+    """Name the bucket that moto and the fake have."""
+    return DESTINATION.removeprefix("s3://")
+
+
 @pytest.fixture
-def fake_endpoint() -> Iterator[str]:
+def fake_endpoint(bucket_name: str) -> Iterator[str]:
     """Serve a fake S3 of this test's own, with the machine's time."""
-    with served(FakeS3(bucket=DESTINATION.removeprefix("s3://"))) as endpoint:
+    with served(FakeS3(bucket=bucket_name)) as endpoint:
         yield endpoint
 
 

@@ -19,7 +19,8 @@ from storage_core.failpoints import FAILPOINTS, step
 from storage_core.ids import new_token
 from storage_core.stores import Part, Store
 
-# moto answers 500 where S3 says NoSuchUpload; the caller then asks `holds`, which must be right either way.
+# moto answers 500 where S3 says NoSuchUpload (see `differences`); the caller then asks `holds`, which must be
+# right either way.
 GONE = (UploadGoneError, OutcomeUnknownError)
 
 

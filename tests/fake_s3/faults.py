@@ -93,6 +93,11 @@ class Faults:
         self._due.clear()
         self._seen.clear()
 
+    @property
+    def spent(self) -> bool:
+        """Whether every fault has struck as often as it was to."""
+        return not any(one.times for one in self._due)
+
     def due(self, request: int, operation: str) -> Fault | None:
         """Return the fault of this request, and spend it."""
         self._seen[operation] += 1

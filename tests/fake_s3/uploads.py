@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from tests.fake_s3.bucket import Bucket, attributes_of
-from tests.fake_s3.checksums import check_body, composite, crc32_of
+from tests.fake_s3.checksums import check_body, composite
 from tests.fake_s3.conditions import check_write
 from tests.fake_s3.documents import parts_of
 from tests.fake_s3.refusal import Refusal, no_such_upload, unknown
@@ -66,7 +66,7 @@ def upload_part(bucket: Bucket, request: Request) -> Answer:
     keeps = bucket.options.keeps_parts
     part = StoredPart(
         size=len(request.body),
-        etag=bucket.etag_of(request.body if keeps else crc32_of(request.body).encode(), upload.attributes),
+        etag=bucket.etag_of(request.body if keeps else (crc32 or "").encode(), upload.attributes),
         checksum=crc32,
         body=request.body if keeps else None,
     )

@@ -1,0 +1,121 @@
+"""Where stores that pass the contract differ from S3 all the same: questions, and what each answers.
+
+The store contract asks only what Lockgate relies on. What it must not rely on stands here, as data: each
+question is put to S3's own kinds and to moto, and the answer must be the one that the table gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from botocore.exceptions import ClientError
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Where a question is asked.
+
+    Attributes:
+        client: boto3's.
+        folder: New to this question; ends in a slash.
+    """
+
+    client: Any
+    name: str
+    folder: str
+
+    def at(self, key: str = "a") -> dict[str, str]:
+        return {"Bucket": self.name, "Key": self.folder + key}
+
+    def uploaded(self, key: str = "a") -> dict[str, Any]:
+        """Upload one part; returns what completes it."""
+        upload_id = self.client.create_multipart_upload(**self.at(key))["UploadId"]
+        part = self.client.upload_part(**self.at(key), UploadId=upload_id, PartNumber=1, Body=b"data")
+        parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
+        return {**self.at(key), "UploadId": upload_id, "MultipartUpload": parts}
+
+
+def said(call: Callable[..., object], **arguments: object) -> str:
+    """Return the word with which a call is refused, or that it is not."""
+    try:
+        call(**arguments)
+    except ClientError as fault:
+        answer = fault.response
+        return f"{answer['ResponseMetadata']['HTTPStatusCode']} {answer['Error'].get('Code')}"
+    return "done"
+
+
+def _complete_with_a_foreign_etag(bucket: Bucket) -> str:
+    bucket.client.put_object(**bucket.at(), Body=b"there")
+    return said(bucket.client.complete_multipart_upload, **bucket.uploaded(), IfMatch='"0"')
+
+
+def _complete_with_a_wrong_size(bucket: Bucket) -> str:
+    return said(bucket.client.complete_multipart_upload, **bucket.uploaded(), MpuObjectSize=1)
+
+
+def _complete_twice(bucket: Bucket) -> str:
+    complete = bucket.uploaded()
+    bucket.client.complete_multipart_upload(**complete)
+    return said(bucket.client.complete_multipart_upload, **complete)
+
+
+def _complete_after_abort(bucket: Bucket) -> str:
+    complete = bucket.uploaded()
+    bucket.client.abort_multipart_upload(**bucket.at(), UploadId=complete["UploadId"])
+    return said(bucket.client.complete_multipart_upload, **complete)
+
+
+def _upload_after_abort(bucket: Bucket) -> str:
+    complete = bucket.uploaded()
+    gone = {**bucket.at(), "UploadId": complete["UploadId"]}
+    bucket.client.abort_multipart_upload(**gone)
+    return said(bucket.client.upload_part, **gone, PartNumber=1, Body=b"late")
+
+
+def _list_two_uploads_one_a_page(bucket: Bucket) -> str:
+    for key in "ab":
+        bucket.uploaded(key)
+    page = bucket.client.list_multipart_uploads(Bucket=bucket.name, Prefix=bucket.folder, MaxUploads=1)
+    return f"{len(page['Uploads'])}, {'more' if page['IsTruncated'] else 'no more'}"
+
+
+def _ask_when_an_upload_was_begun(bucket: Bucket) -> str:
+    bucket.uploaded()
+    (upload,) = bucket.client.list_multipart_uploads(Bucket=bucket.name, Prefix=bucket.folder)["Uploads"]
+    age = abs(datetime.now(UTC) - upload["Initiated"])
+    return "just now" if age < timedelta(minutes=5) else f"in {upload['Initiated'].year}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One question.
+
+    Attributes:
+        ask: Puts it, and returns the answer in a word.
+        s3: What S3 answers, and the strict fake.
+        moto: What moto answers.
+    """
+
+    ask: Callable[[Bucket], str]
+    s3: str
+    moto: str
+
+
+DIFFERENCES: Final[dict[str, Difference]] = {
+    "If-Match on a completion": Difference(
+        _complete_with_a_foreign_etag, s3="412 PreconditionFailed", moto="done"
+    ),
+    "x-amz-mp-object-size on a completion": Difference(
+        _complete_with_a_wrong_size, s3="400 InvalidRequest", moto="done"
+    ),
+    "completing an upload twice": Difference(_complete_twice, s3="404 NoSuchUpload", moto="done"),
+    "completing an aborted upload": Difference(_complete_after_abort, s3="404 NoSuchUpload", moto="500 500"),
+    "a part for an aborted upload": Difference(_upload_after_abort, s3="404 NoSuchUpload", moto="500 500"),
+    "two uploads in pages of one": Difference(_list_two_uploads_one_a_page, s3="1, more", moto="2, no more"),
+    "when an upload was begun": Difference(_ask_when_an_upload_was_begun, s3="just now", moto="in 2010"),
+}
+"""S3 itself has answered both to a completion that is repeated: nobody may rely on either."""

@@ -1,0 +1,41 @@
+"""Where moto is not S3: the table of differences holds, so nobody trusts a test that moto cannot fail."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+
+import boto3
+import pytest
+from botocore.config import Config
+from differences import DIFFERENCES, Bucket
+
+
+@pytest.fixture(params=["fake", "moto"])
+def asked(request: pytest.FixtureRequest) -> str:
+    """Name the store that is asked."""
+    return request.param
+
+
+@pytest.fixture
+def bucket(asked: str, request: pytest.FixtureRequest, bucket_name: str) -> Iterator[Bucket]:
+    client = boto3.client(
+        "s3",
+        endpoint_url=request.getfixturevalue(f"{asked}_endpoint"),
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+        config=Config(retries={"mode": "standard", "total_max_attempts": 1}),
+    )
+    yield Bucket(client, bucket_name, f"{secrets.token_hex(8)}/")
+    client.close()
+
+
+@pytest.mark.parametrize("question", DIFFERENCES)
+def test_each_store_answers_as_the_table_of_differences_says(
+    bucket: Bucket, asked: str, question: str
+) -> None:
+    difference = DIFFERENCES[question]
+
+    assert difference.ask(bucket) == (difference.moto if asked == "moto" else difference.s3)
+    assert difference.moto != difference.s3
