@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from pathlib import Path
+
 from storage_core.commit.committers import COMMITTERS
+from storage_core.errors import JobFailedError
 from tests.commit_world import World, write
 
 OLD = {"day=1/a.csv": b"old a", "day=2/b.csv": b"old b"}
@@ -47,3 +52,21 @@ def assert_all_or_nothing(world: World, mode: str, where: str, committer: str = 
     assert world.live() == world.keys(), where
     assert world.open_uploads() == [], where
     return seen == published
+
+
+CLASHING_OLD = {"x": b"old x", "y/z": b"old z", "n": b"old n"}
+CLASHING_NEW = {"x/a": b"new a", "y": b"new y"}
+"""A folder where a file was, and a file where a folder was: `file-v1` lets the old ones make way."""
+
+
+def clashing_job(world: World, *, loses: bool = False) -> None:
+    """A whole job whose files clash with older ones; it may lose one for good after its decision."""
+    options = {"mode": "replace", "committer": "file-v1", "unique_filenames": False}
+    with suppress(JobFailedError), world.open_job("new", **options) as opened:
+        write(opened, "task-0", CLASHING_NEW)
+        upload = next(opened.pending_sets()).files[-1].upload
+        if loses:
+            # Written to by its owner after it was sealed: it can never be completed.
+            hidden = Path(world.url, "_lockgate/uploads", upload.key, f"~{upload.upload_id}")
+            os.utime(hidden, ns=(0, 0))
+        opened.commit()

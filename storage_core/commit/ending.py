@@ -10,6 +10,7 @@ import logging
 from typing import Final
 
 from storage_core.commit import layout
+from storage_core.commit.aside import aside_key
 from storage_core.commit.cleanup import abort_uploads, clean_up
 from storage_core.commit.codec import encode
 from storage_core.commit.early import drop_unpublished
@@ -140,12 +141,13 @@ def _remove(work: JobWork, file: RemovedFile) -> FileFate:
     """Delete a replaced file, only if it is still the version that the plan saw."""
     if not file.version:
         return FileFate(key=file.key, fate="removed", detail="it was gone already")
+    stands_at = aside_key(work.folder, file) if file.in_the_way else file.key
     try:
         if work.store.capabilities.conditional_delete:
             # After a lost answer too: by its version, it is deleted once.
-            while_busy(OutcomeUnknownError)(work.store.delete, file.key, if_version=file.version)
+            while_busy(OutcomeUnknownError)(work.store.delete, stands_at, if_version=file.version)
         elif file.managed:
-            work.store.delete(file.key)  # a managed name is never written again: no one else's bytes
+            work.store.delete(stands_at)  # a managed name is never written again: no one else's bytes
         else:
             return FileFate(
                 key=file.key, fate="kept", detail="not ours, and the store cannot delete by version"
@@ -156,4 +158,4 @@ def _remove(work: JobWork, file: RemovedFile) -> FileFate:
         raise  # the job stays published; the next try, or recovery, goes on here
     except NotAppliedError as error:
         return FileFate(key=file.key, fate="kept", detail=str(error))
-    return FileFate(key=file.key, fate="removed")
+    return FileFate(key=file.key, fate="removed", detail="it had made way" if file.in_the_way else "")

@@ -9,8 +9,9 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from storage_core.commit.clashes import refuse_clashes
+from storage_core.commit.clashes import find_clashes
 from storage_core.commit.codec import MAX_RECORD_BYTES, decode, digest, encode
+from storage_core.commit.committers import committer_named
 from storage_core.commit.conflict import earlier_generations as earlier
 from storage_core.commit.conflict import refuse_if_occupied, refuse_if_overwriting, removals
 from storage_core.commit.folder import JobFolder
@@ -159,11 +160,14 @@ def freeze(
         if not job.spec.unique_filenames:
             for file in _frozen(folder, additions):
                 refuse_if_overwriting(folder.store, job, file.key)
-        refuse_clashes(folder.store, (file.key for file in _frozen(folder, additions)), seen.writes)
+        clashes = find_clashes(folder.store, (file.key for file in _frozen(folder, additions)), seen.writes)
+        if job.spec.mode != "replace" or not committer_named(job.spec.committer).merges:
+            clashes.refuse_rest()
         taken = tuple(
             shard_ref(_write(folder, RemovalShard(files=batch)), (f.size for f in batch), ())
-            for batch in batches(removals(folder.store, job, manifest, seen.writes, reach))
+            for batch in batches(map(clashes.mark, removals(folder.store, job, manifest, seen.writes, reach)))
         )
+        clashes.refuse_rest()
         _preflight(folder, seen, additions)
         head = PlanHead(
             job_id=folder.job_id,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from storage_core.commit import layout
+from storage_core.commit.aside import move_aside
 from storage_core.commit.completion import ShardReport, complete_shard
 from storage_core.commit.folder import claim
 from storage_core.commit.plan import Plan, read_plan
@@ -37,6 +38,7 @@ def publish(work: JobWork, decision: Decision) -> Outcome:
         OutcomeUnknownError: A file is not settled; nothing was deleted; try again.
     """
     plan = _plan_of(work, decision)
+    move_aside(work, plan)
     lost = [key for report in _complete_all(work, plan) for key in report.lost]
     for key in lost:
         work.fates.add(

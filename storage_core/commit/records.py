@@ -204,6 +204,8 @@ class RemovedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     Attributes:
         managed: It is live in the destination log: its name is unique and never written again.
+        in_the_way: The job needs its name for a folder, or a folder of it for a name: it is moved aside
+            between decision and completion.
     """
 
     key: str
@@ -212,6 +214,7 @@ class RemovedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     modified_s: float
     token: Token | None
     managed: bool
+    in_the_way: bool = False
 
 
 class PlanHead(Record, frozen=True, tag="plan"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from storage_core.commit.aside import move_back
 from storage_core.commit.completion import is_open
 from storage_core.commit.early import hide
 from storage_core.commit.ending import end
@@ -53,7 +54,7 @@ def revert(work: JobWork, decision: Decision, outcome: Outcome) -> Ended:
 
 
 def take_back(work: JobWork, plan: Plan) -> None:
-    """Drop a plan's uploads, then delete those of its objects that are this job's."""
+    """Drop a plan's uploads, delete those of its objects that are this job's, and undo what made way."""
     with step("revert"):
         for _ in in_parallel(
             lambda file: _abort(work, file), plan.all_additions(), work.settings.parallelism
@@ -63,6 +64,7 @@ def take_back(work: JobWork, plan: Plan) -> None:
             lambda file: _take_back(work, file), plan.all_additions(), work.settings.parallelism
         ):
             work.fates.add(fate)
+    move_back(work, plan)
 
 
 def _abort(work: JobWork, file: PendingFile) -> None:

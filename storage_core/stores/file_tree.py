@@ -1,4 +1,4 @@
-"""What only a store in a directory can do: take a finished file as it lies, and name what is in a key's way.
+"""What only a store in a directory can do: take a finished file as it lies, and move what is in a key's way.
 
 Object stores have no folders, so a file `a` and a file `a/b` live side by side there; on a file system one
 of them is in the other's way.
@@ -42,6 +42,19 @@ class FileTree(Protocol):
             UnsupportedStoreError: It lies on another file system, or that one has no hard links: copy it.
             AccessDeniedError: This user may not give it a second name: copy it.
             InvalidInputError: It is no regular file.
+        """
+
+    def move_file(self, key: str, to: str, version: str) -> bool:
+        """Give a file another key, if it is still this version; a move that was made already is made.
+
+        A crash in it leaves both keys or one of them; the version stays.
+
+        Returns:
+            Whether the file stands at `to`. False: another version or none stands at `key`, or something else
+            at `to`; nothing was changed.
+
+        Raises:
+            InvalidInputError: `to` cannot be made: a file is in its way.
         """
 
     def obstacles(self, keys: Sequence[str]) -> list[Obstacle]:

@@ -267,6 +267,23 @@ class LocalStore:
         with translated(f"adopt {local} as", self._path(key), changes=True):
             return local_uploads.adopt(self._tree, names, local, token)
 
+    def move_file(self, key: str, to: str, version: str) -> bool:
+        """Link to the new name, then unlink the old one; see `FileTree.move_file`."""
+        old, new = self._names(key), self._names(to)
+        with translated(f"move {key} to", self._path(to), changes=True), self._locked(key):
+            if self._version(old) != version:
+                return self._version(new) == version
+            if self._version(new) is None:
+                with suppress(FileExistsError):  # a folder, or a file that has just come
+                    self._link(old, new)
+            if self._version(new) != version:
+                return False
+            with self._tree.folder(old[:-1]) as folder:
+                os.unlink(old[-1], dir_fd=folder)
+            with after_the_effect("move", self._path(to)):
+                self._remove_empty(old[:-1])
+        return True
+
     def obstacles(self, keys: Sequence[str]) -> list[Obstacle]:
         """Look at every key and, once, at each of its folders; see `FileTree.obstacles`."""
         for key in keys:
@@ -342,6 +359,15 @@ class LocalStore:
 
     def _is_held(self, names: Sequence[str], pending: PendingUpload) -> bool:
         return self._version(names) == pending.seal
+
+    def _link(self, old: Sequence[str], new: Sequence[str]) -> None:
+        with self._tree.folder(old[:-1]) as source:
+
+            def link(folder: int) -> None:
+                os.link(old[-1], new[-1], src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
+                os.fsync(folder)
+
+            self._tree.within(new[:-1], link)
 
     def _unlink(self, key: str, names: Sequence[str], if_version: str | None) -> bool:
         if self._version(names) is None:

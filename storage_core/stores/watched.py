@@ -45,6 +45,7 @@ VERBS: Final = (
     "measure",
     "uploads",
     "adopt",
+    "move",
     "obstacles",
 )
 """What a store is asked to do, as it stands in the names of failpoints."""
@@ -170,6 +171,10 @@ class WatchedFileTree(WatchedStore):
     def adopt_file(self, local: Path, key: str, token: Token) -> PendingUpload:
         """See `FileTree.adopt_file`."""
         return self._call("adopt", lambda: self._tree.adopt_file(local, key, token))
+
+    def move_file(self, key: str, to: str, version: str) -> bool:
+        """See `FileTree.move_file`."""
+        return self._call("move", lambda: self._tree.move_file(key, to, version))
 
     def obstacles(self, keys: Sequence[str]) -> list[Obstacle]:
         """See `FileTree.obstacles`."""

@@ -20,7 +20,17 @@ from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.errors import LockgateError
 from storage_core.failpoints import FAILPOINTS
 from tests.commit_world import World, crash_at
-from tests.crash_harness import LOSER, MODES, OLD, assert_all_or_nothing, job, published_by
+from tests.crash_harness import (
+    CLASHING_NEW,
+    CLASHING_OLD,
+    LOSER,
+    MODES,
+    OLD,
+    assert_all_or_nothing,
+    clashing_job,
+    job,
+    published_by,
+)
 from tests.snapshots import Snapshot, observed, one_by_one, snapshots_of
 
 pytestmark = pytest.mark.fault
@@ -92,6 +102,28 @@ def test_a_crash_of_the_recovery_is_recovered_too(
             pairs += len(second.points)
     print(f"\n{committer}, {mode}: {pairs} pairs of crashes")
     assert pairs > 100
+
+
+@pytest.mark.parametrize("loses", [False, True], ids=["published", "reverted"])
+def test_a_crash_while_old_files_make_way_leaves_all_of_them_or_the_whole_job(
+    tmp_path: Path, loses: bool
+) -> None:
+    world = one_by_one(World(tmp_path / "first", str(tmp_path / "first" / "dest")))
+    world.run("old", CLASHING_OLD, unique_filenames=False)
+    outcomes: list[bool] = []
+    for snapshot in snapshots_of(world, lambda: clashing_job(world, loses=loses), tmp_path / "once"):
+        there = one_by_one(snapshot.world())
+        for again in snapshots_of(there, there.recover, tmp_path / "again"):
+            found = again.world()
+            found.recover()
+            where = f"{snapshot.points[0]}, then {again.points[0]}"
+            assert found.visible() in (CLASHING_OLD, CLASHING_NEW), where
+            assert found.live() == found.keys(), where
+            assert found.recover() == [], where
+            assert not list(Path(found.url, "_lockgate/jobs/new-g1").glob("aside/*")), where
+            outcomes += [found.visible() == CLASHING_NEW] * len(snapshot.points) * len(again.points)
+    print(f"\nmaking way: {len(outcomes)} pairs of crashes, {sum(outcomes)} published, rest undone")
+    assert set(outcomes) == ({False} if loses else {False, True})
 
 
 @every_mode

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from storage_core.commit import Job, sweep_uploads
+from storage_core.commit.fates import read_fates
 from storage_core.commit.phase import JobPhase
+from storage_core.commit.records import FileFate
 from storage_core.errors import ConflictError, InvalidInputError, JobFailedError, UnsupportedStoreError
+from storage_core.failpoints import FAILPOINTS
 from storage_core.stores.local import LocalStore
 from tests.commit_world import World, write
 
@@ -198,3 +203,112 @@ def test_two_tasks_of_which_one_needs_the_other_s_file_for_a_folder_are_refused(
             job.commit()
     assert world.visible() == {}
     assert world.open_uploads() == []
+
+
+OLD = {"x": b"old x", "y/z": b"old z", "y/deep/w": b"old w", "other": b"old"}
+NEW = {"x/a": b"new a", "x/b": b"new b", "y": b"new y", "n": b"new n"}
+"""A folder for the file `x`, and a file for the folder `y`."""
+
+
+def open_merging(world: World, **options: object) -> Job:
+    world.run("old", OLD, unique_filenames=False)
+    return world.open_job(
+        "new", **{"committer": "file-v1", "mode": "replace", "unique_filenames": False, **options}
+    )
+
+
+def fates(job: Job) -> Iterable[FileFate]:
+    return read_fates(job._folder)
+
+
+def made_way(world: World) -> list[Path]:
+    return list(Path(world.url, "_lockgate/jobs/new-g1/aside").glob("*"))
+
+
+def test_in_replace_file_v1_lets_old_files_make_way_for_folders_and_folders_for_files(world: World) -> None:
+    with open_merging(world) as job:
+        write(job, "t", NEW)
+        job.commit()
+    assert world.visible() == NEW
+    assert world.live() == world.keys()
+    assert made_way(world) == []
+    assert {fate.key: (fate.fate, fate.detail) for fate in fates(job) if fate.key in OLD} == {
+        **dict.fromkeys(("x", "y/z", "y/deep/w"), ("removed", "it had made way")),
+        "other": ("removed", ""),
+    }
+
+
+def test_a_revert_gives_what_made_way_its_name_back(world: World) -> None:
+    with open_merging(world) as job:
+        write(job, "t", NEW)
+        lost = next(file for file in next(job.pending_sets()).files if file.path == "n")
+
+        def lose(name: str) -> None:
+            if name == "make-way.move.after" and made_way(world):
+                FAILPOINTS.observer = None
+                world.store.abort_upload(lost.key, lost.upload.upload_id)
+
+        FAILPOINTS.observer = lose
+        try:
+            with pytest.raises(JobFailedError, match="lost for good"):
+                job.commit()
+        finally:
+            FAILPOINTS.observer = None
+    assert world.visible() == OLD
+    assert world.live() == world.keys()
+    assert made_way(world) == []
+
+
+def test_what_made_way_and_finds_its_name_taken_is_kept_aside_and_reported(world: World) -> None:
+    with open_merging(world) as job:
+        write(job, "t", NEW)
+        lost = next(file for file in next(job.pending_sets()).files if file.path == "n")
+
+        def meddle(name: str) -> None:
+            if name == "revert.abort.before":
+                FAILPOINTS.observer = None
+                Path(world.url, "x", "foreign").write_bytes(b"foreign")
+            elif name == "complete.complete.before":
+                world.store.abort_upload(lost.key, lost.upload.upload_id)
+
+        FAILPOINTS.observer = meddle
+        try:
+            with pytest.raises(JobFailedError, match="lost for good"):
+                job.commit()
+        finally:
+            FAILPOINTS.observer = None
+    assert world.visible() == {**{path: OLD[path] for path in OLD if path != "x"}, "x/foreign": b"foreign"}
+    (aside,) = made_way(world)
+    assert aside.read_bytes() == OLD["x"]
+    (fate,) = (fate for fate in fates(job) if fate.key == "x")
+    assert fate.fate == "kept"
+    assert aside.name in fate.detail
+
+
+@pytest.mark.parametrize("options", [{"committer": "magic"}, {"mode": "append"}], ids=str)
+def test_nothing_makes_way_for_other_committers_and_modes(world: World, options: dict[str, str]) -> None:
+    with open_merging(world, **options) as job:
+        write(job, "t", {"x/a": b"new a"})
+        with pytest.raises(ConflictError, match="x stands in the way of x/a"):
+            job.commit()
+    assert world.visible() == OLD
+
+
+def test_a_folder_with_files_that_the_job_does_not_replace_does_not_make_way(world: World) -> None:
+    with open_merging(world) as job:
+        Path(world.url, "y", "_hidden").write_bytes(b"not data")
+        write(job, "t", NEW)
+        with pytest.raises(ConflictError, match="y/ stands in the way of y"):
+            job.commit()
+    assert world.visible() == OLD
+
+
+def test_what_made_way_is_retained_as_long_as_what_is_replaced(world: World) -> None:
+    with open_merging(world, replaced_retention_s=3600.0) as job:
+        write(job, "t", NEW)
+        job.commit()
+    assert len(made_way(world)) == 3
+    world.clock.sleep(3601)
+    sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+    assert made_way(world) == []
+    assert world.visible() == NEW

@@ -118,6 +118,40 @@ def test_what_stands_in_a_key_s_way_is_named(store: LocalStore) -> None:
     ]
 
 
+def test_a_file_is_moved_once_however_often_it_is_asked_for(store: LocalStore) -> None:
+    version = store.put("folder/a", b"1").version
+    for _ in range(2):
+        assert store.move_file("folder/a", "_lockgate/aside/a", version)
+    assert (store.get("_lockgate/aside/a"), store.head("_lockgate/aside/a").version) == (b"1", version)
+    assert store.obstacles(["folder"]) == []
+    assert store.move_file("_lockgate/aside/a", "folder/a", version)
+    assert store.get("folder/a") == b"1"
+
+
+def test_a_move_that_a_crash_cut_short_is_finished(store: LocalStore) -> None:
+    version = store.put("a", b"1").version
+    (store.root / "b").hardlink_to(store.root / "a")
+    assert store.move_file("a", "b", version)
+    assert [path.name for path in store.root.iterdir() if path.is_file()] == ["b"]
+
+
+def test_a_file_that_changed_and_a_name_that_is_taken_are_left_as_they_are(store: LocalStore) -> None:
+    version = store.put("a", b"1").version
+    store.put("taken", b"2")
+    store.put("folder/x", b"3")
+    assert not store.move_file("a", "taken", version)
+    assert not store.move_file("a", "folder", version)
+    assert not store.move_file("a", "b", "another version")
+    assert not store.move_file("none", "b", version)
+    with pytest.raises(InvalidInputError, match="a parent of it is a file"):
+        store.move_file("a", "taken/b", version)
+    assert {path: store.get(path) for path in ("a", "taken", "folder/x")} == {
+        "a": b"1",
+        "taken": b"2",
+        "folder/x": b"3",
+    }
+
+
 def test_a_watched_directory_is_a_file_tree_and_another_watched_store_is_none(
     store: LocalStore, finished: Path
 ) -> None:
@@ -125,7 +159,9 @@ def test_a_watched_directory_is_a_file_tree_and_another_watched_store_is_none(
     assert isinstance(tree, FileTree)
     tree.adopt_file(finished, "a", new_token())
     assert tree.obstacles(["a/b"]) == []
-    assert tree.requests == {"adopt": 1, "obstacles": 1}
+    version = tree.put("b", b"1").version
+    assert tree.move_file("b", "c", version)
+    assert tree.requests == {"adopt": 1, "obstacles": 1, "put": 1, "move": 1}
     assert not isinstance(WatchedStore(store), FileTree)
 
 

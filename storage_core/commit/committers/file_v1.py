@@ -1,6 +1,8 @@
 """`file-v1`: files are real files inside the destination, and get their final names when the job commits.
 
 A rename is a new name first and the loss of the old one after it: no byte is copied, nothing is overwritten.
+In `replace`, an old file whose name the job needs for a folder makes way, and the reverse: it is moved aside
+when the job is decided, and until the outcome stands readers of the log may miss it too.
 Source: Hadoop's FileOutputCommitter, algorithm 1.
 """
 
@@ -27,6 +29,7 @@ class FileV1Committer:
     place: Place = "file systems"
     scope: Scope = "destination"
     safe: bool = True
+    merges: bool = True
 
     def open(self, uploads: Uploads, path: str) -> BinaryIO:
         """Open a file in the attempt's temporary directory; it can be sought in."""

@@ -21,6 +21,7 @@ class FileV2Committer(FileV1Committer):
     use: str = "comparison, and users who know"
     visible_at: VisibleAt = "task commit"
     repeatable: bool = False
+    merges: bool = False  # files are shown before the plan can say what makes way
 
     def after_task_commit(self, uploads: Uploads) -> None:
         """Show the task's files."""

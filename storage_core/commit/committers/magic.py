@@ -25,6 +25,7 @@ class MagicCommitter:
     place: Place = "any store"
     scope: Scope = "destination"
     safe: bool = True
+    merges: bool = False
 
     def open(self, uploads: Uploads, path: str) -> BinaryIO:
         """Open an upload at the final key."""

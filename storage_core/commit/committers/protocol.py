@@ -74,6 +74,10 @@ class Committer(Protocol):
         """Whether it may be used without `allow_unsafe`."""
 
     @property
+    def merges(self) -> bool:
+        """Whether in `replace` old files make way for folders of their names, and old folders for files."""
+
+    @property
     def repeatable(self) -> bool:
         """Whether a task commit that failed half-way can be tried again without anyone having seen a part."""
 

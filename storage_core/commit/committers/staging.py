@@ -27,6 +27,7 @@ class StagingCommitter:
     place: Place = "any store"
     scope: Scope = "destination"
     safe: bool = True
+    merges: bool = False
 
     def open(self, uploads: Uploads, path: str) -> BinaryIO:
         """Open a file in the attempt's staging directory; it can be sought in."""
