@@ -33,7 +33,8 @@ class JobPhase(StrEnum):
 
 
 NEXT: Final[Mapping[JobPhase, frozenset[JobPhase]]] = {
-    JobPhase.OPEN: frozenset({JobPhase.DECIDED, JobPhase.ABORTING}),
+    # Straight to REVERTING: by a decision whose turn was passed meanwhile.
+    JobPhase.OPEN: frozenset({JobPhase.DECIDED, JobPhase.REVERTING, JobPhase.ABORTING}),
     JobPhase.DECIDED: frozenset({JobPhase.PUBLISHED, JobPhase.REVERTING}),
     JobPhase.PUBLISHED: frozenset({JobPhase.COMMITTED}),
     JobPhase.COMMITTED: frozenset(),
