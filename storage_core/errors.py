@@ -5,6 +5,7 @@
     │   ├── InvalidInputError        an option, a path or a destination that cannot be right
     │   │   └── MissingPartError       Java, a package or a program that the work needs is not there
     │   ├── MalformedRecordError     bytes read back from a store that are not the record they should be
+    │   │   └── MalformedLogError      the same of the destination's log: no job is to blame
     │   ├── ObjectNotFoundError      no object, bucket or job under this name
     │   ├── AlreadyExistsError       create-if-absent met an object
     │   ├── PreconditionFailedError  the object is not the version that the call named
@@ -55,6 +56,10 @@ class MalformedRecordError(NotAppliedError):
     """Bytes read back from a store are not the record they should be; nothing was done on their word."""
 
     exit_code = 3
+
+
+class MalformedLogError(MalformedRecordError):
+    """The destination's log cannot be read: no job commits there until it is mended, and none is aborted."""
 
 
 class ObjectNotFoundError(NotAppliedError):

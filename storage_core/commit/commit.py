@@ -24,6 +24,7 @@ from storage_core.errors import (
     AlreadyExistsError,
     JobFailedError,
     LockgateError,
+    MalformedLogError,
     NotAppliedError,
     ObjectNotFoundError,
     StoreUnavailableError,
@@ -40,6 +41,7 @@ STORE_TROUBLE: Final = (
     ObjectNotFoundError,
     AlreadyExistsError,
     TurnBusyError,
+    MalformedLogError,
 )
 """What says nothing about the job's data: it stays undecided, and a later try may well succeed."""
 

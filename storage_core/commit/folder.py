@@ -176,7 +176,7 @@ class JobFolder:
         """Return `COMMIT_STARTED`, None while the job is undecided."""
         found = find(self.store, Decision, self.key("COMMIT_STARTED"))
         if found is not None:
-            self._own(found, "COMMIT_STARTED")
+            self._own(found, self.key("COMMIT_STARTED"))
             if found.verdict == "commit" and (found.plan is None or found.turn is None):
                 raise MalformedRecordError(f"{self.key('COMMIT_STARTED')}: a commit without plan or turn")
         return found
@@ -188,6 +188,10 @@ class JobFolder:
         found = find(self.store, Outcome, layout.turn_outcome(decision.turn))
         if found is not None:
             self._own(found, layout.turn_outcome(decision.turn))
+            if found.turn != decision.turn:
+                raise MalformedRecordError(
+                    f"{layout.turn_outcome(decision.turn)}: field turn is {found.turn}"
+                )
         return found
 
     def ended(self) -> tuple[Ended | None, Ended | None]:
@@ -199,7 +203,7 @@ class JobFolder:
             (failure, "COMMIT_FAIL", "failed"),
         ):
             if mark is not None:
-                self._own(mark, name)
+                self._own(mark, self.key(name))
                 if mark.ended != ended:
                     raise MalformedRecordError(f"{self.key(name)}: field ended is {mark.ended!r}")
         return success, failure

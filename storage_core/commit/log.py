@@ -6,6 +6,7 @@ Source: commit protocol, "What lies where" and step 7.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,7 +26,12 @@ from storage_core.commit.records import (
     TurnClaim,
 )
 from storage_core.commit.shards import batches, read_shard, shard_ref, write_shard
-from storage_core.errors import InvalidInputError, MalformedRecordError, ObjectNotFoundError
+from storage_core.errors import (
+    InvalidInputError,
+    MalformedLogError,
+    MalformedRecordError,
+    ObjectNotFoundError,
+)
 from storage_core.failpoints import step
 from storage_core.settings import Settings
 from storage_core.stores import Store, open_store
@@ -76,13 +82,10 @@ class DestinationLog:
 
     def highest(self) -> Turn | None:
         """Return the highest turn that was ever claimed, None where there is none."""
-        number = 0
-        for found, kind in self._entries(self._hint()):
-            if kind == "turn":
-                number = max(number, found)
-        if number == 0:
-            return None
-        return self.turn(number)
+        hint = self._hint()
+        # A hint that points behind the log's end would make it look empty.
+        number = self._highest_claimed(hint) or (self._highest_claimed(0) if hint else 0)
+        return self.turn(number) if number else None
 
     def turn(self, number: int) -> Turn:
         """Read one turn.
@@ -90,8 +93,12 @@ class DestinationLog:
         Raises:
             ObjectNotFoundError: It was never claimed.
         """
-        claimed = read(self.store, TurnClaim, layout.turn_claim(number))
-        return Turn(number, claimed, find(self.store, Outcome, layout.turn_outcome(number)))
+        with self._reading():
+            claimed = read(self.store, TurnClaim, layout.turn_claim(number))
+            outcome = find(self.store, Outcome, layout.turn_outcome(number))
+            if outcome is not None:
+                _check_turn(outcome.turn, number, layout.turn_outcome(number))
+            return Turn(number, claimed, outcome)
 
     def outcomes(self, after: int = 0) -> Iterator[Outcome]:
         """Yield the outcomes of turns greater than `after`, in order and without a gap.
@@ -103,7 +110,9 @@ class DestinationLog:
         for number, kind in self._entries(after):
             if kind == "json":
                 for turn in range(following, number + 1):
-                    yield read(self.store, Outcome, layout.turn_outcome(turn))
+                    outcome = read(self.store, Outcome, layout.turn_outcome(turn))
+                    _check_turn(outcome.turn, turn, layout.turn_outcome(turn))
+                    yield outcome
                 following = number + 1
 
     def manifest(self, as_of: int | None = None) -> Manifest:
@@ -114,9 +123,9 @@ class DestinationLog:
 
         Raises:
             InvalidInputError: `as_of` is negative or beyond the log.
-            MalformedRecordError: An outcome or a shard is not what it should be.
+            MalformedLogError: An outcome or a shard is not what it should be.
         """
-        with step("manifest"):
+        with step("manifest"), self._reading():
             base = self._newest_checkpoint(as_of)
             files: dict[str, LiveFile] = {}
             turn, columns = 0, None
@@ -124,7 +133,7 @@ class DestinationLog:
                 turn, columns = base.turn, base.columns
                 for ref in base.live:
                     shard = read_shard(self.store, LiveShard, layout.log_shard, ref.digest)
-                    files.update((file.key, file) for file in shard.files)
+                    files.update(_by_key(shard, layout.checkpoint(base.turn)))
             for outcome in self.outcomes(turn):
                 if as_of is not None and outcome.turn > as_of:
                     break
@@ -136,10 +145,11 @@ class DestinationLog:
 
     def columns(self) -> tuple[Column, ...] | None:
         """Return the columns of the last published job that knew them; reads no list of files."""
-        base = self._newest_checkpoint(None)
-        turn, columns = (0, None) if base is None else (base.turn, base.columns)
-        for outcome in self.outcomes(turn):
-            columns = outcome.columns or columns
+        with self._reading():
+            base = self._newest_checkpoint(None)
+            turn, columns = (0, None) if base is None else (base.turn, base.columns)
+            for outcome in self.outcomes(turn):
+                columns = outcome.columns or columns
         return columns
 
     def keep_checkpoint(self, turn: int) -> None:
@@ -165,7 +175,21 @@ class DestinationLog:
                 files.pop(key, None)
         for ref in outcome.added:
             shard = read_shard(self.store, LiveShard, layout.log_shard, ref.digest)
-            files.update((_own_key(file.key, outcome), file) for file in shard.files)
+            files.update(_by_key(shard, layout.turn_outcome(outcome.turn)))
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Tell faults of the log from those of a job's own records: for these no job is to blame."""
+        try:
+            yield
+        except MalformedRecordError as error:
+            raise MalformedLogError(
+                f"the log of {self.store.url} cannot be read: {error}; nothing was changed; no job commits "
+                "here until that record is as it was"
+            ) from None
+
+    def _highest_claimed(self, after: int) -> int:
+        return max((turn for turn, kind in self._entries(after) if kind == "turn"), default=0)
 
     def _hint(self) -> int:
         try:
@@ -185,10 +209,10 @@ class DestinationLog:
                 newest = number
         if newest == 0:
             return None
-        try:
-            return read(self.store, Checkpoint, layout.checkpoint(newest))
-        except ObjectNotFoundError:
-            return None
+        checkpoint = find(self.store, Checkpoint, layout.checkpoint(newest))
+        if checkpoint is not None:
+            _check_turn(checkpoint.turn, newest, layout.checkpoint(newest))
+        return checkpoint
 
     def _entries(self, after: int) -> Iterator[tuple[int, str]]:
         """Yield turn and kind of the log's keys behind a turn, in order."""
@@ -200,11 +224,18 @@ class DestinationLog:
                     yield entry
 
 
-def _own_key(key: str, outcome: Outcome) -> str:
-    try:
-        return check_key(key)
-    except InvalidInputError as error:
-        raise MalformedRecordError(f"{layout.turn_outcome(outcome.turn)}: a file's {error}") from None
+def _check_turn(said: int, turn: int, where: str) -> None:
+    if said != turn:
+        raise MalformedRecordError(f"{where}: field turn is {said}")
+
+
+def _by_key(shard: LiveShard, where: str) -> Iterator[tuple[str, LiveFile]]:
+    """Yield the files of a shard by their keys, none of which leads out of the destination."""
+    for file in shard.files:
+        try:
+            yield check_key(file.key), file
+        except InvalidInputError as error:
+            raise MalformedRecordError(f"{where}: a file's {error}") from None
 
 
 def read_manifest(

@@ -119,11 +119,12 @@ class _Seen:
     uploads: set[bytes] = field(default_factory=set)
     partitions: set[str] = field(default_factory=set)
 
-    def add(self, file: PendingFile) -> None:
+    def add(self, file: PendingFile, where: str) -> None:
         key = _short(file.key)
         if key in self.keys:
             raise InvalidInputError(
-                f"two tasks write {file.key}; nothing was published; give them other names"
+                f"two tasks write {file.key}, the second one in {where}; nothing was published; give them "
+                "other names"
             )
         self.keys.add(key)
         self.partitions.add(partition_of(file.key))
@@ -214,7 +215,7 @@ def check_pending_file(file: PendingFile, job: JobRecord, where: str) -> None:
     try:
         check_key(file.path)
         check_key(file.key)
-        check_parts(file.key, file.upload.parts)
+        ordered = check_parts(file.key, file.upload.parts)
     except InvalidInputError as error:
         raise MalformedRecordError(f"{where}: {error}") from None
     wanted = with_short_id(file.path, job.short_id) if job.spec.unique_filenames else file.path
@@ -222,7 +223,9 @@ def check_pending_file(file: PendingFile, job: JobRecord, where: str) -> None:
         raise MalformedRecordError(f"{where}: field key is {file.key!r}, but path makes it {wanted!r}")
     if is_hidden(file.key):
         raise MalformedRecordError(f"{where}: field key {file.key!r} is a hidden name")
-    if sum(part.size for part in file.upload.parts) != file.upload.size or file.upload.size < 0:
+    if ordered != file.upload.parts:
+        raise MalformedRecordError(f"{where}: field parts of {file.key!r} is not in the order of its numbers")
+    if sum(part.size for part in ordered) != file.upload.size or any(part.size < 0 for part in ordered):
         raise MalformedRecordError(f"{where}: field size of {file.key!r} is not the sum of its parts")
 
 
@@ -237,7 +240,7 @@ def _freeze_additions(
                 raise MalformedRecordError(f"{key}: it changed after it was chosen")
             for file in decode(PendingSet, data, key).files:
                 check_pending_file(file, job, key)
-                seen.add(file)
+                seen.add(file, key)
                 yield file
 
     for batch in batches(files()):
