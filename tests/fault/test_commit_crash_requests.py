@@ -78,13 +78,13 @@ def left_by(moments: Sequence[Moment]) -> list[tuple[Moment, int]]:
     return [(group[0], len(group)) for group in groups]
 
 
-def recovered(s3: S3World, mode: str, where: str) -> bool:
+def recovered(s3: S3World, mode: str, where: str, committer: str = "magic") -> bool:
     """Recover from elsewhere what stands, and look; returns whether the job is there."""
     held = set(OLD.items()) <= set(s3.other.visible().items()) or mode == "replace"
     assert held, f"{where}: data that stood before are missing"
     results = s3.other.recover()
     assert all(result.ended in TERMINAL for result in results), (where, results)
-    return assert_all_or_nothing(s3.other, mode, where)
+    return assert_all_or_nothing(s3.other, mode, where, committer)
 
 
 @pytest.mark.parametrize("options", REPEATED, ids=lambda options: options.repeated_completion)
@@ -104,6 +104,25 @@ def test_a_crash_before_or_after_any_request_leaves_all_or_nothing(
     )
     assert len(outcomes) == len(moments) > 150
     # Undone up to the decision, published from it on: one switch, and never back.
+    assert outcomes == sorted(outcomes)
+    assert {False, True} == set(outcomes)
+
+
+@pytest.mark.parametrize("options", REPEATED, ids=lambda options: options.repeated_completion)
+@pytest.mark.parametrize("committer", ["partitioned", "direct"])
+def test_a_crash_under_another_committer_leaves_all_or_nothing_too(
+    s3: S3World, committer: str, options: Options
+) -> None:
+    moments = s3.moments_of(lambda: job(s3.driver, "replace", committer))
+    s3.fake.behave(options)
+    outcomes: list[bool] = []
+    for moment, points in left_by(moments):
+        s3.go_back_to(moment)
+        outcomes += [recovered(s3, "replace", str(moment), committer)] * points
+    print(
+        f"\n{committer}, replace, a repeated completion: {options.repeated_completion}: "
+        f"{len(outcomes)} crash points, {sum(outcomes)} published, rest undone"
+    )
     assert outcomes == sorted(outcomes)
     assert {False, True} == set(outcomes)
 
