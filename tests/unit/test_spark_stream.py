@@ -12,10 +12,12 @@ from pyspark.sql.types import LongType, StringType, StructType
 from storage_core import attach_job, read_manifest, recover_job
 from storage_core.clock import SystemClock
 from storage_core.commit import JobPhase, list_jobs
-from storage_core.errors import ConflictError, FencedError, InvalidInputError
+from storage_core.errors import ConflictError, FencedError, InvalidInputError, StoreUnavailableError
+from storage_core.failpoints import FAILPOINTS
 from storage_core.spark import task_write
 from storage_core.spark.options import stream_options
 from storage_core.spark.stream import QUERY_ID, TaskOfBatch, TaskWithoutRows
+from storage_core.stores import open_store
 from tests.stream_world import QUERY, SparkTask, Stream, TasksHere
 
 
@@ -116,6 +118,23 @@ def test_a_replay_of_a_published_batch_is_dropped_also_where_the_query_has_chang
     run = stream.run(schema=StructType().add("id", LongType()).add("day", StringType()), partitionby="day")
     run.commit(stream.tasks_of(run, [1, 2]), 0)
     assert stream.ids() == [1, 2]
+
+
+def test_a_batch_that_lost_an_upload_after_its_decision_is_written_again(stream: Stream) -> None:
+    run = stream.run()
+    messages = stream.tasks_of(run, [1, 2])
+    FAILPOINTS.arm({"complete.get.before": "refuse"})
+    with pytest.raises(StoreUnavailableError):
+        run.commit(messages, 0)
+    FAILPOINTS.arm({})
+    store = open_store(stream.destination)
+    lost = next(info for page in store.upload_pages() for info in page)
+    store.abort_upload(lost.key, lost.upload_id)
+
+    stream.publish([1, 2])
+
+    assert stream.ids() == stream.listed_ids() == [1, 2]
+    assert stream.jobs() == [("batch-0-g1", JobPhase.FAILED), ("batch-0-g2", JobPhase.COMMITTED)]
 
 
 def test_only_the_tries_that_spark_let_win_count(stream: Stream) -> None:
