@@ -406,7 +406,9 @@ class LocalStore:
 
 
 def _read(file: int, start: int, length: int | None) -> bytes:
-    left = os.fstat(file).st_size - start if length is None else length
+    there = os.fstat(file).st_size - start
+    # Python makes room for all that is asked for: a record's bound is a thousand times its size.
+    left = there if length is None else min(length, there)
     chunks: list[bytes] = []
     while left > 0:
         chunk = os.pread(file, left, start)

@@ -1,0 +1,191 @@
+"""Traps that other committers fell into, each as what must happen here instead."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from storage_core.commit import sweep_uploads
+from storage_core.commit.codec import encode
+from storage_core.commit.layout import SUCCESS, turn_claim
+from storage_core.commit.phase import JobPhase
+from storage_core.commit.records import TurnClaim
+from storage_core.commit.turn import TURN_WAIT_S
+from storage_core.errors import FencedError, LockgateError, TurnBusyError
+from storage_core.failpoints import FAILPOINTS
+from storage_core.ids import new_token
+from tests.commit_world import ManualClock, World, write
+
+NEW = {"a.csv": b"1", "b.csv": b"22"}
+DAY = 86_400.0
+
+
+@pytest.fixture(autouse=True)
+def unobserved() -> Iterator[None]:
+    yield
+    FAILPOINTS.observer = None
+    FAILPOINTS.arm({})
+
+
+@pytest.mark.parametrize("point", ["load.list.before", "turn.create.before", "decide.create.before"])
+def test_a_loser_never_writes_that_the_job_failed_while_the_winner_commits(world: World, point: str) -> None:
+    job = world.open_job("sales")
+    write(job, "t", NEW)
+    loser = world.attach(job.job_id)
+    loser.hold()
+    passed: list[str] = []
+
+    def lose(name: str) -> None:
+        """The loser commits, is fenced or fails, all within the winner's commit."""
+        passed.append(name)
+        if name == point:
+            FAILPOINTS.observer = None
+            with pytest.raises(LockgateError):  # of a loser whose data cannot be right
+                loser.commit(winners={"t": "nobody"})  # type: ignore[dict-item]
+            FAILPOINTS.observer = passed.append
+
+    winner = world.attach(job.job_id)
+    winner.hold()
+    FAILPOINTS.observer = lose
+    winner.commit()
+    FAILPOINTS.observer = None
+    job.close()
+    loser.close()
+    assert point in passed
+    assert job._folder.ended()[1] is None
+    assert job.phase() is JobPhase.COMMITTED
+    assert world.visible() == NEW
+
+
+def test_a_loser_that_comes_to_its_abort_after_the_decision_leaves_the_winner_alone(world: World) -> None:
+    job = world.open_job("sales")
+    write(job, "t", NEW)
+    loser = world.attach(job.job_id)
+    aborted: list[JobPhase] = []
+
+    def lose(name: str) -> None:
+        if name == "complete.complete.before":
+            FAILPOINTS.observer = None
+            aborted.append(loser.abort("a cancel that came too late"))
+
+    FAILPOINTS.observer = lose
+    job.commit()
+    assert aborted == [JobPhase.DECIDED]
+    assert job._folder.ended()[1] is None
+    assert world.visible() == NEW
+
+
+@dataclass
+class CountingClock(ManualClock):
+    """Counts how often somebody waits; whoever drives the other job renews meanwhile."""
+
+    pauses: list[float] = field(default_factory=list)
+    meanwhile: Callable[[], None] = lambda: None
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.pauses.append(seconds)
+        self.meanwhile()
+
+
+def test_whoever_waits_for_a_turn_pauses_between_two_looks_and_longer_each_time(tmp_path: Path) -> None:
+    clock = CountingClock()
+    world = World(tmp_path, str(tmp_path / "dest"), clock)
+    live, job = world.open_job("live"), world.open_job("sales")
+    claimed = TurnClaim(job_id=live.job_id, token=new_token(), stamp=live._held().lease.stamp)
+    world.store.create(turn_claim(1), encode(claimed))
+    write(job, "t", NEW)
+    clock.meanwhile = lambda: live._held().check(within_s=60)
+    looks: list[str] = []
+    FAILPOINTS.observer = lambda name: looks.append(name) if name == "turn.list.before" else None
+    with pytest.raises(TurnBusyError):
+        job.commit()
+    FAILPOINTS.observer = None
+    assert sum(clock.pauses) >= TURN_WAIT_S
+    assert clock.pauses[:5] == [0.1, 0.2, 0.4, 0.8, 1.6]
+    # A look is a listing, whose end is one request more, and the last look is followed by no pause.
+    assert len(looks) <= 2 * (len(clock.pauses) + 2)
+    assert len(clock.pauses) <= TURN_WAIT_S / 2 + 10
+    live.close()
+    job.close()
+
+
+def test_a_clean_up_of_generation_1_takes_nothing_of_generation_10(world: World) -> None:
+    for _ in range(9):
+        world.run("sales", NEW)
+    tenth = world.open_job("sales")
+    assert tenth.job_id == "sales-g10"
+    write(tenth, "t1", {"a.csv": b"10"})
+    write(tenth, "t10", {"b.csv": b"10"})
+    tenth.park(timeout_s=100 * DAY)
+    world.attach("sales-g1").finish()
+    world.clock.now += 40 * DAY  # the folders of earlier generations have had their time
+    sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+    assert list(world.store.pages("_lockgate/jobs/sales-g1/")) == []
+    assert world.attach("sales-g10").commit().files == 2
+    assert world.visible() == {"a.csv": b"10", "b.csv": b"10"}
+
+
+def test_a_job_that_ends_aborts_no_upload_of_a_job_that_runs_beside_it(world: World) -> None:
+    def others() -> None:
+        world.run("commits", {"c.csv": b"3"}, mode="replace")
+        with world.open_job("aborts") as aborts:
+            write(aborts, "t", {"d.csv": b"4"})
+            aborts.abort()
+        sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+
+    with world.open_job("sales") as job, job.attempt("t") as attempt:
+        half = attempt.open_upload("half.bin")
+        half.write(b"x" * (5 << 20))
+        write(job, "u", NEW)
+        others()
+        assert len([key for key in world.open_uploads() if job.short_id in key]) == 1 + len(NEW)
+        half.close()
+        attempt.commit()
+        job.commit()
+    assert world.visible() == {"c.csv": b"3", "half.bin": b"x" * (5 << 20), **NEW}
+
+
+def test_no_thread_outlives_a_job_however_it_ends(world: World) -> None:
+    before = set(threading.enumerate())
+    world.run("commits", NEW)
+    with world.open_job("aborts") as job:
+        write(job, "t", NEW)
+        job.abort()
+
+    def fails() -> None:
+        with world.open_job("fails") as job, job.attempt("t") as attempt:
+            attempt.open("a.csv").write(b"x" * (6 << 20))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    with world.open_job("parked") as job:
+        write(job, "t", NEW)
+    fenced = world.open_job("fenced")
+    write(fenced, "t", NEW)
+    world.open_job("fenced").close()
+    world.clock.now += 60  # its next renewal is due
+    with pytest.raises(FencedError):
+        fenced.attempt("u").commit()
+    fenced.close()
+    world.recover()
+    assert {thread.name for thread in set(threading.enumerate()) - before} == set()
+
+
+def test_an_empty_success_file_is_no_manifest_and_the_next_job_replaces_it(world: World) -> None:
+    path = Path(world.url)
+    path.mkdir()
+    (path / SUCCESS).write_bytes(b"")
+    (path / "sparks.csv").write_bytes(b"s")
+    assert world.live() == {}
+    job = world.run("sales", NEW)
+    assert world.store.head(SUCCESS).size > 0
+    assert set(world.live()) == set(world.keys()) - {"sparks.csv"}
+    (path / SUCCESS).write_bytes(b"")
+    assert len(world.live()) == len(NEW)
+    assert world.attach(job.job_id).commit() == job.receipt
