@@ -34,7 +34,7 @@ Token = NewType("Token", str)
 SHORT_ID_LENGTH: Final = 10
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]{0,119}")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._=+-]+")
-_JOB_ID: Final = re.compile(r"(?P<name>.+)-g(?P<generation>[1-9][0-9]*)")
+_JOB_ID: Final = re.compile(r"(?P<name>.+)-g(?P<generation>[1-9][0-9]{0,8})")
 _SHORT_ID: Final = re.compile(rf"[a-z2-7]{{{SHORT_ID_LENGTH}}}")
 
 

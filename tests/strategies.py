@@ -76,19 +76,23 @@ RAW_NUMBERS: Final = ("NaN", "Infinity", "-Infinity", "1e999", "-1e999", "9" * 5
 NESTED: Final = ("[" * 200 + "]" * 200, "[" * 50_000 + "]" * 50_000, '{"a":' * 5_000 + "1" + "}" * 5_000)
 
 
-def hostile_values(victim: str) -> SearchStrategy[Any]:
+def hostile_values(victim: str, standing: object = None) -> SearchStrategy[Any]:
     """Return values that no field should have: of other types, signs and sizes, foreign, or leading out.
 
     Args:
         victim: A path outside the destination.
+        standing: What the field has; most values are of this kind.
     """
-    return st.one_of(
-        st.sampled_from((victim, f"{victim}/secret.csv", *PATHS_OUT)),
-        st.sampled_from(FOREIGN_IDS),
-        st.sampled_from((*NUMBERS, True, None, [], {}, [[]])),
-        st.sampled_from((*RAW_NUMBERS, *NESTED)).map(raw),
-        JSON_VALUES,
-    )
+    texts = st.sampled_from((victim, f"{victim}/secret.csv", *PATHS_OUT, *FOREIGN_IDS))
+    numbers = st.sampled_from(NUMBERS) | st.sampled_from(RAW_NUMBERS).map(raw)
+    others = st.sampled_from((True, None, [], {}, [[]])) | st.sampled_from(NESTED).map(raw) | JSON_VALUES
+    match standing:
+        case str():
+            return st.one_of(texts, texts, texts, numbers, others)
+        case int() | float():
+            return st.one_of(numbers, numbers, numbers, texts, others)
+        case _:
+            return st.one_of(texts, numbers, others)
 
 
 @st.composite
@@ -101,11 +105,11 @@ def mutations(draw: st.DrawFn, document: dict[str, Any], victim: str) -> bytes:
         case "remove":
             del holder[name]
         case "double" if isinstance(holder, dict):
-            holder[f"{name}{_TWIN}"] = draw(hostile_values(victim))
+            holder[f"{name}{_TWIN}"] = draw(hostile_values(victim, holder[name]))
         case "add" if isinstance(holder, dict):
             holder[draw(st.text(max_size=10))] = draw(hostile_values(victim))
         case _:
-            holder[name] = draw(hostile_values(victim))
+            holder[name] = draw(hostile_values(victim, holder[name]))
     return to_json(changed)
 
 

@@ -18,7 +18,7 @@ from storage_core.clock import Clock
 from storage_core.commit.codec import encode
 from storage_core.commit.folder import JobFolder, find
 from storage_core.commit.records import LeaseRecord, Stamp
-from storage_core.errors import FencedError, LockgateError
+from storage_core.errors import FencedError, LockgateError, MalformedRecordError
 from storage_core.failpoints import step
 from storage_core.ids import JobAttemptId, Token, new_token
 from storage_core.settings import Settings
@@ -128,7 +128,10 @@ class HeartbeatLeases:
         return LeaseView(state, standing.stamp, standing.job_attempt)
 
     def _find(self, folder: JobFolder) -> LeaseRecord | None:
-        return find(folder.store, LeaseRecord, folder.key("lease.json"))
+        found = find(folder.store, LeaseRecord, folder.key("lease.json"))
+        if found is not None and found.job_id != folder.job_id:
+            raise MalformedRecordError(f"{folder.key('lease.json')}: field job_id is {found.job_id}")
+        return found
 
     def _check(self, folder: JobFolder, lease: Lease) -> None:
         standing = self._find(folder)

@@ -30,7 +30,6 @@ from storage_core.errors import (
     InvalidInputError,
     MalformedLogError,
     MalformedRecordError,
-    ObjectNotFoundError,
 )
 from storage_core.failpoints import step
 from storage_core.settings import Settings

@@ -9,14 +9,23 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from storage_core import ids
 from storage_core.commit.codec import Record
-from storage_core.ids import AttemptId, JobAttemptId, JobId, JobName, ShortId, TaskId, Token
+from storage_core.ids import JobName, ShortId, Token
 from storage_core.stores import Capabilities, PendingUpload
 
 Mode = Literal["fail", "append", "replace"]
 OnLapse = Literal["abort", "resume"]
 Rerun = Literal["replace", "append", "once"]
 Count = Annotated[int, msgspec.Meta(ge=0)]
+Turn = Annotated[int, msgspec.Meta(ge=1)]
+
+# Ids become segments of keys, and of paths on disk: one that could lead out is refused where it is read.
+_SEGMENT: Final = r"\A[A-Za-z0-9][A-Za-z0-9._=+-]{0,119}"
+JobId = Annotated[ids.JobId, msgspec.Meta(pattern=rf"{_SEGMENT}-g[1-9][0-9]{{0,8}}\Z")]
+JobAttemptId = Annotated[ids.JobAttemptId, msgspec.Meta(pattern=rf"{_SEGMENT}\Z")]
+TaskId = Annotated[ids.TaskId, msgspec.Meta(pattern=rf"{_SEGMENT}\Z")]
+AttemptId = Annotated[ids.AttemptId, msgspec.Meta(pattern=rf"{_SEGMENT}\Z")]
 
 Scope = Literal["destination", "partitions"]
 """What a mode looks at: all of the destination, or the partitions that receive data."""
@@ -222,7 +231,7 @@ class PlanHead(Record, frozen=True, tag="plan"):
 
     job_id: JobId
     job_attempt: JobAttemptId
-    turn: Annotated[int, msgspec.Meta(ge=1)]
+    turn: Turn
     mode: Mode
     chosen_digest: str
     audit: str | None
@@ -252,7 +261,7 @@ class Decision(Record, frozen=True, tag="decision"):
     decided_s: float
     decided_by: str
     plan: str | None = None
-    turn: int | None = None
+    turn: Turn | None = None
     reason: str = ""
 
 
@@ -277,7 +286,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     job_id: JobId
-    turn: int
+    turn: Turn
     committer: str
     mode: Mode
     plan: str
@@ -319,7 +328,7 @@ class Outcome(Record, frozen=True, tag="outcome"):
     """
 
     job_id: JobId
-    turn: int
+    turn: Turn
     verdict: Literal["published", "reverted", "passed"]
     decided_s: float
     added: tuple[ShardRef, ...] = ()
@@ -332,13 +341,13 @@ class Outcome(Record, frozen=True, tag="outcome"):
 class CheckpointHint(Record, frozen=True, tag="checkpoint-hint"):
     """`checkpoint.json`: a turn whose checkpoint stands; only a hint, so it may be old."""
 
-    turn: int
+    turn: Turn
 
 
 class Checkpoint(Record, frozen=True, tag="checkpoint"):
     """`log/<turn>.checkpoint`: the fold of all outcomes up to a turn."""
 
-    turn: int
+    turn: Turn
     live: tuple[ShardRef, ...]
     columns: tuple[Column, ...] | None
 
