@@ -17,7 +17,7 @@ from storage_core.commit.plan import check_audit, freeze
 from storage_core.commit.records import Ended, Receipt
 from storage_core.commit.rollforward import roll_forward
 from storage_core.commit.selection import choose
-from storage_core.commit.turn import pass_turn, take_turn
+from storage_core.commit.turn import take_turn
 from storage_core.commit.work import JobWork
 from storage_core.errors import (
     AccessDeniedError,
@@ -92,18 +92,14 @@ def _to_the_decision(
             clock=work.clock,
             help_job=lambda other: _help(work, other),
         )
-        try:
-            plan = freeze(folder, job, job_attempt, chosen, turn)
-            keeper.check(work.settings.commit_window_s)
-            # A turn that was passed while this process was slow costs it the turn and nothing else, if it
-            # is noticed before the decision; noticed after, the job is reverted.
-            if DestinationLog(work.store).turn(turn).outcome is not None:
-                continue
-        except NotAppliedError as error:
-            with suppress(LockgateError):  # others pass it too, once this driver is gone
-                pass_turn(folder.store, turn, folder.job_id, work.clock, f"its job could not use it: {error}")
-            raise
-        break
+        # Where this fails the turn stays the job's, for another driver of it may be deciding in it now.
+        # Others pass it once the job is decided to abort, or nobody drives it.
+        plan = freeze(folder, job, job_attempt, chosen, turn)
+        keeper.check(work.settings.commit_window_s)
+        # A turn that was passed while this process was slow costs it the turn and nothing else, if it is
+        # noticed before the decision; noticed after, the job is reverted.
+        if DestinationLog(work.store).turn(turn).outcome is None:
+            break
     decide_commit(folder, plan=plan.name, turn=turn, token=token, stamp=keeper.lease.stamp, clock=work.clock)
 
 

@@ -16,7 +16,6 @@ from tests.model.rules import Role, Rule, World
 from tests.model.state import (
     ABORT,
     IDLE,
-    UNDECIDED,
     Decision,
     End,
     File,
@@ -175,19 +174,19 @@ def removals_text(made: Decision) -> str:
 
 def preflight(world: World, store: Store, process: Process) -> Iterator[Move]:
     """Check in one listing that the uploads are alive. Source: `_preflight`."""
-    alive = all(file is File.PENDING for file in store.folders[process.own].files)
-    checked = process._replace(step=Step.CHECK_TURN)
-    careful = Rule.UNDECIDED_BEFORE_GIVING_UP not in world.dropped
-    # Dropped: the turn is given back before anybody looks whether the job is decided meanwhile.
-    step = Step.GIVE_UP if careful else Step.PASS_OWN
-    misses = process._replace(step=step, decision=UNDECIDED)
+    fails = Process(Step.FAIL, process.own, process.own, turn=process.turn)
+    alive = File.GONE not in store.folders[process.own].files
     if alive or Rule.PREFLIGHT in world.dropped:
         # Dropped: an upload that is gone is found only after the decision.
-        yield "checks its uploads", store, checked
+        yield "checks its uploads", store, process._replace(step=Step.CHECK_TURN)
     else:
-        yield "misses one of its uploads", store, misses
+        yield "misses one of its uploads", store, fails
+    yield "meets a busy store", store, fails._replace(step=Step.STOP)
     if alive and not world.calm:
-        yield "misses an upload, lost for good", lose_upload(store, process.own, 0), misses
+        pending = store.folders[process.own].files.count(File.PENDING)
+        if pending:
+            index = store.folders[process.own].files.index(File.PENDING)
+            yield "misses an upload, lost for good", lose_upload(store, process.own, index), fails
 
 
 def check_turn(world: World, store: Store, process: Process) -> Iterator[Move]:
@@ -213,23 +212,24 @@ def decide_abort(world: World, store: Store, process: Process) -> Iterator[Move]
         yield from _create_decision(world, store, process, ABORT)
 
 
-def give_up(_world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Read whether the job is decided after all; if not, give the turn back. Source: `_to_the_decision`."""
+def fail(_world: World, store: Store, process: Process) -> Iterator[Move]:
+    """Read whether the job is decided after all; if not, abort it, for its data are at fault.
+
+    Source: `commit_job`.
+    """
     if store.folders[process.own].decision.verdict is not Verdict.NONE:
         yield "finds its job decided by another", store, follow(process.own, process.own)
     else:
-        yield "finds its job undecided", store, process._replace(step=Step.PASS_OWN)
+        yield "aborts its job", store, Process(Step.DECIDE_ABORT, process.own, process.own)
 
 
-def pass_own_turn(_world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Give the turn back; then abort, unless it was the store's trouble only.
-
-    Source: `_to_the_decision`, `commit_job`.
-    """
-    passed = _passed(store, process.turn)
-    text = f"gives turn {process.turn} back"
-    yield f"{text}, to abort", passed, Process(Step.DECIDE_ABORT, process.own, process.own)
-    yield f"{text}, and leaves the job", passed, IDLE
+def stop(world: World, store: Store, process: Process) -> Iterator[Move]:
+    """Leave the job undecided, and the turn to whoever comes. Source: `commit_job`, `STORE_TROUBLE`."""
+    if Rule.TURN_IS_LEFT in world.dropped:
+        # Dropped: the turn is given back at once.
+        yield f"gives turn {process.turn} back", _passed(store, process.turn), IDLE
+    else:
+        yield "leaves its job and its turn", store, IDLE
 
 
 def _in_turn(world: World, process: Process, turn: int) -> Process:

@@ -29,7 +29,7 @@ class Rule(StrEnum):
     REVERT_BEFORE_MARKER = "COMMIT_FAIL stands only after all was taken back"
     UNKNOWN_IS_READ_BACK = "a lost answer is read back, never taken for a failure"
     DECIDED_IS_HELPED = "a decided job that holds the turn is helped, not passed"
-    UNDECIDED_BEFORE_GIVING_UP = "a failing commit gives its turn back only if its job is still undecided"
+    TURN_IS_LEFT = "a commit that fails does not pass its own turn"
     CHECK_BEFORE_DECISION = "a committer looks whether its turn was passed before it decides"
     PREFLIGHT = "one listing checks that all uploads are alive before the decision"
 

@@ -38,10 +38,6 @@ def _plan_is_known(_store: Store, process: Process) -> bool:
     return process.own is Job.APPEND  # it removes nothing, whatever is there
 
 
-def _uploads_gone(store: Store, process: Process) -> bool:
-    return set(store.folders[process.own].files) != {File.PENDING}
-
-
 def _decided(store: Store, process: Process) -> bool:
     return store.folders[process.own].decision.verdict is not Verdict.NONE
 
@@ -82,10 +78,9 @@ _SETTLED: Final[Mapping[Step, Callable[[Store, Process], bool]]] = {
     Step.PASS: _turn_ended,
     Step.CLAIM: _turn_claimed,
     Step.PLAN: _plan_is_known,
-    Step.PREFLIGHT: _uploads_gone,
     Step.CHECK_TURN: _turn_ended,
     Step.DECIDE: _decided,
-    Step.GIVE_UP: _decided,
+    Step.FAIL: _decided,
     Step.DECIDE_ABORT: _decided,
     Step.ROLL: _job_ended,
     Step.COMPLETE: _upload_gone,

@@ -123,8 +123,8 @@ class Step(IntEnum):
     PREFLIGHT = 6
     CHECK_TURN = 7
     DECIDE = 8
-    GIVE_UP = 9
-    PASS_OWN = 10
+    FAIL = 9
+    STOP = 10
     DECIDE_ABORT = 11
     ROLL = 12
     COMPLETE = 13

@@ -73,7 +73,7 @@ DROPS: Final[Mapping[Rule, Drop]] = {
     Rule.REVERT_BEFORE_MARKER: Drop(Invariant.NOTHING_LEFT, _RACE),
     Rule.UNKNOWN_IS_READ_BACK: Drop(Invariant.PUBLISHED_STAYS, _RACE),
     Rule.DECIDED_IS_HELPED: Drop(Invariant.NO_NEEDLESS_FAILURE, _CALM_RACE),
-    Rule.UNDECIDED_BEFORE_GIVING_UP: Drop(Invariant.NO_NEEDLESS_FAILURE, _CALM_ZOMBIE),
+    Rule.TURN_IS_LEFT: Drop(Invariant.NO_NEEDLESS_FAILURE, _CALM_ZOMBIE),
 }
 """Rules that safety, or a job's success, needs."""
 

@@ -24,10 +24,11 @@ from storage_core.errors import (
     ObjectNotFoundError,
     OutcomeUnknownError,
     StoreUnavailableError,
+    UploadGoneError,
 )
 from storage_core.failpoints import FAILPOINTS
 from storage_core.ids import TaskId, new_token
-from tests.commit_world import World, write
+from tests.commit_world import Crash, World, write
 
 DAY = 86_400.0
 NEW = {"a.csv": b"1", "b.csv": b"2"}
@@ -156,6 +157,52 @@ def test_the_loser_of_a_rival_commit_returns_the_winners_receipt(world: World) -
                 continue
     assert len(set(map(repr, receipts))) == 1
     assert world.visible() == NEW
+
+
+def test_a_zombie_whose_plan_fails_does_not_pass_the_turn_in_which_its_job_was_decided(world: World) -> None:
+    def successor() -> None:
+        def die(name: str) -> None:
+            if name == "outcome.create.before":
+                raise Crash(name)
+
+        FAILPOINTS.observer = die
+        with pytest.raises(Crash):
+            world.attach(job.job_id).commit()
+        FAILPOINTS.observer = None
+        died.append(job.phase())
+        FAILPOINTS.arm({"plan.get.before": "refuse"})
+
+    died: list[JobPhase] = []
+    job = world.open_job("sales")
+    write(job, "t", NEW)
+    # The successor has decided and dies; then the store is busy, once, while the zombie still plans.
+    with at("plan.uploads.before", successor):
+        assert job.commit().files == 2
+    assert (died, job.phase()) == ([JobPhase.DECIDED], JobPhase.COMMITTED)
+    assert world.visible() == NEW
+
+
+def test_a_turn_whose_commit_met_a_busy_store_is_used_by_its_retry(world: World) -> None:
+    job = world.open_job("sales")
+    write(job, "t", NEW)
+    FAILPOINTS.arm({"plan.uploads.before": "refuse"})
+    with pytest.raises(StoreUnavailableError):
+        job.commit()
+    assert job.commit().turn == 1
+
+
+def test_a_turn_whose_commit_met_a_conflict_is_passed_by_the_next_job(world: World) -> None:
+    world.run("old", {"old.csv": b"0"})
+    job = world.open_job("sales")
+    write(job, "t", NEW)
+    (lost, *_) = next(job.pending_sets()).files
+    world.store.abort_upload(lost.key, lost.upload.upload_id)
+    with pytest.raises(UploadGoneError):
+        job.commit()
+    before_s = world.clock.now
+    world.run("next", {"next.csv": b"3"})
+    assert world.clock.now == before_s, "the next job waited for a turn that nobody will use"
+    assert world.visible() == {"old.csv": b"0", "next.csv": b"3"}
 
 
 def test_workers_that_attach_by_the_jobs_id_alone_write_for_its_driver(world: World) -> None:
