@@ -274,6 +274,8 @@ class Attempt:
             ConflictError: The job is decided or ended; the attempt is aborted.
             FencedError: The attempt was aborted by another process, or its driver was replaced.
             OutcomeUnknownError: It is not known whether the pending set stands; call again.
+            StoreUnavailableError: The store refused for now. Under `file-v2` the task may have committed, and
+                its files are not shown yet; call again, or leave it to the job's commit.
         """
         if self._committed is None:
             self._committed = self._commit()

@@ -188,6 +188,7 @@ def test_a_task_commit_after_the_job_s_end_is_refused_and_shows_nothing(
         job.commit()
     with late.open("late.csv") as file:
         file.write(b"1")
+    assert world.visible() == FILES
     with pytest.raises(ConflictError, match="is decided"):
         late.commit()
     assert world.visible() == FILES
