@@ -1,0 +1,36 @@
+"""The list of scenarios in the documentation cannot rot: every test that it names is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+LEFT = "Left to the journal's issue"
+
+
+def scenarios() -> dict[str, list[tuple[str, list[str]]]]:
+    """Return the documentation's lines by their heading, each with the tests that it names."""
+    text = (REPOSITORY / "docs" / "scenarios.md").read_text()
+    _, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
+    by_heading = {}
+    for part in parts:
+        heading, _, body = part.partition("\n")
+        lines = re.findall(r"^- (.*(?:\n  .*)*)", body, flags=re.MULTILINE)
+        by_heading[heading] = [(line, re.findall(r"`(test_\w+)`", line)) for line in lines]
+    return by_heading
+
+
+def test_every_test_that_the_scenarios_name_is_there() -> None:
+    sources = (path.read_text() for path in (REPOSITORY / "tests").rglob("test_*.py"))
+    there = {name for source in sources for name in re.findall(r"^\s*def (test_\w+)\(", source, re.MULTILINE)}
+    named = [name for lines in scenarios().values() for _, names in lines for name in names]
+    assert len(named) > 100
+    assert sorted(set(named) - there) == []
+
+
+def test_every_scenario_names_its_proof_or_whose_it_is() -> None:
+    headings = scenarios()
+    unproved = [line for heading, lines in headings.items() for line, names in lines if not names]
+    assert unproved == [line for line, _ in headings[LEFT]]
+    assert len(unproved) == 3
