@@ -1,6 +1,6 @@
 """Drivers as processes of their own, forked from one that has imported everything: cheap enough to kill many.
 
-A driver can be told to die of SIGKILL at its n-th storage call, or at a moment of its life.
+A driver can be told to die of SIGKILL at a failpoint, at its n-th storage call, or at a moment of its life.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from storage_core.settings import Settings
 from tests.commit_world import write
 
 # The server has no threads and no S3 clients, so a fork of it is a process like a new one.
-_PROCESSES: Final = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["pytest", "tests.driver_processes", "storage_core.stores.s3"])
+PROCESSES: Final = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["pytest", "tests.driver_processes", "storage_core.stores.s3"])
 
 COMMITTED: Final = 0
 KILLED: Final = -signal.SIGKILL
@@ -36,13 +36,17 @@ TRY_AGAIN: Final = 4
 
 @dataclass(frozen=True)
 class Death:
-    """When a driver is killed: before its n-th storage call, from 0, or so many seconds after its start."""
+    """When a driver is killed.
 
+    Attributes:
+        at_point: At the n-th passage of a failpoint, as in `remove.delete.after@2`.
+        at_call: Before its n-th storage call, from 0.
+        after_s: So long after its start.
+    """
+
+    at_point: str | None = None
     at_call: int | None = None
     after_s: float | None = None
-
-    def __str__(self) -> str:
-        return f"call {self.at_call}" if self.at_call is not None else f"{1000 * (self.after_s or 0):.0f} ms"
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class JobOrder:
     mode: Mode
     files: Mapping[str, bytes]
     scope: Scope = "destination"
+    replaced_retention_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -66,14 +71,14 @@ class Place:
 
 def start_driver(place: Place, order: JobOrder, death: Death | None = None) -> ForkServerProcess:
     """Start a driver; its exit code is one of this module's, 1 for an error that is not Lockgate's."""
-    process = _PROCESSES.Process(target=_drive, args=(place, order, death), name=order.name)
+    process = PROCESSES.Process(target=_drive, args=(place, order, death), name=order.name)
     process.start()
     return process
 
 
 def start_recovery(place: Place, death: Death | None = None) -> ForkServerProcess:
     """Start a process that looks at every job once and settles what it may."""
-    process = _PROCESSES.Process(target=_recover, args=(place, death), name="recovery")
+    process = PROCESSES.Process(target=_recover, args=(place, death), name="recovery")
     process.start()
     return process
 
@@ -83,7 +88,13 @@ def _drive(place: Place, order: JobOrder, death: Death | None) -> None:
     try:
         # A replay of what is committed meets it, whatever killed the driver that committed it.
         with open_job(
-            place.url, order.name, mode=order.mode, scope=order.scope, rerun="once", settings=settings
+            place.url,
+            order.name,
+            mode=order.mode,
+            scope=order.scope,
+            rerun="once",
+            replaced_retention_s=order.replaced_retention_s,
+            settings=settings,
         ) as job:
             if job.receipt is None:
                 for number, (path, data) in enumerate(order.files.items()):
@@ -102,13 +113,16 @@ def _recover(place: Place, death: Death | None) -> None:
 
 def _begin(place: Place, death: Death | None) -> Settings:
     os.environ.update(place.environment)
-    if death is not None and death.at_call is not None:
+    death = death or Death()
+    if death.at_call is not None:
         _die_at_call(death.at_call)
-    if death is not None and death.after_s is not None:
+    if death.after_s is not None:
         timer = threading.Timer(death.after_s, os.kill, (os.getpid(), signal.SIGKILL))
         timer.daemon = True
         timer.start()
-    return Settings(**place.settings)  # type: ignore[arg-type]
+    point, _, passage = (death.at_point or "").partition("@")
+    failpoints = f"{point}=kill@{passage or 1}" if point else ""
+    return Settings(failpoints=failpoints, **place.settings)  # type: ignore[arg-type]
 
 
 def _die_at_call(number: int) -> None:

@@ -1,0 +1,97 @@
+"""A table is replaced, the driver killed, recovery ends it: who reads by the log sees the old or the new."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from storage_core.commit import sweep_uploads
+from storage_core.commit.phase import JobPhase
+from tests.commit_world import ManualClock, World
+from tests.driver_processes import COMMITTED, KILLED, Death, JobOrder, Place, start_driver
+from tests.table_reader import digest_of, files_of, reading, rows_of
+
+pytestmark = pytest.mark.fault
+
+OLD, NEW = (digest_of(rows_of(version)) for version in ("old", "new"))
+# The first two creations of the outcome's step are its lists of files, added and removed.
+BEFORE = {
+    "after the decision": "decide.create.after",
+    "amid the completions": "complete.complete.after@4",
+    "before the outcome": "outcome.create.before@3",
+}
+AFTER = {
+    "after the outcome": "outcome.create.after@3",
+    "before the deletions": "remove.delete.before",
+    "amid the deletions": "remove.delete.after@4",
+    "before the summary": "success.put.before",
+}
+DAY = 86_400.0
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    found = World(tmp_path, str(tmp_path / "table"), ManualClock(time.time()))
+    found.run("old", files_of("old"))
+    return found
+
+
+def place(world: World) -> Place:
+    return Place(world.url, {"home": world.root / "home"})
+
+
+def drive(world: World, death: Death | None = None, version: str = "new", retention_s: float = 0.0) -> int:
+    order = JobOrder(version, "replace", files_of(version), replaced_retention_s=retention_s)
+    process = start_driver(place(world), order, death)
+    process.join(60)
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+@pytest.mark.parametrize("when", [*BEFORE, *AFTER])
+def test_a_reader_by_the_log_sees_the_old_table_or_the_new_one_whenever_the_driver_dies(
+    world: World, when: str
+) -> None:
+    with reading(world.url) as reader:
+        assert reader.catch_up() == {OLD}
+        assert drive(world, Death(at_point={**BEFORE, **AFTER}[when])) == KILLED
+        assert reader.catch_up() == {OLD if when in BEFORE else NEW}
+        (settled,) = world.recover()
+        assert settled.ended is JobPhase.COMMITTED
+        assert reader.catch_up() == {NEW}
+    versions = [seen.digest for seen in reader.seen]
+    assert versions == sorted(versions, key=[OLD, NEW].index)  # nothing else, and never back again
+    assert world.live() == world.keys()
+
+
+@pytest.mark.parametrize("when", ["amid the completions", "after the outcome"])
+def test_with_retention_no_file_goes_under_a_readers_hands(world: World, when: str) -> None:
+    with reading(world.url) as reader:
+        reader.catch_up()
+        death = Death(at_point={**BEFORE, **AFTER}[when])
+        assert drive(world, death, retention_s=30 * DAY) == KILLED
+        (settled,) = world.recover()
+        assert settled.ended is JobPhase.COMMITTED
+        assert reader.catch_up() == {NEW}
+        assert {seen.digest for seen in reader.seen} <= {OLD, NEW}
+        assert sum(seen.retries for seen in reader.seen) == 0
+    assert len(world.keys()) == 2 * len(world.live())
+    world.clock.sleep(30 * DAY)
+    sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+    assert world.live() == world.keys()
+
+
+def test_a_reader_beside_many_replacements_sees_one_whole_table_each_time(world: World) -> None:
+    versions = [f"version {number}" for number in range(6)]
+    with reading(world.url) as reader:
+        reader.catch_up()
+        for version in versions:
+            assert drive(world, version=version) == COMMITTED
+        assert reader.catch_up() == {digest_of(rows_of(versions[-1]))}
+    order = [OLD, *(digest_of(rows_of(version)) for version in versions)]
+    assert [order.index(seen.digest) for seen in reader.seen] == sorted(
+        order.index(seen.digest) for seen in reader.seen
+    )
+    print(f"{len(reader.seen)} readings, {sum(seen.retries for seen in reader.seen)} begun anew")
