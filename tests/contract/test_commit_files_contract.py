@@ -127,7 +127,9 @@ def test_storage_class_type_and_metadata_survive_the_delay(
         assert world.store.get(key) == b"1"  # a file system keeps none of it, and that is no error
         return
     bucket, _, prefix = world.url.removeprefix("s3://").partition("/")
-    client = boto3.client("s3", endpoint_url=os.environ["LOCKGATE_S3_ENDPOINT_URL"], region_name="us-east-1")
+    # A session of its own: boto3's keeps the credentials of the first store that a test asked.
+    session = boto3.session.Session(region_name="us-east-1")
+    client = session.client("s3", endpoint_url=os.environ["LOCKGATE_S3_ENDPOINT_URL"])
     found = client.head_object(Bucket=bucket, Key=f"{prefix}/{key}")
     client.close()
     assert found["ContentType"] == "text/csv"
