@@ -108,9 +108,13 @@ def is_job_id(text: str) -> bool:
     return match is not None and _NAME.fullmatch(match["name"]) is not None
 
 
-def short_id(job: JobId, salt: int = 0) -> ShortId:
-    """Derive a job's short id; `salt` grows when a destination already knows another job by the last one."""
-    digest = hashlib.sha256(f"{job}\n{salt}".encode()).digest()
+def short_id(destination: str, job: JobId, salt: int = 0) -> ShortId:
+    """Derive a job's short id; `salt` grows when the destination already knows another job by the last one.
+
+    The destination counts, for jobs of one name may write one that lies below another's: a listing of the
+    upper one finds the uploads of both.
+    """
+    digest = hashlib.sha256(f"{destination}\n{job}\n{salt}".encode()).digest()
     return ShortId(base64.b32encode(digest).decode().lower()[:SHORT_ID_LENGTH])
 
 

@@ -85,7 +85,7 @@ def _own_files(store: Store, job: JobRecord) -> list[ObjectInfo]:
         for info in page:
             folder, is_destination, _ = info.key.partition(f"/{layout.ROOT}")
             if is_destination:
-                below.add(f"{folder}/")  # its jobs have names of their own, which may be the same as ours
+                below.add(f"{folder}/")  # its jobs' files are theirs
             elif short_id_in(info.key) == job.short_id and not layout.is_hidden(info.key):
                 found.append(info)
     return [info for info in found if not info.key.startswith(tuple(below))]

@@ -225,7 +225,7 @@ def _check_destination(store: Store, spec: JobSpec, earlier: frozenset[JobId]) -
 
 def _claim_short_id(store: Store, job: JobId) -> ShortId:
     for salt in range(SHORT_ID_TRIES):
-        short = short_id(job, salt)
+        short = short_id(store.url, job, salt)
         if claim(store, layout.short_id_claim(short), ShortIdClaim(job_id=job)).job_id == job:
             return short
     raise ConflictError(

@@ -438,6 +438,16 @@ def test_a_run_after_a_crash_amid_an_abort_gets_a_new_generation(world: World) -
     assert world.visible() == NEW
 
 
+def test_the_end_of_a_job_leaves_the_uploads_of_its_namesake_at_a_destination_below(world: World) -> None:
+    below = World(world.root, f"{world.url}/below", clock=world.clock)
+    with below.open_job("sales") as theirs:
+        write(theirs, "t", {"theirs.csv": b"t"})
+        ours = world.run("sales", NEW)
+        assert ours.short_id != theirs.short_id
+        theirs.commit()
+    assert below.visible() == {"theirs.csv": b"t"}
+
+
 def test_an_upload_of_a_destination_below_is_left_to_its_own_sweep(world: World) -> None:
     below = World(world.root, f"{world.url}/below", world.clock)
     job = below.open_job("theirs")

@@ -50,8 +50,8 @@ def test_two_jobs_whose_short_ids_would_be_the_same_get_two(
 ) -> None:
     taken = world.open_job("taken").record
 
-    def colliding(job: str, salt: int = 0) -> ShortId:
-        return taken.short_id if salt == 0 else short_id(job, salt)  # type: ignore[arg-type]
+    def colliding(destination: str, job: str, salt: int = 0) -> ShortId:
+        return taken.short_id if salt == 0 else short_id(destination, job, salt)  # type: ignore[arg-type]
 
     monkeypatch.setattr("storage_core.commit.setup.short_id", colliding)
     other: JobRecord = world.open_job("other").record
