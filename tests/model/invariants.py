@@ -39,9 +39,8 @@ def published(store: Store) -> dict[Job, tuple[int, Decision]]:
     }
 
 
-def broken_in(world: World, state: State) -> Iterator[Invariant]:
-    """Yield the promises that a state breaks."""
-    store = state.store
+def broken_in(world: World, store: Store) -> Iterator[Invariant]:
+    """Yield the promises that a store breaks, whatever processes have in hand."""
     shown = published(store)
     for job, folder in zip(Job, store.folders, strict=True):
         found = readable_phase(store, job)
@@ -57,16 +56,15 @@ def broken_in(world: World, state: State) -> Iterator[Invariant]:
         yield Invariant.OLD_UNTIL_NEW
     if live(store) != _one_after_the_other(store):
         yield Invariant.SERIAL
-    if set(state.processes) <= {IDLE, GONE} and is_over(store):
-        yield from broken_at_rest(store)
 
 
 FAILING: Final = frozenset({JobPhase.REVERTING, JobPhase.ABORTING, JobPhase.FAILED})
 
 
-def is_over(store: Store) -> bool:
-    """Tell whether both jobs have ended."""
-    return all(readable_phase(store, job) in TERMINAL for job in Job)
+def is_at_rest(state: State) -> bool:
+    """Tell whether both jobs have ended and nobody is at work."""
+    at_work = set(state.processes) - {IDLE, GONE}
+    return not at_work and all(readable_phase(state.store, job) in TERMINAL for job in Job)
 
 
 def _stands(store: Store, shown: dict[Job, tuple[int, Decision]], job: Job) -> bool:

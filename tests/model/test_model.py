@@ -9,10 +9,10 @@ from tests.model.rules import Rule
 from tests.model.worlds import DROPS, FULL, SMALL, SPARES_WORK
 
 FLOOR = {
-    "two jobs and a recoverer": 70_000,
-    "a committer, its zombie and a recoverer, append": 60_000,
-    "a committer, its zombie and a recoverer, replace": 80_000,
-    "nothing goes wrong but crashes, pauses and lost answers": 10_000,
+    "two jobs and a recoverer": 80_000,
+    "a committer, its zombie and a recoverer, append": 100_000,
+    "a committer, its zombie and a recoverer, replace": 130_000,
+    "nothing goes wrong but crashes, pauses and lost answers": 19_000,
 }
 """States that the exploration must visit at least: a model that lost a step would visit fewer."""
 
