@@ -38,19 +38,19 @@ class Exploration:
     Attributes:
         states: How many there are, up to the order of like processes and turns that nobody looks at.
         moves: Between them.
-        at_rest: In how many both jobs have ended and nobody is at work.
         depth: Of the state that is farthest from the beginning.
         stores: The different stores, and what each breaks by itself or after a recovery without faults.
+        ends: Those in which both jobs have ended and nobody is at work.
     """
 
     world: World
     watched: frozenset[Invariant]
     states: int = 1
     moves: int = 0
-    at_rest: int = 0
     depth: int = 0
     violation: Violation | None = None
     stores: dict[Store, frozenset[Invariant]] = field(default_factory=dict)
+    ends: set[Store] = field(default_factory=set)
 
     def check(self, before: State, after: State, raw: State) -> Invariant | None:
         """Return the first watched promise that a new state breaks, by itself, on the way, or in the end."""
@@ -62,7 +62,7 @@ class Exploration:
         if raw.store != before.store:
             broken.update(broken_between(before.store, raw.store))
         if is_at_rest(after):
-            self.at_rest += 1
+            self.ends.add(store)
             broken.update(broken_at_rest(store))
         return next((promise for promise in Invariant if promise in broken & self.watched), None)
 
@@ -70,7 +70,7 @@ class Exploration:
         """Return the figures in one line."""
         return (
             f"{self.world}: {self.states:,} states, {self.moves:,} moves, {len(self.stores):,} stores "
-            f"recovered from, {self.at_rest:,} states at rest, at most {self.depth} steps deep"
+            f"recovered from, {len(self.ends):,} ends, at most {self.depth} steps deep"
         )
 
 

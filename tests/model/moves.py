@@ -66,8 +66,9 @@ class Moves:
         yield from crashes(self._world, state)
 
     def standing_for(self, raw: State) -> State:
-        """Return the one state that stands for all that tell the same; without a rule no step is settled."""
-        return canonical(raw if self._world.dropped else self._settle_all(raw), self._alike)
+        """Return the one state that stands for all that tell the same."""
+        at_once = self._world.at_once and not self._world.dropped
+        return canonical(self._settle_all(raw) if at_once else raw, self._alike)
 
     def _step(self, role: Role, store: Store, process: Process) -> Iterator[Move]:
         if process.step is Step.GONE:

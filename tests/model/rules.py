@@ -62,6 +62,7 @@ class World(NamedTuple):
         calm: Nobody is taken for dead, no upload is lost and no completion refused for good; processes still
             crash, pause and lose answers.
         dropped: The rules that are not followed.
+        at_once: Whether settled steps are taken at once; never where a rule is dropped.
     """
 
     roles: tuple[Role, ...]
@@ -69,6 +70,7 @@ class World(NamedTuple):
     files: tuple[int, int] = (1, 1)
     calm: bool = False
     dropped: frozenset[Rule] = frozenset()
+    at_once: bool = True
 
     def __str__(self) -> str:
         """Return who is there, in one line."""
