@@ -132,13 +132,15 @@ class Judge:
     """Says of each upload of a destination whose it is and what becomes of it.
 
     Attributes:
-        jobs: Of the destination, as they stood before its uploads were listed.
+        jobs: Of the destination those that are not done, as they stood before its uploads were listed.
+        done: The others, with how they ended.
         seen: When an earlier sweep first saw an upload without an owner, by `UploadFate.name`.
         ownerless: The same of this sweep.
     """
 
     store: Store
     jobs: dict[JobId, JobSummary]
+    done: dict[JobId, JobPhase]
     seen: dict[str, float]
     settings: Settings
     now_s: float
@@ -157,6 +159,8 @@ class Judge:
             action = SweepAction.KEEP
             reason = "it lies in another destination, which has its own sweep"
             remedy = f"`lockgate uploads abort {self.store.url}/{nested}`"
+        elif owner is not None and owner in self.done:
+            action, reason, remedy = _of_ended(self.done[owner])
         elif owner is None or owner not in self.jobs or self.jobs[owner].is_remnant:
             action, reason, remedy = self._ownerless(info)
         else:
@@ -185,7 +189,7 @@ class Judge:
 
     def _owned(self, job: JobSummary) -> tuple[SweepAction, str, str]:
         if job.phase in TERMINAL:
-            return SweepAction.ABORT, f"its job has ended: {job.phase}", ""
+            return _of_ended(job.phase)
         its = f"{self.store.url} {job.job_id}"
         recover = f"`lockgate jobs recover {its}`"
         if job.phase is None:
@@ -220,11 +224,15 @@ class Judge:
         return SweepAction.ABORT, "no owner, seen by two sweeps", ""
 
 
+def _of_ended(phase: JobPhase) -> tuple[SweepAction, str, str]:
+    return SweepAction.ABORT, f"its job has ended: {phase}", ""
+
+
 def _may_write(job: JobSummary) -> bool:
-    """Tell whether an upload without an owner may be this job's."""
+    """Tell whether an upload without an owner may be this job's.
+
+    Not where its file names are unique: they carry its short id, which is claimed before the first upload.
+    """
     if job.is_remnant or job.phase in TERMINAL:
         return False
-    lapsed = job.phase is JobPhase.OPEN and job.lease is LeaseState.LAPSED
-    # Without unique names its uploads carry no owner: until it is decided they may be named in its pending
-    # sets, and a lapsed job can still be resumed.
-    return not lapsed or job.record is None or not job.record.spec.unique_filenames
+    return job.record is None or not job.record.spec.unique_filenames

@@ -18,10 +18,11 @@ from storage_core.commit.parallel import Progress, no_progress
 from storage_core.commit.phase import JobPhase
 from storage_core.commit.records import Receipt
 from storage_core.commit.recovery_table import RecoveryAction, choose_action
+from storage_core.commit.roll import call_roll
 from storage_core.commit.rollforward import roll_forward
 from storage_core.commit.selection import choose, chosen_digest
 from storage_core.commit.setup import probed
-from storage_core.commit.summary import list_jobs, receipt_of
+from storage_core.commit.summary import receipt_of, summarise
 from storage_core.commit.work import JobWork
 from storage_core.errors import ConflictError, LockgateError, MalformedRecordError, TurnBusyError
 from storage_core.failpoints import step
@@ -136,7 +137,9 @@ def recover_all(
         A result a job, as it is settled; `detail` says what is not settled yet.
     """
     settings = settings or load_settings()
-    for summary in list_jobs(destination, settings=settings, clock=clock):
+    store, now = open_store(destination, settings), clock or SystemClock()
+    for job in call_roll(store).others:
+        summary = summarise(store, job, settings=settings, clock=now)
         if not summary.needs_recovery:
             continue
         try:

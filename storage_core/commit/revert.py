@@ -5,6 +5,7 @@ Source: commit protocol, "Revert", and steps 5 and 7.
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterator
 from typing import Final
 
 from storage_core.commit.aside import move_back
@@ -53,16 +54,22 @@ def revert(work: JobWork, decision: Decision, outcome: Outcome) -> Ended:
     )
 
 
-def take_back(work: JobWork, plan: Plan) -> None:
-    """Drop a plan's uploads, delete those of its objects that are this job's, and undo what made way."""
+def take_back(work: JobWork, plan: Plan, *, spare: Container[str] = ()) -> None:
+    """Drop a plan's uploads, delete those of its objects that are this job's, and undo what made way.
+
+    Args:
+        work: On the job.
+        plan: What it had wanted to publish.
+        spare: Keys that somebody else has published since.
+    """
+
+    def files() -> Iterator[PendingFile]:
+        return (file for file in plan.all_additions() if file.key not in spare)
+
     with step("revert"):
-        for _ in in_parallel(
-            lambda file: _abort(work, file), plan.all_additions(), work.settings.parallelism
-        ):
+        for _ in in_parallel(lambda file: _abort(work, file), files(), work.settings.parallelism):
             pass
-        for fate in in_parallel(
-            lambda file: _take_back(work, file), plan.all_additions(), work.settings.parallelism
-        ):
+        for fate in in_parallel(lambda file: _take_back(work, file), files(), work.settings.parallelism):
             work.fates.add(fate)
     move_back(work, plan)
 

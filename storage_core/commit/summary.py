@@ -14,7 +14,7 @@ from storage_core.commit.records import JobRecord, Receipt
 from storage_core.errors import MalformedRecordError, ObjectNotFoundError
 from storage_core.ids import JobId
 from storage_core.settings import Settings, load_settings
-from storage_core.stores import open_store
+from storage_core.stores import Store, open_store
 
 
 class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,9 +60,13 @@ def list_jobs(
     """
     settings = settings or load_settings()
     store = open_store(destination, settings)
-    leases = leases_for(settings, clock or SystemClock())
     for job in job_ids(store):
-        yield _summary(JobFolder(store, job), leases)
+        yield summarise(store, job, settings=settings, clock=clock or SystemClock())
+
+
+def summarise(store: Store, job: JobId, *, settings: Settings, clock: Clock) -> JobSummary:
+    """Read what a job's folder says."""
+    return _summary(JobFolder(store, job), leases_for(settings, clock))
 
 
 def receipt_of(folder: JobFolder) -> Receipt | None:

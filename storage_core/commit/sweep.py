@@ -7,7 +7,7 @@ Source: commit protocol, "Orphans", and architecture, rule 4.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -15,35 +15,21 @@ import msgspec
 
 from storage_core.clock import Clock, SystemClock
 from storage_core.commit import layout
-from storage_core.commit.cleanup import clean_up
 from storage_core.commit.codec import encode
-from storage_core.commit.ending import remove_replaced
-from storage_core.commit.folder import JobFolder, find
-from storage_core.commit.lease import LeaseState
+from storage_core.commit.ended import JobFate, sweep_ended
+from storage_core.commit.folder import find
 from storage_core.commit.orphans import EVERYTHING, Judge, SweepAction, UploadFate, UploadFilter, listed
 from storage_core.commit.parallel import Progress, in_parallel, no_progress
-from storage_core.commit.phase import TERMINAL
-from storage_core.commit.plan import read_plan
-from storage_core.commit.records import Ended, SweepState
-from storage_core.commit.revert import take_back
-from storage_core.commit.summary import JobSummary, list_jobs
+from storage_core.commit.records import SweepState
+from storage_core.commit.roll import call_roll
+from storage_core.commit.summary import summarise
 from storage_core.commit.upload_cost import UploadFigures, figures_by_action, figures_of, measured
-from storage_core.commit.work import JobWork
-from storage_core.errors import ObjectNotFoundError
 from storage_core.failpoints import step
-from storage_core.ids import JobId, JobName, split_job_id
 from storage_core.settings import Settings, load_settings
 from storage_core.stores import Store, open_store
 
 MAX_STAGED: Final = 50_000
 """How many ownerless uploads one sweep remembers for the next."""
-
-
-class JobFate(msgspec.Struct, frozen=True, kw_only=True):
-    """An ended job, and what the sweep takes of it."""
-
-    job_id: JobId
-    action: str
 
 
 class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +39,7 @@ class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
         uploads: Those that were asked for.
         total: What they add up to.
         by_action: The same, by what becomes of them.
-        jobs: Ended jobs of which something was taken.
+        jobs: Ended jobs of which something was taken, or could not be.
     """
 
     destination: str
@@ -95,9 +81,10 @@ def sweep_uploads(
     progress = progress or no_progress
     store, folder = open_store(destination, settings), wanted.folder
     with step("sweep"):
-        jobs = {job.job_id: job for job in list_jobs(destination, settings=settings, clock=clock)}
+        roll = call_roll(store)
+        jobs = {job: summarise(store, job, settings=settings, clock=clock) for job in roll.others}
         state = find(store, SweepState, layout.SWEEP_STATE) or SweepState(seen={})
-        judge = Judge(store, jobs, state.seen, settings, clock.now_s())
+        judge = Judge(store, jobs, roll.done, state.seen, settings, clock.now_s())
         judged = ((info, judge.judge(info)) for info in listed(store, folder, progress))
         uploads = tuple(fate for info, fate in judged if wanted.admits(info, fate.owner, judge.now_s))
         uploads = tuple(measured(store, uploads, measure, settings=settings, progress=progress))
@@ -107,7 +94,9 @@ def sweep_uploads(
             for fate in orphans:
                 judge.ownerless.pop(fate.name, None)
             _remember(store, state, judge.ownerless, folder)
-        ended = _sweep_jobs(store, jobs, settings, clock, dry_run=dry_run) if wanted == EVERYTHING else ()
+        ended: Iterable[JobFate] = ()
+        if wanted == EVERYTHING:
+            ended = sweep_ended(store, roll, jobs, settings, clock, dry_run=dry_run)
         return SweepReport(
             destination=store.url,
             dry_run=dry_run,
@@ -133,66 +122,3 @@ def _remember(store: Store, state: SweepState, ownerless: dict[str, float], fold
     if seen or state.seen:
         # Bounded: what is not remembered is seen for the first time by the next sweep.
         store.put(layout.SWEEP_STATE, encode(SweepState(seen=dict(islice(seen.items(), MAX_STAGED)))))
-
-
-def _sweep_jobs(
-    store: Store, jobs: dict[JobId, JobSummary], settings: Settings, clock: Clock, *, dry_run: bool
-) -> Iterator[JobFate]:
-    newest: dict[JobName, int] = {}
-    for job in jobs:
-        name, generation = split_job_id(job)
-        newest[name] = max(generation, newest.get(name, 0))
-    for job, summary in jobs.items():
-        folder = JobFolder(store, job)
-        name, generation = split_job_id(job)
-        if summary.is_remnant:
-            if not dry_run:
-                _remove_folder(folder)
-            yield JobFate(job_id=job, action="remove the rest of an old folder")
-            continue
-        ended = next((mark for mark in folder.ended() if mark is not None), None)
-        if summary.phase not in TERMINAL or summary.record is None or ended is None:
-            continue
-        work = JobWork(folder=folder, job=summary.record, settings=settings, clock=clock)
-        yield from _finish_ended(work, summary, ended, dry_run=dry_run)
-        # The newest generation's folder stays: the next run of the name counts on from it.
-        if clock.now_s() - ended.ended_s >= settings.tombstone_s and generation < newest[name]:
-            if not dry_run:
-                _remove_folder(folder)
-            yield JobFate(job_id=job, action="remove the folder of an older generation")
-
-
-def _finish_ended(work: JobWork, summary: JobSummary, ended: Ended, *, dry_run: bool) -> Iterator[JobFate]:
-    """Do what an ended job left for later; its lease goes last, so it says whether there is something."""
-    if summary.lease is LeaseState.UNKNOWN or work.clock.now_s() < ended.retained_until_s:
-        return
-    if ended.retained_until_s and ended.ended == "committed":
-        action = "delete replaced files whose retention is over"
-    elif ended.retained_until_s:
-        action = "look once more for files of a reverted job"
-    else:
-        action = "finish the clean-up of an ended job"
-    if not dry_run:
-        if ended.retained_until_s:
-            _use_the_plan_once_more(work, ended)
-        clean_up(work.folder, work.job, work.settings)
-    yield JobFate(job_id=work.job.job_id, action=action)
-
-
-def _use_the_plan_once_more(work: JobWork, ended: Ended) -> None:
-    decision = work.folder.decision()
-    try:
-        plan = read_plan(work.folder, (decision.plan if decision is not None else None) or "none")
-    except ObjectNotFoundError:
-        return  # another sweep is ahead of this one
-    if ended.ended == "committed":
-        remove_replaced(work, plan)
-    else:
-        take_back(work, plan)
-
-
-def _remove_folder(folder: JobFolder) -> None:
-    """Remove a job's folder, its identity first: what is left without it is known for a remnant."""
-    folder.store.delete(folder.key("job.json"))
-    for page in folder.store.pages(folder.prefix):
-        folder.store.delete_many([info.key for info in page])

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from storage_core.errors import InvalidInputError, UnsupportedStoreError
-from storage_core.ids import AttemptId, JobAttemptId, JobId, TaskId
+from storage_core.ids import AttemptId, JobAttemptId, JobId, TaskId, is_job_id
 from storage_core.stores import Store
 from storage_core.stores.file_tree import FileTree
 from storage_core.stores.local_errors import translated
@@ -54,6 +54,14 @@ def drop_temporary(store: Store, job: JobId) -> None:
     shutil.rmtree(top / job, ignore_errors=True)
     with suppress(OSError):  # another job's files are there, or it has none
         top.rmdir()
+
+
+def jobs_with_temporary(store: Store) -> frozenset[JobId]:
+    """Return the jobs whose attempts have left something there."""
+    top = _top(store)
+    if top is None or top.is_symlink() or not top.is_dir():
+        return frozenset()
+    return frozenset(JobId(folder.name) for folder in top.iterdir() if is_job_id(folder.name))
 
 
 def _top(store: Store) -> Path | None:

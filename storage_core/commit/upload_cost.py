@@ -9,7 +9,12 @@ import msgspec
 
 from storage_core.commit.orphans import SweepAction, UploadFate
 from storage_core.commit.parallel import Progress, in_parallel
-from storage_core.errors import UploadGoneError
+from storage_core.errors import (
+    AccessDeniedError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
+    UploadGoneError,
+)
 from storage_core.settings import Settings
 from storage_core.stores import Store
 
@@ -61,13 +66,14 @@ def measured(
 ) -> Iterator[UploadFate]:
     """Yield the uploads in their order; those with one of these actions with their bytes.
 
-    What the listing did not tell is asked for. One that is gone meanwhile stays without: it costs nothing.
+    What the listing did not tell is asked for. One that is gone meanwhile stays without: it costs nothing. So
+    does one of which the store does not tell: figures must not keep orphans from going.
     """
 
     def ask(place: int) -> tuple[int, int | None]:
         try:
             return place, store.upload_bytes(fates[place].key, fates[place].upload_id)
-        except UploadGoneError:
+        except (UploadGoneError, AccessDeniedError, StoreUnavailableError, OutcomeUnknownError):
             return place, None
 
     unknown = [place for place, fate in enumerate(fates) if fate.size is None and fate.action in actions]

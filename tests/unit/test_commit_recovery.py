@@ -134,7 +134,7 @@ def test_the_sweep_aborts_what_a_zombie_opened_after_its_jobs_end(world: World) 
     writer.abort()
 
 
-def test_an_upload_without_an_owner_goes_only_at_the_second_sweep_and_when_nobody_writes(
+def test_an_upload_without_an_owner_goes_only_at_the_second_sweep_and_when_nobody_may_write_it(
     world: World,
 ) -> None:
     world.run("done", {"a.csv": b"1"})
@@ -143,7 +143,7 @@ def test_an_upload_without_an_owner_goes_only_at_the_second_sweep_and_when_nobod
     world.clock.now += DAY - 1
     assert sweep(world) == {"whose.bin": SweepAction.STAGE}
     world.clock.now += 2
-    job = world.open_job("at-work")
+    job = world.open_job("at-work", unique_filenames=False)
     assert sweep(world) == {"whose.bin": SweepAction.KEEP}
     job.abort()
     assert sweep(world) == {"whose.bin": SweepAction.ABORT}

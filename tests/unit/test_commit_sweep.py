@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,11 +19,16 @@ from storage_core.commit import (
     recover_job,
     sweep_uploads,
 )
+from storage_core.commit.roll import call_roll
 from storage_core.commit.upload_cost import measured
-from storage_core.errors import InvalidInputError, UploadGoneError
+from storage_core.errors import InvalidInputError, JobFailedError, UploadGoneError
 from storage_core.failpoints import FAILPOINTS
 from storage_core.ids import JobId, new_token
+from storage_core.stores.local import LocalStore
+from storage_core.stores.watched import WatchedStore
 from tests.commit_world import Crash, World, write
+from tests.fake_s3 import faults
+from tests.s3_world import s3_world
 
 DAY = 86_400.0
 
@@ -295,3 +302,133 @@ def test_a_sweep_remembers_no_more_than_it_may_and_takes_the_rest_later(
         left.append(len(world.open_uploads()))
         world.clock.now += DAY
     assert left == [3, 1, 0]
+
+
+# What ended jobs left for later.
+
+
+def test_one_unreadable_marker_does_not_stop_the_sweep_of_the_other_jobs(world: World) -> None:
+    world.run("broken", {"a.csv": b"1"})
+    world.run("old", {"b.csv": b"1"})
+    world.run("new", {"c.csv": b"2"}, mode="replace", replaced_retention_s=60.0)
+    world.store.put("_lockgate/jobs/broken-g1/lease.json", b"garbage")
+    world.store.put("_lockgate/jobs/broken-g1/COMMIT_SUCCESS", b"garbage")
+    world.clock.sleep(1_000)
+    fates = {fate.job_id: fate.action for fate in sweep(world).jobs}
+    assert fates[JobId("new-g1")] == "delete replaced files whose retention is over"
+    assert world.live() == world.keys()
+
+
+def test_an_orphan_goes_also_where_a_job_with_unique_names_is_always_at_work(world: World) -> None:
+    world.run("first", {"a.csv": b"1"})
+    stray(world, "orphan.csv")
+    for number in range(3):
+        with world.open_job(f"batch-{number}") as job:
+            write(job, "t", {"b.csv": b"1"})
+            sweep(world)
+            job.commit()
+        world.clock.sleep(DAY + 1)
+    assert world.open_uploads() == []
+
+
+def test_the_second_look_after_a_revert_spares_what_a_later_generation_published(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source = tmp_path / "source.csv"
+    source.write_bytes(b"rows")
+    options = {"committer": "file-v1", "unique_filenames": False}
+
+    def add(job: Job) -> None:
+        with job.attempt("t") as attempt:
+            attempt.add_file(source, "a.csv")
+            with attempt.open("b.csv") as file:
+                file.write(b"x")
+
+    job = world.open_job("sales", **options)
+    add(job)
+    (lost,) = (info for page in world.store.upload_pages("b.csv") for info in page)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "storage_core.commit.plan._preflight",
+            lambda *_: world.store.abort_upload(lost.key, lost.upload_id),
+        )
+        with pytest.raises(JobFailedError, match="reverted"):
+            job.commit()
+    with world.open_job("sales", **options) as again:
+        add(again)
+        again.commit()
+    world.clock.sleep(7200)
+    actions = {fate.job_id: fate.action for fate in sweep(world).jobs}
+    assert actions[JobId("sales-g1")] == "look once more for files of a reverted job"
+    assert set(world.live()) == set(world.keys()) == {"a.csv", "b.csv"}
+
+
+def test_what_a_killed_attempt_wrote_after_its_jobs_end_goes(world: World) -> None:
+    job = world.open_job("sales", committer="file-v1")
+    late = job.attempt("t")
+    write(job, "t", {"a.csv": b"1"})
+    job.commit()
+    with late.open("z.csv") as file:
+        file.write(b"late")
+    assert (Path(world.url) / "_temporary").exists()
+    assert [fate.action for fate in sweep(world).jobs] == ["remove what a killed attempt wrote after its end"]
+    assert not (Path(world.url) / "_temporary").exists()
+    assert world.visible() == {"a.csv": b"1"}
+
+
+def test_an_old_folder_stays_while_files_that_made_way_lie_in_it(world: World) -> None:
+    for data in (b"1", b"2"):
+        world.run("sales", {"a.csv": data})
+    world.store.put("_lockgate/jobs/sales-g1/aside/0000", b"somebody's only copy")
+    world.clock.sleep(100 * DAY)
+    (fate,) = sweep(world).jobs
+    assert fate.action.startswith("keep its folder: files that made way lie in ")
+    assert world.store.get("_lockgate/jobs/sales-g1/aside/0000") == b"somebody's only copy"
+
+
+def test_orphans_go_also_where_their_bytes_may_not_be_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with s3_world(tmp_path, monkeypatch) as s3:
+        world = s3.driver
+        short = world.run("sales", {"a.csv": b"1"}).short_id
+        world.store.begin_upload(f"z-{short}.csv", new_token())
+        s3.fake.faults.at(faults.Fault("403", status=403, code="AccessDenied"), operation="ListParts", nth=1)
+        report = sweep_uploads(
+            world.url,
+            dry_run=False,
+            measure=(SweepAction.ABORT,),
+            settings=world.settings,
+            clock=world.clock,
+        )
+        assert (report.total.uploads, report.total.unmeasured) == (1, 1)
+        assert world.open_uploads() == []
+
+
+def test_jobs_that_are_done_cost_recovery_and_sweep_no_request_each(world: World) -> None:
+    def calls(what: Callable[[], object]) -> int:
+        seen: list[str] = []
+        FAILPOINTS.observer = lambda name: seen.append(name) if name.endswith(".before") else None
+        what()
+        FAILPOINTS.observer = None
+        return len(seen)
+
+    counts = []
+    for first in (0, 5):
+        for number in range(first, first + 5):
+            world.run(f"batch-{number}", {f"{number}.csv": b"1"})
+        counts.append((calls(world.recover), calls(lambda: sweep(world))))
+    assert counts[0] == counts[1]
+
+
+def test_a_roll_of_many_pages_names_every_job_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(4):
+        world.run(f"done-{number}", {f"{number}.csv": b"1"})
+    jobs_in_every_undecided_state(world)
+    whole = call_roll(world.store)
+    assert sorted(whole.done) == [JobId(f"done-{number}-g1") for number in range(4)]
+    assert sorted(whole.others) == ["lapsed-g1", "live-g1", "parked-g1", "unknown-g1"]
+    for page_size in (1, 2, 3, 7):
+        paged = partial(LocalStore.pages, page_size=page_size)
+        monkeypatch.setattr(WatchedStore, "pages", lambda self, *a, p=paged, **k: p(self.inner, *a, **k))
+        assert call_roll(world.store) == whole

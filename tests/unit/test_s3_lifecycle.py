@@ -96,11 +96,15 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Client]:
         monkeypatch.setenv(name, "test")
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
-    with mock_aws():
-        client = boto3.client("s3", region_name="us-east-1")
-        client.create_bucket(Bucket="lake")
-        yield client
-        client.close()
+    moto = mock_aws()
+    moto.start(reset=False)  # the same process may serve moto to other tests
+    client = boto3.client("s3", region_name="us-east-1")
+    client.create_bucket(Bucket="lake")
+    yield client
+    boto3.resource("s3", region_name="us-east-1").Bucket("lake").objects.delete()
+    client.delete_bucket(Bucket="lake")
+    client.close()
+    moto.stop()
 
 
 def set_rule(bucket: S3Client, days: int) -> None:
