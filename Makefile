@@ -5,6 +5,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# A file's tests stay together, for they share what is slow to set up. Real parts are used one test after the other.
+TWO_AT_A_TIME := -n 2 --dist loadfile
 
 help:  ## Show this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,14 +17,16 @@ demo: $(READY)  ## Run the main job on real flights, kill its driver, recover, c
 
 test: $(READY)  ## Run the tests; with Go on the machine also against a real S3 server
 	@scripts/need java
-	@scripts/with-s3-server $(BIN)/pytest -m "not demo" $(PYTEST_ARGS)
+	@scripts/with-s3-server sh -ec ' \
+		$(BIN)/pytest -m "not integration and not demo" $(TWO_AT_A_TIME) $(PYTEST_ARGS); \
+		$(BIN)/pytest -m "integration and not demo" $(PYTEST_ARGS)'
 
 test-demo: $(READY)  ## Run the demo as a test: its table, and that nothing of it is left running
 	@scripts/need java
 	@$(BIN)/pytest -m demo
 
 test-fast: $(READY)  ## Run the unit and contract tests: no Spark, no Airflow, nothing killed
-	@$(BIN)/pytest tests/unit tests/contract -m "not integration and not fault" $(PYTEST_ARGS)
+	@$(BIN)/pytest tests/unit tests/contract -m "not integration and not fault" $(TWO_AT_A_TIME) $(PYTEST_ARGS)
 
 lint: $(READY)  ## Check format, style, types and the import contracts
 	@$(BIN)/ruff format --check .
