@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from celery.canvas import Signature
@@ -46,7 +46,7 @@ def gather(
         queue: Where the tasks go.
         timeout_s: For all of them together.
         grace_s: With neither a result nor a worker on the queue for this long, there is none; a broker that
-            gives no answer is asked again for as long.
+            gives no answer is asked again for as long, and its workers then have as long to come back to it.
 
     Raises:
         MissingPartError: No worker listens on the queue.
@@ -56,7 +56,7 @@ def gather(
     todo = deque(enumerate(signatures))
     out: dict[str, int] = {}
     deadline = time.monotonic() + timeout_s
-    patience = _Patience(work, queue, grace_s)
+    patience = _Patience(work, queue, grace_s, since=time.monotonic())
     try:
         while todo or out:
             try:
@@ -113,11 +113,11 @@ class _Patience:
     work: str
     queue: str
     grace_s: float
-    _since: float = field(default_factory=time.monotonic)
+    since: float
     _broker_gone_since: float | None = None
 
     def renew(self) -> None:
-        self._since = time.monotonic()
+        self.since = time.monotonic()
 
     def wait_for_broker(self, error: Exception, *, out: int) -> None:
         """Sleep a little before the broker is asked again: it may be starting anew.
@@ -126,7 +126,8 @@ class _Patience:
             OutcomeUnknownError: It has given no answer for the whole grace.
         """
         now = time.monotonic()
-        self._broker_gone_since = self._broker_gone_since or now
+        if self._broker_gone_since is None:
+            self._broker_gone_since = now
         if now - self._broker_gone_since >= self.grace_s:
             raise OutcomeUnknownError(
                 f"{self.work}: the broker gives no answer ({type(error).__name__}); {out} tasks were out and "
@@ -135,12 +136,14 @@ class _Patience:
         time.sleep(BROKER_POLL_S)
 
     def broker_answers(self) -> None:
-        self._broker_gone_since = None
+        if self._broker_gone_since is not None:
+            self._broker_gone_since = None
+            self.renew()  # the workers lost it too, and some come back to it later than this process
 
     def check(self) -> None:
-        if time.monotonic() - self._since < self.grace_s:
+        if time.monotonic() - self.since < self.grace_s:
             return
-        if not _listeners(self.queue):
+        if not _listeners(self.queue) and self._broker_gone_since is None:
             raise MissingPartError(
                 f"{self.work}: no worker listens on queue {self.queue!r}; the messages were withdrawn; "
                 f"start one with `celery -A workers worker -Q {','.join(QUEUES)}`"
