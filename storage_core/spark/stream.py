@@ -15,6 +15,7 @@ A job's name is the query's id, which lives in the checkpoint, and the batch's. 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -36,17 +37,22 @@ from storage_core.stores import open_store
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
+LOG: Final = logging.getLogger("lockgate.stream")
 
 
 @dataclass(frozen=True)
 class TaskOfBatch(WriterCommitMessage):
     """What a task tells the driver: the batch's job, and which attempt of the task Spark let win.
 
-    No attempt where the job had been committed before, by an earlier run of the batch.
+    Attributes:
+        job: Of this run of the batch.
+        committed: None where an earlier run of the batch has published it.
+        published_turn: Of that earlier run.
     """
 
     job: JobAddress
     committed: TaskCommitted | None
+    published_turn: int | None = None
 
 
 @dataclass(frozen=True)
@@ -80,8 +86,8 @@ class BatchWriter(DataSourceStreamArrowWriter):
             return TaskWithoutRows()  # a batch without any row costs no call, and no turn of the log
         with closing(self._open(*_query_and_batch())) as job:
             address = JobAddress(job.destination, job.job_id, self._job_attempt)
-            if job.receipt is not None:
-                return TaskOfBatch(address, None)
+            if (published := job.receipt) is not None:
+                return TaskOfBatch(address, None, published.turn)
             rows = chain([] if first is None else [first], batches)
             return TaskOfBatch(address, self._rows.run(job, rows, keep_empty=True))
 
@@ -95,7 +101,9 @@ class BatchWriter(DataSourceStreamArrowWriter):
         tasks = [message for message in messages if isinstance(message, TaskOfBatch)]
         winners = {task.committed.task_id: task.committed.attempt_id for task in tasks if task.committed}
         if not winners:
-            return  # no row was there, or an earlier run of the batch has published them
+            if tasks:  # else no row was there
+                _tell_skipped(batchId, tasks[0])
+            return
         jobs = {task.job for task in tasks}
         if len(jobs) > 1:
             names = ", ".join(sorted(job.job_id for job in jobs))
@@ -146,6 +154,16 @@ def plan_batches(schema: StructType, options: WriteOptions) -> BatchWriter:
     # Tasks may run in another directory: a relative path is meant as seen from here.
     destination = open_store(options.path, settings_for(options)).url
     return BatchWriter(destination, rows, options, new_job_attempt_id())
+
+
+def _tell_skipped(batch: int, task: TaskOfBatch) -> None:
+    LOG.warning(
+        "batch %d: job %s had published it in turn %s already; the rows of this run were not written: right "
+        "after a restart; where the checkpoint was copied or edited, start the query with a new one",
+        batch,
+        task.job.job_id,
+        task.published_turn,
+    )
 
 
 def _query_and_batch() -> tuple[str, str]:

@@ -113,6 +113,19 @@ def test_a_replay_of_a_published_batch_writes_nothing(stream: Stream) -> None:
     assert stream.jobs() == [("batch-0-g1", JobPhase.COMMITTED)]
 
 
+def test_a_batch_that_is_skipped_is_told_with_its_job_and_turn(
+    stream: Stream, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream.publish([0], batch=7)
+    stream.publish([1, 2])
+    assert caplog.records == []
+    stream.publish([3, 4])  # a checkpoint that was copied or edited hands other rows to a known batch
+    assert stream.ids() == [0, 1, 2]
+    (told,) = caplog.records
+    assert told.levelname == "WARNING"
+    assert f"batch 0: job stream-{QUERY}-batch-0-g1 had published it in turn 2" in told.getMessage()
+
+
 def test_a_replay_of_a_published_batch_is_dropped_also_where_the_query_has_changed(stream: Stream) -> None:
     stream.publish([1, 2])
     run = stream.run(schema=StructType().add("id", LongType()).add("day", StringType()), partitionby="day")
