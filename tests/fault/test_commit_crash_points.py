@@ -20,6 +20,7 @@ from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.errors import LockgateError
 from storage_core.failpoints import FAILPOINTS
 from tests.commit_world import World, crash_at
+from tests.conftest import Tell
 from tests.crash_harness import (
     CLASHING_NEW,
     CLASHING_OLD,
@@ -77,12 +78,12 @@ def recovered(snapshot: Snapshot, mode: str, committer: str, where: str) -> bool
 @every_mode
 @every_committer
 def test_a_crash_at_any_storage_call_leaves_all_or_nothing(
-    worlds: Iterator[World], mode: str, committer: str
+    worlds: Iterator[World], mode: str, committer: str, tell: Tell
 ) -> None:
     outcomes: list[bool] = []
     for snapshot in snapshots_of_job(next(worlds), mode, committer):
         outcomes += [recovered(snapshot, mode, committer, snapshot.points[0])] * len(snapshot.points)
-    print(f"\n{committer}, {mode}: {len(outcomes)} crash points, {sum(outcomes)} published, rest undone")
+    tell(f"{committer}, {mode}: {len(outcomes)} crash points, {sum(outcomes)} published, rest undone")
     assert len(outcomes) > 100
     # Undone up to the decision, published from it on: one switch, and never back.
     assert outcomes == sorted(outcomes)
@@ -92,7 +93,7 @@ def test_a_crash_at_any_storage_call_leaves_all_or_nothing(
 @every_mode
 @every_committer
 def test_a_crash_of_the_recovery_is_recovered_too(
-    worlds: Iterator[World], mode: str, committer: str, tmp_path: Path
+    worlds: Iterator[World], mode: str, committer: str, tmp_path: Path, tell: Tell
 ) -> None:
     pairs = 0
     for first in snapshots_of_job(next(worlds), mode, committer)[::6]:
@@ -100,13 +101,13 @@ def test_a_crash_of_the_recovery_is_recovered_too(
         for second in snapshots_of(world, world.recover, tmp_path / "again"):
             recovered(second, mode, committer, f"{first.points[0]}, then {second.points[0]}")
             pairs += len(second.points)
-    print(f"\n{committer}, {mode}: {pairs} pairs of crashes")
+    tell(f"{committer}, {mode}: {pairs} pairs of crashes")
     assert pairs > 100
 
 
 @pytest.mark.parametrize("loses", [False, True], ids=["published", "reverted"])
 def test_a_crash_while_old_files_make_way_leaves_all_of_them_or_the_whole_job(
-    tmp_path: Path, loses: bool
+    tmp_path: Path, loses: bool, tell: Tell
 ) -> None:
     world = one_by_one(World(tmp_path / "first", str(tmp_path / "first" / "dest")))
     world.run("old", CLASHING_OLD, unique_filenames=False)
@@ -122,7 +123,7 @@ def test_a_crash_while_old_files_make_way_leaves_all_of_them_or_the_whole_job(
             assert found.recover() == [], where
             assert not list(Path(found.url, "_lockgate/jobs/new-g1").glob("aside/*")), where
             outcomes += [found.visible() == CLASHING_NEW] * len(snapshot.points) * len(again.points)
-    print(f"\nmaking way: {len(outcomes)} pairs of crashes, {sum(outcomes)} published, rest undone")
+    tell(f"making way: {len(outcomes)} pairs of crashes, {sum(outcomes)} published, rest undone")
     assert set(outcomes) == ({False} if loses else {False, True})
 
 

@@ -18,6 +18,7 @@ import pytest
 from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.errors import LockgateError
 from tests.commit_world import Crash
+from tests.conftest import Tell
 from tests.crash_harness import MODES, OLD, assert_all_or_nothing, job
 from tests.fake_s3 import Fault, Moment, Options, Seen, faults
 from tests.s3_world import S3World, s3_world
@@ -88,7 +89,7 @@ def recovered(s3: S3World, mode: str, where: str, committer: str = "magic") -> b
 @pytest.mark.parametrize("options", REPEATED, ids=lambda options: options.repeated_completion)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_crash_before_or_after_any_request_leaves_all_or_nothing(
-    s3: S3World, mode: str, options: Options
+    s3: S3World, mode: str, options: Options, tell: Tell
 ) -> None:
     moments = s3.moments_of(lambda: job(s3.driver, mode))
     s3.fake.behave(options)
@@ -96,8 +97,8 @@ def test_a_crash_before_or_after_any_request_leaves_all_or_nothing(
     for moment, points in left_by(moments):
         s3.go_back_to(moment)
         outcomes += [recovered(s3, mode, str(moment))] * points
-    print(
-        f"\n{mode}, a repeated completion: {options.repeated_completion}: {len(outcomes)} crash points at "
+    tell(
+        f"{mode}, a repeated completion: {options.repeated_completion}: {len(outcomes)} crash points at "
         f"{len(moments) // 2} requests, {sum(outcomes)} published, rest undone"
     )
     assert len(outcomes) == len(moments) > 150
@@ -109,7 +110,7 @@ def test_a_crash_before_or_after_any_request_leaves_all_or_nothing(
 @pytest.mark.parametrize("options", REPEATED, ids=lambda options: options.repeated_completion)
 @pytest.mark.parametrize("committer", ["partitioned", "direct"])
 def test_a_crash_under_another_committer_leaves_all_or_nothing_too(
-    s3: S3World, committer: str, options: Options
+    s3: S3World, committer: str, options: Options, tell: Tell
 ) -> None:
     moments = s3.moments_of(lambda: job(s3.driver, "replace", committer))
     s3.fake.behave(options)
@@ -117,8 +118,8 @@ def test_a_crash_under_another_committer_leaves_all_or_nothing_too(
     for moment, points in left_by(moments):
         s3.go_back_to(moment)
         outcomes += [recovered(s3, "replace", str(moment), committer)] * points
-    print(
-        f"\n{committer}, replace, a repeated completion: {options.repeated_completion}: "
+    tell(
+        f"{committer}, replace, a repeated completion: {options.repeated_completion}: "
         f"{len(outcomes)} crash points, {sum(outcomes)} published, rest undone"
     )
     assert outcomes == sorted(outcomes)
@@ -128,7 +129,7 @@ def test_a_crash_under_another_committer_leaves_all_or_nothing_too(
 @pytest.mark.parametrize("options", REPEATED, ids=lambda options: options.repeated_completion)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_crash_before_or_after_any_request_of_the_recovery_is_recovered_too(
-    s3: S3World, mode: str, options: Options
+    s3: S3World, mode: str, options: Options, tell: Tell
 ) -> None:
     s3.fake.behave(options)
     first = left_by(s3.moments_of(lambda: job(s3.driver, mode)))
@@ -140,7 +141,7 @@ def test_a_crash_before_or_after_any_request_of_the_recovery_is_recovered_too(
             s3.go_back_to(second)
             recovered(s3, mode, f"{moment}, then {second}")
             pairs += points
-    print(f"\n{mode}, a repeated completion: {options.repeated_completion}: {pairs} pairs of crashes")
+    tell(f"{mode}, a repeated completion: {options.repeated_completion}: {pairs} pairs of crashes")
     assert pairs > 100
 
 
@@ -165,7 +166,7 @@ def test_a_run_that_dies_at_a_request_leaves_all_or_nothing(s3: S3World, mode: s
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("fault", "can_strike"), FAULTS, ids=[fault.name for fault, _ in FAULTS])
 def test_a_request_that_fails_once_in_a_way_that_s3_can_leaves_all_or_nothing(
-    s3: S3World, mode: str, fault: Fault, can_strike: Strikes
+    s3: S3World, mode: str, fault: Fault, can_strike: Strikes, tell: Tell
 ) -> None:
     before = s3.fake.snapshot()
     requests = s3.seen_in(lambda: job(s3.driver, mode))
@@ -187,7 +188,7 @@ def test_a_request_that_fails_once_in_a_way_that_s3_can_leaves_all_or_nothing(
         assert there or failed, where
         published += there
         raised += failed
-    print(f"\n{mode}, {fault.name}: at {len(struck)} requests, {published} published, {raised} runs raised")
+    tell(f"{mode}, {fault.name}: at {len(struck)} requests, {published} published, {raised} runs raised")
     assert struck
 
 

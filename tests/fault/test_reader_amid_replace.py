@@ -10,6 +10,7 @@ import pytest
 from storage_core.commit import sweep_uploads
 from storage_core.commit.phase import JobPhase
 from tests.commit_world import ManualClock, World
+from tests.conftest import Tell
 from tests.driver_processes import COMMITTED, KILLED, Death, JobOrder, Place, start_driver
 from tests.table_reader import digest_of, files_of, reading, rows_of
 
@@ -83,7 +84,7 @@ def test_with_retention_no_file_goes_under_a_readers_hands(world: World, when: s
     assert world.live() == world.keys()
 
 
-def test_a_reader_beside_many_replacements_sees_one_whole_table_each_time(world: World) -> None:
+def test_a_reader_beside_many_replacements_sees_one_whole_table_each_time(world: World, tell: Tell) -> None:
     versions = [f"version {number}" for number in range(6)]
     with reading(world.url) as reader:
         reader.catch_up()
@@ -94,4 +95,4 @@ def test_a_reader_beside_many_replacements_sees_one_whole_table_each_time(world:
     assert [order.index(seen.digest) for seen in reader.seen] == sorted(
         order.index(seen.digest) for seen in reader.seen
     )
-    print(f"{len(reader.seen)} readings, {sum(seen.retries for seen in reader.seen)} begun anew")
+    tell(f"{len(reader.seen)} readings, {sum(seen.retries for seen in reader.seen)} begun anew")

@@ -15,6 +15,7 @@ from storage_core.errors import LockgateError
 from storage_core.failpoints import FAILPOINTS
 from storage_core.spark import task_write
 from tests.commit_world import crash_at
+from tests.conftest import Tell
 from tests.stream_world import Stream, TasksHere
 
 pytestmark = pytest.mark.fault
@@ -50,7 +51,7 @@ def streams(tmp_path: Path, tasks: TasksHere) -> Iterator[Iterator[Stream]]:
 # A sample: the job commit itself is crashed at every call elsewhere. Odd strides take both sides of a call.
 @pytest.mark.parametrize(("overwrite", "stride"), [(False, 3), (True, 11)], ids=["append", "complete"])
 def test_a_batch_that_dies_at_any_storage_call_is_there_once_after_its_replay(
-    streams: Iterator[Stream], *, overwrite: bool, stride: int
+    streams: Iterator[Stream], *, overwrite: bool, stride: int, tell: Tell
 ) -> None:
     expected = ROWS if overwrite else [*EARLIER, *ROWS]
     for number, stream in enumerate(streams):
@@ -66,7 +67,7 @@ def test_a_batch_that_dies_at_any_storage_call_is_there_once_after_its_replay(
         assert stream.open_uploads() == [], where
         if where is None:
             break
-    print(f"\nstreaming batch: {number} crash points")
+    tell(f"streaming batch: {number} crash points")
     assert number * stride > 100
 
 

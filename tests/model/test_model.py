@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.conftest import Tell
 from tests.model.exploration import explore
 from tests.model.rules import Rule
 from tests.model.worlds import DROPS, FULL, SMALL, SPARES_WORK
@@ -18,10 +19,10 @@ FLOOR = {
 
 
 @pytest.mark.parametrize("name", FULL)
-def test_the_protocol_keeps_every_promise_in_every_state(name: str) -> None:
+def test_the_protocol_keeps_every_promise_in_every_state(name: str, tell: Tell) -> None:
     found = explore(FULL[name])
-    print(f"{name}: {found}")
-    assert found.violation is None, f"\n{found.violation}"
+    tell(f"{name}: {found}")
+    assert found.violation is None, f"{found.violation}"
     assert found.states >= FLOOR[name]
     assert found.ends
 
