@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from storage_core.errors import InvalidInputError
 
@@ -23,6 +23,9 @@ class Settings(BaseSettings):
 
     home: Path = Field(default=Path("~/.lockgate"), description="holds the embedded broker and staging")
     broker_url: str | None = Field(default=None, description="Celery broker; absent: the embedded one")
+    staging_roots: tuple[Path, ...] = Field(
+        default=(), description='workers read staged files only below these, as JSON: ["/shared"]; none: any'
+    )
     redelivery_s: float = Field(
         default=300.0, gt=0, description="a worker's task is given to another when it takes longer than this"
     )
@@ -89,3 +92,5 @@ def load_settings() -> Settings:
     except ValidationError as error:
         faults = "; ".join(f"LOCKGATE_{str(e['loc'][0]).upper()}: {e['msg']}" for e in error.errors())
         raise InvalidInputError(f"settings: {faults}") from None
+    except SettingsError as error:
+        raise InvalidInputError(f"settings: {error}; its value must be JSON") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -29,15 +30,16 @@ def commit_staged_task(destination: str, job_id: str, job_attempt: str, task_id:
     and of two attempts that both commit the plan takes one; the other's uploads go at the job's end.
 
     Raises:
-        InvalidInputError: The job attempt has no such task, or its staging directory is not to be seen here.
+        InvalidInputError: The job attempt has no such task, or its staging directory is not to be seen here,
+            or none of those that this worker may read.
         ConflictError: The job is decided, or a staged file is not what the frozen listing promised.
         StoreUnavailableError: The store refused for now; nothing of this attempt is left.
         OutcomeUnknownError: It is not known whether the task is committed; running it again tells.
     """
-    job = attach_job(
-        destination, JobId(job_id), job_attempt=JobAttemptId(job_attempt), settings=load_settings()
-    )
+    settings = load_settings()
+    job = attach_job(destination, JobId(job_id), job_attempt=JobAttemptId(job_attempt), settings=settings)
     task, staging = _expected(job, TaskId(task_id))
+    _check_root(staging, settings.staging_roots)
     committed = _find_committed(job, task)
     if committed is None:
         with job.attempt(task.task_id, input_digest=task.input_digest) as attempt, step("task-write"):
@@ -62,6 +64,15 @@ def _expected(job: Job, task_id: TaskId) -> tuple[ExpectedTask, Path]:
             "nothing was uploaded"
         )
     return task, Path(expected.staging)
+
+
+def _check_root(staging: Path, roots: Collection[Path]) -> None:
+    """Refuse a directory that nobody allowed: its name comes from the store, which others may write to."""
+    if roots and not any(staging.resolve().is_relative_to(root.resolve()) for root in roots):
+        raise InvalidInputError(
+            f"staging directory {staging} lies in none of LOCKGATE_STAGING_ROOTS; nothing was read; "
+            "stage below one of them, or add the directory on this worker"
+        )
 
 
 def _find_committed(job: Job, task: ExpectedTask) -> PendingSet | None:

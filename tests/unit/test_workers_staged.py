@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -91,6 +92,43 @@ def test_a_link_out_of_the_staging_directory_is_not_followed(tmp_path: Path, sta
     with pytest.raises(InvalidInputError, match="leads out of its staging directory"):
         commit_staged_task(*staged.ids, staged.task_ids[0])
     assert staged.open_uploads() == []
+
+
+def test_a_staging_directory_below_one_of_the_roots_is_read(
+    staged: StagedJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(staged.staging.parent)
+    monkeypatch.setenv("LOCKGATE_STAGING_ROOTS", json.dumps(["/nowhere", str(tmp_path / "link")]))
+
+    assert [row["rows"] for row in commit_all(staged)] == [10] * 6
+
+
+def test_a_staging_directory_outside_of_the_roots_is_not_read(
+    staged: StagedJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "link").symlink_to(staged.staging)
+    monkeypatch.setenv("LOCKGATE_STAGING_ROOTS", json.dumps([str(tmp_path / "shared")]))
+    job = open_job(staged.destination, "linked", settings=staged.settings)
+    job.expect(
+        [ExpectedTask(task_id="staged-00000", files=())],  # type: ignore[arg-type]
+        staging=str(tmp_path / "shared" / "link"),
+    )
+    job.park()
+
+    for destination, job_id, job_attempt in (staged.ids, (job.destination, job.job_id, job.job_attempt)):
+        with pytest.raises(InvalidInputError, match=r"in none of LOCKGATE_STAGING_ROOTS; nothing was read"):
+            commit_staged_task(destination, job_id, job_attempt, "staged-00000")
+    assert staged.open_uploads() == []
+
+
+@pytest.mark.parametrize("value", ["/shared", '"/shared"', "[1]"])
+def test_staging_roots_that_cannot_be_are_named(
+    staged: StagedJob, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("LOCKGATE_STAGING_ROOTS", value)
+    with pytest.raises(InvalidInputError, match=r"(?i)staging_roots"):
+        commit_staged_task(*staged.ids, staged.task_ids[0])
 
 
 def test_a_path_that_leaves_the_staging_directory_is_refused(staged: StagedJob, tmp_path: Path) -> None:
