@@ -13,6 +13,7 @@ from redis.exceptions import ConnectionError as NoBroker
 
 from storage_core.errors import LockgateError, MissingPartError, OutcomeUnknownError
 from workers import gather
+from workers.application import app
 
 GRACE_S = 60.0
 
@@ -76,9 +77,9 @@ def gathered(monkeypatch: pytest.MonkeyPatch) -> Gather:
         monkeypatch.setattr(gather, "time", workers)
         monkeypatch.setattr(gather, "_send", send)
         monkeypatch.setattr(gather, "_listeners", workers.listeners)
-        monkeypatch.setattr(type(gather.app), "backend", workers)
-        monkeypatch.setattr(gather.app.control, "revoke", lambda _ids: None)
-        task = gather.app.signature("task")
+        monkeypatch.setattr(type(app), "backend", workers)
+        monkeypatch.setattr(app.control, "revoke", lambda _ids: None)
+        task = app.signature("task")
         found = gather.gather([task], work="work", queue="commit", timeout_s=3_600, grace_s=GRACE_S)
         return list(found)
 
