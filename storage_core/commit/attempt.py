@@ -20,7 +20,7 @@ from typing import BinaryIO, Final, NamedTuple, Self
 from storage_core.clock import Clock
 from storage_core.commit.committers import committer_named
 from storage_core.commit.conflict import owner_of
-from storage_core.commit.early import hide, show
+from storage_core.commit.early import show
 from storage_core.commit.folder import JobFolder, claim, find
 from storage_core.commit.layout import is_hidden
 from storage_core.commit.parallel import in_parallel
@@ -99,7 +99,6 @@ class Attempt:
             max_workers=settings.parallelism, thread_name_prefix="lockgate-part"
         )
         self._directories: list[Path] = []
-        self._shown: list[PendingFile] = []
         self._all_shown = False
         self._aborted = False
         self._sealed = False
@@ -220,6 +219,9 @@ class Attempt:
     def drop(self, path: str) -> None:
         """Drop one file, whole or half-written; its path may be written again. Nothing is left to drop twice.
 
+        What is shown already is seen until the job's end, for only that knows what another attempt published
+        under its name.
+
         Raises:
             ConflictError: The task commit has begun: its files belong together.
             InvalidInputError: The path leaves the destination.
@@ -234,15 +236,12 @@ class Attempt:
             dropped = [file for file in self._files.values() if file.path == path]
             for file in dropped:
                 del self._files[file.key]
-            shown = [file for file in self._shown if file.path == path]
-            self._shown = [file for file in self._shown if file.path != path]
         with step("abort-attempt"):
             for writer in writers:
                 writer.abort()
             for file in dropped:
                 with suppress(LockgateError):  # what stays is swept at the job's end
                     self._folder.store.abort_upload(file.key, file.upload.upload_id)
-            self._hide(shown)
         for directory in self._directories:
             (directory / path).unlink(missing_ok=True)
 
@@ -252,12 +251,9 @@ class Attempt:
         Raises:
             NotAppliedError: The store refused; the files stay pending.
         """
-        shown = list(files)
-        with self._lock:
-            self._shown += shown  # before the calls: an answer may be lost
         with step("show"):
             for _ in in_parallel(
-                lambda file: show(self._folder, file.upload), shown, self._settings.parallelism
+                lambda file: show(self._folder, file.upload), files, self._settings.parallelism
             ):
                 pass
 
@@ -286,7 +282,10 @@ class Attempt:
         return self._committed
 
     def abort(self) -> None:
-        """Drop all that the attempt wrote, unless it has committed, or may have; idempotent."""
+        """Drop all that the attempt wrote, unless it has committed, or may have; idempotent.
+
+        What is shown already is seen until the job's end, as after `drop`.
+        """
         if self._committed is not None or self._aborted or self._may_be_committed:
             return
         self._aborted = True
@@ -296,7 +295,6 @@ class Attempt:
             for file in self._files.values():
                 with suppress(LockgateError):  # what stays is swept at the job's end
                     self._folder.store.abort_upload(file.key, file.upload.upload_id)
-            self._hide(self._shown)
         self._end()
 
     def __enter__(self) -> Self:
@@ -346,11 +344,6 @@ class Attempt:
         with self._lock:
             self._files[file.key] = file
         self._committer.after_close(self, file)
-
-    def _hide(self, shown: Iterable[PendingFile]) -> None:
-        for file in shown:
-            with suppress(LockgateError):  # what stays is removed at the job's end
-                hide(self._folder.store, file.upload)
 
     def _commit(self) -> PendingSet:
         if self._aborted:

@@ -37,17 +37,6 @@ def show(folder: JobFolder, upload: PendingUpload) -> None:
         folder.store.complete_upload(upload, if_absent=True)
 
 
-def hide(store: Store, upload: PendingUpload) -> None:
-    """Delete the object that an upload became, if the one that stands is that.
-
-    Raises:
-        LockgateError: It was replaced meanwhile, or the store did not say what came of it: look again.
-    """
-    if store.holds(upload):
-        version = store.head(upload.key).version
-        store.delete(upload.key, if_version=version if store.capabilities.conditional_delete else None)
-
-
 def drop_unpublished(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileFate]:
     """Delete every visible file of a job whose end is certain that it has not published.
 

@@ -10,7 +10,6 @@ from typing import Final
 
 from storage_core.commit.aside import move_back
 from storage_core.commit.completion import is_open
-from storage_core.commit.early import hide
 from storage_core.commit.ending import end
 from storage_core.commit.parallel import in_parallel
 from storage_core.commit.plan import Plan, read_plan
@@ -23,6 +22,7 @@ from storage_core.errors import (
     UploadGoneError,
 )
 from storage_core.failpoints import step
+from storage_core.stores import PendingUpload, Store
 
 REVERT_TRIES: Final = 5
 LOOK_AGAIN_S: Final = 3600.0
@@ -86,13 +86,28 @@ def _take_back(work: JobWork, file: PendingFile) -> FileFate:
                 _abort(work, file)
             except UploadGoneError:
                 continue
-        if not work.store.holds(file.upload):
-            return FileFate(key=file.key, fate="reverted")
         try:
-            hide(work.store, file.upload)
-        except (ObjectNotFoundError, PreconditionFailedError, OutcomeUnknownError):
+            if not _delete_own(work.store, file.upload):
+                return FileFate(key=file.key, fate="reverted")
+        except (PreconditionFailedError, OutcomeUnknownError):
             continue
     raise OutcomeUnknownError(
         f"{work.store.url}/{file.key}: taking it back was tried {REVERT_TRIES} times and it still stands; "
         "nothing else was deleted; run recovery again"
     )
+
+
+def _delete_own(store: Store, upload: PendingUpload) -> bool:
+    """Delete the object that an upload became; returns whether it stood.
+
+    Its version is read before it is asked whose it is: what takes its place in between, or after, is kept.
+    (Where versions are ETags, as on S3, another object of the same bytes has the same one.)
+    """
+    try:
+        version = store.head(upload.key).version
+    except ObjectNotFoundError:
+        return False
+    if not store.holds(upload):
+        return False
+    store.delete(upload.key, if_version=version if store.capabilities.conditional_delete else None)
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from storage_core.commit.layout import SUCCESS, turn_claim
 from storage_core.commit.phase import JobPhase
 from storage_core.commit.records import TurnClaim
 from storage_core.commit.turn import TURN_WAIT_S
-from storage_core.errors import FencedError, LockgateError, TurnBusyError
+from storage_core.errors import FencedError, JobFailedError, LockgateError, TurnBusyError
 from storage_core.failpoints import FAILPOINTS
 from storage_core.ids import new_token
 from tests.commit_world import ManualClock, World, write
@@ -189,3 +190,25 @@ def test_an_empty_success_file_is_no_manifest_and_the_next_job_replaces_it(world
     (path / SUCCESS).write_bytes(b"")
     assert len(world.live()) == len(NEW)
     assert world.attach(job.job_id).commit() == job.receipt
+
+
+@pytest.mark.parametrize("point", ["head", "holds", "delete"])
+def test_a_revert_keeps_a_foreign_object_that_takes_a_key_while_it_looks(world: World, point: str) -> None:
+    watched = World(world.root, world.url, world.clock, {"parallelism": 1})
+    job = watched.open_job("sales", unique_filenames=False, allow_irreversible=True)
+    write(job, "t", NEW)
+    acts: dict[str, Callable[[], object]] = {
+        "decide.create.after": lambda: shutil.rmtree(Path(world.url, "_lockgate/uploads/b.csv")),
+        f"revert.{point}.before": lambda: world.store.put("a.csv", b"foreign"),
+    }
+
+    def act(name: str) -> None:
+        due = acts.pop(name, None)
+        if due is not None:
+            due()
+
+    FAILPOINTS.observer = act
+    with pytest.raises(JobFailedError, match="reverted"):
+        job.commit()
+    assert acts == {}
+    assert world.visible() == {"a.csv": b"foreign"}

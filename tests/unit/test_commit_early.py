@@ -1,0 +1,102 @@
+"""Files that are seen before their job commits, and several attempts that write the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from storage_core.commit.attempt import Attempt
+from storage_core.failpoints import FAILPOINTS
+from tests.commit_world import World, write
+from tests.s3_world import s3_world
+
+DROPS: dict[str, Callable[[Attempt], None]] = {
+    "abort": Attempt.abort,
+    "drop": lambda attempt: attempt.drop("a.csv"),
+}
+
+
+@pytest.fixture(autouse=True)
+def unobserved() -> Iterator[None]:
+    yield
+    FAILPOINTS.observer = None
+
+
+def at(number: int, act: Callable[[], object]) -> list[str]:
+    """Do something, once, when a storage call's point of this number is passed, from 0; returns its name."""
+    passed: list[str] = []
+    there: list[str] = []
+
+    def observe(name: str) -> None:
+        passed.append(name)
+        if len(passed) == number + 1:
+            FAILPOINTS.observer = None
+            there.append(name)
+            act()
+
+    FAILPOINTS.observer = observe
+    return there
+
+
+def publish_amid(world: World, number: int, drop: Callable[[Attempt], None], *texts: bytes) -> bool:
+    """Publish an attempt while the one whose file is seen gives it up; False if there is no such point."""
+    with world.open_job(f"sales {number}", committer="direct", allow_unsafe=True) as job:
+        loser, winner = job.attempt("t"), job.attempt("t")
+        for attempt, text in zip((loser, winner), texts, strict=True):
+            with attempt.open("a.csv") as file:
+                file.write(text)
+        winner.commit()
+        reached = at(number, lambda: job.commit(winners={winner.task_id: winner.attempt_id}))
+        drop(loser)
+        FAILPOINTS.observer = None
+        job.commit(winners={winner.task_id: winner.attempt_id})
+    return bool(reached)
+
+
+@pytest.mark.parametrize("drop", DROPS.values(), ids=DROPS)
+def test_an_attempt_that_gives_its_file_up_leaves_the_one_that_is_published_meanwhile(
+    world: World, drop: Callable[[Attempt], None]
+) -> None:
+    points = 0
+    for number in count():
+        here = World(world.root, f"{world.url}/{number}", world.clock)
+        if not publish_amid(here, number, drop, b"loser", b"the winner"):
+            break
+        points += 1
+        assert here.visible() == {"a.csv": b"the winner"}
+        assert here.live() == here.keys()
+    assert points
+
+
+@pytest.mark.parametrize("drop", DROPS.values(), ids=DROPS)
+def test_a_published_file_of_the_same_bytes_is_not_taken_for_the_one_that_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drop: Callable[[Attempt], None]
+) -> None:
+    points = 0
+    with s3_world(tmp_path, monkeypatch) as s3:
+        for number in count():
+            here = World(s3.driver.root, f"{s3.driver.url}/{number}", s3.driver.clock, s3.driver.options)
+            if not publish_amid(here, number, drop, b"same", b"same"):
+                break
+            points += 1
+            assert here.visible() == {"a.csv": b"same"}
+    assert points
+
+
+@pytest.mark.parametrize("drop", DROPS.values(), ids=DROPS)
+def test_a_file_that_is_given_up_after_it_was_seen_goes_at_the_job_s_end(
+    world: World, drop: Callable[[Attempt], None]
+) -> None:
+    with world.open_job("sales", committer="direct", allow_unsafe=True) as job:
+        attempt = job.attempt("t")
+        with attempt.open("a.csv") as file:
+            file.write(b"given up")
+        drop(attempt)
+        assert world.visible() == {"a.csv": b"given up"}
+        write(job, "t", {"b.csv": b"1"})
+        job.commit()
+    assert world.visible() == {"b.csv": b"1"}
+    assert world.live() == world.keys()
