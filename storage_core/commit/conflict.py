@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from storage_core.commit import layout
+from storage_core.commit.below import DestinationsBelow
 from storage_core.commit.folder import JobFolder, find
 from storage_core.commit.log import Manifest
 from storage_core.commit.phase import JobPhase
@@ -57,12 +58,25 @@ def owner_of(store: Store, short: ShortId) -> JobId | None:
     return None if claimed is None else claimed.job_id
 
 
-def visible_files(store: Store, prefixes: Sequence[str] = ("",)) -> Iterator[ObjectInfo]:
-    """Yield the data files that a listing reader of the destination sees, or of some folders in it."""
+def visible_files(
+    store: Store, prefixes: Sequence[str] = ("",), is_ours: Callable[[str], bool] = lambda _: False
+) -> Iterator[ObjectInfo]:
+    """Yield a destination's data files that a listing reader sees, or those of some folders in it.
+
+    What lies in a destination below is that one's data.
+
+    Args:
+        store: Of the destination.
+        prefixes: Of the folders.
+        is_ours: Asked of a key in a destination below: whether it is this one's all the same.
+    """
+    below = DestinationsBelow(store)
     for prefix in prefixes:
-        for page in store.pages(prefix):
+        for page in below.pages(prefix):
             for info in page:
-                if not layout.is_hidden(info.key):
+                if layout.is_hidden(info.key):
+                    continue
+                if below.holding(info.key) is None or is_ours(info.key):
                     yield info
 
 
@@ -127,7 +141,12 @@ def removals(
         if (job.spec.mode == "replace" and reach.covers(key)) or file.job_id in earlier
     }
     owners = Owners(store)
-    for info in visible_files(store, reach.prefixes(gone)):
+
+    def is_ours(key: str) -> bool:
+        # It was written before somebody made its folder a destination: it goes with the rest.
+        return key in gone and owners.owner(key) == gone[key].job_id
+
+    for info in visible_files(store, reach.prefixes(gone), is_ours):
         live = gone.pop(info.key, None)
         if is_written(info.key):
             continue
