@@ -95,6 +95,7 @@ class Attempt:
         self._writers: list[PendingFileWriter] = []
         self._files: dict[str, PendingFile] = {}
         self._described: dict[str, _Description] = {}
+        self._opened: dict[str, BinaryIO] = {}
         self._executor = ThreadPoolExecutor(
             max_workers=settings.parallelism, thread_name_prefix="lockgate-part"
         )
@@ -134,6 +135,12 @@ class Attempt:
             return [self._files[key] for key in sorted(self._files)]
 
     @property
+    def opened(self) -> Mapping[str, BinaryIO]:
+        """What was opened for writing and not dropped, by path."""
+        with self._lock:
+            return dict(self._opened)
+
+    @property
     def aborted(self) -> bool:
         """Whether all that it wrote was dropped."""
         return self._aborted
@@ -155,7 +162,10 @@ class Attempt:
         """
         self._check_path(path)
         self._described[path] = _Description(content_type, check_metadata(metadata or {}))
-        return self._committer.open(self, path)
+        file = self._committer.open(self, path)
+        with self._lock:
+            self._opened[path] = file
+        return file
 
     def open_upload(self, path: str) -> PendingFileWriter:
         """Open a file that is streamed into a pending upload, whatever the committer.
@@ -236,12 +246,15 @@ class Attempt:
             dropped = [file for file in self._files.values() if file.path == path]
             for file in dropped:
                 del self._files[file.key]
+            opened = self._opened.pop(path, None)
         with step("abort-attempt"):
             for writer in writers:
                 writer.abort()
             for file in dropped:
                 with suppress(LockgateError):  # what stays is swept at the job's end
                     self._folder.store.abort_upload(file.key, file.upload.upload_id)
+        if opened is not None:
+            _close_dropped(opened)
         for directory in self._directories:
             (directory / path).unlink(missing_ok=True)
 
@@ -260,14 +273,16 @@ class Attempt:
     def commit(self) -> PendingSet:
         """Commit the task: seal all files and create the pending set, by which they belong to the job.
 
-        A second call returns the same. If it fails, the attempt is aborted; only a lost answer leaves its
-        uploads, for they may be named in a pending set that stands.
+        What is open still is closed, and so committed as far as it was written. A second call returns the
+        same. If it fails, the attempt is aborted; only a lost answer leaves its uploads, for they may be named
+        in a pending set that stands.
 
         Returns:
             What was recorded.
 
         Raises:
-            ConflictError: The job is decided or ended; the attempt is aborted.
+            ConflictError: The job is decided or ended, or a file is gone that the attempt has written; the
+                attempt is aborted.
             FencedError: The attempt was aborted by another process, or its driver was replaced.
             OutcomeUnknownError: It is not known whether the pending set stands; call again.
             StoreUnavailableError: The store refused for now. Under `file-v2` the task may have committed, and
@@ -295,6 +310,8 @@ class Attempt:
             for file in self._files.values():
                 with suppress(LockgateError):  # what stays is swept at the job's end
                     self._folder.store.abort_upload(file.key, file.upload.upload_id)
+        for opened in self.opened.values():
+            _close_dropped(opened)
         self._end()
 
     def __enter__(self) -> Self:
@@ -414,6 +431,11 @@ def staging_dir(job: JobRecord, settings: Settings) -> Path:
     base = Path(job.spec.staging) if job.spec.staging is not None else settings.home_dir / "staging"
     # Jobs of one name at two destinations have the same short id; their tokens are their own.
     return base / f"lockgate-{job.short_id}-{hashlib.sha256(job.token.encode()).hexdigest()[:10]}"
+
+
+def _close_dropped(file: BinaryIO) -> None:
+    with suppress(OSError):  # what cannot be written any more is not wanted either
+        file.close()
 
 
 def _check_size(local: Path, size: int, expected: int | None) -> None:

@@ -6,7 +6,7 @@ the job makes part of the destination's log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
@@ -31,6 +31,10 @@ class Uploads(Protocol):
     @property
     def files(self) -> Sequence[PendingFile]:
         """What the attempt has made pending so far."""
+
+    @property
+    def opened(self) -> Mapping[str, BinaryIO]:
+        """What was opened for writing and not dropped, by path."""
 
     def open_upload(self, path: str) -> PendingFileWriter:
         """Open a file that is streamed into a pending upload."""

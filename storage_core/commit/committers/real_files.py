@@ -1,4 +1,8 @@
-"""Real files until the task commits: they can be sought in and renamed. Shared by `staging` and `file-*`."""
+"""Real files until the task commits: they can be sought in. Shared by `staging` and `file-*`.
+
+A writer that makes files in the directory by itself may rename them too; what `open_file` opened stays where
+it is, for only so can be told whether it is still there.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +28,16 @@ def open_file(root: Path, path: str) -> BinaryIO:
 
 
 def add_files(uploads: Uploads, root: Path) -> None:
-    """Turn every file below a directory into a pending upload.
+    """Close what is open still, and turn every file below a directory into a pending upload.
 
     Raises:
         ConflictError: The directory is gone: what is not there must not be taken for nothing to commit.
+        StoreUnavailableError: What was written last could not reach the disk.
     """
+    for path, file in uploads.opened.items():
+        # Not "changes": what a file may lack is lost with its attempt, so there is nothing to find out.
+        with translated("close", str(root / path), changes=False):
+            file.close()
     if not root.is_dir():
         raise ConflictError(
             f"{root} is gone, and what the task wrote with it; nothing of this attempt is committed; "
