@@ -47,7 +47,8 @@ class FileTree(Protocol):
     def move_file(self, key: str, to: str, version: str) -> bool:
         """Give a file another key, if it is still this version; a move that was made already is made.
 
-        A crash in it leaves both keys or one of them; the version stays.
+        A crash in it leaves both keys or one of them; the version stays. Of several moves between two keys,
+        in either direction, each meets what the one before it left.
 
         Returns:
             Whether the file stands at `to`. False: another version or none stands at `key`, or something else

@@ -19,7 +19,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -270,7 +270,7 @@ class LocalStore:
     def move_file(self, key: str, to: str, version: str) -> bool:
         """Link to the new name, then unlink the old one; see `FileTree.move_file`."""
         old, new = self._names(key), self._names(to)
-        with translated(f"move {key} to", self._path(to), changes=True), self._locked(key):
+        with translated(f"move {key} to", self._path(to), changes=True), self._locked(key, to):
             if self._version(old) != version:
                 return self._version(new) == version
             if self._version(new) is None:
@@ -336,9 +336,16 @@ class LocalStore:
                     os.unlink(name, dir_fd=folder)
 
     @contextmanager
-    def _locked(self, key: str) -> Iterator[None]:
-        """Keep every other check-and-change of this key out, in all processes; a crash lets go."""
-        shard = int.from_bytes(hashlib.sha256(key.encode()).digest()[:2], "big") % _LOCKS
+    def _locked(self, *keys: str) -> Iterator[None]:
+        """Keep every other check-and-change of these keys out, in all processes; a crash lets go."""
+        with ExitStack() as held:
+            # Each lock once, or it would wait for itself; in one order, or two holders for each other.
+            for shard in sorted({_shard(key) for key in keys}):
+                held.enter_context(self._shard_locked(shard))
+            yield
+
+    @contextmanager
+    def _shard_locked(self, shard: int) -> Iterator[None]:
         with self._tree.folder(LOCKS, make=True) as folder:
             lock = os.open(f"{shard:02}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=folder)
         try:
@@ -403,6 +410,10 @@ class LocalStore:
         with suppress(FileNotFoundError), self._tree.folder(names[:-1]) as folder:
             if stat.S_ISDIR(os.lstat(names[-1], dir_fd=folder).st_mode):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+
+
+def _shard(key: str) -> int:
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:2], "big") % _LOCKS
 
 
 def _read(file: int, start: int, length: int | None) -> bytes:

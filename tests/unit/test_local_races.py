@@ -5,13 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from storage_core.ids import new_token
-from storage_core.stores.local import LocalStore
+from storage_core.stores.local import LocalStore, _shard
 
 
 def test_once_an_abort_has_returned_nothing_of_the_upload_becomes_visible_any_more(
@@ -53,3 +54,54 @@ def test_once_an_abort_has_returned_nothing_of_the_upload_becomes_visible_any_mo
     assert store.holds(pending)
     assert store.get("a") == b"ours"
     assert list(store.upload_pages()) == []
+
+
+ASIDE = "_lockgate/jobs/x-g1/aside/2"
+
+
+def test_a_file_that_is_moved_to_and_fro_at_once_stands_at_one_of_its_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, late = LocalStore(tmp_path / "lake"), LocalStore(tmp_path / "lake")
+    version = store.put("a", b"1").version
+    assert store.move_file("a", ASIDE, version)
+    went_on = threading.Event()
+
+    def move_away_again() -> None:
+        late.move_file("a", ASIDE, version)
+        went_on.set()
+
+    moving = threading.Thread(target=move_away_again)
+    flock, unlink = fcntl.flock, os.unlink
+
+    def lock(file: int, how: int) -> None:
+        try:
+            flock(file, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            went_on.set()  # as far as it can: the other move is under way
+            flock(file, how)
+
+    def unlink_the_old_name(*names: Any, **folders: Any) -> None:
+        if threading.current_thread() is not moving and not moving.is_alive():
+            moving.start()
+            assert went_on.wait(10)
+        unlink(*names, **folders)
+
+    monkeypatch.setattr(fcntl, "flock", lock)
+    monkeypatch.setattr(os, "unlink", unlink_the_old_name)
+    assert store.move_file(ASIDE, "a", version)
+    moving.join(10)
+
+    assert [info.key for page in store.pages() for info in page] == [ASIDE]
+    assert store.get(ASIDE) == b"1"
+
+
+def test_a_file_moves_between_keys_that_share_a_lock(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "lake")
+    version = store.put("a", b"1").version
+    other = next(key for key in map(str, count()) if _shard(key) == _shard("a"))
+    # A thread that nobody waits for: with the lock taken twice it would stand still for ever.
+    moving = threading.Thread(target=store.move_file, args=("a", other, version), daemon=True)
+    moving.start()
+    moving.join(10)
+    assert [info.key for page in store.pages() for info in page] == [other]
