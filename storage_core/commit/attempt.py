@@ -274,8 +274,8 @@ class Attempt:
         """Commit the task: seal all files and create the pending set, by which they belong to the job.
 
         What is open still is closed, and so committed as far as it was written. A second call returns the
-        same. If it fails, the attempt is aborted; only a lost answer leaves its uploads, for they may be named
-        in a pending set that stands.
+        same. If it fails, the attempt is aborted; only a lost answer leaves its uploads, for a pending set
+        that stands may name them.
 
         Returns:
             What was recorded.
