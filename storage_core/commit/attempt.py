@@ -24,6 +24,7 @@ from storage_core.commit.early import show
 from storage_core.commit.folder import JobFolder, claim, find
 from storage_core.commit.layout import is_hidden
 from storage_core.commit.parallel import in_parallel
+from storage_core.commit.process import OwnProcess
 from storage_core.commit.records import (
     AbortedAttempt,
     JobRecord,
@@ -62,8 +63,8 @@ class _Description(NamedTuple):
 class Attempt:
     """One try at one task. As a context manager it commits on success and aborts on an exception.
 
-    Files may be written by several threads, each file by one. Nothing of it is visible before the job
-    commits, and nothing at all if another attempt of the task is chosen.
+    Files may be written by several threads of the process that began it, each file by one. Nothing of it is
+    visible before the job commits, and nothing at all if another attempt of the task is chosen.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Attempt:
         self._clock = clock
         self._check_driver = check_driver
         self._committer = committer_named(job.spec.committer)
+        self._process = OwnProcess(f"attempt {attempt_id} of task {task_id}")
         self._lock = threading.Lock()
         self._writers: list[PendingFileWriter] = []
         self._files: dict[str, PendingFile] = {}
@@ -158,7 +160,8 @@ class Attempt:
         Raises:
             InvalidInputError: The path leaves the destination, is hidden, or was written already; or no
                 store could keep the metadata.
-            ConflictError: The attempt has ended.
+            ConflictError: The attempt has ended, or something has cleared its directory.
+            FencedError: This process is a fork of the one that began it.
         """
         self._check_path(path)
         self._described[path] = _Description(content_type, check_metadata(metadata or {}))
@@ -185,6 +188,7 @@ class Attempt:
             content_type=described.content_type,
             metadata=described.metadata,
             on_close=self._add,
+            process=self._process,
         )
         with self._lock:
             self._writers.append(writer)
@@ -237,6 +241,7 @@ class Attempt:
             InvalidInputError: The path leaves the destination.
         """
         check_key(path)
+        self._process.check()
         if self._sealed:
             raise ConflictError(
                 f"attempt {self.attempt_id} of task {self.task_id} has begun to commit: {path} stays in it"
@@ -283,11 +288,13 @@ class Attempt:
         Raises:
             ConflictError: The job is decided or ended, or a file is gone that the attempt has written; the
                 attempt is aborted.
-            FencedError: The attempt was aborted by another process, or its driver was replaced.
+            FencedError: The attempt was aborted by another process, its driver was replaced, or this process
+                is a fork of the one that began it.
             OutcomeUnknownError: It is not known whether the pending set stands; call again.
             StoreUnavailableError: The store refused for now. Under `file-v2` the task may have committed, and
                 its files are not shown yet; call again, or leave it to the job's commit.
         """
+        self._process.check()
         if self._committed is None:
             self._committed = self._commit()
             self._end()
@@ -300,7 +307,11 @@ class Attempt:
         """Drop all that the attempt wrote, unless it has committed, or may have; idempotent.
 
         What is shown already is seen until the job's end, as after `drop`.
+
+        Raises:
+            FencedError: This process is a fork of the one that began it.
         """
+        self._process.check()
         if self._committed is not None or self._aborted or self._may_be_committed:
             return
         self._aborted = True
@@ -322,10 +333,13 @@ class Attempt:
     ) -> None:
         if error is None:
             self.commit()
-        else:
+        elif (
+            self._process.is_this
+        ):  # a fork that leaves the block in which it began leaves its parent's attempt
             self.abort()
 
     def _check_path(self, path: str) -> str:
+        self._process.check()
         if self._committed is not None or self._aborted:
             raise ConflictError(f"attempt {self.attempt_id} of task {self.task_id} has ended; begin another")
         if is_hidden(check_key(path)):

@@ -14,6 +14,7 @@ from contextvars import copy_context
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
+from storage_core.commit.process import OwnProcess
 from storage_core.commit.records import ColumnStatistics, PendingFile
 from storage_core.errors import LockgateError
 from storage_core.failpoints import step
@@ -54,6 +55,7 @@ class PendingFileWriter(io.RawIOBase):
         content_type: str | None,
         metadata: Mapping[str, str],
         on_close: Callable[[PendingFile], None],
+        process: OwnProcess,
     ) -> None:
         self.path = path
         self.key = key
@@ -66,6 +68,7 @@ class PendingFileWriter(io.RawIOBase):
         self._content_type = content_type
         self._metadata = metadata
         self._on_close = on_close
+        self._process = process
         self._filling = bytearray()
         self._offset = 0
         self._number = 0
@@ -85,8 +88,10 @@ class PendingFileWriter(io.RawIOBase):
         """Take bytes; waits while the store is behind.
 
         Raises:
+            FencedError: This process is a fork of the one that opened it; that one may write on.
             LockgateError: A part could not be written; the file cannot be used any more.
         """
+        self._process.check()
         if self.closed:
             raise ValueError(f"{self.path} is closed")
         view = memoryview(data).cast("B")
@@ -103,10 +108,12 @@ class PendingFileWriter(io.RawIOBase):
         """Send what is left and seal the upload; the file is pending from here on.
 
         Raises:
+            FencedError: This process is a fork of the one that opened it; that one may write on.
             LockgateError: A part could not be written; the upload is aborted.
         """
         if self.closed:
             return
+        self._process.check()
         try:
             if self._filling or self._number == 0:
                 self._send()
@@ -126,6 +133,8 @@ class PendingFileWriter(io.RawIOBase):
         if self.closed:
             return
         super().close()
+        if not self._process.is_this:
+            return  # the upload is the parent's, and its threads, which would send the parts, are not here
         for part in self._under_way:
             part.cancel()
         for part in self._under_way:
