@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
+from fsspec.core import get_compression  # type: ignore[import-untyped]  # fsspec has no types
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]  # fsspec has no types
 from fsspec.utils import stringify_path  # type: ignore[import-untyped]  # fsspec has no types
 
 from storage_core.commit import Job, PendingSet
 from storage_core.errors import InvalidInputError
+from storage_core.fsspec.layers import layered
 from storage_core.fsspec.paths import (
     BASE,
     MAGIC,
@@ -23,8 +25,11 @@ from storage_core.fsspec.paths import (
 )
 from storage_core.fsspec.pending import EXCLUSIVE, WRITE, PendingOutput, PendingTask, PendingTasks
 from storage_core.fsspec.published import Published, PublishedInput
+from storage_core.fsspec.transaction import TaskTransaction
 from storage_core.fsspec.tree import Info
 from storage_core.settings import Settings
+
+TEXT_OPTIONS: Final = ("encoding", "errors", "newline")
 
 
 class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -34,10 +39,13 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
     task: pending until the job commits, and never visible if the task does not (`commit_task`, or the end
     of `with fs.transaction`). Any other path is read-only and shows live files by the destination's log.
 
-    One instance makes one attempt at each task that it writes. It may be used from several threads.
+    One instance makes one attempt at each task that it writes. It may be used from several threads. fsspec
+    keeps none to hand it out again: a second try in one process would join the attempt of the first.
     """
 
     protocol = PROTOCOL
+    cachable = False
+    transaction_type = TaskTransaction
 
     def __init__(
         self,
@@ -74,15 +82,22 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         self._task_at(root).begin()
         return root
 
-    def commit_task(self, path: str) -> PendingSet:
+    def commit_task(self, path: str, *, allow_empty: bool = False) -> PendingSet:
         """Commit the task that a path lies in: its files now belong to the job. Safe to call again.
+
+        Files that are still open are closed.
+
+        Args:
+            path: The task's directory, or any in it.
+            allow_empty: Whether a task for which this instance opened no file commits, too. By default that
+                is refused: its files were perhaps written through another, and would be left out.
 
         Raises:
             ConflictError: This instance wrote nothing of it, or the job is decided.
             FencedError: The job's driver was replaced.
             OutcomeUnknownError: It is not known whether it has committed; call again.
         """
-        return self._task_at(path).commit()
+        return self._task_at(path).commit(allow_empty=allow_empty)
 
     def abort_task(self, path: str) -> None:
         """Drop what this instance wrote of the task that a path lies in, unless it has committed."""
@@ -173,6 +188,43 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         with self.open(path1, "rb") as source, self.open(path2, "wb") as target:
             while chunk := source.read(self.blocksize):
                 target.write(chunk)
+
+    def open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        cache_options: dict[str, Any] | None = None,
+        compression: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Open a file.
+
+        Args:
+            path: Of a pending file to write, or of a live one to read.
+            mode: `wb`, `xb` or `rb`, or without the `b` for text.
+            block_size: fsspec's, for reading.
+            cache_options: fsspec's, for reading.
+            compression: One of fsspec's, or `infer`.
+            kwargs: `encoding`, `errors` and `newline` of text; else fsspec's own.
+        """
+        if "r" in mode:
+            return super().open(path, mode, block_size, cache_options, compression, **kwargs)
+        compression = get_compression(self._strip_protocol(path), compression)
+        text: dict[str, Any] | None = None
+        if "b" not in mode:
+            text = {option: kwargs.pop(option) for option in TEXT_OPTIONS if option in kwargs}
+            mode = mode.replace("t", "") + "b"
+        return layered(super().open(path, mode, **kwargs), compression=compression, text=text)
+
+    def __reduce__(self) -> Any:
+        """Make a new instance of the same options elsewhere.
+
+        Raises:
+            ConflictError: A task is under way here, to which the new instance's files would not belong.
+        """
+        self._pending.check_none_under_way()
+        return super().__reduce__()
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from storage_core.commit import Attempt, Job, PendingSet, attach_job
 from storage_core.errors import ConflictError, InvalidInputError
@@ -33,12 +33,19 @@ class PendingTask:
         self._lock = threading.Lock()
         self._attempt: Attempt | None = None
         self._closed = False
+        self._written_to = False
+        self._outputs: set[PendingOutput] = set()
         self.tree = self._empty_tree()
 
     @property
     def path(self) -> str:
         """The task's directory, as a path of the file system."""
         return self._root.text
+
+    @property
+    def under_way(self) -> bool:
+        """Whether an attempt has begun that neither has committed nor was aborted."""
+        return self._attempt is not None and not self._closed
 
     def begin(self) -> Attempt:
         """Return the attempt, begun when first asked for.
@@ -73,7 +80,11 @@ class PendingTask:
                 f"{path.text} was written already, and is not overwritten; use another name, or rm it first"
             )
         attempt = self.begin()
-        return PendingOutput(self, attempt, path, attempt.open(target))
+        output = PendingOutput(self, attempt, path, attempt.open(target))
+        with self._lock:
+            self._written_to = True
+            self._outputs.add(output)
+        return output
 
     def remove(self, path: MagicPath) -> None:
         """Drop a file that was written, or an empty directory.
@@ -104,22 +115,32 @@ class PendingTask:
             if attempt is self._attempt:
                 self.tree.add_file(path, size, pending=True)
 
-    def commit(self) -> PendingSet:
-        """Commit the task; a second call returns the same.
+    def closed(self, output: PendingOutput) -> None:
+        """Take note that a file takes no more bytes."""
+        with self._lock:
+            self._outputs.discard(output)
+
+    def commit(self, *, allow_empty: bool = False) -> PendingSet:
+        """Close what is open and commit the task; a second call returns the same.
+
+        Args:
+            allow_empty: Whether a task for which no file was opened commits, too.
 
         Raises:
             ConflictError: Nothing of the task was written through this file system, or the job is decided.
             FencedError: The job's driver was replaced.
             OutcomeUnknownError: It is not known whether it has committed; call again.
         """
-        with self._lock:
-            attempt = self._attempt
-            self._closed = attempt is not None
-        if attempt is None:
+        self._close_outputs()
+        if not (allow_empty or self._closed or self._written_to):
             raise ConflictError(
-                f"{self.path}: this file system instance wrote nothing of the task, so there is nothing to "
-                "commit; commit it by the instance that wrote it (fsspec keeps one for every thread)"
+                f"{self.path}: this file system instance wrote nothing of the task; nothing was committed; "
+                "commit it by the instance that wrote it (every LockgateFileSystem(), and every URL that a "
+                "library opens by itself, is another); a task without data commits with allow_empty=True"
             )
+        attempt = self._attempt or self.begin()
+        with self._lock:
+            self._closed = True
         try:
             return attempt.commit()
         finally:
@@ -133,13 +154,28 @@ class PendingTask:
         attempt = self._attempt
         if attempt is not None:
             attempt.abort()
+            for output in self._open_outputs():
+                output.outermost.forget()
             self._forget_if_aborted(attempt)
+
+    def _close_outputs(self) -> None:
+        try:
+            for output in self._open_outputs():
+                output.outermost.close()
+        except BaseException:
+            self.abort()
+            raise
+
+    def _open_outputs(self) -> list[PendingOutput]:
+        with self._lock:
+            return list(self._outputs)
 
     def _forget_if_aborted(self, attempt: Attempt) -> None:
         with self._lock:
             if attempt.aborted and attempt is self._attempt:
                 self._attempt = None
                 self._closed = False
+                self._written_to = False
                 self.tree = self._empty_tree()
 
     def _empty_tree(self) -> FileTree:
@@ -155,10 +191,12 @@ class PendingOutput(io.RawIOBase):
 
     Attributes:
         path: Of the file, as it was opened.
+        outermost: What the caller writes to: this, or text or compression over it.
     """
 
     def __init__(self, task: PendingTask, attempt: Attempt, path: MagicPath, file: BinaryIO) -> None:
         self.path = path
+        self.outermost: Any = self
         self._task = task
         self._attempt = attempt
         self._file = file
@@ -185,27 +223,36 @@ class PendingOutput(io.RawIOBase):
         try:
             self._file.close()
         finally:
-            super().close()
+            self.forget()
         self._task.written(self._attempt, self.path.text, self._size)
+
+    def drop(self) -> None:
+        """Close it and drop it from the attempt; one that is whole stays."""
+        if self.closed:
+            return
+        self.outermost.forget()
+        with suppress(ConflictError):  # what went wrong before is the error to report
+            self._attempt.drop(self.path.target)
+        self._file.close()
+
+    def forget(self) -> None:
+        """Close it without a word to the attempt."""
+        super().close()
+        self._task.closed(self)
 
     def commit(self) -> None:
         """Commit the task that the file belongs to."""
-        self.close()
         self._task.commit()
 
     def discard(self) -> None:
         """Abort the task that the file belongs to."""
         self._task.abort()
-        super().close()
+        self.outermost.forget()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None or self.closed:
-            self.close()
-            return
-        super().close()
-        with suppress(ConflictError):  # the error of the block is the one to report
-            self._attempt.drop(self.path.target)
-        self._file.close()
+        if error is not None:
+            self.drop()
+        self.close()
 
     def __del__(self) -> None:
         """Leave a forgotten file to its attempt; RawIOBase would close, and so seal, half of it."""
@@ -249,6 +296,21 @@ class PendingTasks:
             if key not in self._tasks:
                 self._tasks[key] = PendingTask(self, MagicPath(*key))
             return self._tasks[key]
+
+    def check_none_under_way(self) -> None:
+        """Refuse to be copied amid a task: what a copy writes would be another attempt, which nobody commits.
+
+        Raises:
+            ConflictError: A task has begun, and has not ended.
+        """
+        with self._lock:
+            under_way = [task.path for task in self._tasks.values() if task.under_way]
+        if under_way:
+            raise ConflictError(
+                f"this file system instance is not copied or pickled while it writes {under_way[0]}: what a "
+                "copy writes would not belong to this task's commit; give the other process a task and a "
+                "LockgateFileSystem() of its own"
+            )
 
     def info(self, path: MagicPath) -> Info:
         """Tell about a path from what was written; no request.

@@ -122,7 +122,7 @@ READERS: tuple[Reader, ...] = (pandas_reads, polars_reads, pyarrow_reads, duckdb
 
 
 def new_fs(**options: object) -> LockgateFileSystem:
-    return LockgateFileSystem(skip_instance_cache=True, **options)
+    return LockgateFileSystem(**options)
 
 
 def path_of(world: World) -> str:

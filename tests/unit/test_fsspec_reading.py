@@ -23,7 +23,7 @@ def fs(world: World) -> LockgateFileSystem:
 
 
 def new_fs(world: World, **options: object) -> LockgateFileSystem:
-    return LockgateFileSystem(settings=world.settings, skip_instance_cache=True, **options)
+    return LockgateFileSystem(settings=world.settings, **options)
 
 
 def contents(fs: LockgateFileSystem, url: str) -> dict[str, bytes]:
