@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from storage_core.clock import Clock
+from storage_core.commit.aside import files_aside
 from storage_core.commit.cleanup import clean_up
 from storage_core.commit.ending import remove_replaced
 from storage_core.commit.folder import JobFolder
@@ -123,7 +124,7 @@ def _bury(folder: JobFolder, settings: Settings, clock: Clock, *, dry_run: bool)
     ended = next((mark for mark in folder.ended() if mark is not None), None)
     if ended is None or clock.now_s() - ended.ended_s < settings.tombstone_s:
         return
-    if next(iter(folder.store.pages(folder.key("aside/"), page_size=1)), ()):
+    if next(files_aside(folder), None) is not None:
         action = f"keep its folder: files that made way lie in {folder.key('aside/')}; take them out by hand"
     else:
         action = "remove the folder of an older generation"

@@ -15,10 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from storage_core.commit.aside import files_aside
 from storage_core.commit.committers import COMMITTERS
+from storage_core.commit.folder import JobFolder
 from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.errors import LockgateError
 from storage_core.failpoints import FAILPOINTS
+from storage_core.ids import JobId
 from tests.commit_world import World, crash_at
 from tests.conftest import Tell
 from tests.crash_harness import (
@@ -121,7 +124,7 @@ def test_a_crash_while_old_files_make_way_leaves_all_of_them_or_the_whole_job(
             assert found.visible() in (CLASHING_OLD, CLASHING_NEW), where
             assert found.live() == found.keys(), where
             assert found.recover() == [], where
-            assert not list(Path(found.url, "_lockgate/jobs/new-g1").glob("aside/*")), where
+            assert list(files_aside(JobFolder(found.store, JobId("new-g1")))) == [], where
             outcomes += [found.visible() == CLASHING_NEW] * len(snapshot.points) * len(again.points)
     tell(f"making way: {len(outcomes)} pairs of crashes, {sum(outcomes)} published, rest undone")
     assert set(outcomes) == ({False} if loses else {False, True})

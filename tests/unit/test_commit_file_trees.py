@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from storage_core.commit import Job, sweep_uploads
+from storage_core.commit.aside import MOVE_BACK_TRIES, files_aside
+from storage_core.commit.codec import digest
 from storage_core.commit.fates import read_fates
+from storage_core.commit.folder import JobFolder
 from storage_core.commit.phase import JobPhase
 from storage_core.commit.records import FileFate
-from storage_core.errors import ConflictError, InvalidInputError, JobFailedError, UnsupportedStoreError
+from storage_core.errors import (
+    ConflictError,
+    InvalidInputError,
+    JobFailedError,
+    LockgateError,
+    OutcomeUnknownError,
+    UnsupportedStoreError,
+    UploadGoneError,
+)
 from storage_core.failpoints import FAILPOINTS
+from storage_core.ids import JobId
 from storage_core.stores.local import LocalStore
-from tests.commit_world import World, write
+from tests.commit_world import Crash, World, write
 
 RENAMING = ("file-v1", "file-v2")
 every_renaming = pytest.mark.parametrize("committer", RENAMING)
@@ -145,7 +158,8 @@ def test_a_temporary_directory_that_is_a_link_is_refused_and_not_followed(
 
 def test_attempts_are_made_while_other_jobs_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with world.open_job("sales", committer="file-v1") as job:
-        mkdir, meddled = os.mkdir, []
+        mkdir = os.mkdir
+        meddled: list[str] = []
 
         def meddle(path: str, *rest: object, **folder: object) -> None:
             top = Path(world.url, "_temporary")
@@ -221,8 +235,15 @@ def fates(job: Job) -> Iterable[FileFate]:
     return read_fates(job._folder)
 
 
+def lose_upload(world: World, job: Job, path: str) -> None:
+    """Let an upload of the job be gone, so that its commit is reverted."""
+    uploads = [file.upload for found in job.pending_sets() for file in found.files if file.path == path]
+    with suppress(UploadGoneError):
+        world.store.abort_upload(uploads[0].key, uploads[0].upload_id)
+
+
 def made_way(world: World) -> list[Path]:
-    return list(Path(world.url, "_lockgate/jobs/new-g1/aside").glob("*"))
+    return [Path(world.url, key) for key in files_aside(JobFolder(world.store, JobId("new-g1")))]
 
 
 def test_in_replace_file_v1_lets_old_files_make_way_for_folders_and_folders_for_files(world: World) -> None:
@@ -283,6 +304,84 @@ def test_what_made_way_and_finds_its_name_taken_is_kept_aside_and_reported(world
     (fate,) = (fate for fate in fates(job) if fate.key == "x")
     assert fate.fate == "kept"
     assert aside.name in fate.detail
+
+
+@pytest.fixture
+def unobserved() -> Iterator[None]:
+    """However the test ends, nobody hangs in the failpoints any more."""
+    yield
+    FAILPOINTS.observer = None
+
+
+@pytest.mark.usefixtures("unobserved")
+def test_nothing_makes_way_for_a_committer_that_wakes_up_behind_the_revert(world: World) -> None:
+    late = open_merging(world)
+    write(late, "t", NEW)
+
+    def others_revert(name: str) -> None:
+        if name == "make-way.move.before":
+            FAILPOINTS.observer = None
+            lose_upload(world, late, "n")
+            with pytest.raises(JobFailedError, match="lost for good"):
+                world.attach(late.job_id).commit()
+            FAILPOINTS.observer = die
+
+    def die(name: str) -> None:
+        if name == "complete.complete.before":
+            raise Crash
+
+    FAILPOINTS.observer = others_revert
+    with pytest.raises(Crash):
+        late.commit()
+    FAILPOINTS.observer = None
+    assert world.visible() == OLD
+    assert world.live() == world.keys()
+    assert made_way(world) == []
+
+
+@pytest.mark.usefixtures("unobserved")
+@pytest.mark.parametrize(
+    ("times", "error"), [(1, JobFailedError), (MOVE_BACK_TRIES, OutcomeUnknownError)], ids=["once", "ever"]
+)
+def test_what_makes_way_again_while_it_gets_its_name_back_gets_it_again(
+    world: World, times: int, error: type[LockgateError]
+) -> None:
+    job = open_merging(world)
+    write(job, "t", NEW)
+    left, tree = [times], LocalStore(world.url)
+    version = tree.head("x").version
+
+    def make_way_again(name: str) -> None:
+        if name == "make-way.move.after" and made_way(world):
+            lose_upload(world, job, "n")
+        if name == "move-back.create.before" and left[0]:
+            left[0] -= 1
+            assert tree.move_file("x", job._folder.key(f"aside/{digest(b'x')}"), version)
+
+    FAILPOINTS.observer = make_way_again
+    with pytest.raises(error):
+        job.commit()
+    FAILPOINTS.observer = None
+    world.recover()
+    assert job.phase() is JobPhase.FAILED
+    assert world.visible() == OLD
+    assert made_way(world) == []
+
+
+@pytest.mark.usefixtures("unobserved")
+def test_an_old_folder_in_which_nothing_lies_aside_any_more_goes(world: World) -> None:
+    job = open_merging(world)
+    write(job, "t", NEW)
+    FAILPOINTS.observer = lambda name: lose_upload(world, job, "n") if name == "make-way.move.after" else None
+    with pytest.raises(JobFailedError, match="lost for good"):
+        job.commit()
+    FAILPOINTS.observer = None
+    world.run("new", {"later": b"2"})
+    world.clock.sleep(100 * 86_400.0)
+    for _ in range(2):
+        sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+    assert not Path(world.url, "_lockgate/jobs/new-g1").exists()
+    assert world.visible() == {**OLD, "later": b"2"}
 
 
 @pytest.mark.parametrize("options", [{"committer": "magic"}, {"mode": "append"}], ids=str)
