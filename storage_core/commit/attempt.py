@@ -42,6 +42,7 @@ from storage_core.errors import (
     LockgateError,
     OutcomeUnknownError,
     UnsupportedStoreError,
+    UploadGoneError,
 )
 from storage_core.failpoints import step
 from storage_core.ids import AttemptId, JobAttemptId, TaskId, new_token, short_id_in, with_short_id
@@ -267,6 +268,7 @@ class Attempt:
         """Let readers that list see pending files before the job commits; its end settles which stay.
 
         Raises:
+            UploadGoneError: A file is lost: the store has ended its upload, and not made it visible.
             NotAppliedError: The store refused; the files stay pending.
         """
         with step("show"):
@@ -291,6 +293,8 @@ class Attempt:
             FencedError: The attempt was aborted by another process, its driver was replaced, or this process
                 is a fork of the one that began it.
             OutcomeUnknownError: It is not known whether the pending set stands; call again.
+            UploadGoneError: A file was lost in being shown: nothing is committed, or under `file-v2` all but
+                that file; run the task again.
             StoreUnavailableError: The store refused for now. Under `file-v2` the task may have committed, and
                 its files are not shown yet; call again, or leave it to the job's commit.
         """
@@ -374,7 +378,11 @@ class Attempt:
     def _add(self, file: PendingFile) -> None:
         with self._lock:
             self._files[file.key] = file
-        self._committer.after_close(self, file)
+        try:
+            self._committer.after_close(self, file)
+        except UploadGoneError:
+            self.abort()  # a task that commits without it would lack a file
+            raise
 
     def _commit(self) -> PendingSet:
         if self._aborted:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from storage_core.clock import Clock, SystemClock
-from storage_core.commit.early import shows_early
+from storage_core.commit.committers import shows_early
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.parallel import Progress, in_parallel, no_progress
 from storage_core.commit.plan import read_plan

@@ -7,13 +7,13 @@ puts the chosen one in its place, and its end removes whatever it did not publis
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 
 from storage_core.commit import layout
-from storage_core.commit.committers import committer_named
+from storage_core.commit.committers import shows_early
+from storage_core.commit.completion import is_open
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.parallel import in_parallel
-from storage_core.commit.records import FileFate, JobRecord, JobSpec, LiveShard
+from storage_core.commit.records import FileFate, JobRecord, LiveShard
 from storage_core.commit.shards import read_shard
 from storage_core.errors import AlreadyExistsError, LockgateError, OutcomeUnknownError, UploadGoneError
 from storage_core.failpoints import step
@@ -22,19 +22,31 @@ from storage_core.settings import Settings
 from storage_core.stores import ObjectInfo, PendingUpload, Store
 
 
-def shows_early(spec: JobSpec) -> bool:
-    """Tell whether a job's files may be seen before it commits."""
-    return committer_named(spec.committer).visible_at != "job commit"
-
-
 def show(folder: JobFolder, upload: PendingUpload) -> None:
-    """Make a pending upload visible, unless its job is decided: then the job's end settles it."""
+    """Make a pending upload visible, unless its job is decided: then the job's end settles it.
+
+    Raises:
+        UploadGoneError: The file is lost: the store has ended the upload, and not made it visible.
+    """
     if folder.decision() is not None:
         return
-    # Whether it is seen now, lies behind another attempt's, or is not known: the job's commit settles it,
-    # for its pending set has the upload.
-    with suppress(AlreadyExistsError, UploadGoneError, OutcomeUnknownError):
+    try:
         folder.store.complete_upload(upload, if_absent=True)
+    except AlreadyExistsError:
+        return  # it lies behind another attempt's: the job's commit puts the chosen one in its place
+    except (UploadGoneError, OutcomeUnknownError):
+        _refuse_if_lost(folder, upload)
+
+
+def _refuse_if_lost(folder: JobFolder, upload: PendingUpload) -> None:
+    # Open before held: what is completed between the two questions is held. And whoever decided meanwhile
+    # may have put another attempt's file in its place, or dropped it.
+    if is_open(folder.store, upload) or folder.store.holds(upload) or folder.decision() is not None:
+        return
+    raise UploadGoneError(
+        f"{folder.store.url}/{upload.key}: the store ended its upload instead of showing it (S3 does, with a "
+        "409, when others write to the key); the file is lost; run the task again"
+    )
 
 
 def drop_unpublished(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileFate]:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from storage_core.commit.attempt import Attempt
+from storage_core.errors import ConflictError, UploadGoneError
 from storage_core.failpoints import FAILPOINTS
 from tests.commit_world import World, write
+from tests.fake_s3.faults import CONFLICT, TIMED_OUT
 from tests.s3_world import s3_world
 
 DROPS: dict[str, Callable[[Attempt], None]] = {
@@ -100,3 +102,41 @@ def test_a_file_that_is_given_up_after_it_was_seen_goes_at_the_job_s_end(
         job.commit()
     assert world.visible() == {"b.csv": b"1"}
     assert world.live() == world.keys()
+
+
+@pytest.mark.parametrize("is_seen_already", [False, True])
+def test_a_file_that_is_lost_in_being_shown_fails_its_attempt_and_the_next_try_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_seen_already: bool
+) -> None:
+    with s3_world(tmp_path, monkeypatch) as s3:
+        world = s3.driver
+        with world.open_job("sales", committer="direct", allow_unsafe=True) as job:
+            if is_seen_already:
+                write(job, "t", {"a.csv": b"first"})
+                world.clock.sleep(1)
+            attempt = job.attempt("t")
+            s3.fake.faults.at(CONFLICT, operation="CompleteMultipartUpload")  # which ends the upload
+            file = attempt.open("a.csv")
+            file.write(b"lost")
+            with pytest.raises(UploadGoneError, match="the file is lost; run the task again"):
+                file.close()
+            with pytest.raises(ConflictError, match="was aborted; begin another"):
+                attempt.commit()
+            write(job, "t", {"a.csv": b"next"})
+            job.commit()
+        assert world.visible() == {"a.csv": b"next"}
+        assert world.live() == world.keys()
+        assert world.open_uploads() == []
+
+
+def test_a_file_whose_showing_got_no_answer_is_committed_whatever_came_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with s3_world(tmp_path, monkeypatch, s3_max_attempts=1) as s3:
+        with s3.driver.open_job("sales", committer="direct", allow_unsafe=True) as job:
+            for task, fault in {"seen": TIMED_OUT.after_the_effect(), "open": TIMED_OUT}.items():
+                s3.fake.faults.at(fault, operation="CompleteMultipartUpload")
+                write(job, task, {f"{task}.csv": b"1"})
+            assert s3.driver.visible() == {"seen.csv": b"1"}
+            job.commit()
+        assert s3.driver.visible() == {"seen.csv": b"1", "open.csv": b"1"}

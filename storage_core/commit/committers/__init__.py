@@ -12,6 +12,7 @@ from storage_core.commit.committers.magic import MagicCommitter
 from storage_core.commit.committers.partitioned import PartitionedCommitter
 from storage_core.commit.committers.protocol import Committer
 from storage_core.commit.committers.staging import StagingCommitter
+from storage_core.commit.records import JobSpec
 from storage_core.errors import InvalidInputError
 from storage_core.settings import Settings
 
@@ -42,6 +43,11 @@ def committer_named(name: str) -> Committer:
         ) from None
 
 
+def shows_early(spec: JobSpec) -> bool:
+    """Tell whether a job's files may be seen before it commits."""
+    return committer_named(spec.committer).visible_at != "job commit"
+
+
 def configured_committer(destination: str, settings: Settings, default: str) -> str:
     """Return the committer that the settings name for a destination, else for all, else the default.
 
@@ -63,4 +69,4 @@ def configured_committer(destination: str, settings: Settings, default: str) -> 
     return settings.committer or default
 
 
-__all__ = ["COMMITTERS", "Committer", "committer_named", "configured_committer"]
+__all__ = ["COMMITTERS", "Committer", "committer_named", "configured_committer", "shows_early"]
