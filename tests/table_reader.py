@@ -6,7 +6,6 @@ import hashlib
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import count
 from multiprocessing.queues import Queue
 from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
@@ -16,7 +15,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage_core.commit import Manifest, read_manifest
+from storage_core.commit import Manifest, read_live
 from storage_core.settings import Settings
 from tests.driver_processes import PROCESSES
 
@@ -125,16 +124,15 @@ def _read_on(url: str, told: Queue[Seen], asked: Synchronized[int], stop: Event)
 
 
 def _read_whole(url: str, read: Callable[[str, Manifest], list[Row]]) -> tuple[list[Row], int]:
-    """Read all files of one manifest; of a newer one where a file was gone, and how often that was so."""
-    manifest = read_manifest(url, settings=Settings())
-    for retries in count():
-        try:
-            return read(url, manifest), retries
-        except (FileNotFoundError, duckdb.IOException):
-            newer = read_manifest(url, settings=Settings())
-            assert newer.turn > manifest.turn, "a live file is gone, and no later turn took its place"
-            manifest = newer
-    raise AssertionError
+    """Read all files of one manifest, and tell how often that had to begin anew."""
+    turns: list[int] = []
+
+    def read_one(manifest: Manifest) -> list[Row]:
+        turns.append(manifest.turn)
+        return read(url, manifest)
+
+    rows = read_live(url, read_one, missing=(FileNotFoundError, duckdb.IOException), settings=Settings())
+    return rows, len(turns) - 1
 
 
 def _by_pyarrow(url: str, manifest: Manifest) -> list[Row]:

@@ -9,6 +9,7 @@ from storage_core.commit.opening import attach_job, open_job
 from storage_core.commit.orphans import SweepAction, UploadFate, UploadFilter, count_uploads
 from storage_core.commit.parallel import Progress
 from storage_core.commit.phase import JobPhase
+from storage_core.commit.reading import read_live
 from storage_core.commit.records import (
     AuditVerdict,
     Column,
@@ -63,6 +64,7 @@ __all__ = [
     "count_uploads",
     "list_jobs",
     "open_job",
+    "read_live",
     "read_manifest",
     "recover_all",
     "recover_job",
