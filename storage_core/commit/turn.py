@@ -6,6 +6,7 @@ Source: commit protocol, step 3.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from storage_core.clock import Clock
 from storage_core.commit import layout
@@ -18,8 +19,10 @@ from storage_core.failpoints import step
 from storage_core.ids import JobId, Token
 from storage_core.stores import Store
 
-TURN_WAIT_S = 600.0
-"""How long a commit waits for a live job that holds the turn before it gives up, undecided."""
+TURN_WAIT_S: Final = 600.0
+"""How long a commit waits for live jobs that hold the turn before it gives up, undecided."""
+FIRST_PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 2.0
 
 
 def take_turn(
@@ -41,15 +44,14 @@ def take_turn(
         leases: Say whether the holder of the turn lives.
         clock: Waits between looks.
         help_job: Brings a decided job to its end.
-        wait_s: For a live holder.
+        wait_s: For live holders, of one turn after the other.
 
     Raises:
-        TurnBusyError: A live job held the turn for `wait_s`, or the job that holds it cannot be brought to
+        TurnBusyError: Live jobs held the turn for `wait_s`, or the job that holds it cannot be brought to
             its end now; nothing of this job was changed.
     """
     store, log = folder.store, DestinationLog(folder.store)
-    deadline_s = clock.now_s() + wait_s
-    pause_s = 0.1
+    patience = _Patience(store, clock, wait_s)
     with step("turn"):
         while True:
             highest = log.highest()
@@ -58,13 +60,7 @@ def take_turn(
                     return highest.number
                 if _bring_to_outcome(store, highest, leases, clock, help_job):
                     continue
-                if clock.now_s() >= deadline_s:
-                    raise TurnBusyError(
-                        f"job {highest.claim.job_id} has held turn {highest.number} at {store.url} for "
-                        f"{wait_s:.0f} s and lives; nothing was changed; try again, or abort that job"
-                    )
-                clock.sleep(pause_s)
-                pause_s = min(2 * pause_s, 2.0)
+                patience.wait_for(highest)
                 continue
             number = 1 if highest is None else highest.number + 1
             mine = TurnClaim(job_id=folder.job_id, token=token, stamp=stamp)
@@ -76,6 +72,34 @@ def pass_turn(store: Store, turn: int, owner: JobId, clock: Clock, reason: str) 
     """End a turn without a publication; returns the outcome that stands."""
     outcome = Outcome(job_id=owner, turn=turn, verdict="passed", decided_s=clock.now_s(), reason=reason)
     return claim(store, layout.turn_outcome(turn), outcome)
+
+
+class _Patience:
+    """Waits between two looks at turns that live jobs hold, longer each time that it is the same turn."""
+
+    def __init__(self, store: Store, clock: Clock, wait_s: float) -> None:
+        self._store = store
+        self._clock = clock
+        self._wait_s = wait_s
+        self._deadline_s = clock.now_s() + wait_s
+        self._turn = 0
+        self._pause_s = FIRST_PAUSE_S
+
+    def wait_for(self, turn: Turn) -> None:
+        """Pause before the next look.
+
+        Raises:
+            TurnBusyError: It has waited for long enough.
+        """
+        if self._clock.now_s() >= self._deadline_s:
+            raise TurnBusyError(
+                f"job {turn.claim.job_id} holds turn {turn.number} at {self._store.url} and lives; after "
+                f"{self._wait_s:.0f} s of waiting for a turn nothing was changed; try again, or abort that job"
+            )
+        if turn.number != self._turn:
+            self._turn, self._pause_s = turn.number, FIRST_PAUSE_S
+        self._clock.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
 
 def _bring_to_outcome(

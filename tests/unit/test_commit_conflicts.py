@@ -240,7 +240,7 @@ def test_a_live_job_that_holds_the_turn_is_waited_for_and_then_named(tmp_path: P
     clock.renew = lambda: live._held().check(within_s=60)
     job = world.open_job("sales")
     write(job, "t", NEW)
-    with pytest.raises(TurnBusyError, match=f"job {live.job_id} has held turn 1"):
+    with pytest.raises(TurnBusyError, match=f"job {live.job_id} holds turn 1 at .* and lives"):
         job.commit()
     assert job.phase() is JobPhase.OPEN
     live.abort()

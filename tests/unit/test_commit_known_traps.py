@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit import sweep_uploads
+from storage_core.commit import Job, sweep_uploads
 from storage_core.commit.codec import encode
 from storage_core.commit.layout import SUCCESS, turn_claim
 from storage_core.commit.phase import JobPhase
 from storage_core.commit.records import TurnClaim
-from storage_core.commit.turn import TURN_WAIT_S
+from storage_core.commit.turn import TURN_WAIT_S, pass_turn
 from storage_core.errors import FencedError, JobFailedError, LockgateError, TurnBusyError
 from storage_core.failpoints import FAILPOINTS
 from storage_core.ids import new_token
@@ -93,12 +93,17 @@ class CountingClock(ManualClock):
         self.meanwhile()
 
 
+def hold_turn(world: World, job: Job, number: int) -> None:
+    """Leave the store as it is while a live driver is between its turn and its decision."""
+    claimed = TurnClaim(job_id=job.job_id, token=new_token(), stamp=job._held().lease.stamp)
+    world.store.create(turn_claim(number), encode(claimed))
+
+
 def test_whoever_waits_for_a_turn_pauses_between_two_looks_and_longer_each_time(tmp_path: Path) -> None:
     clock = CountingClock()
     world = World(tmp_path, str(tmp_path / "dest"), clock)
     live, job = world.open_job("live"), world.open_job("sales")
-    claimed = TurnClaim(job_id=live.job_id, token=new_token(), stamp=live._held().lease.stamp)
-    world.store.create(turn_claim(1), encode(claimed))
+    hold_turn(world, live, 1)
     write(job, "t", NEW)
     clock.meanwhile = lambda: live._held().check(within_s=60)
     looks: list[str] = []
@@ -113,6 +118,30 @@ def test_whoever_waits_for_a_turn_pauses_between_two_looks_and_longer_each_time(
     assert len(clock.pauses) <= TURN_WAIT_S / 2 + 10
     live.close()
     job.close()
+
+
+def test_whoever_waits_looks_often_again_when_the_next_turn_begins(tmp_path: Path) -> None:
+    clock = CountingClock()
+    world = World(tmp_path, str(tmp_path / "dest"), clock)
+    others = [world.open_job(name) for name in ("first", "second")]
+    job = world.open_job("sales")
+    write(job, "t", NEW)
+    hold_turn(world, others[0], 1)
+
+    def meanwhile() -> None:
+        for other in others:
+            other._held().check(within_s=60)
+        if len(clock.pauses) == 6:
+            pass_turn(world.store, 1, others[0].job_id, clock, "it took long")
+            hold_turn(world, others[1], 2)
+        if len(clock.pauses) == 8:
+            pass_turn(world.store, 2, others[1].job_id, clock, "it was quick")
+
+    clock.meanwhile = meanwhile
+    assert job.commit().turn == 3
+    assert clock.pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 0.1, 0.2]
+    for other in others:
+        other.close()
 
 
 def test_a_clean_up_of_generation_1_takes_nothing_of_generation_10(world: World) -> None:
