@@ -67,7 +67,7 @@ def find_clashes(store: Store, keys: Iterable[str], is_written: Callable[[str], 
     """
     if not isinstance(store, FileTree):
         return Clashes(store)
-    obstacles: list[Obstacle] = []
+    found: dict[str, Obstacle] = {}  # one obstacle is in the way of many keys
     for batch in batches(keys):
         for key in batch:
             for folder in filter(is_written, folders_of(key)):
@@ -75,9 +75,8 @@ def find_clashes(store: Store, keys: Iterable[str], is_written: Callable[[str], 
                     f"{store.url}: the job writes {folder} and {key}, and a file system takes one name for a "
                     "file or for a folder; nothing was published; give one of them another name"
                 )
-        obstacles += store.obstacles(batch)
-    # One obstacle is in the way of many keys.
-    return Clashes(store, tuple({obstacle.standing: obstacle for obstacle in obstacles}.values()))
+        found.update((obstacle.standing, obstacle) for obstacle in store.obstacles(batch))
+    return Clashes(store, tuple(found.values()))
 
 
 def _is_of(key: str, obstacle: Obstacle) -> bool:
