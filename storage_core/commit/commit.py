@@ -94,7 +94,7 @@ def _to_the_decision(
         )
         # Where this fails the turn stays the job's, for another driver of it may be deciding in it now.
         # Others pass it once the job is decided to abort, or nobody drives it.
-        plan = freeze(folder, job, job_attempt, chosen, turn)
+        plan = freeze(folder, job, job_attempt, chosen, turn, parallelism=work.settings.parallelism)
         keeper.check(work.settings.commit_window_s)
         # A turn that was passed while this process was slow costs it the turn and nothing else, if it is
         # noticed before the decision; noticed after, the job is reverted.

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from storage_core.commit import layout
 from storage_core.commit.committers import shows_early
 from storage_core.commit.completion import is_open
+from storage_core.commit.conflict import visible_files
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.parallel import in_parallel
 from storage_core.commit.records import FileFate, JobRecord, LiveShard
@@ -19,7 +20,7 @@ from storage_core.errors import AlreadyExistsError, LockgateError, OutcomeUnknow
 from storage_core.failpoints import step
 from storage_core.ids import short_id_in
 from storage_core.settings import Settings
-from storage_core.stores import ObjectInfo, PendingUpload, Store
+from storage_core.stores import ObjectInfo, PendingUpload
 
 
 def show(folder: JobFolder, upload: PendingUpload) -> None:
@@ -74,19 +75,9 @@ def drop_unpublished(folder: JobFolder, job: JobRecord, settings: Settings) -> I
         return FileFate(key=info.key, fate="aborted", detail="it was seen before the job's end")
 
     with step("drop-early"):
-        unpublished = (info for info in _own_files(folder.store, job) if info.key not in published)
+        unpublished = (
+            info
+            for info in visible_files(folder.store)
+            if short_id_in(info.key) == job.short_id and info.key not in published
+        )
         yield from in_parallel(drop, unpublished, settings.parallelism)
-
-
-def _own_files(store: Store, job: JobRecord) -> list[ObjectInfo]:
-    """Return the visible files that carry the job's short id, but for those of destinations below."""
-    found: list[ObjectInfo] = []
-    below: set[str] = set()
-    for page in store.pages():
-        for info in page:
-            folder, is_destination, _ = info.key.partition(f"/{layout.ROOT}")
-            if is_destination:
-                below.add(f"{folder}/")  # its jobs' files are theirs
-            elif short_id_in(info.key) == job.short_id and not layout.is_hidden(info.key):
-                found.append(info)
-    return [info for info in found if not info.key.startswith(tuple(below))]

@@ -17,6 +17,7 @@ from storage_core.commit.conflict import refuse_if_occupied, refuse_if_overwriti
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.layout import is_hidden
 from storage_core.commit.log import DestinationLog
+from storage_core.commit.parallel import in_parallel
 from storage_core.commit.reach import EVERYWHERE, Reach, partition_of
 from storage_core.commit.records import (
     AdditionShard,
@@ -138,9 +139,23 @@ class _Seen:
 
 
 def freeze(
-    folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId, chosen: list[Chosen], turn: int
+    folder: JobFolder,
+    job: JobRecord,
+    job_attempt: JobAttemptId,
+    chosen: list[Chosen],
+    turn: int,
+    *,
+    parallelism: int,
 ) -> Plan:
     """Freeze the plan of a commit within its turn, under its digest.
+
+    Args:
+        folder: Of the job.
+        job: Its record.
+        job_attempt: Whose tasks it takes.
+        chosen: Their pending sets.
+        turn: Within which it commits.
+        parallelism: How many files may be asked about at a time.
 
     Raises:
         AuditFailedError: The job requires an audit, and none that passed stands for these pending sets.
@@ -169,7 +184,7 @@ def freeze(
             for batch in batches(map(clashes.mark, removals(folder.store, job, manifest, seen.writes, reach)))
         )
         clashes.refuse_rest()
-        _preflight(folder, seen, additions)
+        _preflight(folder, seen, additions, parallelism)
         head = PlanHead(
             job_id=folder.job_id,
             job_attempt=job_attempt,
@@ -259,21 +274,21 @@ def _frozen(folder: JobFolder, additions: Iterable[ShardRef]) -> Iterator[Pendin
         ).files
 
 
-def _preflight(folder: JobFolder, seen: _Seen, additions: Iterable[ShardRef]) -> None:
+def _preflight(folder: JobFolder, seen: _Seen, additions: Iterable[ShardRef], parallelism: int) -> None:
     """Check with one listing that all uploads are alive; what is not open may be seen already (`file-v2`)."""
-    missing = set(seen.uploads)
-    if not missing:
+    closed = set(seen.uploads)
+    if not closed:
         return
     for page in folder.store.upload_pages():
-        missing.difference_update(_upload(info.key, info.upload_id) for info in page)
-    if missing:
-        for file in _frozen(folder, additions):
-            upload = _upload(file.key, file.upload.upload_id)
-            if upload in missing and folder.store.holds(file.upload):
-                missing.remove(upload)
-    if missing:
+        closed.difference_update(_upload(info.key, info.upload_id) for info in page)
+    if not closed:
+        return
+    uploads = (file.upload for file in _frozen(folder, additions))
+    suspects = (upload for upload in uploads if _upload(upload.key, upload.upload_id) in closed)
+    gone = sum(not held for held in in_parallel(folder.store.holds, suspects, parallelism))
+    if gone:
         raise UploadGoneError(
-            f"job {folder.job_id} at {folder.store.url}: {len(missing)} of its {len(seen.uploads)} pending "
+            f"job {folder.job_id} at {folder.store.url}: {gone} of its {len(seen.uploads)} pending "
             "uploads are gone (a lifecycle rule or another tool aborted them); nothing was published; "
             "run the job again"
         )

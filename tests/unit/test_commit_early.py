@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -12,6 +13,7 @@ from storage_core.commit.attempt import Attempt
 from storage_core.errors import ConflictError, UploadGoneError
 from storage_core.failpoints import FAILPOINTS
 from tests.commit_world import World, write
+from tests.fake_s3 import Options
 from tests.fake_s3.faults import CONFLICT, TIMED_OUT
 from tests.s3_world import s3_world
 
@@ -140,3 +142,33 @@ def test_a_file_whose_showing_got_no_answer_is_committed_whatever_came_of_it(
             assert s3.driver.visible() == {"seen.csv": b"1"}
             job.commit()
         assert s3.driver.visible() == {"seen.csv": b"1", "open.csv": b"1"}
+
+
+def test_the_commit_asks_about_files_that_are_seen_already_several_at_a_time(world: World) -> None:
+    together = threading.Barrier(world.settings.parallelism, timeout=30)
+    job = world.open_job("sales", committer="direct", allow_unsafe=True)
+    write(job, "t", {f"{number}.csv": b"1" for number in range(2 * world.settings.parallelism)})
+
+    def wait(name: str) -> None:
+        if name == "plan.holds.before":
+            together.wait()
+
+    FAILPOINTS.observer = wait
+    job.commit()
+    assert not together.broken
+
+
+def test_files_that_were_seen_and_not_published_go_while_they_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with s3_world(tmp_path, monkeypatch, Options(page_size=1)) as s3:
+        job = s3.driver.open_job("sales", committer="direct", allow_unsafe=True)
+        paths = [f"{number}.csv" for number in range(4 * s3.driver.settings.parallelism)]
+        write(job, "t", dict.fromkeys(paths, b"1"))
+        calls: list[str] = []
+        FAILPOINTS.observer = calls.append
+        job.abort()
+        FAILPOINTS.observer = None
+        assert s3.driver.visible() == {}
+        last_page = len(calls) - calls[::-1].index("drop-early.list.before")
+        assert "drop-early.delete.after" in calls[:last_page]
