@@ -94,7 +94,7 @@ class _Patience:
         if self._clock.now_s() >= self._deadline_s:
             raise TurnBusyError(
                 f"job {turn.claim.job_id} holds turn {turn.number} at {self._store.url} and lives; after "
-                f"{self._wait_s:.0f} s of waiting for a turn nothing was changed; try again, or abort that job"
+                f"{self._wait_s:.0f} s of waiting nothing was changed; try again, or abort that job"
             )
         if turn.number != self._turn:
             self._turn, self._pause_s = turn.number, FIRST_PAUSE_S
