@@ -44,8 +44,10 @@ def publish(work: JobWork, decision: Decision) -> Outcome:
         work.fates.add(
             FileFate(key=key, fate="lost", detail="its upload is gone and its object is not there")
         )
+    with step("outcome-lists"):
+        outcome = _outcome(work, plan, lost)
     with step("outcome"):
-        return claim(work.store, layout.turn_outcome(plan.head.turn), _outcome(work, plan, lost))
+        return claim(work.store, layout.turn_outcome(plan.head.turn), outcome)
 
 
 def _plan_of(work: JobWork, decision: Decision) -> Plan:

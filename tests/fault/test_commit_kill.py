@@ -43,6 +43,7 @@ UNDONE = {
 PUBLISHED = {
     "after the decision": "decide.create.after=kill",
     "in the middle of the completions": "complete.complete.after=kill@5",
+    "amid the lists of the outcome": "outcome-lists.create.after=kill",
     "before the outcome": "outcome.create.before=kill",
     "after the outcome": "outcome.create.after=kill",
     "before the summary": "success.put.before=kill",

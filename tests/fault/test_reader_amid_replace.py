@@ -17,14 +17,13 @@ from tests.table_reader import digest_of, files_of, reading, rows_of
 pytestmark = pytest.mark.fault
 
 OLD, NEW = (digest_of(rows_of(version)) for version in ("old", "new"))
-# The first two creations of the outcome's step are its lists of files, added and removed.
 BEFORE = {
     "after the decision": "decide.create.after",
     "amid the completions": "complete.complete.after@4",
-    "before the outcome": "outcome.create.before@3",
+    "before the outcome": "outcome.create.before",
 }
 AFTER = {
-    "after the outcome": "outcome.create.after@3",
+    "after the outcome": "outcome.create.after",
     "before the deletions": "remove.delete.before",
     "amid the deletions": "remove.delete.after@4",
     "before the summary": "success.put.before",

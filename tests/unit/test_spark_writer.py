@@ -57,7 +57,7 @@ def test_abort_after_the_decision_undoes_nothing(destination: str) -> None:
     job = attach_job(destination, summary.job_id)
     with job.attempt("part-00000") as attempt, attempt.open("part-00000.parquet") as file:
         file.write(b"rows")
-    FAILPOINTS.arm({"outcome.get.before": "refuse"})
+    FAILPOINTS.arm({"outcome-lists.get.before": "refuse"})
     with pytest.raises(StoreUnavailableError):
         job.commit()
     FAILPOINTS.arm({})
@@ -71,7 +71,7 @@ def test_a_retry_whose_earlier_try_was_decided_finishes_it_and_says_so(destinati
     job = open_job(destination, "nightly", columns=columns)
     with job.attempt("part-00000") as attempt, attempt.open("part-00000.parquet") as file:
         file.write(b"rows")
-    FAILPOINTS.arm({"outcome.get.before": "refuse"})
+    FAILPOINTS.arm({"outcome-lists.get.before": "refuse"})
     with pytest.raises(StoreUnavailableError):
         job.commit()
     job.close()
