@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from pathlib import Path
 
@@ -116,6 +117,7 @@ def test_a_replay_of_a_published_batch_writes_nothing(stream: Stream) -> None:
 def test_a_batch_that_is_skipped_is_told_with_its_job_and_turn(
     stream: Stream, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.WARNING, "lockgate.stream")
     stream.publish([0], batch=7)
     stream.publish([1, 2])
     assert caplog.records == []
