@@ -13,7 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from storage_core.clock import Clock, SystemClock
-from storage_core.commit import layout
+from storage_core.commit.below import DestinationsBelow
 from storage_core.commit.conflict import Owners
 from storage_core.commit.lease import LeaseState
 from storage_core.commit.parallel import Progress, no_progress
@@ -149,12 +149,12 @@ class Judge:
     def __post_init__(self) -> None:
         self._owners = Owners(self.store)
         self._writer = next((job.job_id for job in self.jobs.values() if _may_write(job)), None)
-        self._nested: dict[str, bool] = {}
+        self._below = DestinationsBelow(self.store)
 
     def judge(self, info: UploadInfo) -> UploadFate:
         """Return the upload's fate."""
         owner = self._owners.owner(info.key)
-        nested = self._nested_destination(info.key)
+        nested = self._below.holding(info.key)
         if nested is not None:
             action = SweepAction.KEEP
             reason = "it lies in another destination, which has its own sweep"
@@ -175,17 +175,6 @@ class Judge:
             reason=reason,
             remedy=remedy,
         )
-
-    def _nested_destination(self, key: str) -> str | None:
-        folders = key.split("/")[:-1]
-        above = ("/".join(folders[:depth]) for depth in range(1, len(folders) + 1))
-        return next(filter(self._is_destination, above), None)
-
-    def _is_destination(self, folder: str) -> bool:
-        if folder not in self._nested:
-            below = self.store.pages(f"{folder}/{layout.ROOT}", page_size=1)
-            self._nested[folder] = next(iter(below), ()) != ()
-        return self._nested[folder]
 
     def _owned(self, job: JobSummary) -> tuple[SweepAction, str, str]:
         if job.phase in TERMINAL:
