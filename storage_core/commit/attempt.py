@@ -5,7 +5,6 @@ Source: commit protocol, "Writing and task commit".
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import threading
@@ -32,6 +31,7 @@ from storage_core.commit.records import (
     PendingSet,
     Stamp,
 )
+from storage_core.commit.staging import staging_dir
 from storage_core.commit.temporary import make_attempt_dir
 from storage_core.commit.writer import PendingFileWriter
 from storage_core.errors import (
@@ -443,16 +443,6 @@ class Attempt:
         self._executor.shutdown(wait=True)
         for directory in self._directories:
             shutil.rmtree(directory, ignore_errors=True)
-
-
-def staging_dir(job: JobRecord, settings: Settings) -> Path:
-    """Return a job's own staging directory; it goes, whole, when the job ends.
-
-    `spec.staging` must be a disk that workers see; without it, `LOCKGATE_HOME/staging` serves one machine.
-    """
-    base = Path(job.spec.staging) if job.spec.staging is not None else settings.home_dir / "staging"
-    # Jobs of one name at two destinations have the same short id; their tokens are their own.
-    return base / f"lockgate-{job.short_id}-{hashlib.sha256(job.token.encode()).hexdigest()[:10]}"
 
 
 def _close_dropped(file: BinaryIO) -> None:

@@ -10,10 +10,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 
-from storage_core.commit.attempt import staging_dir
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.parallel import in_parallel
 from storage_core.commit.records import FileFate, JobRecord
+from storage_core.commit.staging import staging_dir
 from storage_core.commit.temporary import drop_temporary
 from storage_core.errors import LockgateError, MalformedRecordError
 from storage_core.failpoints import step

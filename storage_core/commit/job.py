@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from storage_core.clock import Clock
-from storage_core.commit.attempt import Attempt, staging_dir
+from storage_core.commit.attempt import Attempt
 from storage_core.commit.commit import STORE_TROUBLE, commit_job
 from storage_core.commit.completion import ShardCompleter
 from storage_core.commit.decision import decide_abort
@@ -38,6 +38,7 @@ from storage_core.commit.records import (
 )
 from storage_core.commit.rollforward import roll_forward
 from storage_core.commit.selection import choose, chosen_digest, newest_job_attempt
+from storage_core.commit.staging import staging_dir
 from storage_core.commit.work import JobWork
 from storage_core.errors import ConflictError, FencedError, LockgateError, OutcomeUnknownError
 from storage_core.ids import (
