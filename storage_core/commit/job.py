@@ -25,6 +25,7 @@ from storage_core.commit.folder import JobFolder, claim
 from storage_core.commit.lease import LeaseKeeper, LeaseState, leases_for
 from storage_core.commit.parallel import Progress, no_progress
 from storage_core.commit.phase import TERMINAL, JobPhase
+from storage_core.commit.process import OwnProcess
 from storage_core.commit.records import (
     AbortedAttempt,
     AuditVerdict,
@@ -87,6 +88,7 @@ class Job:
         self._leases = leases_for(settings, clock)
         self._keeper: LeaseKeeper | None = None
         self._token: Token = new_token()
+        self._process = OwnProcess(f"job {record.job_id}")
 
     @property
     def job_id(self) -> JobId:
@@ -357,6 +359,8 @@ class Job:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if not self._process.is_this:
+            return  # a fork that leaves the block; the job is its parent's
         try:
             if self._keeper is None:
                 return

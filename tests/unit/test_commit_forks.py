@@ -29,7 +29,12 @@ def leave_the_block():
     with attempt:
         sys.exit("left the block")
 
+def leave_the_job():
+    with job:
+        sys.exit("left the job")
+
 acts = {
+    "leave the job": leave_the_job,
     "open": lambda: attempt.open("c.csv"),
     "write": lambda: half.write(b"child"),
     "close": lambda: half.close(),
@@ -74,8 +79,11 @@ def test_a_fork_is_refused_at_once_and_changes_nothing_of_its_parent_s_attempt(
     assert world.visible() == PUBLISHED
 
 
-def test_a_fork_that_leaves_the_block_of_an_attempt_does_not_abort_it(world: World) -> None:
-    assert fork_and(world, "leave", "magic") == 0
+@pytest.mark.parametrize("act", ["leave", "leave the job"])
+def test_a_fork_that_leaves_the_block_of_an_attempt_or_a_job_does_not_abort_it(
+    world: World, act: str
+) -> None:
+    assert fork_and(world, act, "magic") == 0
     assert world.visible() == PUBLISHED
 
 
