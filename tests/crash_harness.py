@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from storage_core.commit.committers import COMMITTERS
-from storage_core.errors import JobFailedError
+from storage_core.errors import JobFailedError, UploadGoneError
 from tests.commit_world import World, write
 
 OLD = {"day=1/a.csv": b"old a", "day=2/b.csv": b"old b"}
@@ -31,6 +31,24 @@ def job(world: World, mode: str, committer: str = "magic") -> None:
         write(opened, "task-0", {"day=1/c.csv": NEW["day=1/c.csv"]})
         write(opened, "task-1", {path: NEW[path] for path in ("day=3/d.csv", "e.csv")})
         opened.commit()
+
+
+def job_taken_back(world: World, committer: str, how: str) -> None:
+    """A whole job that publishes nothing: its driver decides `abort`, or `revert`, for a file is lost."""
+    with (
+        suppress(JobFailedError, UploadGoneError),
+        world.open_job("new", mode="replace", committer=committer, allow_unsafe=True) as opened,
+    ):
+        write(opened, "task-0", {"day=1/c.csv": NEW["day=1/c.csv"]})
+        write(opened, "task-1", {path: NEW[path] for path in ("day=3/d.csv", "e.csv")})
+        if how == "abort":
+            opened.abort()
+        else:
+            upload = next(opened.pending_sets()).files[-1].upload
+            hidden = Path(world.url, "_lockgate/uploads", upload.key, f"~{upload.upload_id}")
+            # Written to after it was sealed: it can never be completed. One that is seen early is lost, too.
+            os.utime(hidden if hidden.exists() else Path(world.url, upload.key), ns=(0, 0))
+            opened.commit()
 
 
 def published_by(mode: str, committer: str = "magic") -> dict[str, bytes]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -70,6 +71,16 @@ def died_at(world: World, point: str | None, mode: str = "append") -> Job:
     job = world.open_job("sales", mode=mode)
     job.expect([ExpectedTask(task_id=TaskId("t"), files=(StagedFile("a.csv", 1),))])
     write(job, "t", NEW)
+    if point:
+        with dying_at(point):
+            job.commit()
+    job.close()
+    return job
+
+
+@contextmanager
+def dying_at(point: str) -> Iterator[None]:
+    """Let the process die when it passes a point: every call after it dies, too."""
     dead = False
 
     def observe(name: str) -> None:
@@ -78,16 +89,12 @@ def died_at(world: World, point: str | None, mode: str = "append") -> Job:
         if dead:
             raise Crash(name)
 
-    FAILPOINTS.observer = observe if point else None
+    FAILPOINTS.observer = observe
     try:
-        if point:
-            job.commit()
-    except Crash:
-        pass
+        with suppress(Crash):
+            yield
     finally:
         FAILPOINTS.observer = None
-        job.close()
-    return job
 
 
 def _pending_set(world: World) -> Stage:
@@ -132,7 +139,9 @@ def _success(world: World) -> Stage:
 
 def _failure(world: World) -> Stage:
     job = died_at(world, None)
-    job.abort()
+    # Amid its clean-up: of a job that is done nothing is read any more.
+    with dying_at("clean-up.list.before"):
+        job.abort()
     return Stage(world, job._folder.key("COMMIT_FAIL"), job, OLD)
 
 

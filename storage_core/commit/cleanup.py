@@ -51,14 +51,19 @@ def abort_uploads(folder: JobFolder, job: JobRecord, settings: Settings) -> Iter
         yield from in_parallel(abort, own(), settings.parallelism)
 
 
+def drop_real_files(folder: JobFolder, job: JobRecord, settings: Settings) -> None:
+    """Drop the real files that an ended job's attempts wrote: no task commits any more."""
+    shutil.rmtree(staging_dir(job, settings), ignore_errors=True)
+    drop_temporary(folder.store, job.job_id)
+
+
 def clean_up(folder: JobFolder, job: JobRecord, settings: Settings) -> None:
     """Drop what an ended job left, but for its identity, markers, audits and report.
 
     The lease goes last: as long as an ended job has one, its clean-up is unfinished.
     """
     with step("clean-up"):
-        shutil.rmtree(staging_dir(job, settings), ignore_errors=True)
-        drop_temporary(folder.store, job.job_id)
+        drop_real_files(folder, job, settings)
         left = [
             failure
             for prefix in ("tasks/", "plan/", "attempts/")

@@ -11,7 +11,7 @@ from typing import Final
 
 from storage_core.commit import layout
 from storage_core.commit.aside import aside_key
-from storage_core.commit.cleanup import abort_uploads, clean_up
+from storage_core.commit.cleanup import abort_uploads, clean_up, drop_real_files
 from storage_core.commit.codec import encode
 from storage_core.commit.early import drop_unpublished
 from storage_core.commit.folder import claim, while_busy
@@ -95,6 +95,7 @@ def end(
         The marker that stands.
     """
     all_dropped = drop_uploads(work)
+    drop_real_files(work.folder, work.job, work.settings)
     report = Report(
         job_id=work.job.job_id,
         ended=ended,  # type: ignore[arg-type]

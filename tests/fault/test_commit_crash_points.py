@@ -33,6 +33,7 @@ from tests.crash_harness import (
     assert_all_or_nothing,
     clashing_job,
     job,
+    job_taken_back,
     published_by,
 )
 from tests.snapshots import Snapshot, observed, one_by_one, snapshots_of
@@ -91,6 +92,20 @@ def test_a_crash_at_any_storage_call_leaves_all_or_nothing(
     # Undone up to the decision, published from it on: one switch, and never back.
     assert outcomes == sorted(outcomes)
     assert {False, True} == set(outcomes)
+
+
+@every_committer
+@pytest.mark.parametrize("how", ["abort", "revert"])
+def test_a_crash_of_a_job_that_is_taken_back_leaves_nothing_of_it(
+    worlds: Iterator[World], committer: str, how: str, tell: Tell
+) -> None:
+    world = one_by_one(next(worlds))
+    points = 0
+    for snapshot in snapshots_of(world, lambda: job_taken_back(world, committer, how), world.root.parent):
+        assert not recovered(snapshot, "replace", committer, snapshot.points[0])
+        points += len(snapshot.points)
+    assert world.attach("new-g1").phase() is JobPhase.FAILED
+    tell(f"{committer}, {how}: {points} crash points")
 
 
 @every_mode

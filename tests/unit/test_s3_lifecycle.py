@@ -104,7 +104,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Client]:
     boto3.resource("s3", region_name="us-east-1").Bucket("lake").objects.delete()
     client.delete_bucket(Bucket="lake")
     client.close()
-    moto.stop()
+    moto.stop(remove_data=False)
 
 
 def set_rule(bucket: S3Client, days: int) -> None:
