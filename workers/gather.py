@@ -6,6 +6,7 @@ read in bulk, one call for a whole window.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Generator, Sequence
@@ -13,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from celery import states
 from celery.canvas import Signature
 from celery.result import denied_join_result
 from kombu.exceptions import OperationalError
@@ -20,6 +22,8 @@ from redis.exceptions import RedisError
 
 from storage_core.errors import LockgateError, MissingPartError, OutcomeUnknownError
 from workers.application import QUEUES, app
+
+logger = logging.getLogger(__name__)
 
 BROKER_ERRORS: Final = (OperationalError, RedisError)
 WINDOW: Final = 256
@@ -37,6 +41,7 @@ def gather(
 ) -> Generator[tuple[int, Row | LockgateError]]:
     """Run tasks on the workers and yield each one's position and result, or its error, as they end.
 
+    A task that a worker's shutdown cut off has not failed: it is sent again, as often as that happens.
     Closing the generator early withdraws what no worker has begun. What one has begun goes on by itself:
     every task's effect is idempotent.
 
@@ -63,7 +68,13 @@ def gather(
                 _send(todo, out, expires_s=deadline - time.monotonic())
                 for task_id, meta in app.backend.get_many(set(out), interval=POLL_S, max_iterations=1):
                     patience.renew()
-                    yield out.pop(task_id), _outcome(work, meta)
+                    position = out.pop(task_id)
+                    if meta.get("status") == states.REVOKED:
+                        # Its worker was taken away amid it, which says nothing of the task.
+                        logger.warning("%s: task %d was preempted: it is sent again", work, position + 1)
+                        todo.append((position, signatures[position]))
+                    else:
+                        yield position, _outcome(work, meta)
                 patience.check()
             except BROKER_ERRORS as error:
                 patience.wait_for_broker(error, out=len(out))

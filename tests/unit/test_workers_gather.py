@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from celery import states
 from celery.canvas import Signature
+from celery.exceptions import TaskRevokedError
 from redis.exceptions import ConnectionError as NoBroker
 
 from storage_core.errors import LockgateError, MissingPartError, OutcomeUnknownError
@@ -26,11 +28,13 @@ class Workers:
         broker_away: From when until when the broker gives no answer.
         workers_away: The same of the workers, which come back to the broker by themselves.
         answer_s: When the task's result is there.
+        preemptions: How often a worker's shutdown cuts the task off before that.
     """
 
     broker_away: tuple[float, float] = (0.0, 0.0)
     workers_away: tuple[float, float] = (0.0, 0.0)
     answer_s: float = 10.0
+    preemptions: int = 0
     now_s: float = 0.0
     sent: deque[str] = field(default_factory=deque)
 
@@ -43,7 +47,11 @@ class Workers:
     def get_many(self, ids: Iterable[str], **_: Any) -> Iterator[tuple[str, dict[str, Any]]]:
         self.now_s += gather.POLL_S
         self._ask_broker()
-        if self.now_s >= self.answer_s:
+        if self.preemptions:
+            self.preemptions -= 1
+            cut_off = TaskRevokedError("terminated")
+            yield from ((task, {"status": states.REVOKED, "result": cut_off}) for task in ids)
+        elif self.now_s >= self.answer_s:
             yield from ((task, {"result": {"task": task}}) for task in ids)
 
     def listeners(self, _queue: str) -> list[str]:
@@ -84,6 +92,12 @@ def gathered(monkeypatch: pytest.MonkeyPatch) -> Gather:
         return list(found)
 
     return gather_from
+
+
+def test_a_task_that_a_workers_shutdown_cuts_off_is_sent_again_and_counts_as_no_failure(
+    gathered: Gather,
+) -> None:
+    assert gathered(Workers(preemptions=3)) == [(0, {"task": "task-0"})]
 
 
 @pytest.mark.parametrize("broker_is_back_s", [50.0, 70.0])
