@@ -40,6 +40,7 @@ from storage_core.errors import (
     FencedError,
     InvalidInputError,
     LockgateError,
+    NotAppliedError,
     OutcomeUnknownError,
     UnsupportedStoreError,
     UploadGoneError,
@@ -389,17 +390,26 @@ class Attempt:
             raise ConflictError(
                 f"attempt {self.attempt_id} of task {self.task_id} was aborted; begin another"
             )
+        if not self._sealed:
+            self._seal()
+        # From here on the pending set may stand and name the uploads, whatever cuts this off: a lost answer,
+        # a time limit, a worker's shutdown. Then only the job's end drops them.
+        in_doubt, self._may_be_committed = self._may_be_committed, True
         try:
-            if not self._sealed:
-                self._committer.before_task_commit(self)
-                for writer in self._writers:
-                    writer.close()
-                self._sealed = True
             return self._save()
-        except OutcomeUnknownError:
-            # The pending set may stand and name the uploads: from here on only the job's end drops them.
-            self._may_be_committed = self._sealed
+        except (NotAppliedError, FencedError):
+            self._may_be_committed = in_doubt  # this try had no effect
+            self.abort()
             raise
+
+    def _seal(self) -> None:
+        try:
+            self._committer.before_task_commit(self)
+            for writer in self._writers:
+                writer.close()
+            self._sealed = True
+        except OutcomeUnknownError:
+            raise  # it may be called again
         except BaseException:
             self.abort()
             raise

@@ -32,6 +32,27 @@ def unobserved() -> Iterator[None]:
     FAILPOINTS.arm({})
 
 
+@pytest.mark.parametrize("committer", ["magic", "staging", "file-v1"])
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_task_that_is_cut_off_in_its_commit_leaves_its_uploads_to_the_jobs_end(
+    world: World, side: str, committer: str
+) -> None:
+    job = world.open_job("sales", committer=committer)
+
+    def shut_down(name: str) -> None:
+        if name == f"task-commit.create.{side}":
+            FAILPOINTS.observer = None
+            raise SystemExit("the worker's shutdown, or a time limit, amid the call")
+
+    FAILPOINTS.observer = shut_down
+    with pytest.raises(SystemExit):
+        write(job, "t", NEW)
+    assert len(world.open_uploads()) == len(NEW)
+    job.commit()
+    assert world.visible() == (NEW if side == "after" else {})
+    assert world.open_uploads() == []
+
+
 @pytest.mark.parametrize("point", ["load.list.before", "turn.create.before", "decide.create.before"])
 def test_a_loser_never_writes_that_the_job_failed_while_the_winner_commits(world: World, point: str) -> None:
     job = world.open_job("sales")
