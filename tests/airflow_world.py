@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from storage_core.failpoints import FAILPOINTS
-from tests.commit_world import Crash
+from tests.commit_world import Crash, dying
 
 
 @dataclass
@@ -52,7 +52,7 @@ def die_at(point: str, run: Callable[[], object]) -> None:
         if died:
             raise Crash(name)
 
-    FAILPOINTS.observer = observe
+    FAILPOINTS.observer = dying(observe)
     try:
         run()
     except Crash:

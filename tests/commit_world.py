@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from storage_core.commit import Job, Manifest, attach_job, open_job, read_manifest, recover_all
 from storage_core.commit.conflict import visible_files
+from storage_core.commit.lease import RENEWER
 from storage_core.commit.recovery import RecoveryResult
+from storage_core.errors import StoreUnavailableError
 from storage_core.failpoints import FAILPOINTS
 from storage_core.settings import Settings
 from storage_core.stores import Store, open_store
@@ -29,6 +32,21 @@ class ManualClock:
 
 class Crash(BaseException):
     """The process dies here: nothing that follows in it has an effect."""
+
+
+def dying(observe: Callable[[str], None]) -> Callable[[str], None]:
+    """Let an observer that raises `Crash` see what a run calls, and not what its renewing thread does.
+
+    A renewal comes when the real time of a slow machine says so, even after the run's death: it is no point
+    of the run. None has an effect while such an observer hangs in.
+    """
+
+    def observed(name: str) -> None:
+        if threading.current_thread().name == RENEWER:
+            raise StoreUnavailableError(f"{name}: nobody renews while a death is rehearsed")
+        observe(name)
+
+    return observed
 
 
 @dataclass
@@ -120,7 +138,7 @@ def crash_at(number: int, run: Callable[[], object]) -> str | None:
         if died_at is not None:
             raise Crash(died_at)
 
-    FAILPOINTS.observer = observe
+    FAILPOINTS.observer = dying(observe)
     try:
         run()
     except Crash:

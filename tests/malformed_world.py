@@ -13,7 +13,7 @@ from storage_core.commit.codec import digest
 from storage_core.commit.records import StagedFile
 from storage_core.failpoints import FAILPOINTS
 from storage_core.ids import TaskId
-from tests.commit_world import Crash, World, write
+from tests.commit_world import Crash, World, dying, write
 
 OLD = {"old.csv": b"0"}
 NEW = {"a.csv": b"1", "b.csv": b"22"}
@@ -89,7 +89,7 @@ def dying_at(point: str) -> Iterator[None]:
         if dead:
             raise Crash(name)
 
-    FAILPOINTS.observer = observe
+    FAILPOINTS.observer = dying(observe)
     try:
         with suppress(Crash):
             yield

@@ -12,7 +12,7 @@ import threading
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 from storage_core.clock import Clock
 from storage_core.commit.codec import encode
@@ -22,6 +22,9 @@ from storage_core.errors import FencedError, LockgateError, MalformedRecordError
 from storage_core.failpoints import step
 from storage_core.ids import JobAttemptId, Token, new_token
 from storage_core.settings import Settings
+
+RENEWER: Final = "lockgate-lease"
+"""Name of the thread that renews."""
 
 
 class LeaseState(StrEnum):
@@ -180,7 +183,7 @@ class LeaseKeeper:
         self.lease = leases.take(folder, job_attempt)
         self._lost: FencedError | None = None
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._renew_often, name="lockgate-lease", daemon=True)
+        self._thread = threading.Thread(target=self._renew_often, name=RENEWER, daemon=True)
         self._thread.start()
 
     def check(self, within_s: float | None = None) -> None:
