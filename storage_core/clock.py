@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Protocol
 
@@ -15,6 +16,9 @@ class Clock(Protocol):
     def sleep(self, seconds: float) -> None:
         """Wait that many seconds."""
 
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        """Wait that many seconds, or until the event is set; returns whether it is."""
+
 
 class SystemClock:
     """The machine's clock."""
@@ -26,3 +30,7 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         """Wait that many seconds."""
         time.sleep(seconds)
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        """Wait that many seconds, or until the event is set; returns whether it is."""
+        return event.wait(seconds)

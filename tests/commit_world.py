@@ -29,6 +29,9 @@ class ManualClock:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
+    def wait(self, event: threading.Event, seconds: float) -> bool:  # noqa: ARG002 - nobody moves it meanwhile
+        return event.wait()
+
 
 class Crash(BaseException):
     """The process dies here: nothing that follows in it has an effect."""
@@ -37,8 +40,8 @@ class Crash(BaseException):
 def dying(observe: Callable[[str], None]) -> Callable[[str], None]:
     """Let an observer that raises `Crash` see what a run calls, and not what its renewing thread does.
 
-    A renewal comes when the real time of a slow machine says so, even after the run's death: it is no point
-    of the run. None has an effect while such an observer hangs in.
+    By the machine's clock a renewal comes when a slow machine says so, even after the run's death: it is no
+    point of the run. None has an effect while such an observer hangs in.
     """
 
     def observed(name: str) -> None:

@@ -229,7 +229,7 @@ class LeaseKeeper:
         self._renewed_s = began_s
 
     def _renew_often(self) -> None:
-        while not self._ended.wait(self._settings.lease_renew_s):
+        while not self._clock.wait(self._ended, self._settings.lease_renew_s):
             try:
                 self._renew()
             except FencedError as error:
