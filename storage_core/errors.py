@@ -3,9 +3,11 @@
     LockgateError
     ├── NotAppliedError            the call had no effect: the caller may clean up or try again
     │   ├── InvalidInputError        an option, a path or a destination that cannot be right
-    │   │   └── MissingPartError       Java, a package or a program that the work needs is not there
+    │   │   ├── MissingPartError       Java, a package or a program that the work needs is not there
+    │   │   └── JournalVersionError    the journal's database is of a version that this program does not know
     │   ├── MalformedRecordError     bytes read back from a store that are not the record they should be
-    │   │   └── MalformedLogError      the same of the destination's log: no job is to blame
+    │   │   ├── MalformedLogError      the same of the destination's log: no job is to blame
+    │   │   └── MalformedJournalError  the same of the journal, or of a snapshot of it
     │   ├── ObjectNotFoundError      no object, bucket or job under this name
     │   ├── AlreadyExistsError       create-if-absent met an object
     │   ├── PreconditionFailedError  the object is not the version that the call named
@@ -14,7 +16,12 @@
     │   ├── StoreUnavailableError    the store refused for now: throttled, or not reachable
     │   ├── UnsupportedStoreError    the store lacks what the work needs
     │   ├── ConflictError            the destination, or the job, is not in a state that allows this
+    │   │   └── LeaseHeldError         another holder has the lease, and it has not lapsed
     │   ├── TurnBusyError            a live job holds the turn to commit: the one that waited may try again
+    │   ├── JournalUnavailableError  the journal cannot be reached, or is locked: trying again later is safe
+    │   ├── StaleRequestError        a request so old that nobody knows whether it was applied
+    │   ├── SafeModeError            the journal was restored: nothing is reaped or deleted yet
+    │   ├── StateLostError           what the caller has seen did not survive a failover or a restore
     │   └── AuditFailedError         the gate before the commit is closed
     ├── OutcomeUnknownError        no answer: delete nothing, abort nothing, hand it to recovery
     ├── FencedError                someone newer owns this: stop at once
@@ -60,6 +67,14 @@ class MalformedRecordError(NotAppliedError):
 
 class MalformedLogError(MalformedRecordError):
     """The destination's log cannot be read: no job commits there until it is mended, and none is aborted."""
+
+
+class MalformedJournalError(MalformedRecordError):
+    """The journal, or a snapshot of it, contradicts itself, or is another's; nothing was changed."""
+
+
+class JournalVersionError(InvalidInputError):
+    """The journal's database is of another version than this program's; nothing was changed."""
 
 
 class ObjectNotFoundError(NotAppliedError):
@@ -112,6 +127,34 @@ class TurnBusyError(NotAppliedError):
     """A live job held the turn to commit for too long; the job that waited is undecided and may try again."""
 
     exit_code = 6
+
+
+class LeaseHeldError(ConflictError):
+    """Another holder has the lease and lives, or is parked; nothing was changed."""
+
+
+class JournalUnavailableError(NotAppliedError):
+    """The journal cannot be reached, is locked or cannot be written; trying again later is safe."""
+
+    exit_code = 6
+
+
+class StaleRequestError(NotAppliedError):
+    """The request is older than the ids that are kept: nobody knows any more whether it was applied."""
+
+    exit_code = 8
+
+
+class SafeModeError(NotAppliedError):
+    """The journal was restored: nothing is reaped or deleted until that is left."""
+
+    exit_code = 13
+
+
+class StateLostError(NotAppliedError):
+    """What the caller has seen did not survive a failover or a restore; an explicit `msync` starts anew."""
+
+    exit_code = 14
 
 
 class AuditFailedError(NotAppliedError):

@@ -21,7 +21,34 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="LOCKGATE_", frozen=True, extra="ignore")
 
-    home: Path = Field(default=Path("~/.lockgate"), description="holds the embedded broker and staging")
+    home: Path = Field(
+        default=Path("~/.lockgate"), description="holds the embedded journal, the embedded broker and staging"
+    )
+    journal_url: str | None = Field(
+        default=None,
+        description="postgresql://user@host/database or sqlite:////path; absent: SQLite below home; none: "
+        "no journal, so leases are heartbeats in each job's folder and nothing knows jobs over destinations",
+    )
+    journal: str = Field(default="main", description="name of the journal in that database")
+    observer_urls: tuple[str, ...] = Field(
+        default=(), description='hot standbys that take the reads, as JSON: ["postgresql://user@standby/db"]'
+    )
+    observer_wait_ms: float = Field(
+        default=50.0,
+        ge=0,
+        description="an observer that is behind is waited for so long, then another is asked",
+    )
+    auto_msync_ms: float = Field(
+        default=-1.0, ge=-1, description="-1: never; 0: before each read; n: after n ms without contact"
+    )
+    always_primary: bool = Field(default=False, description="no read goes to an observer")
+    checkpoint_url: str | None = Field(
+        default=None, description="store that keeps the journal's checkpoints; absent: below home"
+    )
+    checkpoints_kept: int = Field(default=5, ge=1, description="older ones are deleted")
+    request_retention_s: float = Field(
+        default=7 * 86_400.0, gt=0, description="ids of requests are kept so long; an older one is refused"
+    )
     broker_url: str | None = Field(default=None, description="Celery broker; absent: the embedded one")
     staging_roots: tuple[Path, ...] = Field(
         default=(), description='workers read staged files only below these, as JSON: ["/shared"]; none: any'

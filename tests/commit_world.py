@@ -29,7 +29,7 @@ class ManualClock:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def wait(self, event: threading.Event, seconds: float) -> bool:  # noqa: ARG002 - nobody moves it meanwhile
+    def wait(self, event: threading.Event, seconds: float) -> bool:
         return event.wait()
 
 

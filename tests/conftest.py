@@ -5,9 +5,14 @@ from __future__ import annotations
 import atexit
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
 
 import pytest
+
+from storage_core.journal import Journal, open_journal
+from tests.postgres_world import Server, postgres_bin, primary
 
 Tell = Callable[[str], None]
 
@@ -16,19 +21,48 @@ _AIRFLOW_HOME = tempfile.TemporaryDirectory(prefix="airflow-")
 atexit.register(_AIRFLOW_HOME.cleanup)
 os.environ.setdefault("AIRFLOW_HOME", _AIRFLOW_HOME.name)
 
-_PARTS = {
+_PARTS: dict[str, tuple[Callable[[], object], str]] = {
     "s3-server": (
-        "LOCKGATE_TEST_S3_URL",
+        lambda: os.environ.get("LOCKGATE_TEST_S3_URL"),
         "no S3 server: start one with `make s3-server` and set its exports",
     ),
+    "postgres": (postgres_bin, "no PostgreSQL server: apt install postgresql"),
 }
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("requires"):
-        variable, word = _PARTS[mark.args[0]]
-        if not os.environ.get(variable):
+        is_there, word = _PARTS[mark.args[0]]
+        if not is_there():
             pytest.skip(word)
+
+
+_databases = count(1)
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A real PostgreSQL server that many tests share, each with a database of its own."""
+    if postgres_bin() is None:
+        pytest.skip(_PARTS["postgres"][1])
+    with primary(tmp_path_factory.mktemp("postgres"), fsync="off", max_connections="200") as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.requires("postgres"))])
+def journal_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """URL of a new, empty database of each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'journal.db'}"
+    server: Server = request.getfixturevalue("postgres")
+    return server.new_database(f"test_{next(_databases)}")
+
+
+@pytest.fixture
+def journal(journal_url: str) -> Iterator[Journal]:
+    """A new journal in a database of each kind."""
+    with open_journal(journal_url) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -1,0 +1,156 @@
+"""The journal: the one ordered record of service metadata, in SQLite or PostgreSQL.
+
+    journal = open_journal("postgresql://lockgate@db/lockgate")
+    written = journal.apply(TakeLease(resource="job:…", holder=…, purpose="write", soft_s=30, hard_s=120))
+    written.stamp          # state id, generation stamp, lease token and attempt fence at once
+
+Source: journal, "Store of record".
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, Self, TypeVar
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from storage_core.clock import Clock
+from storage_core.errors import OutcomeUnknownError
+from storage_core.failpoints import FAILPOINTS, current_step
+from storage_core.journal.database import Database, parse_url
+from storage_core.journal.group import Group
+from storage_core.journal.migrate import bring_up_to_date
+from storage_core.journal.mutation import Mutation, Outcome, Refused, Written
+from storage_core.journal.ops import Op
+from storage_core.journal.reading import Reading, Status
+from storage_core.journal.stamp import Stamp
+from storage_core.journal.writing import write
+
+MAIN: Final = "main"
+"""The name of a deployment's first journal; satellites have others."""
+
+_TRIES: Final = 4
+T = TypeVar("T")
+
+
+class Journal:
+    """One journal, from one process. What threads write at once shares a transaction."""
+
+    def __init__(self, database: Database, name: str, identity: str) -> None:
+        self.database = database
+        self.name = name
+        self.identity = identity
+        self._group = Group(lambda mutations: self._called("write", lambda: write(database, name, mutations)))
+        self._seen = Stamp()
+        self._seeing = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        """Where it is, without a password."""
+        return self.database.name
+
+    @property
+    def seen(self) -> Stamp:
+        """The newest stamp that this process has seen: a read that is not older reads its own writes."""
+        return self._seen
+
+    def see(self, stamp: Stamp) -> None:
+        """Take note of a stamp; an older one than is known already changes nothing."""
+        with self._seeing:
+            self._seen = max(self._seen, stamp)
+
+    def apply(self, op: Op, request_id: str | None = None) -> Written:
+        """Write one mutation and return what came of it.
+
+        Args:
+            op: What to do.
+            request_id: The same over all tries of one request; by default this call's own.
+
+        Raises:
+            LockgateError: It was refused: what `op.fold` raises.
+            JournalUnavailableError: It was not applied.
+            OutcomeUnknownError: No answer, even to a repetition; it may have been applied.
+        """
+        mutation = Mutation(op=op) if request_id is None else Mutation(op=op, request_id=request_id)
+        (outcome,) = self.write([mutation])
+        if isinstance(outcome, Refused):
+            raise outcome.error
+        return outcome
+
+    def write(self, mutations: Sequence[Mutation]) -> list[Outcome]:
+        """Write mutations, each of which is applied or refused alone; returns an outcome for each.
+
+        A commit without an answer is asked for again, under the same request ids.
+
+        Raises:
+            JournalUnavailableError: None was applied.
+            OutcomeUnknownError: No answer, even to a repetition.
+        """
+        for attempt in Retrying(
+            retry=retry_if_exception_type(OutcomeUnknownError),
+            stop=stop_after_attempt(_TRIES),
+            wait=wait_random_exponential(multiplier=0.05, max=1.0),
+            reraise=True,
+        ):
+            with attempt:
+                outcomes = self._group.submit(mutations)
+        # Only now: a token taken before the transaction is durable may name an entry that never was.
+        self.see(max((o.stamp for o in outcomes if isinstance(o, Written)), default=Stamp()))
+        return outcomes
+
+    def status(self) -> Status:
+        """Read where it stands, on the primary; the caller has then seen all that was written before."""
+        with self.reading() as reading:
+            status = reading.status()
+        self.see(status.stamp)
+        return status
+
+    def msync(self) -> Stamp:
+        """Learn the primary's newest stamp: what others have told of is then read, too."""
+        return self.status().stamp
+
+    @contextmanager
+    def reading(self) -> Iterator[Reading]:
+        """Read one state, on the primary."""
+        self._hit("read.before")
+        with self.database.snapshot() as connection:
+            yield Reading(connection, self.database, self.name)
+        self._hit("read.after")
+
+    def close(self) -> None:
+        """Give its connections back."""
+        self.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _called(self, verb: str, call: Callable[[], T]) -> T:
+        self._hit(f"{verb}.before")
+        answer = call()
+        self._hit(f"{verb}.after")
+        return answer
+
+    def _hit(self, point: str) -> None:
+        FAILPOINTS.hit(f"{current_step()}.journal-{point}")
+
+
+def open_journal(url: str, name: str = MAIN, *, clock: Clock | None = None) -> Journal:
+    """Open a journal; one that is not there yet is created, an older database is migrated first.
+
+    Args:
+        url: `sqlite:////absolute/path` or `postgresql://user@host/database`.
+        name: Of the journal in that database.
+        clock: Takes the place of the database's, for tests.
+
+    Raises:
+        InvalidInputError: The URL cannot be.
+        JournalVersionError: The database is of a newer version than this program.
+        JournalUnavailableError: It cannot be reached or written.
+    """
+    database = Database(parse_url(url), clock=clock)
+    return Journal(database, name, bring_up_to_date(database, name))

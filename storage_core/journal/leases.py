@@ -1,0 +1,144 @@
+"""Leases: the right of one holder to write one resource, until it lapses.
+
+Taking a lease is an entry and issues a new stamp; renewing is none. Renewal, parking and release are
+compare-and-swap on the stamp, so that a paused holder that wakes up is told so. One renewal per holder renews
+all that it holds.
+
+Source: journal, "Leases".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+from sqlalchemy import update
+
+from storage_core.failpoints import FAILPOINTS, current_step
+from storage_core.journal.journal import Journal
+from storage_core.journal.ops.leases import (
+    FreeLease,
+    LeaseState,
+    ParkLease,
+    Purpose,
+    TakeLease,
+    fenced,
+    state_of,
+)
+from storage_core.journal.rows import Lease, Standing
+from storage_core.journal.schema import LEASE
+from storage_core.journal.stamp import Stamp
+
+
+class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
+    """A lease as others see it at a moment of the database's clock."""
+
+    lease: Lease
+    state: LeaseState
+    seen_s: float
+
+
+class Leases:
+    """The leases of one journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+
+    def take(
+        self,
+        resource: str,
+        holder: str,
+        *,
+        purpose: Purpose,
+        soft_s: float,
+        hard_s: float,
+        detail: str = "",
+        request_id: str | None = None,
+    ) -> Stamp:
+        """Take a lease; returns the new stamp, greater than every earlier holder's.
+
+        Args:
+            resource: What is to be written.
+            holder: Whoever will renew it.
+            purpose: From which states it may be taken: see `TAKES`.
+            soft_s: Without a renewal for so long, another writer may pre-empt.
+            hard_s: Without one for so long, recovery may start.
+            detail: What the holder says of itself.
+            request_id: The same over all tries.
+
+        Raises:
+            LeaseHeldError: It is not to be had for this purpose now.
+            SafeModeError: The journal is in safe mode, and the purpose is to recover.
+        """
+        op = TakeLease(
+            resource=resource, holder=holder, purpose=purpose, soft_s=soft_s, hard_s=hard_s, detail=detail
+        )
+        stamp: Stamp = self.journal.apply(op, request_id).result.stamp
+        return stamp
+
+    def renew(self, holder: str, held: Mapping[str, Stamp]) -> dict[str, str]:
+        """Renew all that a holder holds, in one statement; returns a word about each that is lost.
+
+        A lease that has lapsed (`HARD`) is lost even while nobody has recovered it: whoever is about to
+        would not see that its holder is back.
+
+        Args:
+            holder: As it took them.
+            held: The stamps with which it took them, by resource.
+        """
+        point = f"{current_step()}.journal-renew"
+        FAILPOINTS.hit(f"{point}.before")
+        database, journal = self.journal.database, self.journal.name
+        with database.write() as connection:
+            now = database.now()
+            renewed = connection.execute(
+                update(LEASE)
+                .where(
+                    LEASE.c.journal == journal,
+                    LEASE.c.holder == holder,
+                    LEASE.c.standing.in_([Standing.HELD, Standing.RECOVERING]),
+                    LEASE.c.renewed_s + LEASE.c.hard_s > now,
+                )
+                .values(renewed_s=now)
+                .returning(LEASE.c.resource, LEASE.c.epoch, LEASE.c.sequence)
+            )
+            alive = {row.resource: Stamp(row.epoch, row.sequence) for row in renewed}
+        FAILPOINTS.hit(f"{point}.after")
+        lost = [resource for resource, stamp in held.items() if alive.get(resource) != stamp]
+        return {resource: fenced(resource, held[resource], self._row(resource)) for resource in lost}
+
+    def park(self, resource: str, stamp: Stamp, for_s: float) -> None:
+        """Leave it to its next step: it has not lapsed for `for_s`, and nobody renews it.
+
+        Raises:
+            FencedError: It is lost.
+        """
+        self.journal.apply(ParkLease(resource=resource, stamp=stamp, for_s=for_s))
+
+    def free(self, resource: str, stamp: Stamp) -> None:
+        """Give it back.
+
+        Raises:
+            FencedError: It is lost.
+        """
+        self.journal.apply(FreeLease(resource=resource, stamp=stamp))
+
+    def look(self, resource: str) -> LeaseView | None:
+        """Tell how a lease stands, on the primary; None if nobody has ever taken it."""
+        with self.journal.reading() as reading:
+            lease, now_s = reading.get(Lease, resource), reading.now_s()
+        return None if lease is None else LeaseView(lease=lease, state=state_of(lease, now_s), seen_s=now_s)
+
+    def in_states(self, states: Iterable[LeaseState]) -> Iterator[LeaseView]:
+        """Yield the leases that stand so now, by resource."""
+        wanted = frozenset(states)
+        with self.journal.reading() as reading:
+            leases, now_s = reading.where(Lease, {}), reading.now_s()
+        for lease in leases:
+            state = state_of(lease, now_s)
+            if state in wanted:
+                yield LeaseView(lease=lease, state=state, seen_s=now_s)
+
+    def _row(self, resource: str) -> Lease | None:
+        view = self.look(resource)
+        return None if view is None else view.lease

@@ -1,0 +1,50 @@
+"""What an entry says, and how it folds into the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import msgspec
+
+from storage_core.journal.stamp import Stamp
+from storage_core.journal.state import Key, State
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """When an entry is accepted.
+
+    Attributes:
+        stamp: The entry's number.
+        at_s: By the database's clock, after the head was locked.
+        is_safe_mode: Whether nothing may be reaped or deleted.
+    """
+
+    stamp: Stamp
+    at_s: float
+    is_safe_mode: bool = False
+
+
+class Op(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op"):
+    """One mutation of the tables. A subclass a kind of entry; its tag is the entry's name.
+
+    A fold is a pure function of the state and the moment: replaying entries gives the same tables again. A
+    mutation is refused by raising a `LockgateError` out of `fold`; then it has had no effect.
+
+    Attributes:
+        RESULT: The type of what `fold` returns, and a repeated request returns again.
+    """
+
+    RESULT: ClassVar[Any] = type(None)
+
+    def touches(self) -> Iterable[Key]:
+        """Name the rows that the fold will ask for: they are read together, for a whole group."""
+        return ()
+
+    def fold(self, state: State, moment: Moment) -> Any:
+        """Apply it.
+
+        Raises:
+            LockgateError: It is refused, in these tables.
+        """
+        raise NotImplementedError

@@ -1,0 +1,52 @@
+"""Entries about created-if-absent names at a store that has no conditional create.
+
+Source: commit protocol, "Job commit": the journal named in `job.json` is their arbiter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from storage_core.errors import AlreadyExistsError
+from storage_core.journal.ops.base import Moment, Op
+from storage_core.journal.rows import Claim
+from storage_core.journal.state import Key, State
+
+
+class ClaimName(Op, frozen=True, tag="claim-name"):
+    """Create a name if it is absent.
+
+    Attributes:
+        body: What stands there from now on, in base 64.
+    """
+
+    store: str
+    name: str
+    body: str
+
+    def touches(self) -> Iterable[Key]:
+        """Name the claim."""
+        return [(Claim, (self.store, self.name))]
+
+    def fold(self, state: State, moment: Moment) -> None:
+        """Claim it, if nobody has."""
+        if state.get(Claim, self.store, self.name) is not None:
+            raise AlreadyExistsError(f"{self.store}/{self.name}: the journal holds this name for another")
+        state.put(Claim(store=self.store, name=self.name, body=self.body, claimed_s=moment.at_s))
+
+
+class ReleaseName(Op, frozen=True, tag="release-name"):
+    """Forget a name whose object was deleted."""
+
+    store: str
+    name: str
+
+    def touches(self) -> Iterable[Key]:
+        """Name the claim."""
+        return [(Claim, (self.store, self.name))]
+
+    def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
+        """Remove the claim."""
+        claim = state.get(Claim, self.store, self.name)
+        if claim is not None:
+            state.delete(claim)

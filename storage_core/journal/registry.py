@@ -1,0 +1,70 @@
+"""The registry of jobs, read: an index over what the stores say. The stores decide.
+
+Entries bring it up to date (`ops.jobs`); `lockgate jobs rescan` makes it anew from a destination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from storage_core.errors import ConflictError, ObjectNotFoundError
+from storage_core.journal.reading import Reading
+from storage_core.journal.rows import Destination, Job, Lease
+
+UNDECIDED: Final = frozenset({"open"})
+UNENDED: Final = frozenset({"open", "committing", "aborting"})
+
+
+def job_resource(destination: str, job_id: str) -> str:
+    """Return the resource that a job's lease is on.
+
+    Args:
+        destination: URL, as the store opened at it says.
+        job_id: Of the job.
+    """
+    return f"job:{destination}#{job_id}"
+
+
+def destinations(reading: Reading) -> list[str]:
+    """Return the URLs of all places that the registry knows."""
+    return [place.url for place in reading.where(Destination, {})]
+
+
+def jobs(reading: Reading, destination: str | None = None) -> list[Job]:
+    """Return the jobs of one destination, or of all, by destination and id."""
+    return list(reading.where(Job, {} if destination is None else {"destination": destination}))
+
+
+def unended(reading: Reading) -> Iterator[tuple[Job, Lease | None]]:
+    """Yield every job without a terminal marker, with its lease: what recovery looks at."""
+    for phase in sorted(UNENDED):
+        for job in reading.where(Job, {"phase": phase}):
+            yield job, reading.get(Lease, job_resource(job.destination, job.job_id))
+
+
+def find_job(reading: Reading, text: str) -> Job:
+    """Return the job of an id, or the newest generation of a name, wherever it writes.
+
+    Raises:
+        ObjectNotFoundError: The registry knows none.
+        ConflictError: Jobs of this id write several destinations; the message names them.
+    """
+    found = list(reading.where(Job, {"job_id": text}))
+    if not found:
+        named = reading.where(Job, {"name": text})
+        newest = max((_generation(job) for job in named), default=0)
+        found = [job for job in named if _generation(job) == newest]
+    if not found:
+        raise ObjectNotFoundError(
+            f"the journal knows no job {text[:140]!r}; name its destination, too, or make the index anew: "
+            "`lockgate jobs rescan DESTINATION`"
+        )
+    if len(found) > 1:
+        places = ", ".join(job.destination for job in found)
+        raise ConflictError(f"{text} is a job at {places}: say at which")
+    return found[0]
+
+
+def _generation(job: Job) -> int:
+    return int(job.job_id.rpartition("-g")[2])

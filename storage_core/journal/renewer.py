@@ -1,0 +1,113 @@
+"""One thread per holder renews all that the holder holds, in one statement."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from typing import Final
+
+from storage_core.clock import Clock, SystemClock
+from storage_core.errors import FencedError, LockgateError
+from storage_core.journal.leases import Leases
+from storage_core.journal.stamp import Stamp
+
+RENEWER: Final = "lockgate-renewer"
+"""Name of the thread."""
+
+
+def new_holder() -> str:
+    """Return a fresh name of a holder."""
+    return secrets.token_hex(16)
+
+
+class Renewer:
+    """Renews a holder's leases until they are dropped or lost.
+
+    Args:
+        leases: Of the journal.
+        every_s: Between two renewals.
+        clock: Waits; the machine's by default.
+    """
+
+    def __init__(self, leases: Leases, *, every_s: float, clock: Clock | None = None) -> None:
+        self.holder = new_holder()
+        self._leases = leases
+        self._every_s = every_s
+        self._clock = clock or SystemClock()
+        self._held: dict[str, Stamp] = {}
+        self._renewed_s: dict[str, float] = {}
+        self._lost: dict[str, FencedError] = {}
+        self._changing = threading.Lock()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def keep(self, resource: str, stamp: Stamp, *, since_s: float) -> None:
+        """Renew this lease, too, from now on.
+
+        Args:
+            resource: Taken in the name of `holder`.
+            stamp: With which it was taken.
+            since_s: When it was asked for, by this process's clock.
+        """
+        with self._changing:
+            self._held[resource] = stamp
+            self._renewed_s[resource] = since_s
+            self._lost.pop(resource, None)
+            if self._thread is None:
+                self._ended = threading.Event()
+                self._thread = threading.Thread(
+                    target=self._renew_often, args=(self._ended,), name=RENEWER, daemon=True
+                )
+                self._thread.start()
+
+    def drop(self, resource: str) -> None:
+        """Renew it no more; the thread ends with the last one."""
+        with self._changing:
+            self._held.pop(resource, None)
+            ended = None if self._held else self._thread
+            if ended is not None:
+                self._ended.set()
+                self._thread = None
+        if ended is not None and ended is not threading.current_thread():
+            ended.join()
+
+    def check(self, resource: str, within_s: float) -> None:
+        """Raise if the lease is lost; renew it now unless it was renewed within so many seconds.
+
+        Raises:
+            FencedError: It is lost.
+            JournalUnavailableError: It could not be renewed now.
+        """
+        with self._changing:
+            lost = self._lost.get(resource)
+            age_s = self._clock.now_s() - self._renewed_s.get(resource, 0.0)
+        if lost is not None:
+            raise lost
+        if age_s >= within_s:
+            self.renew()
+            with self._changing:
+                lost = self._lost.get(resource)
+            if lost is not None:
+                raise lost
+
+    def renew(self) -> None:
+        """Renew all that is held, now."""
+        with self._changing:
+            held = dict(self._held)
+        began_s = self._clock.now_s()  # before the call: a slow answer must not make a lease look younger
+        lost = self._leases.renew(self.holder, held)
+        with self._changing:
+            for resource, stamp in held.items():
+                if self._held.get(resource) == stamp and resource not in lost:
+                    self._renewed_s[resource] = began_s
+            for resource, words in lost.items():
+                if self._held.get(resource) == held[resource]:
+                    self._lost[resource] = FencedError(words)
+                    del self._held[resource]
+
+    def _renew_often(self, ended: threading.Event) -> None:
+        while not self._clock.wait(ended, self._every_s):
+            try:
+                self.renew()
+            except LockgateError:
+                continue  # the next renewal may pass; if none does, the leases lapse and others see it

@@ -1,0 +1,99 @@
+"""The tables as one fold sees them: what it has read, under what it has changed.
+
+A fold works on this, never on SQL. So the same code writes, replays, verifies and tails, and a refused
+mutation is taken back without asking the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
+
+from storage_core.journal.rows import Row
+
+R = TypeVar("R", bound=Row)
+Key = tuple[type[Row], tuple[Any, ...]]
+"""A table and the key of a row in it."""
+
+
+class Rows(Protocol):
+    """Where rows are read from."""
+
+    def find(self, kind: type[R], keys: Sequence[tuple[Any, ...]]) -> Sequence[R]:
+        """Return the rows with these keys, those that there are."""
+
+    def where(self, kind: type[R], columns: Mapping[str, Any]) -> Sequence[R]:
+        """Return the rows whose columns have these values."""
+
+
+class State:
+    """Rows read and rows changed; nothing is written until `changes` is."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._read: dict[Key, Row | None] = {}
+        self._changed: dict[Key, Row | None] = {}
+        self._undo: list[tuple[Key, bool, Row | None]] = []
+
+    def load(self, keys: Iterable[Key]) -> None:
+        """Read what will be asked for, a table a question."""
+        wanted: dict[type[Row], list[tuple[Any, ...]]] = {}
+        for kind, key in dict.fromkeys(keys):
+            if (kind, key) not in self._read:
+                wanted.setdefault(kind, []).append(key)
+        for kind, missing in wanted.items():
+            found = {row.key: row for row in self._rows.find(kind, missing)}
+            self._read.update({(kind, key): found.get(key) for key in missing})
+
+    def get(self, kind: type[R], *key: Any) -> R | None:
+        """Return the row with this key as it is now, None if there is none."""
+        at = (kind, key)
+        if at not in self._changed:
+            self.load([at])
+        return cast("R | None", self._changed[at] if at in self._changed else self._read[at])
+
+    def where(self, kind: type[R], **columns: Any) -> list[R]:
+        """Return the rows whose columns have these values now, by key."""
+        found: dict[tuple[Any, ...], R] = {}
+        for row in self._rows.where(kind, columns):
+            self._read.setdefault((kind, row.key), row)
+            if (kind, row.key) not in self._changed:
+                found[row.key] = row
+        for (of, key), changed in self._changed.items():
+            if of is kind and isinstance(changed, kind) and _has(changed, columns):
+                found[key] = changed
+        return [found[key] for key in sorted(found)]
+
+    def put(self, row: Row) -> None:
+        """Insert the row, or take the place of the one with its key."""
+        self._set((type(row), row.key), row)
+
+    def delete(self, row: Row) -> None:
+        """Remove the row with this one's key."""
+        self._set((type(row), row.key), None)
+
+    def mark(self) -> int:
+        """Return a point that `undo` goes back to."""
+        return len(self._undo)
+
+    def undo(self, mark: int) -> None:
+        """Take back every change since a mark: what a savepoint's rollback is in SQL."""
+        while len(self._undo) > mark:
+            at, was_changed, row = self._undo.pop()
+            if was_changed:
+                self._changed[at] = row
+            else:
+                del self._changed[at]
+
+    @property
+    def changes(self) -> Mapping[Key, Row | None]:
+        """What is to be written: rows, and None for those that are to go."""
+        return self._changed
+
+    def _set(self, at: Key, row: Row | None) -> None:
+        self._undo.append((at, at in self._changed, self._changed.get(at)))
+        self._changed[at] = row
+
+
+def _has(row: Row, columns: Mapping[str, Any]) -> bool:
+    return all(getattr(row, column) == value for column, value in columns.items())
