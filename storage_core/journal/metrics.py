@@ -12,6 +12,7 @@ from typing import Final
 
 import prometheus_client
 from opentelemetry import metrics, trace
+from opentelemetry.metrics import _Gauge as TelemetryGauge  # exported under this name only
 from prometheus_client import CollectorRegistry
 
 REGISTRY: Final = CollectorRegistry()
@@ -84,7 +85,7 @@ class _Gauge:
         self._telemetry.set(figure, labels)
 
     @cached_property
-    def _telemetry(self) -> metrics.Gauge:
+    def _telemetry(self) -> TelemetryGauge:
         return _meter().create_gauge(
             f"{_SCOPE}.{self._name.removesuffix('_seconds')}", unit=self._unit, description=self._about
         )
