@@ -79,6 +79,9 @@ class Database:
                     f"journal {self.name}: the commit got no answer ({_first_line(error)}); it may have been "
                     "applied; the same request id asks again without doing it twice"
                 ) from error
+            except BaseException:
+                connection.invalidate()  # cut off midway: nobody knows what stands in it
+                raise
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
