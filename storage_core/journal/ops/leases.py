@@ -37,7 +37,7 @@ NEXT: Final[Mapping[LeaseState, frozenset[LeaseState]]] = {
     LeaseState.SOFT: frozenset({LeaseState.HELD, LeaseState.HARD, LeaseState.PARKED, LeaseState.FREE}),
     LeaseState.PARKED: frozenset({LeaseState.HELD, LeaseState.HARD, LeaseState.FREE}),
     LeaseState.HARD: frozenset({LeaseState.HELD, LeaseState.RECOVERING, LeaseState.PARKED, LeaseState.FREE}),
-    LeaseState.RECOVERING: frozenset({LeaseState.HARD, LeaseState.HELD, LeaseState.FREE}),
+    LeaseState.RECOVERING: frozenset({LeaseState.HARD, LeaseState.HELD, LeaseState.PARKED, LeaseState.FREE}),
     LeaseState.FREE: frozenset({LeaseState.HELD, LeaseState.RECOVERING}),
 }
 """What may follow what, by an entry, a renewal or the passing of time."""
