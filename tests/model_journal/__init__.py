@@ -1,0 +1,1 @@
+"""The journal against a small model of it: any order of any callers, on both databases."""

@@ -1,0 +1,252 @@
+"""The journal in memory, written from its design: what it must answer, and what must stand then.
+
+It shares with the code the entries as data (`journal.ops`), and no fold.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from storage_core.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    FencedError,
+    LeaseHeldError,
+    LockgateError,
+    SafeModeError,
+    StaleRequestError,
+)
+from storage_core.journal import Mutation, Stamp
+from storage_core.journal.ops import Op
+from storage_core.journal.ops.claims import ClaimName, ReleaseName
+from storage_core.journal.ops.jobs import ForgetJob, RecordJob, RecordTask
+from storage_core.journal.ops.leases import DropLease, FreeLease, ParkLease, TakeLease
+
+TABLES: Final = ("lease", "destination", "job", "attempt", "claim")
+ENDED: Final = {"committed", "failed"}
+TAKEN_FROM: Final = {
+    "write": {"free"},
+    "pre-empt": {"free", "soft", "hard"},
+    "recover": {"free", "hard"},
+    "take over": {"free", "held", "soft", "parked", "hard", "recovering"},
+}
+
+Row = dict[str, Any]
+Table = dict[tuple[Any, ...], Row]
+Refusal = type[LockgateError]
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """What a mutation that has its effect is told.
+
+    Attributes:
+        result: Of a lease that was taken: the stamp, and how the lease stood before.
+    """
+
+    stamp: Stamp
+    result: tuple[Stamp, str] | None
+    at_s: float
+    is_repeat: bool = False
+
+
+Answer = Accepted | Refusal
+
+
+class Refused(Exception):  # noqa: N818 - no error: an answer
+    def __init__(self, why: Refusal) -> None:
+        self.why = why
+
+
+@dataclass
+class JournalModel:
+    """One journal.
+
+    Attributes:
+        known: What each request came to, by its id, with the kind of its op.
+        before: Of each epoch, the last sequence of those before it.
+    """
+
+    epoch: int = 1
+    sequence: int = 0
+    is_safe: bool = False
+    pruned: int = 0
+    requests_since_s: float = 0.0
+    known: dict[str, tuple[type[Op], Accepted]] = field(default_factory=dict)
+    before: dict[int, int] = field(default_factory=lambda: {1: 0})
+    tables: dict[str, Table] = field(default_factory=lambda: {name: {} for name in TABLES})
+
+    @property
+    def stamp(self) -> Stamp:
+        """Of the newest entry."""
+        return Stamp(self.epoch, self.sequence)
+
+    def ask(self, mutation: Mutation, now_s: float) -> Answer:
+        """Answer one mutation: repeated, stale, refused without an effect, or the next entry."""
+        if mutation.request_id in self.known:
+            kind, answer = self.known[mutation.request_id]
+            return replace(answer, is_repeat=True) if kind is type(mutation.op) else ConflictError
+        if mutation.asked_s < self.requests_since_s:
+            return StaleRequestError
+        stamp = Stamp(self.epoch, self.sequence + 1)
+        try:
+            result = self._fold(mutation.op, stamp, now_s)
+        except Refused as refused:
+            return refused.why
+        self.sequence += 1
+        answer = Accepted(stamp, result, now_s)
+        self.known[mutation.request_id] = (type(mutation.op), answer)
+        return answer
+
+    def explain(
+        self, asked: Sequence[tuple[Mutation, Answer]], now_s: float
+    ) -> list[tuple[Mutation, Answer]]:
+        """Find an order in which mutations asked at once come to these answers; returns those that fit none.
+
+        Those with an effect are in the order of their stamps. One without may stand anywhere between them.
+        """
+        with_effect = [(m, a) for m, a in asked if isinstance(a, Accepted) and not a.is_repeat]
+        rest = [pair for pair in asked if pair not in with_effect]
+        unfit: list[tuple[Mutation, Answer]] = []
+        rest = self._without_fitting(rest, now_s)
+        for mutation, answer in sorted(with_effect, key=lambda pair: pair[1].stamp):
+            if self.ask(mutation, now_s) != answer:
+                unfit.append((mutation, answer))
+            rest = self._without_fitting(rest, now_s)
+        return unfit + rest
+
+    def renew(self, holder: str, held: Mapping[str, Stamp], now_s: float) -> set[str]:
+        """Renew all that a holder holds; returns the resources that it has lost."""
+        alive = {}
+        for lease in self.tables["lease"].values():
+            if lease["holder"] == holder and state_of(lease, now_s) in {"held", "soft", "recovering"}:
+                lease["renewed_s"] = now_s
+                alive[lease["resource"]] = _stamp(lease)
+        return {resource for resource, stamp in held.items() if alive.get(resource) != stamp}
+
+    def begin_epoch(self) -> None:
+        """A failover, or a restore."""
+        self.epoch += 1
+        self.before[self.epoch] = self.sequence
+
+    def lease_states(self, now_s: float) -> dict[str, str]:
+        """How every lease stands."""
+        return {lease["resource"]: state_of(lease, now_s) for lease in self.tables["lease"].values()}
+
+    def _without_fitting(
+        self, asked: Sequence[tuple[Mutation, Answer]], now_s: float
+    ) -> list[tuple[Mutation, Answer]]:
+        return [pair for pair in asked if self._copy().ask(pair[0], now_s) != pair[1]]
+
+    def _copy(self) -> JournalModel:
+        return replace(self, known=dict(self.known), tables=copy.deepcopy(self.tables))
+
+    def _fold(self, op: Op, stamp: Stamp, now_s: float) -> tuple[Stamp, str] | None:
+        fold: Callable[..., tuple[Stamp, str] | None] = _FOLDS[type(op)]
+        return fold(self, op, stamp, now_s)
+
+    def _take(self, op: TakeLease, stamp: Stamp, now_s: float) -> tuple[Stamp, str]:
+        lease = self.tables["lease"].get((op.resource,))
+        before = "free" if lease is None else state_of(lease, now_s)
+        if op.purpose == "recover" and self.is_safe:
+            raise Refused(SafeModeError)
+        if before not in TAKEN_FROM[op.purpose]:
+            raise Refused(LeaseHeldError)
+        self.tables["lease"][op.resource,] = {
+            "resource": op.resource,
+            "holder": op.holder,
+            "epoch": stamp.epoch,
+            "sequence": stamp.sequence,
+            "standing": "recovering" if op.purpose == "recover" else "held",
+            "renewed_s": now_s,
+            "soft_s": op.soft_s,
+            "hard_s": op.hard_s,
+            "parked_until_s": None,
+            "detail": op.detail,
+        }
+        return stamp, before
+
+    def _park(self, op: ParkLease, stamp: Stamp, now_s: float) -> None:
+        lease = self._held(op.resource, op.stamp)
+        lease.update(standing="parked", parked_until_s=now_s + op.for_s)
+
+    def _free(self, op: FreeLease, stamp: Stamp, now_s: float) -> None:
+        self._held(op.resource, op.stamp).update(standing="free", parked_until_s=None)
+
+    def _drop(self, op: DropLease, stamp: Stamp, now_s: float) -> None:
+        if self.tables["lease"].get((op.resource,), {}).get("standing") == "free":
+            del self.tables["lease"][op.resource,]
+
+    def _held(self, resource: str, stamp: Stamp) -> Row:
+        lease = self.tables["lease"].get((resource,))
+        if lease is None or _stamp(lease) != stamp or lease["standing"] == "free":
+            raise Refused(FencedError)
+        return lease
+
+    def _record_job(self, op: RecordJob, stamp: Stamp, now_s: float) -> None:
+        jobs = self.tables["job"]
+        known = jobs.get((op.destination, op.job_id), {"phase": "", "job_attempt": "", "ended_s": None})
+        if known["phase"] in ENDED and op.phase not in ENDED:
+            return  # an entry, for it was accepted, that changes nothing
+        ended_s = (known["ended_s"] or now_s) if op.phase in ENDED else None
+        jobs[op.destination, op.job_id] = {
+            **{name: getattr(op, name) for name in op.__struct_fields__},
+            "job_attempt": op.job_attempt or known["job_attempt"],
+            "changed_s": now_s,
+            "ended_s": ended_s,
+        }
+        places = self.tables["destination"]
+        first_s = places.get((op.destination,), {"first_s": now_s})["first_s"]
+        places[op.destination,] = {"url": op.destination, "first_s": first_s, "last_s": now_s}
+
+    def _record_task(self, op: RecordTask, stamp: Stamp, now_s: float) -> None:
+        row = {name: getattr(op, name) for name in op.__struct_fields__} | {"committed_s": now_s}
+        self.tables["attempt"].setdefault((op.destination, op.job_id, op.task_id, op.attempt_id), row)
+
+    def _forget_job(self, op: ForgetJob, stamp: Stamp, now_s: float) -> None:
+        of = (op.destination, op.job_id)
+        self.tables["job"].pop(of, None)
+        rest = {key: row for key, row in self.tables["attempt"].items() if key[:2] != of}
+        self.tables["attempt"] = rest
+
+    def _claim(self, op: ClaimName, stamp: Stamp, now_s: float) -> None:
+        row = {"store": op.store, "name": op.name, "body": op.body, "claimed_s": now_s}
+        if self.tables["claim"].setdefault((op.store, op.name), row) is not row:
+            raise Refused(AlreadyExistsError)
+
+    def _release(self, op: ReleaseName, stamp: Stamp, now_s: float) -> None:
+        self.tables["claim"].pop((op.store, op.name), None)
+
+
+_FOLDS: Final[dict[type[Op], Callable[..., Any]]] = {
+    TakeLease: JournalModel._take,
+    ParkLease: JournalModel._park,
+    FreeLease: JournalModel._free,
+    DropLease: JournalModel._drop,
+    RecordJob: JournalModel._record_job,
+    RecordTask: JournalModel._record_task,
+    ForgetJob: JournalModel._forget_job,
+    ClaimName: JournalModel._claim,
+    ReleaseName: JournalModel._release,
+}
+
+
+def state_of(lease: Row, now_s: float) -> str:
+    """How a lease stands: overdue after its soft limit, lapsed after its hard one; parked, after its own."""
+    age_s = now_s - lease["renewed_s"]
+    if lease["standing"] == "free":
+        return "free"
+    if lease["standing"] == "parked":
+        return "parked" if now_s < lease["parked_until_s"] else "hard"
+    if age_s >= lease["hard_s"]:
+        return "hard"
+    if lease["standing"] == "recovering":
+        return "recovering"
+    return "soft" if age_s >= lease["soft_s"] else "held"
+
+
+def _stamp(lease: Row) -> Stamp:
+    return Stamp(lease["epoch"], lease["sequence"])
