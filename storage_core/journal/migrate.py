@@ -1,49 +1,95 @@
-"""A database of this version: made, or migrated from an older one."""
+"""A database of this version: made, or migrated from an older one. Any other is left as it is."""
 
 from __future__ import annotations
 
 import secrets
+import threading
+from typing import Final
 
-from sqlalchemy import Connection, inspect, select, text
+from sqlalchemy import Connection, insert, inspect, select, text
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from storage_core.errors import JournalVersionError
+from storage_core.errors import InvalidInputError, JournalVersionError
 from storage_core.journal.database import Database
-from storage_core.journal.schema import EPOCH, HEAD, METADATA, VERSION
+from storage_core.journal.schema import EPOCH, HEAD, METADATA, VERSION, VERSION_TABLE, VERSIONS
+
+_LOCK: Final = 7304512
+"""Of PostgreSQL's advisory locks, the one that a database is made and migrated under."""
+
+_ALEMBIC: Final = threading.Lock()
+"""What Alembic works on is global to the process."""
 
 
 def bring_up_to_date(database: Database, journal: str) -> str:
     """Make the tables and the journal where they are missing; returns the journal's identity.
 
+    All is one transaction: a crash leaves the database as it was. Of several processes that open it at once,
+    one does the work and the others wait for it.
+
     Raises:
-        JournalVersionError: The database is of a version that this program does not know.
+        JournalVersionError: The database is of a version that this program does not know; nothing changed.
+        InvalidInputError: It is another program's; nothing changed.
+        JournalUnavailableError: It cannot be reached or written; nothing changed.
     """
     with database.snapshot() as connection:
-        is_new = not inspect(connection).has_table("alembic_version")
-        version = None if is_new else _version(connection)
-        found = None if is_new else _identity(connection, journal)
-    if version == VERSION and found is not None:
-        return found
-    if version not in {None, VERSION}:
-        raise JournalVersionError(
-            f"journal {database.name} is of version {version}, this program of {VERSION}"
-        )
+        version = _version(connection, database)
+        identity = _identity(connection, journal) if version == VERSION else None
+    if identity is not None:
+        return identity
     with database.write() as connection:
         if not database.is_sqlite:
-            connection.execute(text("SELECT pg_advisory_xact_lock(7304512)"))
-        if version is None and not inspect(connection).has_table("alembic_version"):
-            METADATA.create_all(connection)
-            connection.execute(
-                text("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)")
-            )
-            connection.execute(text("INSERT INTO alembic_version VALUES (:version)"), {"version": VERSION})
+            connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
+        version = _version(connection, database)  # again: another process may have done it meanwhile
+        if version is None:
+            _make(connection, database)
+        elif version != VERSION:
+            _upgrade(connection)
         _begin_journal(connection, database, journal)
         return _identity(connection, journal) or ""
 
 
+def _version(connection: Connection, database: Database) -> str | None:
+    """Return the version of the tables, None where there are none at all."""
+    if not inspect(connection).has_table(VERSION_TABLE.name):
+        return None
+    found: list[str] = list(connection.execute(select(VERSION_TABLE.c.version_num)).scalars())
+    if len(found) == 1 and found[0] in VERSIONS:
+        return found[0]
+    raise JournalVersionError(
+        f"journal {database.name} is of version {', '.join(found) or 'none'}, this program's is {VERSION}; "
+        "nothing was changed; use the release of Lockgate that made it, or a newer one, or give the journal "
+        "a database of its own (LOCKGATE_JOURNAL_URL)"
+    )
+
+
+def _make(connection: Connection, database: Database) -> None:
+    """Make the newest tables at once: without Alembic, whose import alone takes longer."""
+    strange = sorted(METADATA.tables.keys() & set(inspect(connection).get_table_names()))
+    if strange:
+        raise InvalidInputError(
+            f"journal {database.name}: another program has tables there named {', '.join(strange)}; nothing "
+            "was changed; give the journal a database of its own (LOCKGATE_JOURNAL_URL)"
+        )
+    METADATA.create_all(connection, checkfirst=False)
+    VERSION_TABLE.create(connection)
+    connection.execute(insert(VERSION_TABLE).values(version_num=VERSION))
+
+
+def _upgrade(connection: Connection) -> None:
+    from alembic import command  # noqa: PLC0415 - slow to import, and seldom needed
+    from alembic.config import Config  # noqa: PLC0415
+
+    config = Config()
+    config.set_main_option("script_location", "storage_core.journal:migrations")
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    with _ALEMBIC:
+        command.upgrade(config, VERSION)
+
+
 def _begin_journal(connection: Connection, database: Database, journal: str) -> None:
-    insert = sqlite_insert if database.is_sqlite else postgresql_insert
+    insert_new = sqlite_insert if database.is_sqlite else postgresql_insert
     (now_s, timeline) = connection.execute(select(database.now(), database.timeline())).one()
     head = {
         "journal": journal,
@@ -64,11 +110,7 @@ def _begin_journal(connection: Connection, database: Database, journal: str) -> 
         "began_s": now_s,
     }
     for table, row in ((HEAD, head), (EPOCH, first)):
-        connection.execute(insert(table).values(row).on_conflict_do_nothing())
-
-
-def _version(connection: Connection) -> str | None:
-    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
+        connection.execute(insert_new(table).values(row).on_conflict_do_nothing())
 
 
 def _identity(connection: Connection, journal: str) -> str | None:

@@ -11,14 +11,26 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
+    PrimaryKeyConstraint,
+    String,
     Table,
     Text,
     UniqueConstraint,
 )
 
 METADATA: Final = MetaData()
-VERSION: Final = "0001"
-"""The newest migration; a database of another version is migrated, or refused."""
+VERSIONS: Final = ("0001", "0002")
+"""The migrations, from the first; `migrations/versions` has a file for each."""
+VERSION: Final = VERSIONS[-1]
+"""What this program works with: an older database is migrated, any other is refused."""
+
+VERSION_TABLE: Final = Table(
+    "alembic_version",
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
+"""Alembic's own, as Alembic makes it: one row, the version of the database."""
 
 
 def _table(name: str, *columns: Column[object] | Index | UniqueConstraint) -> Table:
