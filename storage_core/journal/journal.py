@@ -9,7 +9,6 @@ Source: journal, "Store of record".
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Self, TypeVar
@@ -25,6 +24,7 @@ from storage_core.journal.migrate import bring_up_to_date
 from storage_core.journal.mutation import Mutation, Outcome, Refused, Written
 from storage_core.journal.ops import Op
 from storage_core.journal.reading import Reading, Status
+from storage_core.journal.sight import Sight
 from storage_core.journal.stamp import Stamp
 from storage_core.journal.writing import write
 
@@ -38,13 +38,12 @@ T = TypeVar("T")
 class Journal:
     """One journal, from one process. What threads write at once shares a transaction."""
 
-    def __init__(self, database: Database, name: str, identity: str) -> None:
+    def __init__(self, database: Database, name: str, identity: str, *, clock: Clock | None = None) -> None:
         self.database = database
         self.name = name
         self.identity = identity
+        self.sight = Sight(clock)
         self._group = Group(lambda mutations: self._called("write", lambda: write(database, name, mutations)))
-        self._seen = Stamp()
-        self._seeing = threading.Lock()
 
     @property
     def url(self) -> str:
@@ -54,12 +53,11 @@ class Journal:
     @property
     def seen(self) -> Stamp:
         """The newest stamp that this process has seen: a read that is not older reads its own writes."""
-        return self._seen
+        return self.sight.newest
 
     def see(self, stamp: Stamp) -> None:
-        """Take note of a stamp; an older one than is known already changes nothing."""
-        with self._seeing:
-            self._seen = max(self._seen, stamp)
+        """Take note of a stamp of the primary's; an older one than is known already changes nothing."""
+        self.sight.answered(stamp)
 
     def apply(self, op: Op, request_id: str | None = None) -> Written:
         """Write one mutation and return what came of it.
@@ -108,8 +106,15 @@ class Journal:
         return status
 
     def msync(self) -> Stamp:
-        """Learn the primary's newest stamp: what others have told of is then read, too."""
-        return self.status().stamp
+        """Learn the primary's newest stamp: what others have told of is then read, too.
+
+        It takes the place of all that was seen before, also of what a failover or a restore has lost: whoever
+        was told so by a `StateLostError` begins anew with this.
+        """
+        seen = self.sight.stamps
+        stamp = self.status().stamp
+        self.sight.settle(seen, stamp)
+        return stamp
 
     @contextmanager
     def reading(self) -> Iterator[Reading]:
@@ -154,7 +159,7 @@ def open_journal(url: str, name: str = MAIN, *, clock: Clock | None = None) -> J
     """
     database = Database(parse_url(url), clock=clock)
     try:
-        return Journal(database, name, bring_up_to_date(database, name))
+        return Journal(database, name, bring_up_to_date(database, name), clock=clock)
     except BaseException:
         database.close()
         raise
