@@ -156,6 +156,7 @@ def removals(
         elif job.spec.mode == "replace" and owner is None and reach.covers(info.key):
             # What a job wrote and is not live is not ours to take: it is not published yet, or the job
             # that replaced it retains it.
+            _refuse_if_undeletable(store, info.key)
             yield _removed(info, managed=False)
     for file in gone.values():
         # Live in the log but not in the listing: somebody took it away. The log still has to forget it.
@@ -163,6 +164,14 @@ def removals(
             yield RemovedFile(
                 key=file.key, size=file.size, version="", modified_s=0.0, token=file.token, managed=True
             )
+
+
+def _refuse_if_undeletable(store: Store, key: str) -> None:
+    if not store.capabilities.conditional_create and not store.capabilities.conditional_delete:
+        raise ConflictError(
+            f"{store.url}/{key} is no job's file, and this store cannot delete just the version that was "
+            "seen; nothing was changed; take such files away by hand, or replace another destination"
+        )
 
 
 def _removed(info: ObjectInfo, *, managed: bool) -> RemovedFile:

@@ -28,6 +28,7 @@ from storage_core.commit.records import (
 from storage_core.errors import (
     AccessDeniedError,
     AlreadyExistsError,
+    JournalUnavailableError,
     LockgateError,
     MalformedRecordError,
     NotAppliedError,
@@ -120,7 +121,7 @@ def claim(store: Store, key: str, record: R) -> R:
             return record
         try:
             standing = find(store, type(record), key)
-        except (StoreUnavailableError, AccessDeniedError) as error:
+        except (StoreUnavailableError, AccessDeniedError, JournalUnavailableError) as error:
             raise _unsettled(store, key, error) if lost else error from None
         if standing is not None:
             return standing
@@ -228,7 +229,7 @@ class JobFolder:
         """Yield the frozen task lists of all job attempts."""
         for page in self.store.pages(self.key("attempts/")):
             for info in page:
-                found = find(self.store, ExpectedTasks, info.key)
+                found = find(self.store, ExpectedTasks, info.key) if info.key.endswith(".json") else None
                 if found is not None:
                     yield found
 
@@ -282,6 +283,14 @@ class JobFolder:
     def audit_key(self, chosen_digest: str) -> str:
         """Key of the verdict over these pending sets."""
         return self.key(f"audits/{check_id('digest', chosen_digest)}.json")
+
+    def has_lease(self) -> bool:
+        """Tell whether `lease.json` is there: an ended job that has it is not cleaned up."""
+        try:
+            self.store.head(self.key("lease.json"))
+        except ObjectNotFoundError:
+            return False
+        return True
 
     def report(self) -> Report | None:
         """Return `report.json`, None before the job's end."""

@@ -96,10 +96,17 @@ class JobRecord(Record, frozen=True, tag="job"):
 
 
 class StoreRecord(Record, frozen=True, tag="store"):
-    """`store.json`: what the store at this destination was seen to do, at the first set-up."""
+    """`store.json`: what the store at this destination was seen to do, at the first set-up.
+
+    Attributes:
+        arbiter: Identity of the journal that decides what is created there once; "" where the store can.
+        arbiter_url: Where that journal was, for people; without a password.
+    """
 
     capabilities: Capabilities
     probed_s: float
+    arbiter: str = ""
+    arbiter_url: str = ""
 
 
 class ShortIdClaim(Record, frozen=True, tag="short-id"):

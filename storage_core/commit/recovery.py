@@ -16,12 +16,12 @@ from storage_core.commit.lease import LeaseState, leases_for
 from storage_core.commit.opening import attach_job
 from storage_core.commit.parallel import Progress, no_progress
 from storage_core.commit.phase import JobPhase
+from storage_core.commit.probing import probed
 from storage_core.commit.records import Receipt
 from storage_core.commit.recovery_table import RecoveryAction, choose_action
 from storage_core.commit.roll import call_roll
 from storage_core.commit.rollforward import roll_forward
 from storage_core.commit.selection import choose, chosen_digest
-from storage_core.commit.setup import probed
 from storage_core.commit.summary import receipt_of, summarise
 from storage_core.commit.work import JobWork
 from storage_core.errors import ConflictError, LockgateError, MalformedRecordError, TurnBusyError
@@ -87,7 +87,7 @@ def recover_job(
     with step("recover"):
         try:
             record = folder.job()  # before anything is written at a destination that was mistyped
-            folder = JobFolder(probed(store, clock), folder.job_id)
+            folder = JobFolder(probed(store, settings, clock), folder.job_id)
             lease = leases_for(settings, clock).look(folder).state
             found = folder.phase()
         except MalformedRecordError as error:

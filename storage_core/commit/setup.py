@@ -6,7 +6,6 @@ Source: commit protocol, "Set-up" and "Identity".
 from __future__ import annotations
 
 import getpass
-import logging
 import os
 import socket
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from storage_core.clock import Clock
 from storage_core.commit import layout
 from storage_core.commit.committers import committer_named
 from storage_core.commit.conflict import earlier_generations, refuse_if_occupied
-from storage_core.commit.folder import JobFolder, claim, find, job_ids
+from storage_core.commit.folder import JobFolder, claim, job_ids
 from storage_core.commit.log import DestinationLog
 from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.commit.records import (
@@ -30,19 +29,18 @@ from storage_core.commit.records import (
     Rerun,
     Scope,
     ShortIdClaim,
-    StoreRecord,
 )
 from storage_core.errors import ConflictError, InvalidInputError, UnsupportedStoreError
 from storage_core.failpoints import step
 from storage_core.ids import JobId, JobName, ShortId, job_id, new_token, short_id, split_job_id
 from storage_core.stores import Store
-from storage_core.stores.probe import probe, with_capabilities
 
 SHORT_ID_TRIES: Final = 16
-LOG: Final = logging.getLogger("lockgate.setup")
 
 
-def set_up(store: Store, name: JobName, spec: JobSpec, *, description: str, clock: Clock) -> JobRecord:
+def set_up(
+    store: Store, name: JobName, spec: JobSpec, *, description: str, clock: Clock, journal: str = ""
+) -> JobRecord:
     """Find or create the job that this run of `name` is.
 
     An undecided or unfinished generation is met again; after an ended one, the next generation begins, but
@@ -54,6 +52,7 @@ def set_up(store: Store, name: JobName, spec: JobSpec, *, description: str, cloc
         spec: What the job is to do; must be the same in a retry.
         description: For people.
         clock: Tells the time of creation.
+        journal: Where the job's leases are, for its record; empty: in its folder.
 
     Raises:
         InvalidInputError: The specification cannot be.
@@ -81,6 +80,7 @@ def set_up(store: Store, name: JobName, spec: JobSpec, *, description: str, cloc
             created_s=clock.now_s(),
             created_by=who(),
             description=description,
+            journal=journal,
         )
         return _same(claim(store, JobFolder(store, record.job_id).key("job.json"), record), spec)
 
@@ -97,6 +97,7 @@ def check_spec(spec: JobSpec, store: Store | None = None) -> None:
         UnsupportedStoreError: The committer cannot write to this store.
     """
     _check_committer(spec, store)
+    _check_names(spec, store)
     for field, value, known in (
         ("mode", spec.mode, MODES),
         ("scope", spec.scope, get_args(Scope)),
@@ -140,30 +141,20 @@ def _check_committer(spec: JobSpec, store: Store | None) -> None:
         )
 
 
-def probed(store: Store, clock: Clock) -> Store:
-    """Return the store with the capabilities that it has shown at this destination.
-
-    The first set-up probes and writes down what it saw; later ones read that.
-
-    Raises:
-        UnsupportedStoreError: It has no conditional create, without which a commit cannot be safe.
-    """
-    with step("probe"):
-        known = find(store, StoreRecord, layout.PROBED)
-        if known is None:
-            report = probe(store)
-            for finding in report.findings:
-                if not finding.ok:
-                    LOG.warning("%s: %s: %s", store.url, finding.name, finding.detail)
-            seen = StoreRecord(capabilities=report.capabilities, probed_s=clock.now_s())
-            known = claim(store, layout.PROBED, seen) if seen.capabilities.conditional_create else seen
-    if not known.capabilities.conditional_create:
+def _check_names(spec: JobSpec, store: Store | None) -> None:
+    """Where the journal is the arbiter of records, nobody is one of data files."""
+    if store is None or store.capabilities.conditional_create:
+        return
+    if not spec.unique_filenames:
         raise UnsupportedStoreError(
-            f"{store.url}: this store has no conditional create (two writers of one key both succeeded), so "
-            "a commit could be decided twice; nothing was changed; use a store that has it "
-            f"(`lockgate store check {store.url}` shows what was seen)"
+            f"{store.url}: unique_filenames=False needs a store that completes an upload only where no "
+            "object is, and this one has no conditional create; nothing was changed; leave it out"
         )
-    return with_capabilities(store, known.capabilities)
+    if committer_named(spec.committer).visible_at != "job commit":
+        raise UnsupportedStoreError(
+            f"{store.url}: committer {spec.committer!r} shows the first of several attempts, and this store "
+            "has no conditional create to tell which that is; nothing was changed; use 'magic' or 'staging'"
+        )
 
 
 def who() -> str:

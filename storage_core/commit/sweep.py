@@ -20,6 +20,7 @@ from storage_core.commit.ended import JobFate, sweep_ended
 from storage_core.commit.folder import find
 from storage_core.commit.orphans import EVERYTHING, Judge, SweepAction, UploadFate, UploadFilter, listed
 from storage_core.commit.parallel import Progress, in_parallel, no_progress
+from storage_core.commit.probing import as_probed
 from storage_core.commit.records import SweepState
 from storage_core.commit.roll import call_roll
 from storage_core.commit.summary import summarise
@@ -79,7 +80,7 @@ def sweep_uploads(
     settings = settings or load_settings()
     clock = clock or SystemClock()
     progress = progress or no_progress
-    store, folder = open_store(destination, settings), wanted.folder
+    store, folder = as_probed(open_store(destination, settings), settings, clock), wanted.folder
     with step("sweep"):
         roll = call_roll(store)
         jobs = {job: summarise(store, job, settings=settings, clock=clock) for job in roll.others}

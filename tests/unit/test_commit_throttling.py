@@ -87,8 +87,9 @@ def test_a_store_that_throttles_for_long_leaves_the_job_undecided_for_another_tr
 def test_a_store_without_conditional_create_is_refused_and_nothing_is_left_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with s3_world(tmp_path, monkeypatch, Options(conditional_create=False)) as s3:
-        with pytest.raises(UnsupportedStoreError, match="no conditional create"):
+    options = Options(conditional_create=False)
+    with s3_world(tmp_path, monkeypatch, options, journal_url="none") as s3:
+        with pytest.raises(UnsupportedStoreError, match=r"no conditional create.*LOCKGATE_JOURNAL_URL"):
             s3.driver.open_job("sales")
         assert s3.fake.snapshot().objects == {}
         assert s3.fake.snapshot().uploads == {}
