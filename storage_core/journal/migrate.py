@@ -12,7 +12,15 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from storage_core.errors import InvalidInputError, JournalVersionError
 from storage_core.journal.database import Database
-from storage_core.journal.schema import EPOCH, HEAD, METADATA, VERSION, VERSION_TABLE, VERSIONS
+from storage_core.journal.schema import (
+    EPOCH,
+    HEAD,
+    METADATA,
+    OBSERVER_MARK,
+    VERSION,
+    VERSION_TABLE,
+    VERSIONS,
+)
 
 _LOCK: Final = 7304512
 """Of PostgreSQL's advisory locks, the one that a database is made and migrated under."""
@@ -33,24 +41,29 @@ def bring_up_to_date(database: Database, journal: str) -> str:
         JournalUnavailableError: It cannot be reached or written; nothing changed.
     """
     with database.snapshot() as connection:
-        version = _version(connection, database)
+        _refuse_observer(connection, database)
+        version = version_of(connection, database)
         identity = _identity(connection, journal) if version == VERSION else None
     if identity is not None:
         return identity
     with database.write() as connection:
         if not database.is_sqlite:
             connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
-        version = _version(connection, database)  # again: another process may have done it meanwhile
+        version = version_of(connection, database)  # again: another process may have done it meanwhile
         if version is None:
-            _make(connection, database)
+            make_tables(connection, database)
         elif version != VERSION:
             _upgrade(connection)
         _begin_journal(connection, database, journal)
         return _identity(connection, journal) or ""
 
 
-def _version(connection: Connection, database: Database) -> str | None:
-    """Return the version of the tables, None where there are none at all."""
+def version_of(connection: Connection, database: Database) -> str | None:
+    """Return the version of the tables, None where there are none at all.
+
+    Raises:
+        JournalVersionError: This program does not know it.
+    """
     if not inspect(connection).has_table(VERSION_TABLE.name):
         return None
     found: list[str] = list(connection.execute(select(VERSION_TABLE.c.version_num)).scalars())
@@ -63,8 +76,21 @@ def _version(connection: Connection, database: Database) -> str | None:
     )
 
 
-def _make(connection: Connection, database: Database) -> None:
-    """Make the newest tables at once: without Alembic, whose import alone takes longer."""
+def _refuse_observer(connection: Connection, database: Database) -> None:
+    """Let nobody write to a file that follows a primary: it would follow no more, and nobody would see it."""
+    if database.is_sqlite and connection.execute(text("PRAGMA application_id")).scalar() == OBSERVER_MARK:
+        raise InvalidInputError(
+            f"journal {database.name} is an observer's copy: nothing was changed; name the primary "
+            "(LOCKGATE_JOURNAL_URL), and this file among LOCKGATE_OBSERVER_URLS"
+        )
+
+
+def make_tables(connection: Connection, database: Database) -> None:
+    """Make the newest tables at once: without Alembic, whose import alone takes longer.
+
+    Raises:
+        InvalidInputError: Another program has such tables there.
+    """
     strange = sorted(METADATA.tables.keys() & set(inspect(connection).get_table_names()))
     if strange:
         raise InvalidInputError(
