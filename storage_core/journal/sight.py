@@ -24,10 +24,6 @@ class Sight:
         self._clock = clock or SystemClock()
         self._stamps: dict[int, int] = {}
         self._contact_s: float | None = None
-        self.forked()
-
-    def forked(self) -> None:
-        """Leave the parent's lock, which a thread of the parent may hold, to the parent."""
         self._changing = threading.Lock()
 
     @property
