@@ -41,11 +41,15 @@ _databases = count(1)
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def postgres() -> Iterator[Server]:
     """A real PostgreSQL server that many tests share, each with a database of its own."""
     if postgres_bin() is None:
         pytest.skip(_PARTS["postgres"][1])
-    with primary(tmp_path_factory.mktemp("postgres"), fsync="off", max_connections="200") as server:
+    # Not below pytest's own directory: each new run of pytest closes that to every other user.
+    with (
+        tempfile.TemporaryDirectory(prefix="lockgate-postgres-") as root,
+        primary(Path(root), fsync="off", max_connections="200") as server,
+    ):
         yield server
 
 
