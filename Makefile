@@ -1,6 +1,6 @@
 # Everything needs only Python 3.11+ and, for Spark, Java 17+; each target brings the virtual environment.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-demo test-fast lint format bench lock s3-server s3-server-stop clean
+.PHONY: help demo test test-demo test-fast lint format mutants bench lock s3-server s3-server-stop clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -37,6 +37,9 @@ lint: $(READY)  ## Check format, style, types and the import contracts
 format: $(READY)  ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+mutants: $(READY)  ## Break the journal on purpose, one rule at a time: the tests must notice
+	@$(BIN)/python scripts/mutants.py
 
 bench: $(READY)  ## Measure; prints tables, asserts no time
 	@scripts/with-s3-server $(BIN)/python -m benchmarks.job_commit

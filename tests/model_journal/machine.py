@@ -10,20 +10,22 @@ from typing import Any, ClassVar, Final, TypeVar
 import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from sqlalchemy import event
+from sqlalchemy import event, update
 
 from storage_core.failpoints import FAILPOINTS
 from storage_core.journal import Journal, Leases, LeaseState, Mutation, Refused, Stamp, Written, open_journal
-from storage_core.journal.ops.leases import NEXT, Granted
+from storage_core.journal.ops.leases import NEXT, Granted, TakeLease
 from storage_core.journal.rows import ROWS, Row
+from storage_core.journal.schema import HEAD
 from storage_core.journal.writing import begin_epoch, lock_head
 from tests.commit_world import Crash, ManualClock
 from tests.model_journal.model import Accepted, Answer, JournalModel
 from tests.model_journal.replay import MemoryRows, replay
-from tests.model_journal.wishes import HARD_S, RESOURCES, SOFT_S, Wish, holders, wishes
+from tests.model_journal.wishes import HARD_S, RESOURCES, SOFT_S, Wish, holders, resources, wishes
 
 PROCESSES: Final = (0, 1)
 processes = st.sampled_from(PROCESSES)
+pauses = st.sampled_from((1.0, SOFT_S, HARD_S - SOFT_S, HARD_S))
 T = TypeVar("T")
 _numbers = count(1)
 
@@ -138,12 +140,20 @@ class JournalMachine(RuleBasedStateMachine):
         lost = Leases(self.journals[process]).renew(holder, held)
         assert set(lost) == self.model.renew(holder, held, self.clock.now)
 
-    @rule(seconds=st.sampled_from([1.0, SOFT_S, HARD_S - SOFT_S, HARD_S]))
+    @rule(seconds=pauses)
     def time_passes(self, seconds: float) -> None:
         before = self.model.lease_states(self.clock.now)
         self.clock.sleep(seconds)
         for resource, state in self.model.lease_states(self.clock.now).items():
             assert state == before[resource] or _leads_to(before[resource], state)
+
+    @rule(process=processes, holder=holders, resource=resources, seconds=pauses)
+    def take_sleep_and_come_back(self, process: int, holder: str, resource: str, seconds: float) -> None:
+        """A paused driver, at whichever limit it wakes: it is told of its lease what the model says."""
+        op = TakeLease(resource=resource, holder=holder, purpose="take over", soft_s=SOFT_S, hard_s=HARD_S)
+        self.ask(process, Wish(holder, op))
+        self.time_passes(seconds)
+        self.renew(process, holder)
 
     @rule(process=processes)
     def msync(self, process: int) -> None:
@@ -160,6 +170,15 @@ class JournalMachine(RuleBasedStateMachine):
                 connection, self.name, head.stamp, timeline=head.timeline, reason="test", now_s=head.now_s
             )
         self.model.begin_epoch()
+
+    @rule(is_on=st.booleans())
+    def enter_or_leave_safe_mode(self, is_on: bool) -> None:
+        """What a restore does, and what an operator does after it."""
+        journal = self.journals[0]
+        with journal.database.write() as connection:
+            since_s = self.clock.now if is_on else None
+            connection.execute(update(HEAD).where(HEAD.c.journal == self.name).values(safe_since_s=since_s))
+        self.model.is_safe = is_on
 
     @rule()
     def note_a_point(self) -> None:

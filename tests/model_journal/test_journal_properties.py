@@ -1,6 +1,7 @@
 """The six invariants of the journal, in whatever order callers, deaths and time come; on both databases.
 
-The same examples on every machine. `LOCKGATE_TEST_LONG=1` draws many more, and others each time.
+The same examples on every machine. `LOCKGATE_TEST_LONG=1` draws many more, and others each time;
+`LOCKGATE_TEST_NO_SHRINK=1` tells the first failure as it was found.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.model_journal.machine import JournalMachine
@@ -20,7 +21,7 @@ EXAMPLES: Final = settings(
     stateful_step_count=60 if IS_LONG else 25,
     deadline=None,
     database=None,
-    print_blob=False,
+    phases=[Phase.generate] if os.environ.get("LOCKGATE_TEST_NO_SHRINK") else tuple(Phase),
     suppress_health_check=list(HealthCheck),
 )
 

@@ -15,7 +15,7 @@ from storage_core.journal.ops.claims import ClaimName, ReleaseName
 from storage_core.journal.ops.jobs import ForgetJob, RecordJob, RecordTask
 from storage_core.journal.ops.leases import DropLease, FreeLease, ParkLease, TakeLease
 
-HOLDERS: Final = ("ann", "bob", "cy")
+HOLDERS: Final = ("ann", "bob")
 RESOURCES: Final = ("job:one", "job:two")
 SOFT_S: Final = 30.0
 HARD_S: Final = 120.0

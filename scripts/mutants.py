@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+"""Break the journal on purpose, one rule at a time, and see that the tests notice.
+
+    python scripts/mutants.py                     every mutant, in a copy of this tree; prints a table
+    python scripts/mutants.py renew-any-stamp     only those that are named
+
+A mutant is a small edit of source text. Its old text stands exactly once in its file, which
+`tests/unit/test_mutants_apply.py` holds: a mutant cannot rot. The tests that must fail are first run without
+any edit, so that nothing is killed by a test that fails anyway.
+
+Exit codes: 0 every mutant was killed, 1 one survived, 2 the tests fail without a mutant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+TREE: Final = Path(__file__).resolve().parent.parent
+COPIED: Final = ("storage_core", "operators", "workers", "tests", "scripts", "pyproject.toml")
+JOURNAL: Final = "storage_core/journal"
+MODEL: Final = "tests/model_journal/test_journal_properties.py::test_a_journal_does_what_its_model_does"
+POLLING: Final = (
+    "tests/model_journal/test_journal_polling.py::test_an_entry_that_commits_late_is_not_overtaken"
+)
+TESTS_FAILED: Final = 1
+"""Pytest's exit code; any other is a run that proves nothing."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One replacement in one file.
+
+    Attributes:
+        path: Below the tree.
+        old: Stands there exactly once.
+    """
+
+    path: str
+    old: str
+    new: str
+
+    def apply(self, tree: Path) -> None:
+        """Make it.
+
+        Raises:
+            ValueError: The old text does not stand there exactly once.
+        """
+        file = tree / self.path
+        text = file.read_text()
+        if text.count(self.old) != 1:
+            raise ValueError(f"{self.path}: {text.count(self.old)} times, not once: {self.old!r}")
+        file.write_text(text.replace(self.old, self.new))
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A rule, broken.
+
+    Attributes:
+        breaks: What is then no longer so.
+        tests: Which of these must fail.
+    """
+
+    name: str
+    breaks: str
+    edits: Sequence[Edit]
+    tests: str = f"{MODEL}[sqlite]"
+
+
+MUTANTS: Final = (
+    Mutant(
+        "auto-increment",
+        "numbers are taken from the head's row, under its lock",
+        [
+            Edit(
+                f"{JOURNAL}/writing.py",
+                "        update(HEAD)\n"
+                "        .where(HEAD.c.journal == journal)\n"
+                "        .values(sequence=HEAD.c.sequence)\n"
+                "        .returning(\n",
+                "        select(\n",
+            ),
+            Edit(
+                f"{JOURNAL}/writing.py",
+                '            database.timeline().label("server_timeline"),\n        )\n',
+                '            database.timeline().label("server_timeline"),\n'
+                "        ).where(HEAD.c.journal == journal)\n",
+            ),
+            Edit(
+                f"{JOURNAL}/writing.py",
+                "stamp = msgspec.structs.replace(head.stamp, sequence=stamp.sequence + 1)",
+                'connection.exec_driver_sql("CREATE SEQUENCE IF NOT EXISTS numbers")\n'
+                "                number = connection.exec_driver_sql(\"SELECT nextval('numbers')\")\n"
+                "                stamp = msgspec.structs.replace(head.stamp, sequence=number.scalar_one())",
+            ),
+        ],
+        POLLING,
+    ),
+    Mutant(
+        "token-before-durable",
+        "a process has seen a stamp only when its transaction is durable",
+        [
+            Edit(
+                f"{JOURNAL}/journal.py",
+                "write(database, name, mutations)",
+                "write(database, name, mutations, self.see)",
+            ),
+            Edit(
+                f"{JOURNAL}/writing.py",
+                "def write(database: Database, journal: str, mutations: Sequence[Mutation])",
+                "def write(database: Database, journal: str, mutations: Sequence[Mutation], see: Any)",
+            ),
+            Edit(
+                f"{JOURNAL}/writing.py",
+                "            connection.execute(insert(ENTRY), entries)\n",
+                "            connection.execute(insert(ENTRY), entries)\n            see(stamp)\n",
+            ),
+        ],
+    ),
+    Mutant(
+        "renew-any-stamp",
+        "a renewal compares the stamp, so that a holder that was fenced is told so",
+        [
+            Edit(f"{JOURNAL}/leases.py", "LEASE.c.holder == holder", "LEASE.c.resource.in_(list(held))"),
+            Edit(f"{JOURNAL}/leases.py", "alive.get(resource) != stamp", "resource not in alive"),
+        ],
+    ),
+    Mutant(
+        "renew-lapsed",
+        "a lease that has lapsed is not renewed",
+        [Edit(f"{JOURNAL}/leases.py", "LEASE.c.renewed_s + LEASE.c.hard_s > now,", "")],
+    ),
+    Mutant(
+        "free-any-stamp",
+        "parking and freeing compare the stamp",
+        [
+            Edit(
+                f"{JOURNAL}/ops/leases.py",
+                "if lease is None or lease.stamp != stamp or lease.standing is Standing.FREE:",
+                "if lease is None or lease.standing is Standing.FREE:",
+            )
+        ],
+    ),
+    Mutant(
+        "take-with-old-stamp",
+        "taking a lease issues a new stamp",
+        [
+            Edit(
+                f"{JOURNAL}/ops/leases.py",
+                "epoch=moment.stamp.epoch,\n                sequence=moment.stamp.sequence,",
+                "epoch=(lease or moment.stamp).epoch, sequence=(lease or moment.stamp).sequence,",
+            )
+        ],
+    ),
+    Mutant(
+        "recover-a-live-lease",
+        "recovery starts only when the lease has lapsed",
+        [
+            Edit(
+                f"{JOURNAL}/ops/leases.py",
+                '"recover": frozenset({LeaseState.FREE, LeaseState.HARD})',
+                '"recover": frozenset({LeaseState.FREE, LeaseState.SOFT, LeaseState.HARD})',
+            )
+        ],
+    ),
+    Mutant(
+        "recover-in-safe-mode",
+        "nothing is recovered in safe mode",
+        [Edit(f"{JOURNAL}/ops/leases.py", " and moment.is_safe_mode", " and False")],
+    ),
+    Mutant(
+        "forget-requests",
+        "a known request id is answered, not applied again",
+        [
+            Edit(
+                f"{JOURNAL}/writing.py",
+                "known = _known(connection, journal, [mutation.request_id for mutation in mutations])",
+                "known: dict[str, Any] = {}",
+            )
+        ],
+    ),
+    Mutant(
+        "forget-requests-of-a-group",
+        "an id that stands twice in one group has one effect",
+        [Edit(f"{JOURNAL}/writing.py", "known[mutation.request_id] = entry", "pass")],
+    ),
+    Mutant(
+        "number-the-refused",
+        "a refused mutation takes no number",
+        [
+            Edit(
+                f"{JOURNAL}/writing.py",
+                "stamp = msgspec.structs.replace(stamp, sequence=stamp.sequence - 1)",
+                "pass",
+            )
+        ],
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run of tests came to.
+
+    Attributes:
+        failed: The first failure: the test, and why.
+    """
+
+    code: int
+    failed: str
+    said: str
+    took_s: float
+
+
+def main() -> int:
+    """Run the mutants that are named, or all."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="MUTANT", choices=[[], *(m.name for m in MUTANTS)])
+    names = parser.parse_args().names
+    chosen = [mutant for mutant in MUTANTS if not names or mutant.name in names]
+    console = Console() if sys.stdout.isatty() else Console(width=150)
+    with tempfile.TemporaryDirectory(prefix="lockgate-mutants-") as root:
+        tree = Path(root)
+        copy(TREE, tree)
+        for tests in dict.fromkeys(mutant.tests for mutant in chosen):
+            run = run_tests(tree, tests)
+            if run.code != 0:
+                console.print(f"without a mutant, {tests} exits with {run.code}:\n{run.said}", markup=False)
+                return 2
+        survived = 0
+        table = Table("mutant", "what it breaks", "killed by", "s")
+        with console.status("") as status:
+            for mutant in chosen:
+                status.update(mutant.name)
+                with applied(mutant, tree):
+                    run = run_tests(tree, mutant.tests)
+                is_killed = run.code == TESTS_FAILED and bool(run.failed)
+                survived += not is_killed
+                word = run.failed if is_killed else f"SURVIVED (pytest exits with {run.code})"
+                table.add_row(mutant.name, mutant.breaks, word.replace("[", r"\["), f"{run.took_s:.0f}")
+    console.print(table)
+    console.print(f"{len(chosen) - survived} of {len(chosen)} mutants killed")
+    return 1 if survived else 0
+
+
+def copy(tree: Path, to: Path) -> None:
+    """Copy what the tests need."""
+    for name in COPIED:
+        if (tree / name).is_dir():
+            shutil.copytree(tree / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(tree / name, to / name)
+
+
+@contextmanager
+def applied(mutant: Mutant, tree: Path) -> Iterator[None]:
+    """Apply a mutant's edits to a tree, and take them back."""
+    before = {edit.path: (tree / edit.path).read_text() for edit in mutant.edits}
+    try:
+        for edit in mutant.edits:
+            edit.apply(tree)
+        yield
+    finally:
+        for path, text in before.items():
+            (tree / path).write_text(text)
+
+
+def run_tests(tree: Path, tests: str) -> Run:
+    """Run tests in a tree until the first fails."""
+    began_s = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-B", "-m", "pytest", tests, "-x", "-q", "--tb=line", "-p", "no:cacheprovider"],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": str(tree), "LOCKGATE_TEST_NO_SHRINK": "1", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    failed = re.search(r"^FAILED \S*::(.+)$", done.stdout, re.MULTILINE)
+    word = "" if failed is None else failed[1]
+    return Run(done.returncode, word, done.stdout + done.stderr, time.monotonic() - began_s)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""Every mutant of `make mutants` still edits what it means to."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from scripts.mutants import MUTANTS, TREE, Mutant, applied, copy
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    copied = tmp_path_factory.mktemp("tree")
+    copy(TREE, copied)
+    return copied
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_changes_its_files_into_others_that_still_parse(mutant: Mutant, tree: Path) -> None:
+    before = {edit.path: (tree / edit.path).read_text() for edit in mutant.edits}
+    with applied(mutant, tree):
+        for path, text in before.items():
+            mutated = (tree / path).read_text()
+            assert mutated != text
+            ast.parse(mutated)
+    assert before == {edit.path: (tree / edit.path).read_text() for edit in mutant.edits}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_tests_that_must_fail_are_there(mutant: Mutant) -> None:
+    path, _, name = mutant.tests.partition("::")
+    assert f"def {name.partition('[')[0]}(" in (TREE / path).read_text()
