@@ -10,7 +10,7 @@ from storage_core.errors import MalformedJournalError
 from storage_core.journal.ops.base import Moment, Op
 from storage_core.journal.ops.claims import ClaimName, ReleaseName
 from storage_core.journal.ops.jobs import ForgetJob, RecordJob, RecordTask
-from storage_core.journal.ops.leases import DropLease, FreeLease, ParkLease, TakeLease
+from storage_core.journal.ops.leases import DropLease, FreeLease, ParkLease, RearmLeases, TakeLease
 
 __all__ = ["OPS", "Moment", "Op", "decode_op", "encode_op"]
 
@@ -19,6 +19,7 @@ OPS: Final[tuple[type[Op], ...]] = (
     ParkLease,
     FreeLease,
     DropLease,
+    RearmLeases,
     RecordJob,
     RecordTask,
     ForgetJob,

@@ -191,6 +191,22 @@ class DropLease(Op, frozen=True, tag="drop-lease"):
             state.delete(lease)
 
 
+class RearmLeases(Op, frozen=True, tag="rearm-leases"):
+    """Give every holder its limits anew, for nobody could renew while the journal was away."""
+
+    RESULT: ClassVar = int
+
+    def fold(self, state: State, moment: Moment) -> int:
+        """Count each as renewed now, give a parked one at least its hard limit; returns their number."""
+        leases = [lease for lease in state.where(Lease) if lease.standing is not Standing.FREE]
+        for lease in leases:
+            until_s = lease.parked_until_s
+            if until_s is not None:
+                until_s = max(until_s, moment.at_s + lease.hard_s)
+            state.put(msgspec.structs.replace(lease, renewed_s=moment.at_s, parked_until_s=until_s))
+        return len(leases)
+
+
 def held(state: State, resource: str, stamp: Stamp) -> Lease:
     """Return the lease that a caller's stamp still holds: the compare of every compare-and-swap.
 
