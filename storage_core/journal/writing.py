@@ -7,19 +7,26 @@ reader that polls for greater numbers misses rows that commit late (measured: do
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, insert, select, union_all, update
+from sqlalchemy import CompoundSelect, Connection, bindparam, insert, select, union_all, update
+from sqlalchemy import Row as SqlRow
 
 from storage_core.errors import ConflictError, LockgateError, ObjectNotFoundError, StaleRequestError
+from storage_core.journal import bulk
 from storage_core.journal.database import Database
 from storage_core.journal.mutation import Mutation, Outcome, Refused, Written
 from storage_core.journal.ops import Moment, decode_result, encode_op
+from storage_core.journal.reading import Entry
 from storage_core.journal.schema import ENTRY, EPOCH, HEAD, REQUEST
 from storage_core.journal.stamp import Stamp
 from storage_core.journal.state import State
 from storage_core.journal.tables import SqlRows
+
+_Applied = Entry | SqlRow[Any]
+"""What came of a request id: an entry of this group, or a row of those before."""
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +69,7 @@ def write(database: Database, journal: str, mutations: Sequence[Mutation]) -> li
         rows = SqlRows(connection, journal, lock=True)
         state = State(rows)
         state.load(key for m in mutations if m.request_id not in known for key in m.op.touches())
-        outcomes, entries = [], []
+        outcomes, entries = list[Outcome](), list[Entry]()
         stamp = head.stamp
         for mutation in mutations:
             outcome = _repeated(mutation, known, head)
@@ -72,12 +79,12 @@ def write(database: Database, journal: str, mutations: Sequence[Mutation]) -> li
                 if isinstance(outcome, Refused):
                     stamp = msgspec.structs.replace(stamp, sequence=stamp.sequence - 1)
                 else:
-                    entry = _entry(journal, mutation, outcome)
+                    entry = _entry(mutation, outcome)
                     entries.append(entry)
                     known[mutation.request_id] = entry
             outcomes.append(outcome)
         if entries:
-            connection.execute(insert(ENTRY), entries)
+            bulk.add(connection, ENTRY, journal, entries)
             rows.write(state.changes)
             connection.execute(update(HEAD).where(HEAD.c.journal == journal).values(sequence=stamp.sequence))
     return outcomes
@@ -159,32 +166,40 @@ def begin_epoch(
     return number
 
 
-def _known(connection: Connection, journal: str, ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+@cache
+def _known_ids(for_sqlite: bool) -> CompoundSelect[Any]:
     columns = ("request_id", "epoch", "sequence", "op", "result", "at_s")
-    questions = [
-        select(*(table.c[name] for name in columns)).where(
-            table.c.journal == journal, table.c.request_id.in_(ids)
+    asked = bulk.given([ENTRY.c.request_id], for_sqlite)
+    return union_all(
+        *(
+            select(*(table.c[name] for name in columns)).where(
+                table.c.journal == bindparam(bulk.JOURNAL), table.c.request_id.in_(asked)
+            )
+            for table in (ENTRY, REQUEST)
         )
-        for table in (ENTRY, REQUEST)
-    ]
-    found = connection.execute(union_all(*questions)).mappings()
-    return {row["request_id"]: dict(row) for row in found}
+    )
 
 
-def _repeated(mutation: Mutation, known: Mapping[str, Mapping[str, Any]], head: Head) -> Outcome | None:
+def _known(connection: Connection, journal: str, ids: Sequence[str]) -> dict[str, _Applied]:
+    asked = bulk.parameters(journal, [(request_id,) for request_id in ids])
+    found = connection.execute(_known_ids(bulk.is_sqlite(connection)), asked)
+    return {row.request_id: row for row in found}
+
+
+def _repeated(mutation: Mutation, known: Mapping[str, _Applied], head: Head) -> Outcome | None:
     row = known.get(mutation.request_id)
     if row is not None:
         name, _ = encode_op(mutation.op)
-        if row["op"] != name:
+        if row.op != name:
             return Refused(
                 ConflictError(
-                    f"request {mutation.request_id} was a {row['op']} (entry {row['sequence']}), "
+                    f"request {mutation.request_id} was a {row.op} (entry {row.sequence}), "
                     f"and is now a {name}; nothing was changed; a new request needs a new id"
                 )
             )
-        stamp = Stamp(row["epoch"], row["sequence"])
-        result = decode_result(mutation.op, row["result"], f"entry {stamp}")
-        return Written(stamp=stamp, result=result, at_s=row["at_s"], is_repeat=True)
+        stamp = Stamp(row.epoch, row.sequence)
+        result = decode_result(mutation.op, row.result, f"entry {stamp}")
+        return Written(stamp=stamp, result=result, at_s=row.at_s, is_repeat=True)
     if mutation.asked_s < head.requests_since_s:
         return Refused(
             StaleRequestError(
@@ -206,18 +221,17 @@ def _fold(mutation: Mutation, state: State, head: Head, stamp: Stamp) -> Outcome
     return Written(stamp=stamp, result=result, at_s=head.now_s)
 
 
-def _entry(journal: str, mutation: Mutation, written: Written) -> dict[str, Any]:
+def _entry(mutation: Mutation, written: Written) -> Entry:
     name, payload = encode_op(mutation.op)
-    return {
-        "journal": journal,
-        "sequence": written.stamp.sequence,
-        "epoch": written.stamp.epoch,
-        "op": name,
-        "payload": payload,
-        "request_id": mutation.request_id,
-        "result": msgspec.json.encode(written.result, order="deterministic").decode(),
-        "at_s": written.at_s,
-    }
+    return Entry(
+        sequence=written.stamp.sequence,
+        epoch=written.stamp.epoch,
+        op=name,
+        payload=payload,
+        request_id=mutation.request_id,
+        result=msgspec.json.encode(written.result, order="deterministic").decode(),
+        at_s=written.at_s,
+    )
 
 
 def refusals(outcomes: Iterable[Outcome]) -> list[LockgateError]:
