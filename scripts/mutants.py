@@ -127,8 +127,8 @@ MUTANTS: Final = (
             ),
             Edit(
                 f"{JOURNAL}/writing.py",
-                "            connection.execute(insert(ENTRY), entries)\n",
-                "            connection.execute(insert(ENTRY), entries)\n            see(stamp)\n",
+                "            bulk.add(connection, ENTRY, journal, entries)\n",
+                "            bulk.add(connection, ENTRY, journal, entries)\n            see(stamp)\n",
             ),
         ],
     ),
