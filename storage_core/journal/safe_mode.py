@@ -1,0 +1,67 @@
+"""Safe mode: a restored journal may know less than it did, so nothing is reaped or deleted on its word.
+
+Jobs go on: leases are taken over, renewed and given back. What is refused: recovering a lapsed lease (whose
+holder could not renew while the journal was away), pruning, and whatever else asks `refuse_in_safe_mode`.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, update
+
+from storage_core.errors import SafeModeError
+from storage_core.failpoints import step
+from storage_core.journal.journal import Journal
+from storage_core.journal.ops.leases import RearmLeases
+from storage_core.journal.schema import HEAD
+from storage_core.journal.upkeep import upkeep
+
+
+def enter_safe_mode(connection: Connection, journal: str, reason: str, now_s: float) -> None:
+    """Enter it, in the transaction that restores.
+
+    Args:
+        connection: Holds the head's lock.
+        journal: Its name.
+        reason: For people.
+        now_s: By the database's clock.
+    """
+    connection.execute(
+        update(HEAD).where(HEAD.c.journal == journal).values(safe_since_s=now_s, safe_reason=reason)
+    )
+
+
+def leave_safe_mode(journal: Journal) -> int | None:
+    """Leave it, as an operator who has looked; returns how many leases were armed anew, None outside of it.
+
+    Every holder has its limits anew first. A crash between the two steps leaves the journal in safe mode.
+
+    Raises:
+        JournalUnavailableError: It was not left.
+        OutcomeUnknownError: No answer; leaving it again is harmless.
+    """
+    with step("safe-mode"):
+        if journal.status().safe_since_s is None:
+            return None
+        rearmed: int = journal.apply(RearmLeases()).result
+        with upkeep(journal, "leave") as (connection, _):
+            left = update(HEAD).where(HEAD.c.journal == journal.name)
+            connection.execute(left.values(safe_since_s=None, safe_reason=""))
+    return rearmed
+
+
+def refuse_in_safe_mode(journal: Journal, doing: str) -> None:
+    """Refuse to reap or delete while the journal is in safe mode; asks the primary.
+
+    Args:
+        journal: On whose word it would be done.
+        doing: What, for people: `pruning the journal`.
+
+    Raises:
+        SafeModeError: It is.
+    """
+    status = journal.status()
+    if status.safe_since_s is not None:
+        raise SafeModeError(
+            f"{doing}: journal {journal.name!r} is in safe mode ({status.safe_reason}); nothing was changed; "
+            "see that what it knows is right, then run `lockgate journal leave-safe-mode`"
+        )
