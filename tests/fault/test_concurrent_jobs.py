@@ -40,7 +40,7 @@ from tests.serial_order import EMPTY, State, after, serial_results
 
 pytestmark = pytest.mark.fault
 
-SHORT_LEASES: Final = {"lease_renew_s": 0.2, "lease_lapse_s": 0.6, "commit_window_s": 0.4, "parallelism": 4}
+SHORT_LEASES: Final = {"lease_renew_s": 0.2, "lease_hard_s": 0.6, "commit_window_s": 0.4, "parallelism": 4}
 CALLS: Final = 110
 """About as many storage calls as a whole job makes: a death is as likely at any of them, or after all."""
 LIFE_S: Final = 0.5

@@ -52,7 +52,7 @@ def test_a_lapsed_job_is_aborted_and_a_dry_run_only_says_so(world: World) -> Non
     job = world.open_job("sales")
     write(job, "t", {"a.csv": b"1"})
     job.close()
-    world.clock.now += world.settings.lease_lapse_s
+    world.clock.now += world.settings.lease_hard_s
     dry = recover(world, job.job_id, dry_run=True)
     assert (dry.action, dry.ended) == (RecoveryAction.ABORT, JobPhase.OPEN)
     assert len(world.open_uploads()) == 1
@@ -65,7 +65,7 @@ def test_a_lapsed_job_whose_tasks_all_committed_is_resumed_if_that_is_its_policy
     job.expect([ExpectedTask(task_id="t"), ExpectedTask(task_id="u")])  # type: ignore[arg-type]
     write(job, "t", {"a.csv": b"1"})
     job.close()
-    world.clock.now += world.settings.lease_lapse_s
+    world.clock.now += world.settings.lease_hard_s
     waiting = recover(world, job.job_id)
     assert (waiting.action, waiting.ended) == (RecoveryAction.RESUME, JobPhase.OPEN)
     assert "1 of 2 tasks have not committed" in waiting.detail
