@@ -78,13 +78,21 @@ class Settings(BaseSettings):
     part_bytes: int = Field(default=16 * MIB, ge=5 * MIB, le=5 * 1024 * MIB, description="of an upload")
     parallelism: int = Field(default=16, ge=1, le=256, description="calls in flight in one process")
 
-    lease_renew_s: float = Field(default=30.0, gt=0, description="a job lease is renewed this often")
-    lease_lapse_s: float = Field(default=120.0, gt=0, description="a lease this old is lapsed")
+    lease_renew_s: float = Field(default=10.0, gt=0, description="job leases are renewed this often")
+    lease_soft_s: float = Field(
+        default=30.0, gt=0, description="a job lease without a renewal for so long is shown as overdue"
+    )
+    lease_hard_s: float = Field(
+        default=120.0, gt=0, description="a job lease without a renewal for so long has lapsed"
+    )
     commit_window_s: float = Field(
         default=10.0, gt=0, description="the lease's greatest age at the moment of the decision"
     )
     park_timeout_s: float = Field(
         default=86_400.0, gt=0, description="a job between two Airflow tasks is left alone this long"
+    )
+    recovery_minutes: float = Field(
+        default=5.0, gt=0, description="between two runs of the DAG that recovers what drivers left"
     )
     longest_job_s: float = Field(
         default=7 * 86_400.0, gt=0, description="a bucket that aborts open uploads earlier draws a warning"
@@ -101,6 +109,11 @@ class Settings(BaseSettings):
     def __hash__(self) -> int:
         """Hash without `committers`, which is a dict: S3 clients are kept by the settings they are for."""
         return hash((self.home, self.s3_endpoint_url, self.s3_region, self.s3_profile, self.parallelism))
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether there is one: `journal_url` is not `none`."""
+        return self.journal_url != "none"
 
     @property
     def home_dir(self) -> Path:

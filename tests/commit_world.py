@@ -7,14 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from storage_core.commit import Job, Manifest, attach_job, open_job, read_manifest, recover_all
+from storage_core.commit import Job, Manifest, attach_job, heartbeat, open_job, read_manifest, recover_all
 from storage_core.commit.conflict import visible_files
-from storage_core.commit.lease import RENEWER
 from storage_core.commit.recovery import RecoveryResult
 from storage_core.errors import StoreUnavailableError
 from storage_core.failpoints import FAILPOINTS
+from storage_core.journal import renewer
 from storage_core.settings import Settings
 from storage_core.stores import Store, open_store
+
+RENEWERS = {heartbeat.RENEWER, renewer.RENEWER}
+"""Names of the threads that renew leases."""
 
 
 @dataclass
@@ -45,7 +48,7 @@ def dying(observe: Callable[[str], None]) -> Callable[[str], None]:
     """
 
     def observed(name: str) -> None:
-        if threading.current_thread().name == RENEWER:
+        if threading.current_thread().name in RENEWERS:
             raise StoreUnavailableError(f"{name}: nobody renews while a death is rehearsed")
         observe(name)
 
@@ -63,7 +66,13 @@ class World:
 
     @property
     def settings(self) -> Settings:
-        chosen = {"home": self.root / "home", "part_bytes": 5 * 1024 * 1024, "parallelism": 4, **self.options}
+        chosen = {
+            "home": self.root / "home",
+            "part_bytes": 5 * 1024 * 1024,
+            "parallelism": 4,
+            "journal_url": "none",
+            **self.options,
+        }
         return Settings(**chosen)  # type: ignore[arg-type]
 
     @property

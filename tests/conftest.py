@@ -21,6 +21,11 @@ _AIRFLOW_HOME = tempfile.TemporaryDirectory(prefix="airflow-")
 atexit.register(_AIRFLOW_HOME.cleanup)
 os.environ.setdefault("AIRFLOW_HOME", _AIRFLOW_HOME.name)
 
+# Tests that choose no home of their own share one, and its journal: not that of whoever runs them.
+_HOME = tempfile.TemporaryDirectory(prefix="lockgate-")
+atexit.register(_HOME.cleanup)
+os.environ.setdefault("LOCKGATE_HOME", _HOME.name)
+
 _PARTS: dict[str, tuple[Callable[[], object], str]] = {
     "s3-server": (
         lambda: os.environ.get("LOCKGATE_TEST_S3_URL"),

@@ -82,6 +82,7 @@ class Attempt:
         settings: Settings,
         clock: Clock,
         check_driver: Callable[[], None],
+        tell_committed: Callable[[PendingSet], None],
     ) -> None:
         self.task_id = task_id
         self.attempt_id = attempt_id
@@ -93,6 +94,7 @@ class Attempt:
         self._settings = settings
         self._clock = clock
         self._check_driver = check_driver
+        self._tell_committed = tell_committed
         self._committer = committer_named(job.spec.committer)
         self._process = OwnProcess(f"attempt {attempt_id} of task {task_id}")
         self._lock = threading.Lock()
@@ -303,6 +305,7 @@ class Attempt:
         if self._committed is None:
             self._committed = self._commit()
             self._end()
+            self._tell_committed(self._committed)
         if not self._all_shown:
             self._committer.after_task_commit(self)
             self._all_shown = True

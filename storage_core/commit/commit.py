@@ -11,7 +11,7 @@ from typing import Final
 
 from storage_core.commit.decision import decide_abort, decide_commit
 from storage_core.commit.folder import JobFolder
-from storage_core.commit.lease import LeaseKeeper, Leases
+from storage_core.commit.lease import Hold, Leases
 from storage_core.commit.log import DestinationLog
 from storage_core.commit.plan import check_audit, freeze
 from storage_core.commit.records import Ended, Receipt
@@ -23,6 +23,7 @@ from storage_core.errors import (
     AccessDeniedError,
     AlreadyExistsError,
     JobFailedError,
+    JournalUnavailableError,
     LockgateError,
     MalformedLogError,
     NotAppliedError,
@@ -36,6 +37,7 @@ from storage_core.ids import AttemptId, JobAttemptId, JobId, TaskId, Token
 
 STORE_TROUBLE: Final = (
     StoreUnavailableError,
+    JournalUnavailableError,
     AccessDeniedError,
     UnsupportedStoreError,
     ObjectNotFoundError,
@@ -53,7 +55,7 @@ def commit_job(
     winners: Mapping[TaskId, AttemptId] | None,
     token: Token,
     leases: Leases,
-    keeper: LeaseKeeper,
+    keeper: Hold,
 ) -> Receipt:
     """Bring a job from its pending sets to its receipt; see `Job.commit`."""
     if work.folder.decision() is None:
@@ -77,7 +79,7 @@ def _to_the_decision(
     *,
     token: Token,
     leases: Leases,
-    keeper: LeaseKeeper,
+    keeper: Hold,
 ) -> None:
     folder, job = work.folder, work.job
     with step("load"):
@@ -87,7 +89,7 @@ def _to_the_decision(
         turn = take_turn(
             folder,
             token,
-            keeper.lease.stamp,
+            keeper.stamp,
             leases=leases,
             clock=work.clock,
             help_job=lambda other: _help(work, other),
@@ -100,7 +102,7 @@ def _to_the_decision(
         # noticed before the decision; noticed after, the job is reverted.
         if DestinationLog(work.store).turn(turn).outcome is None:
             break
-    decide_commit(folder, plan=plan.name, turn=turn, token=token, stamp=keeper.lease.stamp, clock=work.clock)
+    decide_commit(folder, plan=plan.name, turn=turn, token=token, stamp=keeper.stamp, clock=work.clock)
 
 
 def _help(work: JobWork, other: JobId) -> None:

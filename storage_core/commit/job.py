@@ -22,7 +22,7 @@ from storage_core.commit.commit import STORE_TROUBLE, commit_job
 from storage_core.commit.completion import ShardCompleter
 from storage_core.commit.decision import decide_abort
 from storage_core.commit.folder import JobFolder, claim
-from storage_core.commit.lease import LeaseKeeper, LeaseState, leases_for
+from storage_core.commit.lease import Hold, LeaseState, leases_for
 from storage_core.commit.parallel import Progress, no_progress
 from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.commit.process import OwnProcess
@@ -86,7 +86,7 @@ class Job:
         self._clock = clock
         self._progress = progress
         self._leases = leases_for(settings, clock)
-        self._keeper: LeaseKeeper | None = None
+        self._keeper: Hold | None = None
         self._token: Token = new_token()
         self._process = OwnProcess(f"job {record.job_id}")
 
@@ -128,7 +128,7 @@ class Job:
         without a lease the newest in the store, or a new one where nothing was written yet.
         """
         if self._job_attempt is None:
-            leased = self._leases.look(self._folder).job_attempt
+            leased = self._leases.look(self._folder, self._record).job_attempt
             self._job_attempt = leased or newest_job_attempt(self._folder) or new_job_attempt_id()
         return self._job_attempt
 
@@ -151,22 +151,19 @@ class Job:
         """Take the job's lease and renew it until the job is parked or closed.
 
         Whoever held it before is fenced: its next renewal, task commit or decision fails.
+
+        Raises:
+            JournalUnavailableError: The job's journal cannot be reached; nothing was changed.
         """
         if self._keeper is None:
-            self._keeper = LeaseKeeper(
-                self._leases,
-                self._folder,
-                self.job_attempt,
-                clock=self._clock,
-                settings=self._settings,
-            )
+            self._keeper = self._leases.hold(self._folder, self._record, self.job_attempt)
 
     def share(self) -> None:
         """Park the job in its job attempt's name, unless it stands in that name already.
 
         For a driver whose processes come and go, and may all be the first. An earlier driver is fenced.
         """
-        view = self._leases.look(self._folder)
+        view = self._leases.look(self._folder, self._record)
         ours = view.job_attempt == self.job_attempt
         if not ours or view.state not in {LeaseState.LIVE, LeaseState.PARKED}:
             with suppress(FencedError):  # by another process of this driver, in the same instant
@@ -193,7 +190,7 @@ class Job:
         task = TaskId(check_id("task", task_id))
         if input_digest is None:
             input_digest = self._expected_digest(task)
-        epoch = self._keeper.lease.stamp.epoch if self._keeper is not None else 0
+        epoch = self._keeper.stamp.epoch if self._keeper is not None else 0
         return Attempt(
             self._folder,
             self._record,
@@ -205,6 +202,7 @@ class Job:
             settings=self._settings,
             clock=self._clock,
             check_driver=self._check_driver,
+            tell_committed=self._register,
         )
 
     def abort_attempt(self, task_id: str, attempt_id: str, reason: str = "") -> None:
@@ -387,7 +385,7 @@ class Job:
         tasks = expected.tasks if expected is not None else ()
         return next((known.input_digest for known in tasks if known.task_id == task), "")
 
-    def _held(self) -> LeaseKeeper:
+    def _held(self) -> Hold:
         self.hold()
         if self._keeper is None:
             raise AssertionError(self.job_id)
@@ -398,12 +396,19 @@ class Job:
         if self._keeper is not None:
             self._keeper.check(self._settings.lease_renew_s)
             return
-        leased = self._leases.look(self._folder).job_attempt
+        leased = self._leases.look(self._folder, self._record).job_attempt
         if leased not in {None, self.job_attempt}:
             raise FencedError(
                 f"job {self.job_id} at {self.destination}: job attempt {self.job_attempt} lost the job to "
                 f"{leased}; its tasks do not commit any more; nothing was changed"
             )
+
+    def _register(self, committed: PendingSet) -> None:
+        """Tell the registry of a task commit."""
+        if self._record.journal and self._settings.has_journal:
+            from storage_core.commit.registering import register_task  # noqa: PLC0415 - SQLAlchemy is slow
+
+            register_task(self._folder, self._record, committed, settings=self._settings, clock=self._clock)
 
     def _work(self, complete: ShardCompleter | None) -> JobWork:
         return JobWork(

@@ -8,6 +8,7 @@ from storage_core.clock import Clock, SystemClock
 from storage_core.commit.committers import committer_named, configured_committer
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.job import Job
+from storage_core.commit.job_leases import journal_for_job
 from storage_core.commit.parallel import Progress, no_progress
 from storage_core.commit.phase import JobPhase
 from storage_core.commit.probing import probed
@@ -78,6 +79,7 @@ def open_job(
         InvalidInputError: An option or the destination cannot be.
         ConflictError: An unfinished job of this name was asked for something else, or the mode forbids it.
         UnsupportedStoreError: The store cannot hold the protocol's promises.
+        JournalUnavailableError: The journal cannot be reached; nothing was written.
     """
     settings = settings or load_settings()
     clock = clock or SystemClock()
@@ -98,10 +100,11 @@ def open_job(
         replaced_retention_s=replaced_retention_s,
     )
     check_spec(spec)
+    journal = journal_for_job(settings, clock)
     store = probed(open_store(destination, settings), settings, clock)
     shared = None if job_attempt is None else JobAttemptId(check_id("job attempt", job_attempt))
     while True:
-        record = set_up(store, job_name(name), spec, description=description, clock=clock)
+        record = set_up(store, job_name(name), spec, description=description, clock=clock, journal=journal)
         job = Job(
             JobFolder(store, record.job_id),
             record,

@@ -82,7 +82,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class JobRecord(Record, frozen=True, tag="job"):
-    """`job.json`: created if absent at set-up, the identity of a job for good."""
+    """`job.json`: created if absent at set-up, the identity of a job for good.
+
+    Attributes:
+        journal: Where its leases are: `<identity>@<where>#<name>`; empty: heartbeats in its folder.
+    """
 
     job_id: JobId
     name: JobName
@@ -93,6 +97,7 @@ class JobRecord(Record, frozen=True, tag="job"):
     created_s: float
     created_by: str
     description: str = ""
+    journal: str = ""
 
 
 class StoreRecord(Record, frozen=True, tag="store"):
@@ -408,13 +413,17 @@ class Ended(Record, frozen=True, tag="ended"):
 
 
 class LeaseRecord(Record, frozen=True, tag="lease"):
-    """`lease.json`: who drives the job now, and in which job attempt; a heartbeat, not a lock."""
+    """`lease.json`: who drives the job now, and in which job attempt; a heartbeat, not a lock.
+
+    Attributes:
+        state: `journal`: this is the first driver's, and how the lease stands now is in the journal.
+    """
 
     job_id: JobId
     job_attempt: JobAttemptId
     holder: Token
     stamp: Stamp
-    state: Literal["held", "parked", "free"]
+    state: Literal["held", "parked", "journal"]
     renewed_s: float
     deadline_s: float
 

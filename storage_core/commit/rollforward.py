@@ -25,12 +25,14 @@ def roll_forward(work: JobWork) -> Ended:
         MalformedRecordError: A marker or the plan cannot be read; nothing was touched.
     """
     try:
-        return _to_the_end(work)
+        ended = _to_the_end(work)
     except ObjectNotFoundError:
         # Another process may have ended the job and cleaned up its plan under our hands.
         if work.folder.phase() not in TERMINAL:
             raise
-        return _to_the_end(work)
+        ended = _to_the_end(work)
+    _register(work, JobPhase(ended.ended))
+    return ended
 
 
 def _to_the_end(work: JobWork) -> Ended:
@@ -40,6 +42,8 @@ def _to_the_end(work: JobWork) -> Ended:
     phase = phase_of(decision, outcome, success, failure)
     if decision is None:
         raise ConflictError(f"job {work.job.job_id} is undecided: commit or abort it")
+    if phase not in TERMINAL:
+        _register(work, phase)
     if phase is JobPhase.DECIDED:
         outcome = publish(work, decision)
         phase = advance(phase, phase_of(decision, outcome, None, None))
@@ -58,3 +62,10 @@ def _to_the_end(work: JobWork) -> Ended:
     if drop_uploads(work) and not standing.retained_until_s:
         clean_up(work.folder, work.job, work.settings)
     return standing
+
+
+def _register(work: JobWork, phase: JobPhase) -> None:
+    if work.settings.has_journal:
+        from storage_core.commit.registering import register_job  # noqa: PLC0415 - SQLAlchemy: half a second
+
+        register_job(work.folder, work.job, phase, settings=work.settings, clock=work.clock)

@@ -38,7 +38,9 @@ from storage_core.stores import Store
 SHORT_ID_TRIES: Final = 16
 
 
-def set_up(store: Store, name: JobName, spec: JobSpec, *, description: str, clock: Clock) -> JobRecord:
+def set_up(
+    store: Store, name: JobName, spec: JobSpec, *, description: str, clock: Clock, journal: str = ""
+) -> JobRecord:
     """Find or create the job that this run of `name` is.
 
     An undecided or unfinished generation is met again; after an ended one, the next generation begins, but
@@ -50,6 +52,7 @@ def set_up(store: Store, name: JobName, spec: JobSpec, *, description: str, cloc
         spec: What the job is to do; must be the same in a retry.
         description: For people.
         clock: Tells the time of creation.
+        journal: Where the job's leases are, for its record; empty: in its folder.
 
     Raises:
         InvalidInputError: The specification cannot be.
@@ -77,6 +80,7 @@ def set_up(store: Store, name: JobName, spec: JobSpec, *, description: str, cloc
             created_s=clock.now_s(),
             created_by=who(),
             description=description,
+            journal=journal,
         )
         return _same(claim(store, JobFolder(store, record.job_id).key("job.json"), record), spec)
 

@@ -22,10 +22,11 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         phase: None if its markers cannot be read.
+        lease: Of a job that has ended: lapsed as long as it is not cleaned up, then unknown.
         record: None if `job.json` is gone or cannot be read.
         is_remnant: `job.json` is gone: the rest of an old folder whose removal was cut short.
         retained_until_s: Until then its plan is kept for a later sweep.
-        detail: What could not be read, for people.
+        detail: What could not be read, its lease's journal too, for people.
     """
 
     job_id: JobId
@@ -80,10 +81,13 @@ def _summary(folder: JobFolder, leases: Leases) -> JobSummary:
     retained_until_s, is_remnant, detail = 0.0, False, ""
     try:
         record = folder.job()
-        lease = leases.look(folder).state
         phase = folder.phase()
         receipt = receipt_of(folder)
-        if phase in TERMINAL:
+        if phase not in TERMINAL:
+            view = leases.look(folder, record)
+            lease, detail = view.state, view.unread
+        else:
+            lease = LeaseState.LAPSED if folder.has_lease() else LeaseState.UNKNOWN
             retained_until_s = max(mark.retained_until_s for mark in folder.ended() if mark is not None)
     except ObjectNotFoundError as error:
         is_remnant, detail = record is None, str(error)

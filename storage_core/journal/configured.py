@@ -11,9 +11,6 @@ from storage_core.clock import Clock, SystemClock
 from storage_core.journal.journal import Journal, open_journal
 from storage_core.settings import Settings
 
-NO_JOURNAL: Final = "none"
-"""As `LOCKGATE_JOURNAL_URL`: a store is all that there is."""
-
 
 def configured_journal(settings: Settings, clock: Clock | None = None) -> Journal | None:
     """Return this process's journal, open; None where the settings say that there is none.
@@ -29,7 +26,7 @@ def configured_journal(settings: Settings, clock: Clock | None = None) -> Journa
         JournalVersionError: The database is of a newer version than this program.
         JournalUnavailableError: It cannot be reached or written.
     """
-    if settings.journal_url == NO_JOURNAL:
+    if not settings.has_journal:
         return None
     injected = None if isinstance(clock, SystemClock) else clock
     return _OPENED.get(journal_url(settings), settings.journal, injected)

@@ -42,6 +42,8 @@ class RecordJob(Op, frozen=True, tag="record-job"):
     def fold(self, state: State, moment: Moment) -> None:
         """Insert the job, or bring it to this phase."""
         known = state.get(Job, self.destination, self.job_id)
+        if known is not None and known.set_up_s < self.set_up_s:
+            known = None  # its destination was emptied since: this is another job of the same id
         if known is not None and known.phase in TERMINAL and self.phase not in TERMINAL:
             return
         ended_s = None
