@@ -1,0 +1,206 @@
+"""What many threads write at once: one transaction, an answer each, and nobody waits for one that is gone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from storage_core.errors import JournalUnavailableError, OutcomeUnknownError
+from storage_core.journal.group import LARGEST, Group
+from storage_core.journal.mutation import Mutation, Outcome, Written
+from storage_core.journal.ops.claims import ReleaseName
+from storage_core.journal.stamp import Stamp
+
+
+def named(name: str) -> Mutation:
+    return Mutation(op=ReleaseName(store="s", name=name), request_id=name)
+
+
+def names(count: int, of: str = "m") -> list[Mutation]:
+    return [named(f"{of}-{number}") for number in range(count)]
+
+
+@dataclass
+class Transactions:
+    """Numbers what is written; with `hold_first` the first one lasts until it is let go."""
+
+    groups: list[list[str]] = field(default_factory=list)
+    errors: dict[int, BaseException] = field(default_factory=dict)
+    hold_first: bool = False
+    began: threading.Event = field(default_factory=threading.Event)
+    go: threading.Event = field(default_factory=threading.Event)
+    sequence: int = 0
+
+    def write(self, mutations: Sequence[Mutation]) -> list[Outcome]:
+        number = len(self.groups)
+        self.groups.append([mutation.request_id for mutation in mutations])
+        if self.hold_first and number == 0:
+            self.began.set()
+            assert self.go.wait(60)
+        if number in self.errors:
+            raise self.errors[number]
+        outcomes = list[Outcome]()
+        for mutation in mutations:
+            self.sequence += 1
+            outcomes.append(Written(stamp=Stamp(1, self.sequence), result=mutation.request_id, at_s=0.0))
+        return outcomes
+
+
+@dataclass
+class Callers:
+    """Threads that submit, and what came of each."""
+
+    group: Group
+    threads: list[threading.Thread] = field(default_factory=list)
+    results: dict[str, list[object] | BaseException] = field(default_factory=dict)
+
+    def submit(self, mutations: Sequence[Mutation], *, queued: Callable[[], bool]) -> None:
+        """Submit in a new thread, and wait until it stands in the queue."""
+
+        def run() -> None:
+            name = mutations[0].request_id
+            try:
+                outcomes = self.group.submit(mutations)
+                self.results[name] = [o.result for o in outcomes if isinstance(o, Written)]
+            except BaseException as error:  # noqa: BLE001 - the caller's, whatever it is
+                self.results[name] = error
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        self.threads.append(thread)
+        wait_until(queued)
+
+    def join(self) -> None:
+        for thread in self.threads:
+            thread.join(60)
+            assert not thread.is_alive()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(60_000):
+        if condition():
+            return
+        pause.wait(0.001)
+    raise AssertionError("it never came to that")
+
+
+@contextmanager
+def first_one_held(**options: object) -> Iterator[tuple[Transactions, Group, Callers]]:
+    """A group whose first transaction, that of `first`, lasts until the block lets it go."""
+    transactions = Transactions(hold_first=True, **options)  # type: ignore[arg-type]
+    group = Group(transactions.write)
+    callers = Callers(group)
+    callers.submit([named("first")], queued=transactions.began.is_set)
+    try:
+        yield transactions, group, callers
+    finally:
+        transactions.go.set()
+        callers.join()
+
+
+def waits(group: Group, count: int) -> Callable[[], bool]:
+    return lambda: len(group._queue) == count
+
+
+def test_what_comes_while_one_writes_goes_together_into_the_next_transaction() -> None:
+    with first_one_held() as (transactions, group, callers):
+        for number in range(5):
+            callers.submit(names(2, f"c{number}"), queued=waits(group, number + 1))
+    assert [len(written) for written in transactions.groups] == [1, 10]
+    assert callers.results["first"] == ["first"]
+    assert all(callers.results[f"c{n}-0"] == [f"c{n}-0", f"c{n}-1"] for n in range(5))
+
+
+def test_what_is_too_much_for_one_transaction_waits_for_the_one_after_it() -> None:
+    with first_one_held() as (transactions, group, callers):
+        for number in range(3):
+            callers.submit(names(LARGEST // 2, f"c{number}"), queued=waits(group, number + 1))
+    assert [len(written) for written in transactions.groups] == [1, LARGEST, LARGEST // 2]
+
+
+def test_one_caller_with_more_than_fits_is_written_at_once() -> None:
+    transactions = Transactions()
+    assert len(Group(transactions.write).submit(names(LARGEST + 1))) == LARGEST + 1
+    assert [len(written) for written in transactions.groups] == [LARGEST + 1]
+
+
+def test_a_transaction_that_fails_is_told_to_all_who_were_in_it_and_to_nobody_else() -> None:
+    refused = JournalUnavailableError("down")
+    with first_one_held(errors={1: refused}) as (transactions, group, callers):
+        for number in range(2):
+            callers.submit(names(LARGEST // 2, f"c{number}"), queued=waits(group, number + 1))
+        callers.submit(names(1, "later"), queued=waits(group, 3))
+    assert (callers.results["c0-0"], callers.results["c1-0"]) == (refused, refused)
+    assert callers.results["later-0"] == ["later-0"]
+    assert len(transactions.groups) == 3
+
+
+def test_those_whom_an_interrupted_thread_wrote_for_are_told_that_the_outcome_is_unknown() -> None:
+    with first_one_held(errors={1: KeyboardInterrupt()}) as (_, group, callers):
+        callers.submit(names(1, "leader"), queued=waits(group, 1))
+        callers.submit(names(1, "follower"), queued=waits(group, 2))
+    assert isinstance(callers.results["leader-0"], KeyboardInterrupt)
+    assert isinstance(callers.results["follower-0"], OutcomeUnknownError)
+    assert group.submit([named("next")]), "the group goes on"
+
+
+@pytest.mark.parametrize("appointed", [False, True])
+def test_nobody_waits_for_a_thread_that_was_interrupted_while_it_waited(
+    appointed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal's exception ends the wait of one caller: before it is told to lead, or just after."""
+    with first_one_held() as (transactions, group, callers):
+
+        def interrupted(waiting: object) -> None:
+            if appointed:
+                transactions.go.set()
+                wait_until(lambda: group._leader is waiting)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr("storage_core.journal.group._Waiting.wait", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                group.submit(names(1, "gone"))
+        callers.submit(names(1, "after"), queued=lambda: appointed or len(group._queue) == 1)
+    assert callers.results["after-0"] == ["after-0"]
+    assert ["gone-0"] not in transactions.groups
+
+
+def test_a_fork_begins_with_nothing_waiting_and_nobody_leading() -> None:
+    with first_one_held() as (_, group, callers):
+        callers.submit(names(1, "parents"), queued=waits(group, 1))
+        before = (group._queue, group._leader, group._changing)
+        group.forked()
+        try:
+            (written,) = group.submit([named("child")])
+        finally:
+            group._queue, group._leader, group._changing = before
+    assert isinstance(written, Written)
+    assert callers.results["parents-0"] == ["parents-0"]
+
+
+def test_sixty_four_threads_are_each_answered_for_their_own() -> None:
+    transactions = Transactions()
+    group = Group(transactions.write)
+    wrong = list[str]()
+
+    def call(thread: int) -> None:
+        for number in range(50):
+            name = f"{thread}-{number}"
+            (outcome,) = group.submit([named(name)])
+            if not isinstance(outcome, Written) or outcome.result != name:
+                wrong.append(name)
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(64)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert sum(len(written) for written in transactions.groups) == 64 * 50
+    assert (len(group._queue), group._leader) == (0, None)
