@@ -1,0 +1,176 @@
+"""A driver that is stopped for longer than its hard limit, and wakes up beside its successor.
+
+Real processes, SIGSTOP and SIGCONT. Nothing waits for a time: the stop lasts until the journal shows the
+lease as lapsed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import psycopg
+import pytest
+
+from storage_core.clock import SystemClock
+from storage_core.commit import JobPhase, list_jobs, recover_job
+from storage_core.journal import Journal, Leases, LeaseState, open_journal
+from storage_core.journal.configured import close_journals
+from storage_core.journal.rows import Lease
+from tests.commit_world import World, write
+from tests.paused_driver import COMMITTED, PATIENCE_S, READY, Order, PausedDriver
+
+pytestmark = pytest.mark.fault
+
+SHORT: Final = {"lease_renew_s": 0.2, "lease_soft_s": 1.0, "lease_hard_s": 2.0}
+"""The paused driver's; its successor has the limits that all have."""
+SLEEPER: Final = {"day=1/a.csv": b"of the sleeper"}
+SUCCESSOR: Final = {"day=1/a.csv": b"of the successor"}
+
+
+@pytest.fixture
+def world(tmp_path: Path, journal_url: str) -> Iterator[World]:
+    yield World(tmp_path, str(tmp_path / "dest"), SystemClock(), {"journal_url": journal_url})
+    close_journals()
+
+
+@pytest.fixture
+def journal(journal_url: str) -> Iterator[Journal]:
+    with open_journal(journal_url) as opened:
+        yield opened
+
+
+class Scene:
+    """One driver that sleeps over its hard limit, and what happens meanwhile."""
+
+    def __init__(self, world: World, journal: Journal) -> None:
+        self.world = world
+        self.journal = journal
+        self._drivers: list[PausedDriver] = []
+
+    def put_to_sleep(self, pauses_at: str) -> PausedDriver:
+        """Stop a driver that holds its lease, and wait until that has lapsed.
+
+        On a machine that stands still for two seconds a driver loses its lease awake: then another is begun.
+        """
+        order = Order(
+            self.world.url, "etl", SLEEPER, {**self.world.settings.model_dump(), **SHORT}, pauses_at
+        )
+        while True:
+            driver = PausedDriver(order)
+            self._drivers.append(driver)
+            if driver.hear() != READY:
+                continue
+            self._stop(driver)
+            if self._lease_state() is not LeaseState.HARD:
+                break
+        wait_until(lambda: self._lease_state() is LeaseState.HARD)
+        return driver
+
+    def wake(self, driver: PausedDriver) -> str:
+        """Let it go on; returns how it ends."""
+        driver.go_on()
+        os.kill(driver.pid, signal.SIGCONT)
+        return driver.hear()
+
+    def end(self) -> None:
+        for driver in self._drivers:
+            driver.end()
+
+    def _stop(self, driver: PausedDriver) -> None:
+        """Stop it where it is not amid a transaction: that would stop all others, until it is cut off."""
+        while True:
+            os.kill(driver.pid, signal.SIGSTOP)
+            if is_free(self.journal):
+                return
+            os.kill(driver.pid, signal.SIGCONT)
+
+    def _lease_state(self) -> LeaseState | None:
+        with self.journal.reading() as reading:
+            (lease,) = reading.where(Lease, {})
+        view = Leases(self.journal).look(lease.resource)
+        return None if view is None else view.state
+
+
+@pytest.fixture
+def scene(world: World, journal: Journal) -> Iterator[Scene]:
+    made = Scene(world, journal)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def is_free(journal: Journal) -> bool:
+    """Whether no process is amid a transaction in the journal's database."""
+    url = journal.database.url
+    if journal.database.is_sqlite:
+        with closing(sqlite3.connect(url.database or "", timeout=0.05, isolation_level=None)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return False
+            return True
+    plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    others = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND xact_start IS NOT NULL AND pid <> pg_backend_pid()"
+    )
+    with psycopg.connect(plain, autocommit=True) as connection:
+        return connection.execute(others).fetchone() == (0,)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    ends_s = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < ends_s
+        time.sleep(0.02)
+
+
+def check_rows(world: World) -> None:
+    """The successor's rows are there exactly once, and nothing of the sleeper's."""
+    assert world.visible() == SUCCESSOR
+    assert world.live() == world.keys()
+    assert world.open_uploads() == []
+
+
+@pytest.mark.parametrize("pauses_at", ["task", "commit"])
+def test_a_driver_that_wakes_up_beside_its_successor_is_fenced(scene: Scene, pauses_at: str) -> None:
+    sleeper = scene.put_to_sleep(pauses_at)
+    with scene.world.open_job("etl") as job:
+        write(job, "task-0", SUCCESSOR)
+        assert scene.wake(sleeper) == "FencedError"
+        assert job.phase() is JobPhase.OPEN
+        job.commit()
+    check_rows(scene.world)
+
+
+def test_a_driver_that_slept_between_its_last_look_and_the_decision_meets_its_successors(
+    scene: Scene,
+) -> None:
+    sleeper = scene.put_to_sleep("decide.create.before")
+    with scene.world.open_job("etl") as job:
+        write(job, "task-0", SUCCESSOR)
+        receipt = job.commit()
+    assert scene.wake(sleeper) == COMMITTED  # as its job is: by the decision that stands
+    assert scene.world.attach(job.job_id).receipt == receipt
+    check_rows(scene.world)
+
+
+@pytest.mark.parametrize("pauses_at", ["commit", "decide.create.before"])
+def test_a_driver_that_wakes_up_after_its_job_was_recovered_publishes_nothing(
+    scene: Scene, pauses_at: str
+) -> None:
+    sleeper = scene.put_to_sleep(pauses_at)
+    (summary,) = list_jobs(scene.world.url, settings=scene.world.settings)
+    recovered = recover_job(scene.world.url, summary.job_id, settings=scene.world.settings)
+    assert recovered.ended is JobPhase.FAILED
+    scene.world.run("etl", SUCCESSOR)
+    assert scene.wake(sleeper) == "JobFailedError"
+    check_rows(scene.world)
