@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from storage_core.cli import committers, jobs, manifest, store, uploads
+from storage_core.cli import committers, jobs, journal, manifest, store, uploads
 from storage_core.cli.render import JSON_FLAG, JsonFlag, exit_code, print_error, print_json, print_line
 
 EXTENSIONS = "lockgate.commands"
@@ -54,6 +54,7 @@ def build() -> typer.Typer:
     )
     root.add_typer(jobs.commands, name="jobs")
     root.add_typer(uploads.commands, name="uploads")
+    root.add_typer(journal.commands, name="journal")
     root.add_typer(store.commands, name="store")
     root.command("manifest")(manifest.show)
     root.command("committers")(committers.show)

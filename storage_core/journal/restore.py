@@ -8,15 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Final
 
 import msgspec
 from sqlalchemy import Connection, delete, insert, update
 
-from storage_core.errors import ConflictError, MalformedJournalError, ObjectNotFoundError
+from storage_core.errors import (
+    ConflictError,
+    LockgateError,
+    MalformedJournalError,
+    ObjectNotFoundError,
+)
 from storage_core.failpoints import step
 from storage_core.ids import new_token
 from storage_core.journal.checkpoint import Checkpoints
+from storage_core.journal.database import Database, parse_url
 from storage_core.journal.epochs import Epoch, read_epochs, survived
 from storage_core.journal.journal import Journal
 from storage_core.journal.progress import Progress, no_progress
@@ -118,6 +125,31 @@ def restore_in_place(journal: Journal, checkpoints: Checkpoints) -> Stamp:
             )
             enter_safe_mode(connection, journal.name, reason, head.now_s)
     return Stamp(number, head.stamp.sequence)
+
+
+def open_survivor(url: str, name: str) -> Journal:
+    """Open a database that survived, to read its entries; nothing is made or migrated there.
+
+    Args:
+        url: As `open_journal` takes it.
+        name: Of the journal in it.
+
+    Raises:
+        InvalidInputError: The URL cannot be.
+        ObjectNotFoundError: No such file, or no such journal in it.
+        JournalUnavailableError: It cannot be read.
+    """
+    parsed = parse_url(url)
+    if parsed.get_backend_name() == "sqlite" and not Path(parsed.database or "").exists():
+        raise ObjectNotFoundError(f"{url}: there is no such file to read entries from; nothing was done")
+    database = Database(parsed)
+    try:
+        with database.snapshot() as connection:
+            identity = Reading(connection, database, name).status().identity
+    except LockgateError:
+        database.close()
+        raise
+    return Journal(database, name, identity)
 
 
 class _Base(msgspec.Struct, frozen=True):
