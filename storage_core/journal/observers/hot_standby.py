@@ -1,0 +1,60 @@
+"""PostgreSQL's hot standbys as observers: they replay the primary's log, and answer questions meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import AbstractContextManager
+from typing import Final
+
+from sqlalchemy import Boolean, func
+from sqlalchemy.engine import URL
+
+from storage_core.journal.database import Database
+from storage_core.journal.observers.reaching import reading_at_least
+from storage_core.journal.reading import Reading
+from storage_core.journal.stamp import Stamp
+
+PATIENCE_S: Final = 2
+"""For a connection, and for a packet to arrive: a standby that is gone holds up no read for long."""
+
+
+class HotStandby:
+    """One standby server. It is connected to at the first reading, and never written.
+
+    Args:
+        url: As `parse_url` returns it.
+        journal: Name of the journal.
+        identity: Of the journal.
+    """
+
+    def __init__(self, url: URL, journal: str, identity: str) -> None:
+        self._database = Database(_impatient(url))
+        self._journal = journal
+        self._identity = identity
+
+    @property
+    def name(self) -> str:
+        """Its URL as people may see it, without a password."""
+        return self._database.name
+
+    def reading(self, stamps: Collection[Stamp]) -> AbstractContextManager[tuple[Reading, Stamp]]:
+        """Read one state that holds these stamps; gives the state's own stamp, too.
+
+        A standby that was promoted is no observer: nobody says that its history is the primary's.
+
+        Raises:
+            BehindError: It does not hold them yet.
+            JournalUnavailableError: It cannot be reached, is a standby no more, or of another journal.
+        """
+        serves = func.pg_is_in_recovery(type_=Boolean)
+        return reading_at_least(self._database, self._journal, self._identity, stamps, serves=serves)
+
+    def close(self) -> None:
+        """Give its connections back."""
+        self._database.close()
+
+
+def _impatient(url: URL) -> URL:
+    """Bound the waiting, where the URL does not say how long itself."""
+    chosen = {"connect_timeout": str(PATIENCE_S), "tcp_user_timeout": str(PATIENCE_S * 1000)}
+    return url.update_query_dict({name: text for name, text in chosen.items() if name not in url.query})

@@ -1,0 +1,256 @@
+"""The tailer: keeps an embedded observer near its primary, which it only reads.
+
+The fast path asks for the entries after the copy's stamp, a bounded batch at a time, and folds them as the
+primary did. The slow path takes one state over whole: at the beginning, when the copy is too far behind, when
+the entries that it lacks were pruned, or when the primary has begun a new epoch. It changes over by itself.
+
+Source: journal, "Observers"; HDFS-13150, fast-path tailing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from typing import Final, Self
+
+from sqlalchemy import select
+from sqlalchemy.engine import URL
+
+from storage_core.clock import Clock, SystemClock
+from storage_core.errors import (
+    JournalUnavailableError,
+    JournalVersionError,
+    MalformedJournalError,
+    ObjectNotFoundError,
+    OutcomeUnknownError,
+)
+from storage_core.failpoints import FAILPOINTS, step
+from storage_core.journal import metrics
+from storage_core.journal.database import Database, parse_url
+from storage_core.journal.journal import MAIN
+from storage_core.journal.migrate import version_of
+from storage_core.journal.observers.mirror import Mirror, News, Renewal
+from storage_core.journal.reading import Reading, Status
+from storage_core.journal.replay import batches
+from storage_core.journal.schema import LEASE, VERSION
+from storage_core.journal.stamp import Stamp
+
+LOG: Final = logging.getLogger("lockgate.observers")
+
+FAR_BEHIND: Final = 50_000
+"""So many entries take longer to fold than all rows take to copy, on most journals."""
+
+BATCH: Final = 512
+RENEWALS_EVERY_S: Final = 1.0
+"""Renewals are no entries: they are looked for so often."""
+
+_OVERLAP_S: Final = 10.0
+"""A renewal that was told the time so long ago may be committed only now."""
+
+_SHORTEST_PAUSE_S: Final = 0.001
+_LONGEST_PAUSE_S: Final = 0.01
+_TROUBLE_PAUSE_S: Final = 1.0
+
+
+class Tailer:
+    """Brings one copy of a journal forward. It may be killed anywhere, and a second one does no harm.
+
+    Args:
+        source: Of the primary.
+        mirror: The copy.
+        journal: Name of the journal.
+        clock: Waits between two looks.
+        far_behind: A copy that lacks more entries is made anew.
+    """
+
+    def __init__(
+        self,
+        source: Database,
+        mirror: Mirror,
+        journal: str,
+        *,
+        clock: Clock | None = None,
+        far_behind: int = FAR_BEHIND,
+    ) -> None:
+        self._source = source
+        self._mirror = mirror
+        self._journal = journal
+        self._clock = clock or SystemClock()
+        self._far_behind = far_behind
+        self._is_suspect = False
+        self._looked_s: float | None = None
+        self._renewed_s = 0.0
+
+    def poll(self) -> int:
+        """Look at the primary once, and take over what is new.
+
+        Returns:
+            How many entries the copy has come forward; less than 0 if the primary has gone back.
+
+        Raises:
+            MalformedJournalError: The copy is of another journal.
+            ObjectNotFoundError: The primary has no such journal.
+            JournalUnavailableError: The primary, or the copy's file, cannot be reached.
+        """
+        with step("tail"):
+            at = self._mirror.status()
+            FAILPOINTS.hit("tail.journal-read.before")
+            with self._source.snapshot() as connection:
+                source = Reading(connection, self._source, self._journal)
+                status = source.status()
+                if at is None or self._must_copy(at, status):
+                    self._mirror.replace(at, source)
+                    self._is_suspect, self._looked_s = False, None
+                    return status.stamp.sequence - (0 if at is None else at.stamp.sequence)
+                news = self._news(at, status, source)
+            FAILPOINTS.hit("tail.journal-read.after")
+            return 0 if news is None else self._follow(at, news)
+
+    def run(self, stop: threading.Event) -> None:
+        """Follow the primary until told to stop; trouble that may pass is waited out.
+
+        Raises:
+            MalformedJournalError: The copy is of another journal.
+            ObjectNotFoundError: The primary has no such journal.
+        """
+        pause_s = _SHORTEST_PAUSE_S
+        while not stop.is_set():
+            try:
+                moved = self.poll()
+            except (JournalUnavailableError, OutcomeUnknownError) as error:
+                LOG.warning("observer %s cannot follow now: %s", self._mirror.database.name, error)
+                self._clock.wait(stop, _TROUBLE_PAUSE_S)
+                continue
+            pause_s = _SHORTEST_PAUSE_S if moved else min(2 * pause_s, _LONGEST_PAUSE_S)
+            if abs(moved) < BATCH:
+                self._clock.wait(stop, pause_s)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._source.close()
+        self._mirror.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _must_copy(self, at: Status, status: Status) -> bool:
+        if at.identity != status.identity:
+            raise MalformedJournalError(
+                f"observer {self._mirror.database.name} holds another journal (identity {at.identity}, not "
+                f"{status.identity}): nothing was changed; name another file, or delete this one"
+            )
+        lacking = status.stamp.sequence - at.stamp.sequence
+        return (
+            self._is_suspect
+            or at.stamp.epoch != status.stamp.epoch
+            or not 0 <= lacking <= self._far_behind
+            or at.stamp.sequence < status.pruned_sequence
+        )
+
+    def _news(self, at: Status, status: Status, source: Reading) -> News | None:
+        """Read what is new, None if nothing is."""
+        first, newest = at.stamp.sequence, status.stamp.sequence
+        try:
+            found = list(batches(source, first, min(newest, first + BATCH)))
+        except MalformedJournalError as error:
+            self._suspect(error)
+            return None
+        entries = [entry for batch in found for entry in batch]
+        has_all = first + len(entries) == newest
+        renewals = self._renewals(source) if has_all else []
+        if not entries and not renewals and not _head_differs(at, status):
+            metrics.observer_lag(self._mirror.database.name, 0.0)
+            return None
+        return News(status=status, entries=entries, renewals=renewals)
+
+    def _follow(self, at: Status, news: News) -> int:
+        try:
+            self._mirror.follow(at, news)
+        except MalformedJournalError as error:
+            self._suspect(error)
+            return 0
+        self._renewed_s = max([self._renewed_s, *(renewal.renewed_s for renewal in news.renewals)])
+        if news.entries:
+            lag_s = self._clock.now_s() - news.entries[0].at_s
+            metrics.observer_lag(self._mirror.database.name, max(0.0, lag_s))
+        return len(news.entries)
+
+    def _renewals(self, source: Reading) -> list[Renewal]:
+        """Read the leases that were renewed lately; seldom, for they are many."""
+        now_s = self._clock.now_s()
+        if self._looked_s is not None and abs(now_s - self._looked_s) < RENEWALS_EVERY_S:
+            return []
+        self._looked_s = now_s
+        question = select(LEASE.c.resource, LEASE.c.epoch, LEASE.c.sequence, LEASE.c.renewed_s).where(
+            LEASE.c.journal == self._journal, LEASE.c.renewed_s > self._renewed_s - _OVERLAP_S
+        )
+        return [
+            Renewal(resource, Stamp(epoch, sequence), renewed_s)
+            for resource, epoch, sequence, renewed_s in source.connection.execute(question)
+        ]
+
+    def _suspect(self, error: MalformedJournalError) -> None:
+        LOG.error(
+            "observer %s: %s; it is made anew from the primary's rows; run `lockgate journal verify`",
+            self._mirror.database.name,
+            error,
+        )
+        self._is_suspect = True
+
+
+def open_tailer(
+    url: str,
+    path: Path,
+    journal: str = MAIN,
+    *,
+    clock: Clock | None = None,
+    far_behind: int = FAR_BEHIND,
+) -> Tailer:
+    """Open a tailer from a primary into a file of this machine, which it makes if it is missing.
+
+    Args:
+        url: Of the primary.
+        path: Of the observer's file.
+        journal: Name of the journal.
+        clock: Waits between two looks.
+        far_behind: A copy that lacks more entries is made anew.
+
+    Raises:
+        InvalidInputError: The URL cannot be, or the file is no observer's; nothing was changed.
+        JournalVersionError: The primary is of another version than this program.
+        ObjectNotFoundError: There is no journal at the URL.
+        JournalUnavailableError: The primary cannot be reached, or the file not be written.
+    """
+    source = Database(_existing(parse_url(url)))
+    mirror = Mirror(Database(parse_url(f"sqlite:///{path.absolute()}")), journal)
+    tailer = Tailer(source, mirror, journal, clock=clock, far_behind=far_behind)
+    try:
+        with source.snapshot() as connection:
+            if version_of(connection, source) != VERSION:
+                raise JournalVersionError(
+                    f"journal {source.name} is not of this program's version {VERSION}: nothing was changed; "
+                    "open it once with this release, which migrates it: `lockgate journal status`"
+                )
+        mirror.prepare()
+    except BaseException:
+        tailer.close()
+        raise
+    return tailer
+
+
+def _existing(url: URL) -> URL:
+    """Refuse a file that is not there: SQLite would make an empty one."""
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
+        raise ObjectNotFoundError(f"there is no journal at {url}; see LOCKGATE_JOURNAL_URL")
+    return url
+
+
+def _head_differs(at: Status, status: Status) -> bool:
+    mine = (at.safe_since_s, at.safe_reason, at.requests_since_s)
+    return mine != (status.safe_since_s, status.safe_reason, status.requests_since_s) or (
+        at.pruned_sequence < status.pruned_sequence
+    )
