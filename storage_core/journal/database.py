@@ -7,23 +7,24 @@ the timeout; READ COMMITTED and the head's row on PostgreSQL, for REPEATABLE REA
 from __future__ import annotations
 
 import os
-import sqlite3
-import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Double, Engine, create_engine, event, literal, literal_column
+from sqlalchemy import Connection, Double, Engine, literal, literal_column
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError  # noqa: A004 - of a pool
 from sqlalchemy.sql.elements import ColumnElement
 
 from storage_core.clock import Clock, SystemClock
-from storage_core.errors import InvalidInputError, JournalUnavailableError, OutcomeUnknownError
+from storage_core.errors import FencedError, InvalidInputError, JournalUnavailableError, OutcomeUnknownError
+from storage_core.journal.engines import postgresql_engine, sqlite_engine
+from storage_core.journal.forks import FORKS, GATE, Forkable, leave_to_parent
+from storage_core.journal.trouble import explain, first_line, refused_commit
 
 BUSY_S: Final = 10.0
-"""A locked SQLite file, and a connection to PostgreSQL, are waited for so long."""
+"""A lock, and a connection to PostgreSQL, are waited for so long."""
 
 _KINDS: Final = {
     "sqlite": "sqlite+pysqlite",
@@ -32,71 +33,61 @@ _KINDS: Final = {
 }
 
 
-class Database:
+class Database(Forkable):
     """One database, from one process; a fork opens connections of its own.
 
     Args:
         url: As `parse_url` returns it.
         clock: Takes the place of the database's, for tests: the one place where they inject time.
+        busy_s: How long a lock, and a connection to PostgreSQL, are waited for.
+        is_primary: Refuse a PostgreSQL server that is a standby.
+
+    Raises:
+        InvalidInputError: It is a directory.
+        JournalUnavailableError: The file's directory cannot be made.
     """
 
-    def __init__(self, url: URL, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, url: URL, *, clock: Clock | None = None, busy_s: float = BUSY_S, is_primary: bool = False
+    ) -> None:
         self.url = url
         self.is_sqlite = url.get_backend_name() == "sqlite"
         self._clock = clock or (SystemClock() if self.is_sqlite else None)
-        self._engine = _sqlite(url) if self.is_sqlite else _postgresql(url)
-        _OPEN.add(self)
+        self._engine = self._sqlite(busy_s) if self.is_sqlite else self._postgresql(busy_s, is_primary)
+        FORKS.tell(self)
 
     @property
     def name(self) -> str:
         """The URL as people may see it, without its password."""
-        return self.url.render_as_string(hide_password=True)
+        secret = [name for name in self.url.query if "password" in name]
+        return self.url.difference_update_query(secret).render_as_string(hide_password=True)
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """Hold a write transaction, which is durable when the block has ended.
 
         Raises:
-            JournalUnavailableError: Nothing was applied.
+            NotAppliedError: Nothing was applied: see `trouble.explain`; mostly a `JournalUnavailableError`.
             OutcomeUnknownError: The commit got no answer.
         """
         begin: dict[str, Any] = {"isolation_level": "READ COMMITTED"}
         if self.is_sqlite:
             begin = {"lockgate_begin": "BEGIN IMMEDIATE"}
-        with self._connected(begin) as connection:
-            transaction = connection.begin()
-            try:
-                yield connection
-            except BaseException:
-                transaction.rollback()
-                raise
-            try:
-                transaction.commit()
-            except SQLAlchemyError as error:
-                if self.is_sqlite and _is_busy(error):
-                    raise self._unavailable(error) from error
-                raise OutcomeUnknownError(
-                    f"journal {self.name}: the commit got no answer ({_first_line(error)}); it may have been "
-                    "applied; the same request id asks again without doing it twice"
-                ) from error
-            except BaseException:
-                connection.invalidate()  # cut off midway: nobody knows what stands in it
-                raise
+        with self._begun(begin, self._commit) as connection:
+            yield connection
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
         """Hold a transaction that reads one state, however long it lasts, and can write nothing.
 
+        Hold it for reading only: PostgreSQL ends one in which nothing was asked for a minute.
+
         Raises:
-            JournalUnavailableError: It cannot be reached.
+            NotAppliedError: It cannot be read: see `trouble.explain`; mostly a `JournalUnavailableError`.
         """
         begin: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-        with self._connected({} if self.is_sqlite else begin) as connection:
-            transaction = connection.begin()
-            try:
-                yield connection
-            finally:
-                transaction.rollback()
+        with self._begun({} if self.is_sqlite else begin, Connection.rollback) as connection:
+            yield connection
 
     def now(self) -> ColumnElement[float]:
         """Return the time as a statement says it: the database's clock, in seconds since the epoch."""
@@ -114,99 +105,106 @@ class Database:
         """Give the connections back."""
         self._engine.dispose()
 
+    def before_fork(self) -> None:
+        """Close what a child must not inherit: connections to SQLite that are at rest."""
+        if self.is_sqlite:
+            self._engine.dispose()
+
     def forked(self) -> None:
         """Leave the parent's connections to the parent."""
+        leave_to_parent(self._engine.pool)
         self._engine.dispose(close=False)
 
     @contextmanager
-    def _connected(self, begin: Mapping[str, Any]) -> Iterator[Connection]:
+    def _begun(self, begin: Mapping[str, Any], end: Callable[[Connection], None]) -> Iterator[Connection]:
+        """Hold a transaction, which is rolled back unless `end` is reached and commits it."""
+        if self.is_sqlite and FORKS.is_tainted:
+            raise JournalUnavailableError(
+                f"journal {self.name}: this process was forked amid a transaction of its parent, and SQLite "
+                "cannot be used in such a one; nothing was applied; fork earlier, spawn, or use PostgreSQL"
+            )
+        process = os.getpid()
+        with GATE.passage() if self.is_sqlite else nullcontext():
+            try:
+                connection = self._engine.connect()
+                try:
+                    connection.execution_options(**begin).begin()
+                    yield connection
+                    self._refuse_in_child(process)
+                    end(connection)
+                finally:
+                    if os.getpid() == process:
+                        connection.close()
+                    else:
+                        leave_to_parent(connection)
+            except (DBAPIError, TimeoutError) as error:
+                raise explain(self.name, error) from error
+
+    def _commit(self, connection: Connection) -> None:
         try:
-            with self._engine.connect() as connection:
-                yield connection.execution_options(**begin)
+            connection.commit()
         except DBAPIError as error:
-            raise self._unavailable(error) from error
+            if refused_commit(error):
+                raise
+            raise OutcomeUnknownError(
+                f"journal {self.name}: the commit got no answer ({first_line(error)}); it may have been "
+                "applied; the same request id asks again without doing it twice"
+            ) from error
+        except BaseException:
+            connection.invalidate()  # cut off midway: nobody knows what stands in it
+            raise
 
-    def _unavailable(self, error: SQLAlchemyError) -> JournalUnavailableError:
-        said = _first_line(error)
-        remedy = (
-            "nothing was applied; see that it runs and can be reached (LOCKGATE_JOURNAL_URL), and try again"
-        )
-        if _is_busy(error):
-            remedy = (
-                f"another process has held its lock for {BUSY_S:g} s; nothing was applied; try again later"
+    def _refuse_in_child(self, process: int) -> None:
+        if os.getpid() != process:
+            raise FencedError(
+                f"journal {self.name}: this transaction belongs to process {process}, of which this one is a "
+                "fork; stop, and change nothing more"
             )
-        elif "readonly" in said or "read-only" in said:
-            remedy = "nothing was applied; mount its disk for writing, or name the primary"
-        elif self.is_sqlite:
-            remedy = (
-                "nothing was applied; see that the file's directory exists and is writable (LOCKGATE_HOME)"
-            )
-        return JournalUnavailableError(f"journal {self.name}: {said}; {remedy}")
 
+    def _sqlite(self, busy_s: float) -> Engine:
+        if Path(self.url.database or "").is_dir():
+            raise InvalidInputError(f"journal {self.name} is a directory: name a file in it")
+        try:
+            return sqlite_engine(self.url, busy_s)
+        except OSError as error:
+            raise explain(self.name, error) from error
 
-_OPEN: Final[weakref.WeakSet[Database]] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for database in _OPEN:
-        database.forked()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+    def _postgresql(self, busy_s: float, is_primary: bool) -> Engine:
+        return postgresql_engine(self.url, busy_s, is_primary=is_primary)
 
 
 def parse_url(text: str) -> URL:
     """Read a journal's URL.
 
     Args:
-        text: `sqlite:///path` or `postgresql://user@host/name`.
+        text: `sqlite:////absolute/path` or `postgresql://user@host/name`.
 
     Raises:
-        InvalidInputError: It is neither.
+        InvalidInputError: It is neither; the message shows no password.
     """
     try:
         url = make_url(text)
         driver = _KINDS[url.get_backend_name()]
     except (ArgumentError, KeyError, ValueError):
-        shown = text.rsplit("@", maxsplit=1)[-1][:100]  # no password in an error
+        scheme, _, rest = text.rpartition("@")[2].partition("://")
+        shown = scheme if rest else text.rpartition("@")[2] if "@" in text else ""
         raise InvalidInputError(
-            f"journal URL …{shown!r} cannot be read: use sqlite:////absolute/path/journal.db or "
+            f"journal URL …{shown[:100]!r} cannot be read: use sqlite:////absolute/path/journal.db or "
             "postgresql://user@host/database"
         ) from None
-    if url.get_backend_name() == "sqlite" and not url.database:
-        raise InvalidInputError(
-            f"journal URL {text!r} names no file: a journal in memory would be lost; use sqlite:////path"
-        )
+    if url.get_backend_name() == "sqlite":
+        _check_path(url)
     return url.set(drivername=driver)
 
 
-def _sqlite(url: URL) -> Engine:
-    Path(url.database or "").parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    engine = create_engine(url, connect_args={"timeout": BUSY_S, "check_same_thread": False})
-
-    @event.listens_for(engine, "connect")
-    def _connect(connection: sqlite3.Connection, record: Any) -> None:  # noqa: ARG001 - SQLAlchemy's
-        connection.isolation_level = None  # transactions begin where `begin` below says so
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
-            connection.execute(f"PRAGMA {pragma}").close()
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        connection.exec_driver_sql(connection.get_execution_options().get("lockgate_begin", "BEGIN"))
-
-    return engine
-
-
-def _postgresql(url: URL) -> Engine:
-    return create_engine(
-        url, pool_pre_ping=True, pool_size=4, max_overflow=16, connect_args={"connect_timeout": int(BUSY_S)}
-    )
-
-
-def _is_busy(error: SQLAlchemyError) -> bool:
-    return "database is locked" in str(error) or "database is busy" in str(error)
-
-
-def _first_line(error: SQLAlchemyError) -> str:
-    cause = getattr(error, "orig", None) or error
-    return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
+def _check_path(url: URL) -> None:
+    path = url.database or ""
+    if path in {"", ":memory:"} or path.startswith("file:"):
+        raise InvalidInputError(
+            f"journal URL {url} names no file: a journal in memory would be lost; use sqlite:////path"
+        )
+    if not Path(path).is_absolute():
+        raise InvalidInputError(
+            f"journal URL {url}: a relative path is another file in every working directory; use an absolute "
+            "one, with four slashes: sqlite:////path"
+        )

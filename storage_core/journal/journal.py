@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Self, TypeVar
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
-
 from storage_core.clock import Clock
-from storage_core.errors import OutcomeUnknownError
+from storage_core.errors import NotAppliedError, OutcomeUnknownError
 from storage_core.failpoints import FAILPOINTS, current_step
-from storage_core.journal.database import Database, parse_url
+from storage_core.journal.database import BUSY_S, Database, parse_url
+from storage_core.journal.forks import FORKS, Forkable
 from storage_core.journal.group import Group
 from storage_core.journal.migrate import bring_up_to_date
 from storage_core.journal.mutation import Mutation, Outcome, Refused, Written
 from storage_core.journal.ops import Op
 from storage_core.journal.reading import Reading, Status
+from storage_core.journal.retries import tries
 from storage_core.journal.sight import Sight
 from storage_core.journal.stamp import Stamp
 from storage_core.journal.writing import write
@@ -31,12 +31,14 @@ from storage_core.journal.writing import write
 MAIN: Final = "main"
 """The name of a deployment's first journal; satellites have others."""
 
-_TRIES: Final = 4
 T = TypeVar("T")
 
 
-class Journal:
-    """One journal, from one process. What threads write at once shares a transaction."""
+class Journal(Forkable):
+    """One journal, from one process. What threads write at once shares a transaction.
+
+    A fork may go on with it: with connections of its own, and apart from its parent's threads.
+    """
 
     def __init__(self, database: Database, name: str, identity: str, *, clock: Clock | None = None) -> None:
         self.database = database
@@ -44,6 +46,7 @@ class Journal:
         self.identity = identity
         self.sight = Sight(clock)
         self._group = Group(lambda mutations: self._called("write", lambda: write(database, name, mutations)))
+        FORKS.tell(self)
 
     @property
     def url(self) -> str:
@@ -80,20 +83,25 @@ class Journal:
     def write(self, mutations: Sequence[Mutation]) -> list[Outcome]:
         """Write mutations, each of which is applied or refused alone; returns an outcome for each.
 
-        A commit without an answer is asked for again, under the same request ids.
+        A commit without an answer is asked for again, under the same request ids; so is a transaction that
+        the database took back.
 
         Raises:
             JournalUnavailableError: None was applied.
             OutcomeUnknownError: No answer, even to a repetition.
         """
-        for attempt in Retrying(
-            retry=retry_if_exception_type(OutcomeUnknownError),
-            stop=stop_after_attempt(_TRIES),
-            wait=wait_random_exponential(multiplier=0.05, max=1.0),
-            reraise=True,
-        ):
+        unknown: OutcomeUnknownError | None = None
+        for attempt in tries():
             with attempt:
-                outcomes = self._group.submit(mutations)
+                try:
+                    outcomes = self._group.submit(mutations)
+                except OutcomeUnknownError as error:
+                    unknown = error
+                    raise
+                except NotAppliedError as error:
+                    if unknown is not None:
+                        raise unknown from error  # this try was not applied; the one before it may have been
+                    raise
         # Only now: a token taken before the transaction is durable may name an entry that never was.
         self.see(max((o.stamp for o in outcomes if isinstance(o, Written)), default=Stamp()))
         return outcomes
@@ -128,6 +136,11 @@ class Journal:
         """Give its connections back."""
         self.database.close()
 
+    def forked(self) -> None:
+        """Go on in a child, without what the parent's threads were about to write."""
+        self._group.forked()
+        self.sight.forked()
+
     def __enter__(self) -> Self:
         return self
 
@@ -144,20 +157,24 @@ class Journal:
         FAILPOINTS.hit(f"{current_step()}.journal-{point}")
 
 
-def open_journal(url: str, name: str = MAIN, *, clock: Clock | None = None) -> Journal:
+def open_journal(
+    url: str, name: str = MAIN, *, clock: Clock | None = None, busy_s: float = BUSY_S
+) -> Journal:
     """Open a journal; one that is not there yet is created, an older database is migrated first.
 
     Args:
         url: `sqlite:////absolute/path` or `postgresql://user@host/database`.
         name: Of the journal in that database.
         clock: Takes the place of the database's, for tests.
+        busy_s: How long a lock, and a connection to PostgreSQL, are waited for.
 
     Raises:
-        InvalidInputError: The URL cannot be.
+        InvalidInputError: The URL cannot be, or names what is no journal's.
         JournalVersionError: The database is of a newer version than this program.
-        JournalUnavailableError: It cannot be reached or written.
+        MalformedJournalError: The file is not SQLite, or is damaged.
+        JournalUnavailableError: It cannot be reached or written, or is a standby.
     """
-    database = Database(parse_url(url), clock=clock)
+    database = Database(parse_url(url), clock=clock, busy_s=busy_s, is_primary=True)
     try:
         return Journal(database, name, bring_up_to_date(database, name), clock=clock)
     except BaseException:

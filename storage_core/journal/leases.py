@@ -9,7 +9,8 @@ Source: journal, "Leases".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 from sqlalchemy import update
@@ -25,9 +26,13 @@ from storage_core.journal.ops.leases import (
     fenced,
     state_of,
 )
+from storage_core.journal.retries import tries
 from storage_core.journal.rows import Lease, Standing
 from storage_core.journal.schema import LEASE
 from storage_core.journal.stamp import Stamp
+
+_LEASES_A_STATEMENT: Final = 10_000
+"""SQLite bounds the parameters of a statement at 32,766, PostgreSQL at 65,535."""
 
 
 class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,24 +91,9 @@ class Leases:
             holder: As it took them.
             held: The stamps with which it took them, by resource.
         """
-        point = f"{current_step()}.journal-renew"
-        FAILPOINTS.hit(f"{point}.before")
-        database, journal = self.journal.database, self.journal.name
-        with database.write() as connection:
-            now = database.now()
-            renewed = connection.execute(
-                update(LEASE)
-                .where(
-                    LEASE.c.journal == journal,
-                    LEASE.c.holder == holder,
-                    LEASE.c.standing.in_([Standing.HELD, Standing.RECOVERING]),
-                    LEASE.c.renewed_s + LEASE.c.hard_s > now,
-                )
-                .values(renewed_s=now)
-                .returning(LEASE.c.resource, LEASE.c.epoch, LEASE.c.sequence)
-            )
-            alive = {row.resource: Stamp(row.epoch, row.sequence) for row in renewed}
-        FAILPOINTS.hit(f"{point}.after")
+        for attempt in tries():
+            with attempt:
+                alive = self._renewed(holder, held)
         lost = [resource for resource, stamp in held.items() if alive.get(resource) != stamp]
         return {resource: fenced(resource, held[resource], self._row(resource)) for resource in lost}
 
@@ -139,6 +129,37 @@ class Leases:
             if state in wanted:
                 yield LeaseView(lease=lease, state=state, seen_s=now_s)
 
+    def _renewed(self, holder: str, held: Mapping[str, Stamp]) -> dict[str, Stamp]:
+        """Renew what the holder still has of these; one that it leaves to lapse is not among them."""
+        point = f"{current_step()}.journal-renew"
+        FAILPOINTS.hit(f"{point}.before")
+        database, journal = self.journal.database, self.journal.name
+        alive: dict[str, Stamp] = {}
+        with database.write() as connection:
+            now = database.now()
+            for resources in _slices(list(held)):
+                renewed = connection.execute(
+                    update(LEASE)
+                    .where(
+                        LEASE.c.journal == journal,
+                        LEASE.c.resource.in_(resources),
+                        LEASE.c.holder == holder,
+                        LEASE.c.standing.in_([Standing.HELD, Standing.RECOVERING]),
+                        LEASE.c.renewed_s + LEASE.c.hard_s > now,
+                    )
+                    .values(renewed_s=now)
+                    .returning(LEASE.c.resource, LEASE.c.epoch, LEASE.c.sequence)
+                )
+                alive.update({row.resource: Stamp(row.epoch, row.sequence) for row in renewed})
+        FAILPOINTS.hit(f"{point}.after")
+        return alive
+
     def _row(self, resource: str) -> Lease | None:
         view = self.look(resource)
         return None if view is None else view.lease
+
+
+def _slices(resources: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield as many as one statement may name."""
+    for start in range(0, len(resources), _LEASES_A_STATEMENT):
+        yield resources[start : start + _LEASES_A_STATEMENT]

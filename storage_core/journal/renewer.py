@@ -8,6 +8,7 @@ from typing import Final
 
 from storage_core.clock import Clock, SystemClock
 from storage_core.errors import FencedError, LockgateError
+from storage_core.journal.forks import FORKS, Forkable
 from storage_core.journal.leases import Leases
 from storage_core.journal.stamp import Stamp
 
@@ -20,8 +21,10 @@ def new_holder() -> str:
     return secrets.token_hex(16)
 
 
-class Renewer:
+class Renewer(Forkable):
     """Renews a holder's leases until they are dropped or lost.
+
+    A fork is another holder, and holds nothing: if it renewed its parent's leases, they outlived the parent.
 
     Args:
         leases: Of the journal.
@@ -30,10 +33,15 @@ class Renewer:
     """
 
     def __init__(self, leases: Leases, *, every_s: float, clock: Clock | None = None) -> None:
-        self.holder = new_holder()
         self._leases = leases
         self._every_s = every_s
         self._clock = clock or SystemClock()
+        self.forked()
+        FORKS.tell(self)
+
+    def forked(self) -> None:
+        """Begin as a new holder."""
+        self.holder = new_holder()
         self._held: dict[str, Stamp] = {}
         self._renewed_s: dict[str, float] = {}
         self._lost: dict[str, FencedError] = {}
@@ -79,16 +87,12 @@ class Renewer:
             JournalUnavailableError: It could not be renewed now.
         """
         with self._changing:
-            lost = self._lost.get(resource)
             age_s = self._clock.now_s() - self._renewed_s.get(resource, 0.0)
-        if lost is not None:
-            raise lost
+            self._refuse_lost(resource)
         if age_s >= within_s:
             self.renew()
             with self._changing:
-                lost = self._lost.get(resource)
-            if lost is not None:
-                raise lost
+                self._refuse_lost(resource)
 
     def renew(self) -> None:
         """Renew all that is held, now."""
@@ -104,6 +108,15 @@ class Renewer:
                 if self._held.get(resource) == held[resource]:
                     self._lost[resource] = FencedError(words)
                     del self._held[resource]
+
+    def _refuse_lost(self, resource: str) -> None:
+        if resource in self._lost:
+            raise self._lost[resource]
+        if resource not in self._held:
+            raise FencedError(
+                f"{resource}: this process does not hold its lease: it gave it up, or is a fork of the one "
+                "that does; stop, and change nothing more"
+            )
 
     def _renew_often(self, ended: threading.Event) -> None:
         while not self._clock.wait(ended, self._every_s):

@@ -24,6 +24,10 @@ class Sight:
         self._clock = clock or SystemClock()
         self._stamps: dict[int, int] = {}
         self._contact_s: float | None = None
+        self.forked()
+
+    def forked(self) -> None:
+        """Keep in a child what was seen, and leave the lock, which a thread of the parent may hold."""
         self._changing = threading.Lock()
 
     @property

@@ -1,0 +1,117 @@
+"""SQLAlchemy's engines for the two kinds of database, set so that what was acknowledged stays."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DisconnectionError
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+from storage_core.errors import JournalUnavailableError
+
+_IDLE_IN_TRANSACTION_S: Final = 60
+"""A process that was stopped amid a transaction holds up all others for so long at most."""
+
+_LOST_S: Final = 30
+"""A server that does not answer on the network for so long is given up."""
+
+
+def sqlite_engine(url: URL, busy_s: float) -> Engine:
+    """Return an engine over an SQLite file, whose directory is made if it is missing.
+
+    Args:
+        url: Of the file.
+        busy_s: How long a locked file is waited for.
+
+    Raises:
+        OSError: The directory cannot be made.
+    """
+    path = Path(url.database or "")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    engine = create_engine(
+        url, hide_parameters=True, connect_args={"timeout": busy_s, "check_same_thread": False}
+    )
+
+    @event.listens_for(engine, "connect")
+    def _connect(connection: sqlite3.Connection, record: Any) -> None:
+        connection.isolation_level = None  # transactions begin where `begin` below says so
+        _write_ahead(connection, path, busy_s)
+        for pragma in ("synchronous=FULL", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}").close()
+        record.info["file"] = _file_at(path)
+
+    @event.listens_for(engine, "checkout")
+    def _checkout(connection: sqlite3.Connection, record: Any, proxy: Any) -> None:  # noqa: ARG001
+        if record.info["file"] != _file_at(path):  # removed or replaced: it would be written and never read
+            raise DisconnectionError
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql(connection.get_execution_options().get("lockgate_begin", "BEGIN"))
+
+    return engine
+
+
+def postgresql_engine(url: URL, busy_s: float, *, is_primary: bool) -> Engine:
+    """Return an engine over a PostgreSQL server.
+
+    Args:
+        url: Of the database. What it sets itself stays as it says.
+        busy_s: How long a connection, or a lock, is waited for.
+        is_primary: Refuse a server that is a standby; of several hosts, find the one that is none.
+    """
+    options = (
+        f"-c lock_timeout={int(busy_s * 1000)}",
+        f"-c idle_in_transaction_session_timeout={_IDLE_IN_TRANSACTION_S * 1000}",
+        str(url.query.get("options", "")),
+    )
+    chosen: dict[str, Any] = {
+        "connect_timeout": max(2, int(busy_s)),
+        "application_name": "lockgate",
+        "keepalives_idle": _LOST_S // 2,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": _LOST_S * 1000,
+    }
+    if is_primary:
+        chosen["target_session_attrs"] = "primary"
+    return create_engine(
+        url,
+        pool_pre_ping=True,
+        pool_size=4,
+        max_overflow=16,
+        hide_parameters=True,
+        connect_args={
+            "options": " ".join(options).strip(),
+            **{name: value for name, value in chosen.items() if name not in url.query},
+        },
+    )
+
+
+def _write_ahead(connection: sqlite3.Connection, path: Path, busy_s: float) -> None:
+    """Turn on the write-ahead log; two that do so at once are not waited for by SQLite itself."""
+    for attempt in Retrying(
+        retry=retry_if_exception(lambda error: "is locked" in str(error)),
+        stop=stop_after_delay(busy_s),
+        wait=wait_random_exponential(multiplier=0.005, max=0.1),
+        reraise=True,
+    ):
+        with attempt:
+            (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+    if mode != "wal":
+        raise JournalUnavailableError(
+            f"journal {path}: its file system cannot keep a write-ahead log; nothing was applied; put it on "
+            "a local disk (LOCKGATE_HOME), or use PostgreSQL"
+        )
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
