@@ -1,8 +1,8 @@
 """Grouping: what many threads write at once goes into one transaction.
 
 The head row serialises writers, so a transaction a mutation is bounded by the disk's syncs. One thread leads:
-it writes for all who wait by then, makes way for the first of those who came meanwhile, and hands out what came
-of its own group. Nobody waits for a group to fill.
+it writes for all who wait by then, makes way for the first of those who came meanwhile, and hands out what
+came of its own group. Nobody waits for a group to fill.
 """
 
 from __future__ import annotations
