@@ -47,7 +47,7 @@ def register_job(
 
     def mutations(journal: Journal) -> list[Mutation]:
         told = [job_mutation(folder, job, phase)]
-        return told + _end_of_lease(journal, folder) if phase in TERMINAL else told
+        return told + end_of_lease(journal, folder) if phase in TERMINAL else told
 
     _register(folder, mutations, settings, clock)
 
@@ -91,6 +91,19 @@ def job_mutation(folder: JobFolder, job: JobRecord, phase: JobPhase, job_attempt
     return _once(entry, folder, job, job_attempt, entry.phase)
 
 
+def end_of_lease(journal: Journal, folder: JobFolder) -> list[Mutation]:
+    """Free and forget an ended job's lease, whoever holds it: there is nothing left to drive."""
+    resource = job_resource(folder.store.url, folder.job_id)
+    with journal.reading() as reading:
+        lease = reading.get(Lease, resource)
+    if lease is None:
+        return []
+    return [
+        Mutation(op=FreeLease(resource=resource, stamp=lease.stamp)),
+        Mutation(op=DropLease(resource=resource)),
+    ]
+
+
 def warn_untold(folder: JobFolder, error: LockgateError) -> None:
     """Say that the registry does not know what it should."""
     LOG.warning(
@@ -118,19 +131,6 @@ def _register(
         # Fenced: somebody has taken the ended job's lease in the same instant, and gives it back.
         if isinstance(outcome, Refused) and not isinstance(outcome.error, FencedError):
             warn_untold(folder, outcome.error)
-
-
-def _end_of_lease(journal: Journal, folder: JobFolder) -> list[Mutation]:
-    """Free and forget an ended job's lease, whoever holds it: there is nothing left to drive."""
-    resource = job_resource(folder.store.url, folder.job_id)
-    with journal.reading() as reading:
-        lease = reading.get(Lease, resource)
-    if lease is None:
-        return []
-    return [
-        Mutation(op=FreeLease(resource=resource, stamp=lease.stamp)),
-        Mutation(op=DropLease(resource=resource)),
-    ]
 
 
 def _task_mutation(folder: JobFolder, job: JobRecord, committed: PendingSet) -> Mutation:

@@ -93,8 +93,9 @@ class _Patience:
         """
         if self._clock.now_s() >= self._deadline_s:
             raise TurnBusyError(
-                f"job {turn.claim.job_id} holds turn {turn.number} at {self._store.url} and lives; after "
-                f"{self._wait_s:.0f} s of waiting nothing was changed; try again, or abort that job"
+                f"job {turn.claim.job_id} holds turn {turn.number} at {self._store.url} and lives, or its "
+                f"lease cannot be read here; after {self._wait_s:.0f} s of waiting nothing was changed; try "
+                "again, or abort that job"
             )
         if turn.number != self._turn:
             self._turn, self._pause_s = turn.number, FIRST_PAUSE_S
@@ -123,7 +124,7 @@ def _bring_to_outcome(
     if decision is not None:
         pass_turn(store, turn.number, owner.job_id, clock, "its job was decided otherwise")
         return True
-    if view.state is LeaseState.LIVE and view.stamp == turn.claim.stamp:
+    if view.unread or (view.state is LeaseState.LIVE and view.stamp == turn.claim.stamp):
         return False
     # Lapsed, parked, unknown, or driven by a later one: passing costs that job its turn and nothing else.
     pass_turn(store, turn.number, owner.job_id, clock, "its job is undecided and nobody drives it")

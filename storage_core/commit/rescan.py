@@ -1,0 +1,170 @@
+"""The registry of jobs made anew from a destination: the stores know, the journal is an index over them.
+
+It decides nothing and changes nothing in the store. Beside running jobs it is harmless; so is repeating it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Final, Literal
+
+import msgspec
+
+from storage_core.clock import Clock, SystemClock
+from storage_core.commit.folder import JobFolder
+from storage_core.commit.job_leases import own_journal
+from storage_core.commit.parallel import Progress, in_parallel, no_progress
+from storage_core.commit.phase import TERMINAL, JobPhase
+from storage_core.commit.probing import as_probed
+from storage_core.commit.registering import PHASES, end_of_lease, record_job
+from storage_core.commit.roll import Roll, call_roll
+from storage_core.commit.selection import newest_job_attempt
+from storage_core.errors import InvalidInputError, LockgateError, ObjectNotFoundError
+from storage_core.failpoints import step
+from storage_core.ids import JobId
+from storage_core.journal import Journal, Mutation, Refused
+from storage_core.journal.ops import Op
+from storage_core.journal.ops.jobs import ForgetJob, RecordJob
+from storage_core.journal.registry import jobs
+from storage_core.journal.rows import Job, Phase
+from storage_core.settings import Settings, load_settings
+from storage_core.stores import Store, open_store
+
+BATCH: Final = 100
+"""Jobs whose entries share a transaction."""
+
+
+class Rescanned(msgspec.Struct, frozen=True, kw_only=True):
+    """A job of which the registry did not know what its store says.
+
+    Attributes:
+        was: Its phase in the registry, None if that did not know the job.
+        now: Its phase in the store, None if its folder is gone or cannot be read.
+        detail: What could not be read or written, for people.
+    """
+
+    job_id: JobId
+    action: Literal["record", "forget", "leave alone"]
+    was: Phase | None
+    now: Phase | None
+    detail: str = ""
+
+
+def rescan(
+    destination: str,
+    *,
+    dry_run: bool = False,
+    settings: Settings | None = None,
+    clock: Clock | None = None,
+    progress: Progress = no_progress,
+) -> Iterator[Rescanned]:
+    """Bring the registry to what a destination's job folders say.
+
+    Args:
+        destination: `s3://bucket/prefix`, `file:///dir` or a path.
+        dry_run: Say what differs and write nothing.
+        settings: From the environment by default.
+        clock: The machine's by default.
+        progress: Hears how many jobs were compared.
+
+    Yields:
+        A result a job that differs, when the registry was told.
+
+    Raises:
+        InvalidInputError: The destination cannot be, or there is no journal.
+        JournalUnavailableError: It cannot be reached; what was told before stands.
+    """
+    settings = settings or load_settings()
+    clock = clock or SystemClock()
+    journal = own_journal(settings, clock)
+    if journal is None:
+        raise InvalidInputError(
+            "LOCKGATE_JOURNAL_URL=none says that there is no journal, so no index of jobs to be made anew; "
+            f"nothing was done; `lockgate jobs list {destination}` reads the store itself"
+        )
+    with step("rescan"):
+        store = as_probed(open_store(destination, settings), settings, clock)
+        # The registry first: a job that is set up meanwhile is found by the listing, and never forgotten.
+        with journal.reading() as reading:
+            known = {JobId(job.job_id): job for job in jobs(reading, store.url)}
+        roll = call_roll(store)
+        found = _differing(store, roll, known, settings.parallelism, progress)
+        while batch := list(islice(found, BATCH)):
+            errors = {} if dry_run else _tell(journal, store, batch)
+            for result, _ in batch:
+                yield msgspec.structs.replace(result, detail=errors.get(result.job_id, result.detail))
+
+
+_Found = tuple[Rescanned, Sequence[Op]]
+"""What is to be told of a job, and how."""
+
+
+def _differing(
+    store: Store, roll: Roll, known: dict[JobId, Job], parallelism: int, progress: Progress
+) -> Iterator[_Found]:
+    unsure = [job for job in roll.jobs if not _is_told(known.get(job), roll.done.get(job))]
+    gone = [_gone(store, job, known[job]) for job in known.keys() - set(roll.jobs)]
+    compare = partial(_compare, store, known)
+    for done, found in enumerate(in_parallel(compare, unsure, parallelism), start=1):
+        progress("rescan", done, len(unsure))
+        if found is not None:
+            yield found
+    yield from sorted(gone, key=lambda found: found[0].job_id)
+
+
+def _is_told(known: Job | None, done: JobPhase | None) -> bool:
+    """Tell whether the registry knows a job that is done, as the listing alone shows it."""
+    return known is not None and done is not None and known.phase == PHASES[done]
+
+
+def _compare(store: Store, known: dict[JobId, Job], job_id: JobId) -> _Found | None:
+    folder, told = JobFolder(store, job_id), known.get(job_id)
+    try:
+        job = folder.job()
+        phase = folder.phase()
+        attempt = (newest_job_attempt(folder) or "") if phase not in TERMINAL and told is None else ""
+    except ObjectNotFoundError:
+        return None if told is None else _gone(store, job_id, told)
+    except LockgateError as error:
+        was = None if told is None else told.phase
+        return Rescanned(job_id=job_id, action="leave alone", was=was, now=None, detail=str(error)), ()
+    entry = record_job(folder, job, phase, attempt)
+    if told is not None and _says_the_same(entry, told):
+        return None
+    result = Rescanned(
+        job_id=job_id, action="record", was=None if told is None else told.phase, now=entry.phase
+    )
+    if told is not None and told.ended_s is not None and phase not in TERMINAL:
+        return result, (ForgetJob(destination=store.url, job_id=job_id), entry)  # else its end were final
+    return result, (entry,)
+
+
+def _gone(store: Store, job_id: JobId, told: Job) -> _Found:
+    result = Rescanned(job_id=job_id, action="forget", was=told.phase, now=None)
+    return result, (ForgetJob(destination=store.url, job_id=job_id),)
+
+
+def _says_the_same(entry: RecordJob, told: Job) -> bool:
+    wanted = msgspec.structs.asdict(entry)
+    del wanted["job_attempt"]  # the registry may know more of it than the store
+    return all(getattr(told, name) == value for name, value in wanted.items())
+
+
+def _tell(journal: Journal, store: Store, batch: Sequence[_Found]) -> dict[JobId, str]:
+    """Write what a batch asks for, and end the leases of jobs that are over; returns what was refused."""
+    mutations: list[Mutation] = []
+    owners: list[JobId] = []
+    for result, entries in batch:
+        told = [Mutation(op=entry) for entry in entries]
+        if result.action == "forget" or result.now in {"committed", "failed"}:
+            told += end_of_lease(journal, JobFolder(store, result.job_id))
+        mutations += told
+        owners += [result.job_id] * len(told)
+    outcomes = journal.write(mutations) if mutations else []
+    return {
+        job_id: str(outcome.error)
+        for job_id, outcome in zip(owners, outcomes, strict=True)
+        if isinstance(outcome, Refused)
+    }
