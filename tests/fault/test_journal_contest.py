@@ -1,0 +1,253 @@
+"""Ten drivers over one journal and a few destinations, three of them killed with -9 again and again.
+
+`LOCKGATE_TEST_CONTEST_S` says for how long new jobs are begun; 20 s by default.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+
+from storage_core.commit import JobPhase, list_jobs, sweep_uploads
+from storage_core.commit.log import DestinationLog
+from storage_core.commit.phase import TERMINAL
+from storage_core.commit.registering import PHASES
+from storage_core.commit.rescan import rescan
+from storage_core.ids import split_job_id
+from storage_core.journal import Leases, LeaseState, open_journal
+from storage_core.journal.configured import close_journals
+from storage_core.journal.registry import jobs
+from tests.commit_world import ManualClock, World
+from tests.conftest import Tell
+from tests.driver_processes import (
+    COMMITTED,
+    KILLED,
+    TRY_AGAIN,
+    Death,
+    JobOrder,
+    Place,
+    start_driver,
+    start_recovery,
+)
+from tests.postgres_world import Server
+from tests.serial_order import EMPTY, State, after
+
+pytestmark = pytest.mark.fault
+
+SECONDS: Final = float(os.environ.get("LOCKGATE_TEST_CONTEST_S", "20"))
+DRIVERS: Final = 10
+MORTALS: Final = 3
+"""So many of the drivers are killed."""
+DESTINATIONS: Final = 3
+DAYS: Final = 4
+LEASES: Final = {"lease_renew_s": 0.5, "lease_soft_s": 1.0, "lease_hard_s": 3.0, "commit_window_s": 2.0}
+"""Short, so that what was killed is recovered while the others go on."""
+CALLS: Final = 110
+"""About as many storage calls as a whole job makes."""
+PATIENCE_S: Final = 200.0
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A place at the table: a driver that makes one job after the other, or a recovery of one destination."""
+
+    number: int
+    is_recovery: bool = False
+
+    @property
+    def is_mortal(self) -> bool:
+        return self.number < MORTALS
+
+
+@dataclass
+class Contest:
+    """Who runs, and what has been asked for.
+
+    Attributes:
+        orders: Every job that was begun, by name; the destination of each.
+        told: The jobs whose drivers were told that they are committed.
+        deaths: How many drivers and recoveries were killed.
+        given_up: Jobs whose driver was killed and not replaced: recovery ends them.
+    """
+
+    places: Sequence[Place]
+    random: Random
+    ends_s: float
+    orders: dict[str, tuple[Place, JobOrder]] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+    deaths: int = 0
+    tries: int = 0
+    recoveries: int = 0
+    given_up: int = 0
+    _running: dict[ForkServerProcess, tuple[Seat, str]] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Let all play until the time is over, and then those who are amid a job to its end."""
+        for number in range(DRIVERS):
+            self._begin(Seat(number))
+        for number in range(len(self.places)):
+            self._recover(Seat(number, is_recovery=True))
+        while self._running:
+            for process in self._ended():
+                seat, name = self._running.pop(process)
+                code = process.exitcode
+                self.deaths += code == KILLED
+                assert code in {COMMITTED, KILLED, TRY_AGAIN}, (process.name, code)
+                if seat.is_recovery:
+                    self._recover(seat)
+                else:
+                    self._go_on(seat, name, code)
+
+    def end(self) -> None:
+        """Leave no process behind."""
+        for process in self._running:
+            process.kill()
+            process.join()
+
+    def _go_on(self, seat: Seat, name: str, code: int) -> None:
+        if code == COMMITTED:
+            self.told.add(name)
+            self._begin(seat)
+        elif code == KILLED and self.random.random() < 0.3:
+            self.given_up += 1
+            self._begin(seat)
+        else:
+            self._try(seat, name)
+
+    def _begin(self, seat: Seat) -> None:
+        """Begin a new job, while there is time."""
+        if time.monotonic() >= self.ends_s:
+            return
+        name = f"job{len(self.orders)}"
+        days = self.random.sample(range(DAYS), self.random.randint(1, 2))
+        files = {f"day={day}/{name}.csv": f"{name} of day {day}".encode() for day in days}
+        if self.random.random() < 0.3:
+            order = JobOrder(name, "replace", files, scope="partitions")
+        else:
+            order = JobOrder(name, "append", files)
+        self.orders[name] = (self.random.choice(self.places), order)
+        self._try(seat, name)
+
+    def _try(self, seat: Seat, name: str) -> None:
+        self.tries += 1
+        place, order = self.orders[name]
+        death = self._death() if seat.is_mortal and self.random.random() < 0.6 else None
+        self._running[start_driver(place, order, death)] = (seat, name)
+
+    def _recover(self, seat: Seat) -> None:
+        """Recover one destination again and again, as a schedule does."""
+        if time.monotonic() < self.ends_s:
+            self.recoveries += 1
+            death = self._death() if self.random.random() < 0.2 else None
+            self._running[start_recovery(self.places[seat.number], death)] = (seat, "")
+
+    def _death(self) -> Death:
+        if self.random.random() < 0.7:
+            return Death(at_call=self.random.randrange(CALLS))
+        return Death(after_s=self.random.uniform(0.0, 2.0))
+
+    def _ended(self) -> Iterator[ForkServerProcess]:
+        by_sentinel = {process.sentinel: process for process in self._running}
+        ready = wait(list(by_sentinel), timeout=PATIENCE_S)
+        assert ready, f"nobody came to an end: {[process.name for process in self._running]}"
+        for sentinel in ready:
+            process = by_sentinel[sentinel]  # type: ignore[index]  # a sentinel is a descriptor
+            process.join()
+            yield process
+
+
+@pytest.fixture
+def worlds(tmp_path: Path, postgres: Server) -> Iterator[list[World]]:
+    """Destinations that share a journal."""
+    options = {**LEASES, "journal_url": postgres.new_database("contest")}
+    clock = ManualClock(time.time())
+    yield [World(tmp_path, str(tmp_path / f"dest{n}"), clock, options) for n in range(DESTINATIONS)]
+    close_journals()
+
+
+@pytest.mark.requires("postgres")
+@pytest.mark.timeout(SECONDS + 3 * PATIENCE_S)
+def test_of_ten_drivers_three_are_killed_and_every_job_ends_once(worlds: list[World], tell: Tell) -> None:
+    settings = {**worlds[0].options, "home": worlds[0].root / "home", "parallelism": 4}
+    places = [Place(world.url, settings) for world in worlds]
+    contest = Contest(places, Random("ten drivers"), time.monotonic() + SECONDS)
+    try:
+        contest.run()
+    finally:
+        contest.end()
+
+    committed: set[str] = set()
+    failed = 0
+    for world in worlds:
+        world.clock.now = max(world.clock.now, time.time())
+        assert [result for result in world.recover() if result.ended not in TERMINAL] == []
+        assert world.recover() == []
+        here = {name: order for name, (place, order) in contest.orders.items() if place.url == world.url}
+        committed |= check_destination(world, here)
+        failed += check_registry(world)
+    check_journal(worlds[0])
+    assert contest.told <= committed
+    tell(
+        f"{len(contest.orders)} jobs in {SECONDS:g} s and {contest.tries} tries, {contest.deaths} killed, "
+        f"{contest.given_up} left to {contest.recoveries} recoveries; {len(committed)} committed, "
+        f"{failed} generations aborted"
+    )
+
+
+def check_destination(world: World, orders: dict[str, JobOrder]) -> set[str]:
+    """The rows are those of the committed jobs in the order of the log, each once; returns their names."""
+    committed = [
+        split_job_id(job.job_id)[0]
+        for job in list_jobs(world.url, settings=world.settings, clock=world.clock)
+        if job.phase is JobPhase.COMMITTED
+    ]
+    published = [
+        outcome for outcome in DestinationLog(world.store).outcomes() if outcome.verdict == "published"
+    ]
+    turns = [split_job_id(outcome.job_id)[0] for outcome in published]
+    assert sorted(turns) == sorted(set(committed)) == sorted(committed)
+    told: State | None = EMPTY
+    for name in turns:
+        told = None if told is None else after(told, orders[name])
+    assert frozenset(world.visible().items()) == told
+    assert world.live() == world.keys()
+    assert len(world.keys()) == len(world.visible())
+    # Who dies while it probes a new destination leaves an upload that no job owns: two sweeps take it.
+    assert [key for key in world.open_uploads() if not key.startswith("_lockgate/probe/")] == []
+    for _ in range(2):
+        sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+        world.clock.sleep(world.settings.orphan_age_s)
+    assert world.open_uploads() == []
+    return set(committed)
+
+
+def check_registry(world: World) -> int:
+    """After a rescan the registry says of every job what the store says; returns how many have failed."""
+    for told in rescan(world.url, settings=world.settings, clock=world.clock):
+        assert told.action != "leave alone"
+    stored = {
+        job.job_id: PHASES[job.phase]
+        for job in list_jobs(world.url, settings=world.settings, clock=world.clock)
+    }
+    with open_journal(str(world.options["journal_url"])) as journal, journal.reading() as reading:
+        assert {job.job_id: job.phase for job in jobs(reading, world.store.url)} == stored
+    assert set(stored.values()) <= {"committed", "failed"}
+    return sum(phase == "failed" for phase in stored.values())
+
+
+def check_journal(world: World) -> None:
+    """Its numbers have no gap, and no ended job has a lease that anybody holds."""
+    with open_journal(str(world.options["journal_url"])) as journal:
+        with journal.reading() as reading:
+            sequences = [entry.sequence for entry in reading.entries(0, 1_000_000)]
+        assert sequences == list(range(1, journal.status().stamp.sequence + 1))
+        assert list(Leases(journal).in_states(frozenset(LeaseState) - {LeaseState.FREE})) == []
