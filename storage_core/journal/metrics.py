@@ -1,13 +1,14 @@
-"""What a journal tells of itself: to Prometheus through `REGISTRY`, and the same figures to OpenTelemetry.
+"""What a journal tells of itself: to Prometheus through `registry()`, and the same figures to OpenTelemetry.
 
 Only the API of OpenTelemetry is used: without an SDK it does nothing. `exposition.py` serves Prometheus.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, cached_property
+from functools import cache
 from typing import Final
 
 import prometheus_client
@@ -15,98 +16,121 @@ from opentelemetry import metrics, trace
 from opentelemetry.metrics import _Gauge as TelemetryGauge  # exported under this name only
 from prometheus_client import CollectorRegistry
 
-REGISTRY: Final = CollectorRegistry()
-"""Of Lockgate alone: what else runs in this process keeps its own."""
+SCOPE: Final = "lockgate.journal"
+"""The name under which OpenTelemetry hears of it; Prometheus writes it with `_`."""
 
-_SCOPE: Final = "lockgate.journal"
 _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _MUTATIONS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 @cache
-def _meter() -> metrics.Meter:
-    """Ask for it at the first use: OpenTelemetry reads the environment then."""
-    return metrics.get_meter(_SCOPE)
+def meter() -> metrics.Meter:
+    """Return OpenTelemetry's, asked for at the first use: it reads the environment then."""
+    return metrics.get_meter(SCOPE)
 
 
 class _Counter:
     """What only grows, in both; rates are made from it where it is read."""
 
-    def __init__(self, name: str, about: str, *labels: str) -> None:
+    def __init__(self, registry: CollectorRegistry, name: str, about: str, *labels: str) -> None:
         self._name, self._about = name, about
         self._prometheus = prometheus_client.Counter(
-            f"lockgate_journal_{name}", about, labels, registry=REGISTRY
+            f"lockgate_journal_{name}", about, labels, registry=registry
         )
 
     def add(self, amount: int, **labels: str) -> None:
-        counted = self._prometheus.labels(**labels) if labels else self._prometheus
-        counted.inc(amount)
-        self._telemetry.add(amount, labels)
-
-    @cached_property
-    def _telemetry(self) -> metrics.Counter:
-        return _meter().create_counter(f"{_SCOPE}.{self._name}", description=self._about)
+        counter = self._prometheus.labels(**labels) if labels else self._prometheus
+        counter.inc(amount)
+        _telemetry_counter(self._name, self._about).add(amount, labels)
 
 
 class _Histogram:
     """How a figure is spread, in both."""
 
-    def __init__(self, name: str, about: str, buckets: Sequence[float], *labels: str, unit: str) -> None:
-        self._name, self._about, self._buckets, self._unit = name, about, buckets, unit
+    def __init__(
+        self, registry: CollectorRegistry, name: str, about: str, buckets: Sequence[float], unit: str
+    ) -> None:
+        self._name, self._about, self._buckets, self._unit = name, about, tuple(buckets), unit
         self._prometheus = prometheus_client.Histogram(
-            f"lockgate_journal_{name}", about, labels, buckets=buckets, registry=REGISTRY
+            f"lockgate_journal_{name}", about, ["journal"], buckets=buckets, registry=registry
         )
 
-    def see(self, figure: float, **labels: str) -> None:
-        self._prometheus.labels(**labels).observe(figure)
-        self._telemetry.record(figure, labels)
-
-    @cached_property
-    def _telemetry(self) -> metrics.Histogram:
-        return _meter().create_histogram(
-            f"{_SCOPE}.{self._name.removesuffix('_seconds')}",
-            unit=self._unit,
-            description=self._about,
-            explicit_bucket_boundaries_advisory=self._buckets,
-        )
+    def see(self, figure: float, *, journal: str) -> None:
+        self._prometheus.labels(journal).observe(figure)
+        telemetry = _telemetry_histogram(self._name, self._about, self._unit, self._buckets)
+        telemetry.record(figure, {"journal": journal})
 
 
 class _Gauge:
-    """What goes up and down, in both."""
+    """What goes up and down, in both; in seconds."""
 
-    def __init__(self, name: str, about: str, *labels: str, unit: str) -> None:
-        self._name, self._about, self._unit = name, about, unit
+    def __init__(self, registry: CollectorRegistry, name: str, about: str, label: str) -> None:
+        self._name, self._about, self._label = name, about, label
         self._prometheus = prometheus_client.Gauge(
-            f"lockgate_journal_{name}", about, labels, registry=REGISTRY
+            f"lockgate_journal_{name}", about, [label], registry=registry
         )
 
-    def set(self, figure: float, **labels: str) -> None:
-        self._prometheus.labels(**labels).set(figure)
-        self._telemetry.set(figure, labels)
+    def set(self, figure: float, of: str) -> None:
+        self._prometheus.labels(of).set(figure)
+        _telemetry_gauge(self._name, self._about).set(figure, {self._label: of})
 
-    @cached_property
-    def _telemetry(self) -> TelemetryGauge:
-        return _meter().create_gauge(
-            f"{_SCOPE}.{self._name.removesuffix('_seconds')}", unit=self._unit, description=self._about
+
+@cache
+def _telemetry_counter(name: str, about: str) -> metrics.Counter:
+    return meter().create_counter(f"{SCOPE}.{name}", description=about)
+
+
+@cache
+def _telemetry_histogram(name: str, about: str, unit: str, buckets: tuple[float, ...]) -> metrics.Histogram:
+    return meter().create_histogram(
+        f"{SCOPE}.{name.removesuffix('_seconds')}",
+        unit=unit,
+        description=about,
+        explicit_bucket_boundaries_advisory=buckets,
+    )
+
+
+@cache
+def _telemetry_gauge(name: str, about: str) -> TelemetryGauge:
+    return meter().create_gauge(f"{SCOPE}.{name.removesuffix('_seconds')}", unit="s", description=about)
+
+
+class _Figures:
+    """Those of one process. Its forks count their own, and none of the parent's locks is theirs."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Count from nothing."""
+        registry = self.registry = CollectorRegistry()
+        self.entries = _Counter(registry, "entries", "Entries written", "journal")
+        self.group_size = _Histogram(
+            registry, "group_size", "Mutations of one transaction", _MUTATIONS, "{mutation}"
+        )
+        self.write_s = _Histogram(
+            registry, "write_seconds", "One write transaction, until it is durable", _SECONDS, "s"
+        )
+        self.renewals = _Counter(registry, "lease_renewals", "Leases renewed", "journal")
+        self.renew_s = _Histogram(
+            registry, "renew_seconds", "One renewal of all that a holder holds", _SECONDS, "s"
+        )
+        self.waits = _Counter(registry, "observer_waits", "Reads that waited for an observer that was behind")
+        self.fallbacks = _Counter(
+            registry, "observer_fallbacks", "Reads that went to the primary for want of an observer"
+        )
+        self.lag_s = _Gauge(
+            registry, "observer_lag_seconds", "How far an observer is behind, when last looked at", "observer"
         )
 
 
-_ENTRIES: Final = _Counter("entries", "Entries written", "journal")
-_GROUP: Final = _Histogram(
-    "group_size", "Mutations of one transaction", _MUTATIONS, "journal", unit="{mutation}"
-)
-_WRITE: Final = _Histogram(
-    "write_seconds", "One write transaction, until it is durable", _SECONDS, "journal", unit="s"
-)
-_RENEWALS: Final = _Counter("lease_renewals", "Leases renewed", "journal")
-_RENEW: Final = _Histogram(
-    "renew_seconds", "One renewal of all that a holder holds", _SECONDS, "journal", unit="s"
-)
-_WAITS: Final = _Counter("observer_waits", "Reads that waited for an observer that was behind")
-_FALLBACKS: Final = _Counter("observer_fallbacks", "Reads that went to the primary for want of an observer")
-_LAG: Final = _Gauge(
-    "observer_lag_seconds", "How far an observer is behind, when last looked at", "observer", unit="s"
-)
+_HERE: Final = _Figures()
+os.register_at_fork(after_in_child=_HERE.begin)
+
+
+def registry() -> CollectorRegistry:
+    """Return this process's figures as Prometheus collects them: Lockgate's alone."""
+    return _HERE.registry
 
 
 def wrote(journal: str, *, entries: int, mutations: int, seconds: float) -> None:
@@ -118,25 +142,25 @@ def wrote(journal: str, *, entries: int, mutations: int, seconds: float) -> None
         mutations: That it was asked for: those refused and those repeated are among them.
         seconds: From its first statement until it was durable.
     """
-    _ENTRIES.add(entries, journal=journal)
-    _GROUP.see(mutations, journal=journal)
-    _WRITE.see(seconds, journal=journal)
+    _HERE.entries.add(entries, journal=journal)
+    _HERE.group_size.see(mutations, journal=journal)
+    _HERE.write_s.see(seconds, journal=journal)
 
 
 def renewed(journal: str, *, leases: int, seconds: float) -> None:
     """Note one renewal of all that a holder holds."""
-    _RENEWALS.add(leases, journal=journal)
-    _RENEW.see(seconds, journal=journal)
+    _HERE.renewals.add(leases, journal=journal)
+    _HERE.renew_s.see(seconds, journal=journal)
 
 
 def observer_waited() -> None:
     """Note a read that waited for an observer to catch up."""
-    _WAITS.add(1)
+    _HERE.waits.add(1)
 
 
 def observer_fell_back() -> None:
     """Note a read that went to the primary, for no observer was there or had caught up."""
-    _FALLBACKS.add(1)
+    _HERE.fallbacks.add(1)
 
 
 def observer_lag(observer: str, seconds: float) -> None:
@@ -146,7 +170,7 @@ def observer_lag(observer: str, seconds: float) -> None:
         observer: Its URL as people may see it, without a password.
         seconds: 0 when it has caught up.
     """
-    _LAG.set(seconds, observer=observer)
+    _HERE.lag_s.set(seconds, observer)
 
 
 @contextmanager
@@ -157,6 +181,6 @@ def span(name: str, journal: str) -> Iterator[trace.Span]:
         name: Such as `write`.
         journal: Its name.
     """
-    tracer = trace.get_tracer(_SCOPE)
+    tracer = trace.get_tracer(SCOPE)
     with tracer.start_as_current_span(f"journal.{name}", attributes={"lockgate.journal": journal}) as began:
         yield began

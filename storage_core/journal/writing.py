@@ -6,6 +6,7 @@ reader that polls for greater numbers misses rows that commit late (measured: do
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -15,7 +16,7 @@ from sqlalchemy import CompoundSelect, Connection, bindparam, insert, select, un
 from sqlalchemy import Row as SqlRow
 
 from storage_core.errors import ConflictError, LockgateError, ObjectNotFoundError, StaleRequestError
-from storage_core.journal import bulk
+from storage_core.journal import bulk, metrics
 from storage_core.journal.database import Database
 from storage_core.journal.mutation import Mutation, Outcome, Refused, Written
 from storage_core.journal.ops import Moment, decode_result, encode_op
@@ -63,7 +64,8 @@ def write(database: Database, journal: str, mutations: Sequence[Mutation]) -> li
         JournalUnavailableError: None was applied.
         OutcomeUnknownError: All were, or none: the same request ids ask again.
     """
-    with database.write() as connection:
+    began_s = time.perf_counter()
+    with metrics.span("write", journal), database.write() as connection:
         head = lock_head(connection, database, journal)
         known = _known(connection, journal, [mutation.request_id for mutation in mutations])
         rows = SqlRows(connection, journal, lock=True)
@@ -87,6 +89,8 @@ def write(database: Database, journal: str, mutations: Sequence[Mutation]) -> li
             bulk.add(connection, ENTRY, journal, entries)
             rows.write(state.changes)
             connection.execute(update(HEAD).where(HEAD.c.journal == journal).values(sequence=stamp.sequence))
+    seconds = time.perf_counter() - began_s
+    metrics.wrote(journal, entries=len(entries), mutations=len(mutations), seconds=seconds)
     return outcomes
 
 
