@@ -9,6 +9,7 @@ Source: journal, "Leases".
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -16,6 +17,7 @@ import msgspec
 from sqlalchemy import update
 
 from storage_core.failpoints import FAILPOINTS, current_step
+from storage_core.journal import metrics
 from storage_core.journal.journal import Journal
 from storage_core.journal.ops.leases import (
     FreeLease,
@@ -135,7 +137,8 @@ class Leases:
         FAILPOINTS.hit(f"{point}.before")
         database, journal = self.journal.database, self.journal.name
         alive: dict[str, Stamp] = {}
-        with database.write() as connection:
+        began_s = time.perf_counter()
+        with metrics.span("renew", journal), database.write() as connection:
             now = database.now()
             for resources in _slices(list(held)):
                 renewed = connection.execute(
@@ -151,6 +154,7 @@ class Leases:
                     .returning(LEASE.c.resource, LEASE.c.epoch, LEASE.c.sequence)
                 )
                 alive.update({row.resource: Stamp(row.epoch, row.sequence) for row in renewed})
+        metrics.renewed(journal, leases=len(alive), seconds=time.perf_counter() - began_s)
         FAILPOINTS.hit(f"{point}.after")
         return alive
 

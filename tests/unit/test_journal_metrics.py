@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from storage_core.journal import Journal, Leases, Mutation, metrics, open_journal
+from storage_core.journal import Journal, Leases, Mutation, Stamp, metrics, open_journal
 from storage_core.journal.exposition import serve_metrics
 from storage_core.journal.ops.leases import TakeLease
 from tests.commit_world import ManualClock
@@ -48,6 +48,16 @@ def test_a_write_tells_its_entries_its_mutations_and_how_long_it_took(journal_ur
         journal.write([take("a"), take("a"), take("b")])
         after = [figure(name, journal="counted") for name in names]
     assert [a - b for a, b in zip(after, before, strict=True)] == [2, 3, 1]
+
+
+def test_a_renewal_tells_how_many_leases_it_renewed(journal_url: str) -> None:
+    with open_journal(journal_url, "renewed") as journal:
+        held = {"a": Stamp(1, 1), "b": Stamp(1, 2), "lost": Stamp(1, 9)}
+        journal.write([take("a"), take("b")])
+        lost = Leases(journal).renew("h", held)
+    assert list(lost) == ["lost"]
+    assert figure("lease_renewals_total", journal="renewed") >= 2
+    assert figure("renew_seconds_count", journal="renewed") >= 1
 
 
 def test_the_endpoint_shows_the_leases_by_state_and_what_was_counted(journal_url: str) -> None:
