@@ -1,0 +1,255 @@
+"""A real primary, a real streaming standby, and what becomes of reads when either fails."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage_core.errors import StateLostError
+from storage_core.journal import Journal, Reading, Stamp, open_journal
+from storage_core.journal.observers import Client, Token, open_observer, open_tailer
+from storage_core.journal.observers.rota import LAST_PROBE_S
+from storage_core.journal.rows import Lease
+from tests.commit_world import ManualClock
+from tests.observer_world import SteppingClock, content, figure, take
+from tests.postgres_world import Server, primary
+
+pytestmark = [pytest.mark.integration, pytest.mark.requires("postgres")]
+
+LONG_MS = 300_000.0
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for what will be: the limit only ends a test that has failed."""
+    limit = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < limit, "it did not come to be"
+        time.sleep(0.01)
+
+
+@dataclass
+class Pair:
+    """A primary, and a standby that is cloned from it when a test asks for one."""
+
+    root: Path
+    primary: Server
+    opened: ExitStack
+    running: list[Server] = field(default_factory=list)
+
+    def standby(self, **options: str) -> Server:
+        cloned = self.primary.new_standby(self.root / f"standby-{len(self.running)}", **options)
+        self.running.append(cloned)
+        return cloned
+
+    def stop(self, server: Server) -> None:
+        server.stop("immediate")
+        self.running.remove(server)
+
+    def start(self, server: Server) -> None:
+        server.start()
+        self.running.append(server)
+
+    def journal(self, *standbys: Server) -> Journal:
+        """Open the journal at whichever of the servers takes writes."""
+        hosts = "&".join(f"host=127.0.0.1:{server.port}" for server in (self.primary, *standbys))
+        url = f"postgresql://lockgate@/lockgate?{hosts}&target_session_attrs=read-write"
+        return self.opened.enter_context(open_journal(url))
+
+    def client(self, journal: Journal, *standbys: Server, **options: Any) -> Client:
+        observers = [open_observer(server.url, journal) for server in standbys]
+        return self.opened.enter_context(Client(journal, observers, **options))
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    # Not below pytest's own directory: each new run of pytest closes that to every other user.
+    with (
+        tempfile.TemporaryDirectory(prefix="lockgate-standby-") as root,
+        primary(Path(root) / "primary", fsync="off") as server,
+    ):
+        world = Pair(Path(root), server, ExitStack(), [server])
+        try:
+            with world.opened:
+                yield world
+        finally:
+            if server not in world.running:
+                server.start()  # for `primary`, which stops it
+            for standby in [running for running in world.running if running is not server]:
+                standby.stop("immediate")
+
+
+def asked(reading: Reading) -> tuple[int | None, int]:
+    """Ask on which port the answer is given, and how many rows there are: as many as entries, here."""
+    port = reading.connection.exec_driver_sql("SELECT inet_server_port()").scalar_one()
+    return port, len(reading.where(Lease, {}))
+
+
+def caught_up(client: Client) -> bool:
+    return all(status.behind_entries == 0 for status in client.observers())
+
+
+def test_reads_go_to_a_standby_and_each_holds_what_its_client_has_written(pair: Pair) -> None:
+    journal = pair.journal()
+    take(journal)
+    standby = pair.standby()
+    client = pair.client(journal, standby, wait_ms=LONG_MS)
+    for number in range(1, 6):
+        assert client.read(asked) == (standby.port, number)
+        take(journal)
+
+
+def test_a_read_waits_for_a_standby_whose_replay_goes_on_in_time(pair: Pair) -> None:
+    journal = pair.journal()
+    take(journal)
+    standby = pair.standby()
+    standby.run_sql("SELECT pg_wal_replay_pause()")
+    until(lambda: standby.run_sql("SELECT pg_get_wal_replay_pause_state()") == "paused")
+    clock = SteppingClock(meanwhile=lambda: standby.run_sql("SELECT pg_wal_replay_resume()"))
+    client = pair.client(journal, standby, wait_ms=LONG_MS, clock=clock)
+    waits = figure("observer_waits_total")
+    take(journal)
+    assert client.read(asked) == (standby.port, 2)
+    assert figure("observer_waits_total") == waits + 1
+
+
+def test_a_read_goes_to_the_primary_when_a_standbys_replay_is_delayed_for_longer(pair: Pair) -> None:
+    journal = pair.journal()
+    before = take(journal)
+    standby = pair.standby(recovery_min_apply_delay="1h")
+    clock = SteppingClock()
+    client = pair.client(journal, standby, wait_ms=50, clock=clock)
+    take(journal)
+    fallbacks = figure("observer_fallbacks_total")
+    assert client.read(asked) == (pair.primary.port, 2)
+    assert clock.slept_s == pytest.approx(0.050)
+    assert figure("observer_fallbacks_total") == fallbacks + 1
+    # Whoever has seen only what the standby holds is served there, by an older state than others have seen.
+    other = pair.client(pair.journal(), standby)
+    other.see(Token.of("main", [before]))
+    assert other.read(asked) == (standby.port, 1)
+    other.msync()
+    assert other.read(asked) == (pair.primary.port, 2)
+
+
+def test_a_read_of_a_standby_is_of_one_state_while_it_replays(pair: Pair) -> None:
+    journal = pair.journal()
+    take(journal)
+    standby = pair.standby()
+    client = pair.client(journal, standby, wait_ms=LONG_MS)
+    watcher = pair.client(journal, standby)
+
+    def ask(reading: Reading) -> tuple[int, int, Stamp]:
+        before = asked(reading)[1]
+        take(journal)
+        until(lambda: caught_up(watcher))
+        return before, asked(reading)[1], reading.status().stamp
+
+    assert client.read(ask) == (1, 1, Stamp(1, 1))
+
+
+def test_reads_go_on_when_a_standby_is_killed_and_use_it_again_when_it_is_back(pair: Pair) -> None:
+    journal = pair.journal()
+    take(journal)
+    standby = pair.standby()
+    clock = ManualClock()
+    client = pair.client(journal, standby, clock=clock)
+    until(lambda: caught_up(client))
+    assert client.read(asked) == (standby.port, 1)
+    pair.stop(standby)
+    for number in range(2, 5):
+        take(journal)
+        assert client.read(asked) == (pair.primary.port, number)
+        clock.now += LAST_PROBE_S
+    pair.start(standby)
+    until(lambda: caught_up(client))
+    clock.now += LAST_PROBE_S
+    assert client.read(asked) == (standby.port, 4)
+
+
+def test_a_read_whose_standby_is_killed_amid_the_answer_is_answered_by_the_primary(pair: Pair) -> None:
+    journal = pair.journal()
+    take(journal)
+    standby = pair.standby()
+    client = pair.client(journal, standby)
+    until(lambda: caught_up(client))
+
+    def ask(reading: Reading) -> tuple[int | None, int]:
+        if asked(reading)[0] == standby.port:
+            pair.stop(standby)
+        return asked(reading)
+
+    assert client.read(ask) == (pair.primary.port, 1)
+
+
+def test_a_promoted_standby_goes_on_in_a_new_epoch_and_what_survived_is_read_on(pair: Pair) -> None:
+    standby = pair.standby()
+    journal = pair.journal(standby)
+    client = pair.client(journal, standby, clock=ManualClock())
+    for _ in range(3):
+        take(journal)
+    until(lambda: caught_up(client))
+    assert client.read(asked) == (standby.port, 3)
+    pair.stop(pair.primary)
+    standby.promote()
+    assert client.read(asked) == (standby.port, 3)
+    assert take(journal) == Stamp(2, 4)
+    assert client.read(asked) == (standby.port, 4)
+    assert str(client.token) == "main=2.4"
+    (status,) = client.observers()
+    assert "it was promoted" in (status.why_down or "")
+
+
+def test_what_a_promotion_lost_is_told_until_an_explicit_msync(pair: Pair) -> None:
+    standby = pair.standby()
+    journal, survivor = pair.journal(standby), pair.journal(standby)
+    client = pair.client(journal, standby, clock=ManualClock())
+    kept = take(journal)
+    until(lambda: caught_up(client))
+    pair.stop(standby)
+    for _ in range(2):
+        take(journal)
+    assert client.read(asked) == (pair.primary.port, 3)
+    pair.stop(pair.primary)
+    pair.start(standby)
+    standby.promote()
+    # Before and after the first entry of the new epoch, by which the lost numbers are used again.
+    for _ in range(3):
+        with pytest.raises(StateLostError, match="msync"):
+            client.read(asked)
+        take(survivor)
+    assert survivor.seen == Stamp(2, 4)
+    other = pair.client(survivor, standby, clock=ManualClock())
+    other.see(Token.of("main", [kept]))
+    assert other.read(asked) == (standby.port, 4)
+    assert client.msync() == Stamp(2, 4)
+    assert client.read(asked) == (standby.port, 4)
+
+
+def test_an_embedded_observer_follows_a_primary_through_its_failover(pair: Pair) -> None:
+    standby = pair.standby()
+    journal = pair.journal(standby)
+    file = pair.root / "observer.db"
+    client = pair.client(journal, standby, clock=ManualClock())
+    tailed = Client(journal, [open_observer(f"sqlite:///{file}", journal)], clock=ManualClock())
+    url = journal.database.url.render_as_string(hide_password=False)
+    with tailed, open_tailer(url, file) as tailer:
+        for _ in range(3):
+            take(journal)
+            tailer.poll()
+        until(lambda: caught_up(client))
+        pair.stop(pair.primary)
+        standby.promote()
+        take(journal)
+        until(tailer.poll)
+        with journal.reading() as reading:
+            expected = content(reading)
+        assert expected["stamp"] == Stamp(2, 4)
+        assert tailed.read(content) == expected
+        assert [status.behind_entries for status in tailed.observers()] == [0]
