@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import delete, update
 
 from storage_core.journal import Journal, Reading, Stamp, open_journal
-from storage_core.journal.metrics import REGISTRY
+from storage_core.journal.metrics import registry
 from storage_core.journal.observers import Client, Tailer, open_observer, open_tailer
 from storage_core.journal.ops.leases import TakeLease
 from storage_core.journal.rows import ROWS, Lease
@@ -107,4 +107,4 @@ def lose_after(journal: Journal, sequence: int, *, new_epoch: bool = True) -> No
 
 def figure(name: str, **labels: str) -> float:
     """Return a figure of the journal's."""
-    return REGISTRY.get_sample_value(f"lockgate_journal_{name}", labels) or 0.0
+    return registry().get_sample_value(f"lockgate_journal_{name}", labels) or 0.0
