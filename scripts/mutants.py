@@ -37,6 +37,9 @@ MODEL: Final = "tests/model_journal/test_journal_properties.py::test_a_journal_d
 POLLING: Final = (
     "tests/model_journal/test_journal_polling.py::test_an_entry_that_commits_late_is_not_overtaken"
 )
+OBSERVING: Final = (
+    "tests/unit/test_journal_observers_client.py::test_a_read_checks_the_state_that_it_reads_and_no_other"
+)
 TESTS_FAILED: Final = 1
 """Pytest's exit code; any other is a run that proves nothing."""
 
@@ -139,6 +142,20 @@ MUTANTS: Final = (
             Edit(f"{JOURNAL}/leases.py", "LEASE.c.holder == holder", "LEASE.c.resource.in_(list(held))"),
             Edit(f"{JOURNAL}/leases.py", "alive.get(resource) != stamp", "resource not in alive"),
         ],
+    ),
+    Mutant(
+        "check-outside-the-snapshot",
+        "an observer's read checks the head of the state that it reads",
+        [
+            Edit(
+                f"{JOURNAL}/observers/reaching.py",
+                "yield reading, _reached(reading, identity, stamps, true() if serves is None else serves)",
+                "newest = _reached(reading, identity, stamps, true() if serves is None else serves)\n"
+                "    with database.snapshot() as connection:\n"
+                "        yield Reading(connection, database, journal), newest",
+            )
+        ],
+        OBSERVING,
     ),
     Mutant(
         "renew-lapsed",
