@@ -60,7 +60,8 @@ class Database(Forkable):
     def name(self) -> str:
         """The URL as people may see it, without its password."""
         secret = [name for name in self.url.query if "password" in name]
-        return self.url.difference_update_query(secret).render_as_string(hide_password=True)
+        shown = self.url.difference_update_query(secret).set(drivername=self.url.get_backend_name())
+        return shown.render_as_string(hide_password=True)
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
@@ -146,6 +147,7 @@ class Database(Forkable):
         except DBAPIError as error:
             if refused_commit(error):
                 raise
+            connection.invalidate()
             raise OutcomeUnknownError(
                 f"journal {self.name}: the commit got no answer ({first_line(error)}); it may have been "
                 "applied; the same request id asks again without doing it twice"
