@@ -31,6 +31,7 @@ from tests.conftest import Tell
 from tests.driver_processes import (
     COMMITTED,
     KILLED,
+    REFUSED,
     TRY_AGAIN,
     Death,
     JobOrder,
@@ -101,7 +102,8 @@ class Contest:
                 seat, name = self._running.pop(process)
                 code = process.exitcode
                 self.deaths += code == KILLED
-                assert code in {COMMITTED, KILLED, TRY_AGAIN}, (process.name, code)
+                # Refused is who woke up when its job was recovered, and decided without it.
+                assert code in {COMMITTED, KILLED, REFUSED, TRY_AGAIN}, (process.name, code)
                 if seat.is_recovery:
                     self._recover(seat)
                 else:
