@@ -32,7 +32,7 @@ def test_without_a_setting_the_journal_is_a_file_below_home(tmp_path: Path) -> N
     journal = opened(Settings(home=tmp_path / "home", journal_url=None))
 
     assert (tmp_path / "home/journal.db").is_file()
-    assert journal.url == f"sqlite+pysqlite:///{tmp_path}/home/journal.db"
+    assert journal.url == f"sqlite:///{tmp_path}/home/journal.db"
 
 
 def test_there_is_none_where_the_settings_say_so(tmp_path: Path) -> None:
