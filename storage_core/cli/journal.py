@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from storage_core.cli import observers
 from storage_core.cli.render import (
     JsonFlag,
     byte_size,
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
     from storage_core.journal.restore import Restored
     from storage_core.settings import Settings
 
-commands = typer.Typer(help="Look after the journal: checkpoints, restore, safe mode.", no_args_is_help=True)
+commands = typer.Typer(
+    help="Look after the journal: checkpoints, restore, safe mode, observers.", no_args_is_help=True
+)
+commands.command("observers")(observers.show)
+commands.command("observe")(observers.observe)
 
 AtLeast = Annotated[
     str, typer.Option(metavar="STAMP", help="Read a state that holds this stamp, such as 3.512, or a token.")

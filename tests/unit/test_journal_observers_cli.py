@@ -1,0 +1,82 @@
+"""`lockgate journal observe` and `observers`, as their users run them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from storage_core.cli.app import build
+from storage_core.journal.configured import close_journals
+from tests.cli_world import Run, document
+from tests.observer_world import ObserverWorld, take
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObserverWorld]:
+    opened = ObserverWorld(tmp_path)
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LOCKGATE_JOURNAL_URL", opened.url)
+    monkeypatch.setenv("LOCKGATE_OBSERVER_URLS", f'["sqlite:///{opened.file(0)}"]')
+    yield opened
+    close_journals()
+    opened.close()
+
+
+@pytest.fixture
+def run() -> Run:
+    return lambda *words: CliRunner().invoke(build(), list(words))
+
+
+def test_a_copy_is_made_and_brought_up_to_date(world: ObserverWorld, run: Run) -> None:
+    for number in range(1, 3):
+        take(world.journal)
+        done = run("journal", "observe", "--to", str(world.file(0)), "--once")
+        assert done.exit_code == 0, done.output
+        assert str(world.file(0)) in done.stdout
+        (status,) = document(run("journal", "observers", "--json"))
+        assert (status["stamp"]["sequence"], status["behind_entries"], status["why_down"]) == (
+            number,
+            0,
+            None,
+        )
+
+
+def test_the_command_line_reads_at_the_copy_unless_that_is_behind_the_stamp_it_was_given(
+    world: ObserverWorld, run: Run
+) -> None:
+    assert run("journal", "observe", "--to", str(world.file(0)), "--once").exit_code == 0
+    take(world.journal)
+    old = document(run("journal", "status", "--at-least", "1.0", "--json"))
+    assert (old["where"].rpartition("/")[2], old["status"]["stamp"]["sequence"]) == ("observer-0.db", 0)
+    for words in (["--at-least", "1.1"], ["--at-least", "main=1.1"], []):
+        new = document(run("journal", "status", *words, "--json"))
+        assert (new["where"].rpartition("/")[2], new["status"]["stamp"]["sequence"]) == ("journal.db", 1)
+
+
+def test_a_stamp_that_the_primary_does_not_hold_is_told_with_its_own_exit_code(
+    world: ObserverWorld, run: Run
+) -> None:
+    refused = run("journal", "status", "--at-least", "1.7")
+    assert refused.exit_code == 14
+    assert "1.7" in refused.stderr
+    assert run("journal", "status", "--at-least", "seven").exit_code == 2
+
+
+def test_observers_are_listed_with_the_reason_why_one_is_not_read(world: ObserverWorld, run: Run) -> None:
+    shown = run("journal", "observers")
+    assert shown.exit_code == 0
+    assert "observer-0.db" in shown.stdout
+
+
+def test_without_a_journal_there_is_nothing_to_observe(
+    world: ObserverWorld, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
+    for words in (["observers"], ["observe", "--to", str(world.file(0))]):
+        refused = run("journal", *words)
+        assert refused.exit_code == 8
+        assert "no journal to observe" in refused.stderr
+    assert not world.file(0).exists()
