@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from storage_core.commit import Job, Manifest, attach_job, heartbeat, open_job, read_manifest, recover_all
@@ -12,7 +12,8 @@ from storage_core.commit.conflict import visible_files
 from storage_core.commit.recovery import RecoveryResult
 from storage_core.errors import StoreUnavailableError
 from storage_core.failpoints import FAILPOINTS
-from storage_core.journal import renewer
+from storage_core.journal import Journal, renewer
+from storage_core.journal.configured import configured_journal
 from storage_core.settings import Settings
 from storage_core.stores import Store, open_store
 
@@ -75,6 +76,24 @@ class World:
         }
         return Settings(**chosen)  # type: ignore[arg-type]
 
+    def with_journal(self) -> World:
+        """The same destination, whose jobs have their leases in a journal below home.
+
+        Whoever is done with it closes the journals of this process.
+        """
+        return replace(self, options={**self.options, "journal_url": None})
+
+    def elsewhere(self) -> World:
+        """The same destination as another process sees it: nothing that this one holds is held there."""
+        return replace(self, clock=ManualClock(self.clock.now))
+
+    @property
+    def journal(self) -> Journal:
+        journal = configured_journal(self.settings, self.clock)
+        if journal is None:
+            raise AssertionError("this world has no journal")
+        return journal
+
     @property
     def store(self) -> Store:
         return open_store(self.url, self.settings)
@@ -84,6 +103,12 @@ class World:
 
     def attach(self, job_id: str) -> Job:
         return attach_job(self.url, job_id, settings=self.settings, clock=self.clock)
+
+    def attach_to(self, job: Job) -> Job:
+        """Attach to a job in the name of its driver, as that driver's workers do."""
+        return attach_job(
+            self.url, job.job_id, job_attempt=job.job_attempt, settings=self.settings, clock=self.clock
+        )
 
     def run(self, name: str, files: Mapping[str, bytes], **options: object) -> Job:
         """Run a whole job, a task a file."""

@@ -117,6 +117,10 @@ class _Driven:
         self.leases = journals.Leases(journal)
         self._renewer = Renewer(self.leases, every_s=every_s, clock=clock)
         self._newest: dict[str, journals.Stamp] = {}
+        self.forked()
+
+    def forked(self) -> None:
+        """Let a fork that closes what is its parent's wait for none of its parent's threads."""
         self._changing = threading.Lock()
 
     @property
@@ -152,11 +156,14 @@ class _DrivenJobs:
     """What this process drives, by journal."""
 
     def __init__(self) -> None:
-        self.forked()
+        self._by_journal: dict[tuple[Journal, float], _Driven] = {}
+        self._opening = threading.Lock()
 
     def forked(self) -> None:
         """Begin with nothing: the parent's jobs, and its thread that renews, are not here."""
-        self._by_journal: dict[tuple[Journal, float], _Driven] = {}
+        for driven in self._by_journal.values():
+            driven.forked()
+        self._by_journal = {}
         self._opening = threading.Lock()
 
     def under(self, journal: Journal, settings: Settings, clock: Clock) -> _Driven:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from storage_core.cli.app import build
+from storage_core.journal.configured import close_journals
 from storage_core.settings import Settings
 from tests.cli_world import Run
 from tests.commit_world import World
@@ -15,6 +17,13 @@ from tests.commit_world import World
 def world(tmp_path: Path) -> World:
     """An empty local destination."""
     return World(tmp_path, str(tmp_path / "dest"))
+
+
+@pytest.fixture
+def journal_world(world: World) -> Iterator[World]:
+    """An empty local destination whose jobs have their leases in a journal."""
+    yield world.with_journal()
+    close_journals()
 
 
 @pytest.fixture

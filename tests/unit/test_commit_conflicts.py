@@ -204,7 +204,7 @@ class RenewingClock(ManualClock):
 
 def claim_turn(world: World, job: Job, number: int) -> None:
     """Leave the store as it is when a driver was stopped right after it had claimed a turn."""
-    stamp = job._held().lease.stamp
+    stamp = job._held().stamp
     record = TurnClaim(job_id=job.job_id, token=new_token(), stamp=stamp)
     world.store.create(turn_claim(number), encode(record))
 

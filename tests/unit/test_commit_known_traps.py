@@ -116,7 +116,7 @@ class CountingClock(ManualClock):
 
 def hold_turn(world: World, job: Job, number: int) -> None:
     """Leave the store as it is while a live driver is between its turn and its decision."""
-    claimed = TurnClaim(job_id=job.job_id, token=new_token(), stamp=job._held().lease.stamp)
+    claimed = TurnClaim(job_id=job.job_id, token=new_token(), stamp=job._held().stamp)
     world.store.create(turn_claim(number), encode(claimed))
 
 
