@@ -228,6 +228,15 @@ def test_an_observer_that_is_not_there_fails_no_read_and_is_asked_again_after_a_
     assert client.read(asked) == ("observer-0", 0)
 
 
+@pytest.mark.parametrize("found", [b"", b"no database at all" * 100], ids=["empty", "garbage"])
+def test_a_copy_that_cannot_be_read_fails_no_read(world: ObserverWorld, found: bytes) -> None:
+    world.file(0).write_bytes(found)
+    client = world.client()
+    assert client.read(asked) == ("journal", 0)
+    (status,) = client.observers()
+    assert "observer-0" in (status.why_down or "")
+
+
 def test_an_observer_of_another_journal_is_not_read(world: ObserverWorld, tmp_path: Path) -> None:
     other = ObserverWorld(tmp_path / "other")
     other.tailer().poll()

@@ -11,7 +11,7 @@ from typing import Final, Self, TypeVar
 import msgspec
 
 from storage_core.clock import Clock, SystemClock
-from storage_core.errors import JournalUnavailableError, StateLostError
+from storage_core.errors import JournalUnavailableError, MalformedJournalError, StateLostError
 from storage_core.journal import metrics
 from storage_core.journal.journal import Journal
 from storage_core.journal.observers.observer import Observer
@@ -26,6 +26,9 @@ Question = Callable[[Reading], T]
 """What is asked of one state. It may be asked again elsewhere: it has no effects, and returns no iterator."""
 
 NEVER: Final = -1.0
+DOWN: Final = (JournalUnavailableError, MalformedJournalError)
+"""What an observer raises that cannot be reached, or whose copy cannot be read: another one is asked."""
+
 REST_S: Final = 1.0
 """After observers were waited for in vain, they are asked, but not waited for, for so long."""
 
@@ -179,7 +182,7 @@ class Client:
                         return question(state)
                 except BehindError:
                     continue
-                except JournalUnavailableError as error:
+                except DOWN as error:
                     self._rota.mark_down(observer, error)
             if not asked:
                 break
@@ -212,7 +215,7 @@ class Client:
         try:
             with observer.reading(()) as (_, stamp):
                 pass
-        except (BehindError, JournalUnavailableError) as error:
+        except (BehindError, *DOWN) as error:
             return ObserverStatus(name=observer.name, why_down=str(error))
         with self.journal.reading() as primary:
             newest = primary.status().stamp

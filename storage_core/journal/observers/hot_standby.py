@@ -28,7 +28,9 @@ class HotStandby:
     """
 
     def __init__(self, url: URL, journal: str, identity: str) -> None:
-        self._database = Database(_impatient(url))
+        if "tcp_user_timeout" not in url.query:
+            url = url.update_query_dict({"tcp_user_timeout": str(PATIENCE_S * 1000)})
+        self._database = Database(url, busy_s=PATIENCE_S)
         self._journal = journal
         self._identity = identity
 
@@ -52,9 +54,3 @@ class HotStandby:
     def close(self) -> None:
         """Give its connections back."""
         self._database.close()
-
-
-def _impatient(url: URL) -> URL:
-    """Bound the waiting, where the URL does not say how long itself."""
-    chosen = {"connect_timeout": str(PATIENCE_S), "tcp_user_timeout": str(PATIENCE_S * 1000)}
-    return url.update_query_dict({name: text for name, text in chosen.items() if name not in url.query})

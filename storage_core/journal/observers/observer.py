@@ -23,6 +23,7 @@ class Observer(Protocol):
         Raises:
             BehindError: It does not hold them yet.
             JournalUnavailableError: It cannot be reached, or is no observer of this journal.
+            MalformedJournalError: What is there cannot be read.
         """
 
     def close(self) -> None:

@@ -225,7 +225,7 @@ def open_tailer(
         ObjectNotFoundError: There is no journal at the URL.
         JournalUnavailableError: The primary cannot be reached, or the file not be written.
     """
-    source = Database(_existing(parse_url(url)))
+    source = Database(_existing(parse_url(url)), is_primary=True)
     mirror = Mirror(Database(parse_url(f"sqlite:///{path.absolute()}")), journal)
     tailer = Tailer(source, mirror, journal, clock=clock, far_behind=far_behind)
     try:
