@@ -1,17 +1,15 @@
-"""Every five minutes: jobs whose driver is gone are rolled forward, resumed or aborted."""
+"""Every five minutes, or as LOCKGATE_RECOVERY_MINUTES says: jobs whose driver is gone are settled."""
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from airflow.sdk import DAG, Param
 
-from operators.jobs import JobRecoveryOperator
+from operators.recovery import JobRecoveryOperator, recovery_interval
 
 with DAG(
     "job_recovery",
     description=__doc__,
-    schedule=timedelta(minutes=5),
+    schedule=recovery_interval(),
     catchup=False,
     max_active_runs=1,
     tags=["lockgate"],
@@ -20,14 +18,16 @@ with DAG(
             None,
             type=["null", "string"],
             title="Destinations",
-            description="URLs or paths with commas between them; none: LOCKGATE_DESTINATIONS, or the Airflow "
-            "Variable lockgate_destinations.",
+            description="URLs or paths with commas between them; none: all that the journal knows, and those "
+            "of LOCKGATE_DESTINATIONS, or the Airflow Variable lockgate_destinations.",
         ),
         "dry_run": Param(False, type="boolean", title="Only tell what would be done"),
     },
     doc_md="""
-Finishes what was decided and killed, and takes back what lapsed undecided. Several runs at once are harmless.
-Fails if a job is in a state in which nothing may be touched: then look by hand.
+Finishes what was decided and killed, and takes back or resumes what lapsed undecided; jobs that live or are
+parked are left alone. Several runs at once are harmless. One table in the log says what became of each job.
+Fails only where a person has to look: a job whose records contradict each other, a destination that cannot be
+reached.
 """,
 ) as dag:
     JobRecoveryOperator(

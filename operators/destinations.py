@@ -32,13 +32,18 @@ def watched_destinations(given: str | Iterable[str] | None) -> list[str]:
     Raises:
         InvalidInputError: Nothing names a destination.
     """
-    found = as_destinations(given) or as_destinations(os.environ.get(ENVIRONMENT)) or _of_variable()
+    found = as_destinations(given) or configured_destinations()
     if not found:
         raise InvalidInputError(
             f"no destination to look after: set the Airflow Variable {VARIABLE}, or {ENVIRONMENT} where "
             "Airflow's tasks run, to URLs or paths separated by commas; nothing was done"
         )
     return found
+
+
+def configured_destinations() -> list[str]:
+    """Return the destinations of the environment, else of the Airflow Variable, else none."""
+    return as_destinations(os.environ.get(ENVIRONMENT)) or _of_variable()
 
 
 def for_each_destination(destinations: Iterable[str], work: Callable[[str], R], log: Logger) -> dict[str, R]:

@@ -1,23 +1,21 @@
-"""Set-up, commit, abort and recovery of a job, as Airflow operators: thin, over `storage_core`."""
+"""Set-up, commit and abort of a job, as Airflow operators: thin, over `storage_core`."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
-from operators.destinations import check_bool, for_each_destination, watched_destinations
 from operators.handle import JobHandle, attach, handle_of, parked_after, parked_on_failure, run_name
 from operators.progress import LoggedProgress
 from operators.receipts import announce, flat
 from operators.retries import no_vain_retry
 from storage_core import open_job
-from storage_core.commit import JobPhase, recover_all
+from storage_core.commit import JobPhase
 from storage_core.commit.committers import configured_committer
-from storage_core.errors import ConflictError, InvalidInputError
+from storage_core.errors import InvalidInputError
 from storage_core.settings import load_settings
 from storage_core.stores.urls import parse_destination
 
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from storage_core.commit.records import Mode, OnLapse, Rerun, Scope
 
 CompleteBy = Literal["threads", "workers"]
-ROW: Final = "%s: was %s, lease %s: %s; is %s: %s"
 
 
 class JobSetupOperator(BaseOperator):
@@ -222,46 +219,3 @@ class JobAbortOperator(BaseOperator):
             job.close()
         self.log.info("job %s is %s", job.job_id, phase)
         return phase
-
-
-class JobRecoveryOperator(BaseOperator):
-    """Settles every job that its driver left, at each destination, as the protocol's recovery table says.
-
-    Returns, a destination, how often each action was taken. Fails at the end if a destination could not be
-    reached, or if a job is in a state in which nothing may be touched.
-
-    Args:
-        destinations: URLs or paths, as a list or as text with commas; None: `LOCKGATE_DESTINATIONS`, else the
-            Airflow Variable `lockgate_destinations`, asked when the task runs.
-        report_only: Change nothing, only tell what would be done.
-    """
-
-    template_fields: Sequence[str] = ("destinations", "report_only")
-    ui_color = "#e6f4ea"
-
-    def __init__(
-        self, *, destinations: Sequence[str] | str | None = None, report_only: bool = False, **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        self.destinations = destinations
-        self.report_only = report_only
-
-    @no_vain_retry()
-    def execute(self, context: Context) -> dict[str, dict[str, int]]:  # noqa: ARG002 - Airflow's
-        """Recover every destination."""
-        check_bool("report_only", self.report_only)
-        return for_each_destination(watched_destinations(self.destinations), self._recover, self.log)
-
-    def _recover(self, destination: str) -> dict[str, int]:
-        actions: Counter[str] = Counter()
-        unsettled = []
-        for result in recover_all(destination, dry_run=self.report_only):
-            actions[str(result.action)] += 1
-            self.log.info(
-                ROW, result.job_id, result.found, result.lease, result.action, result.ended, result.detail
-            )
-            if result.ended is None:
-                unsettled.append(f"{result.job_id}: {result.action}: {result.detail}")
-        if unsettled:
-            raise ConflictError(f"{len(unsettled)} jobs are not settled: {'; '.join(unsettled)}")
-        return dict(actions)

@@ -17,9 +17,9 @@ from storage_core.commit.completion import ShardReport
 from storage_core.commit.parallel import Progress, no_progress
 from storage_core.errors import LockgateError
 from storage_core.ids import JobId
-from workers.application import COMMIT_QUEUE, RECOVERY_QUEUE, SWEEP_QUEUE
+from workers.application import COMMIT_QUEUE, SWEEP_QUEUE
 from workers.gather import Row, gather
-from workers.tasks import commit_task, complete_shard, recover_job, sweep_uploads
+from workers.tasks import commit_task, complete_shard, sweep_uploads
 
 TIMEOUT_S: Final = 4 * 3600.0
 GRACE_S: Final = 60.0
@@ -97,33 +97,6 @@ def complete_by_workers(
         logger.warning("%s: what the workers have not done is left to this process: %s", work, error)
 
 
-def recover_jobs(
-    destination: str,
-    job_ids: Sequence[str],
-    *,
-    dry_run: bool = False,
-    timeout_s: float = TIMEOUT_S,
-    grace_s: float = GRACE_S,
-    progress: Progress = no_progress,
-) -> list[Row]:
-    """Have workers settle jobs; each is tried, whatever becomes of the others.
-
-    Raises:
-        MissingPartError: No worker listens.
-        LockgateError: The first job that could not be settled.
-    """
-    return _run(
-        [recover_job.s(destination, job_id, dry_run) for job_id in job_ids],
-        work=f"recovery at {destination}",
-        step="recover",
-        queue=RECOVERY_QUEUE,
-        timeout_s=timeout_s,
-        grace_s=grace_s,
-        progress=progress,
-        stop_at_error=False,
-    )
-
-
 def sweep(
     destination: str, *, dry_run: bool = True, timeout_s: float = TIMEOUT_S, grace_s: float = GRACE_S
 ) -> Row:
@@ -154,21 +127,14 @@ def _run(
     timeout_s: float,
     grace_s: float,
     progress: Progress,
-    stop_at_error: bool = True,
 ) -> list[Row]:
     rows: dict[int, Row] = {}
-    first_error: LockgateError | None = None
     outcomes = gather(signatures, work=work, queue=queue, timeout_s=timeout_s, grace_s=grace_s)
     with closing(outcomes):
         for done, (position, outcome) in enumerate(outcomes, start=1):
             if isinstance(outcome, LockgateError):
                 logger.error("%s: task %d of %d: %s", work, position + 1, len(signatures), outcome)
-                first_error = first_error or outcome
-                if stop_at_error:
-                    break
-            else:
-                rows[position] = outcome
+                raise outcome
+            rows[position] = outcome
             progress(step, done, len(signatures))
-    if first_error is not None:
-        raise first_error
     return [rows[position] for position in sorted(rows)]

@@ -5,17 +5,21 @@ Source: commit protocol, "Recovery".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Final
 
 import msgspec
 
 from storage_core.clock import Clock, SystemClock
 from storage_core.commit.decision import decide_abort
 from storage_core.commit.folder import JobFolder
+from storage_core.commit.job_leases import own_journal
 from storage_core.commit.lease import LeaseState, leases_for
 from storage_core.commit.opening import attach_job
-from storage_core.commit.parallel import Progress, no_progress
-from storage_core.commit.phase import JobPhase
+from storage_core.commit.parallel import Progress, in_parallel, no_progress
+from storage_core.commit.phase import UNDECIDED, JobPhase
 from storage_core.commit.probing import probed
 from storage_core.commit.records import Receipt
 from storage_core.commit.recovery_table import RecoveryAction, choose_action
@@ -24,24 +28,62 @@ from storage_core.commit.rollforward import roll_forward
 from storage_core.commit.selection import choose, chosen_digest
 from storage_core.commit.summary import receipt_of, summarise
 from storage_core.commit.work import JobWork
-from storage_core.errors import ConflictError, LockgateError, MalformedRecordError, TurnBusyError
+from storage_core.errors import (
+    AccessDeniedError,
+    ConflictError,
+    FencedError,
+    InvalidInputError,
+    LeaseHeldError,
+    LockgateError,
+    MalformedRecordError,
+    ObjectNotFoundError,
+    SafeModeError,
+    TurnBusyError,
+    UnsupportedStoreError,
+)
 from storage_core.failpoints import step
 from storage_core.ids import JobId, new_token
 from storage_core.settings import Settings, load_settings
 from storage_core.stores import open_store
 
-__all__ = ["RecoveryAction", "RecoveryResult", "recover_all", "recover_job"]
+__all__ = ["JobAt", "RecoveryAction", "RecoveryResult", "recover_all", "recover_job", "settle", "unsettled"]
+
+JOBS_AT_ONCE: Final = 4
+"""In one process; each may have as many calls in flight as the settings allow."""
+
+NOT_BY_ITSELF: Final = (
+    AccessDeniedError,
+    InvalidInputError,
+    MalformedRecordError,
+    ObjectNotFoundError,
+    UnsupportedStoreError,
+)
+"""Errors that the next recovery would only meet again."""
+
+ELSEWHERE: Final = (FencedError, LeaseHeldError, SafeModeError)
+"""Somebody else has the job, or nobody may: it is left alone."""
+
+
+class JobAt(msgspec.Struct, frozen=True, order=True):
+    """A job and where it writes."""
+
+    destination: str
+    job_id: JobId
 
 
 class RecoveryResult(msgspec.Struct, frozen=True, kw_only=True):
     """What recovery found of one job, and did.
 
     Attributes:
+        destination: URL that the job writes.
         found: The phase before; None if the markers cannot be read.
         ended: The phase after; None if nothing could be done.
         detail: Why, for people.
+        needs_an_operator: Whether nothing was touched and no later recovery will: markers contradict each
+            other or cannot be read, or the store does not let us in.
     """
 
+    destination: str
     job_id: JobId
     found: JobPhase | None
     lease: LeaseState
@@ -49,11 +91,7 @@ class RecoveryResult(msgspec.Struct, frozen=True, kw_only=True):
     ended: JobPhase | None
     receipt: Receipt | None = None
     detail: str = ""
-
-    @property
-    def needs_an_operator(self) -> bool:
-        """Whether nothing was touched because the markers contradict each other or cannot be read."""
-        return self.action is RecoveryAction.REFUSE
+    needs_an_operator: bool = False
 
 
 def recover_job(
@@ -88,16 +126,18 @@ def recover_job(
         try:
             record = folder.job()  # before anything is written at a destination that was mistyped
             folder = JobFolder(probed(store, settings, clock), folder.job_id)
-            lease = leases_for(settings, clock).look(folder).state
-            found = folder.phase()
+            view = leases_for(settings, clock).look(folder, record)
+            lease, found = view.state, folder.phase()
         except MalformedRecordError as error:
             return RecoveryResult(
+                destination=store.url,
                 job_id=folder.job_id,
                 found=None,
                 lease=lease,
                 action=RecoveryAction.REFUSE,
                 ended=None,
                 detail=str(error),
+                needs_an_operator=True,
             )
         action, detail = choose_action(
             found,
@@ -105,20 +145,26 @@ def recover_job(
             on_lapse=record.spec.on_lapse,
             is_young=lambda: _younger_than(folder, settings.orphan_age_s, clock),
         )
-        ended, receipt = found, receipt_of(folder)
-    if not dry_run:
+        if view.unread and found in UNDECIDED:
+            detail = f"{detail} ({view.unread})"
+    if action is not RecoveryAction.LEAVE:
         work = JobWork(
             folder=folder, job=record, settings=settings, clock=clock, progress=progress or no_progress
         )
-        detail = _act(work, action, detail)
-        ended, receipt = folder.phase(), receipt_of(folder)
+        try:
+            with _lease(folder, settings, clock, dry_run=dry_run) as check:
+                if not dry_run:
+                    detail = _act(work, action, detail, check)
+        except ELSEWHERE as error:
+            action, detail = RecoveryAction.LEAVE, str(error)
     return RecoveryResult(
+        destination=store.url,
         job_id=folder.job_id,
         found=found,
         lease=lease,
         action=action,
-        ended=ended,
-        receipt=receipt,
+        ended=folder.phase(),
+        receipt=receipt_of(folder),
         detail=detail,
     )
 
@@ -152,19 +198,63 @@ def recover_all(
                 progress=progress,
             )
         except LockgateError as error:
-            yield RecoveryResult(
-                job_id=summary.job_id,
-                found=summary.phase,
-                lease=summary.lease,
-                action=RecoveryAction.LEAVE,
-                ended=None,
-                detail=f"{type(error).__name__}: {error}",
-            )
+            told = unsettled(JobAt(store.url, summary.job_id), error)
+            yield msgspec.structs.replace(told, found=summary.phase, lease=summary.lease)
 
 
-def _act(work: JobWork, action: RecoveryAction, detail: str) -> str:
+def settle(
+    jobs: Iterable[JobAt],
+    *,
+    dry_run: bool = False,
+    settings: Settings,
+    clock: Clock | None = None,
+    jobs_at_once: int = JOBS_AT_ONCE,
+) -> Iterator[RecoveryResult]:
+    """Settle these jobs, some at a time; one that fails does not stop the others.
+
+    Yields:
+        A result a job, as it is settled; `detail` says what is not settled yet.
+    """
+    recover = partial(_settle, dry_run=dry_run, settings=settings, clock=clock)
+    return in_parallel(recover, jobs, jobs_at_once)
+
+
+def unsettled(job: JobAt, error: LockgateError) -> RecoveryResult:
+    """Return what is to be told of a job whose recovery has failed."""
+    return RecoveryResult(
+        destination=job.destination,
+        job_id=job.job_id,
+        found=None,
+        lease=LeaseState.UNKNOWN,
+        action=RecoveryAction.LEAVE,
+        ended=None,
+        detail=f"{type(error).__name__}: {error}",
+        needs_an_operator=isinstance(error, NOT_BY_ITSELF),
+    )
+
+
+def _settle(job: JobAt, *, dry_run: bool, settings: Settings, clock: Clock | None) -> RecoveryResult:
+    try:
+        return recover_job(job.destination, job.job_id, dry_run=dry_run, settings=settings, clock=clock)
+    except LockgateError as error:
+        return unsettled(job, error)
+
+
+def _lease(
+    folder: JobFolder, settings: Settings, clock: Clock, *, dry_run: bool
+) -> AbstractContextManager[Callable[[], None]]:
+    journal = own_journal(settings, clock)
+    if journal is None:
+        return nullcontext(lambda: None)
+    from storage_core.commit.recovery_lease import recovery_lease  # noqa: PLC0415 - SQLAlchemy: half a second
+
+    return recovery_lease(journal, folder, settings=settings, clock=clock, dry_run=dry_run)
+
+
+def _act(work: JobWork, action: RecoveryAction, detail: str, check: Callable[[], None]) -> str:
     match action:
         case RecoveryAction.ABORT:
+            check()  # a driver that has come back in the meantime keeps its job
             decide_abort(work.folder, reason=f"recovery: {detail}", token=new_token(), clock=work.clock)
             roll_forward(work)
         case RecoveryAction.RESUME:

@@ -50,11 +50,12 @@ _ANY: Final = frozenset(LeaseState)
 _DECIDED: Final = frozenset(JobPhase) - UNDECIDED - TERMINAL
 _LIVE, _PARKED = frozenset({LeaseState.LIVE}), frozenset({LeaseState.PARKED})
 _LAPSED, _UNKNOWN = frozenset({LeaseState.LAPSED}), frozenset({LeaseState.UNKNOWN})
+_AT_WORK: Final = "its driver lives, or another recovery is at it"
 _GONE: Final = "its driver is gone"
 _RESUMED: Final = f"{_GONE}; its policy is to resume"
 
 RECOVERY: Final = (
-    RecoveryRow(UNDECIDED, _LIVE, None, None, RecoveryAction.LEAVE, "its driver lives"),
+    RecoveryRow(UNDECIDED, _LIVE, None, None, RecoveryAction.LEAVE, _AT_WORK),
     RecoveryRow(UNDECIDED, _PARKED, None, None, RecoveryAction.LEAVE, "it waits for its next step"),
     RecoveryRow(UNDECIDED, _LAPSED, None, "abort", RecoveryAction.ABORT, _GONE),
     RecoveryRow(UNDECIDED, _LAPSED, None, "resume", RecoveryAction.RESUME, _RESUMED),

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from operators.handle import JobHandle, handle_of
-from operators.jobs import JobCommitOperator, JobRecoveryOperator, JobSetupOperator
+from operators.jobs import JobCommitOperator, JobSetupOperator
+from operators.recovery import JobRecoveryOperator
 from operators.spark import SparkWriteOperator
 from storage_core.commit import JobPhase, read_manifest
 from storage_core.settings import Settings

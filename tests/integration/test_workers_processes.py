@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from storage_core.commit import JobPhase, RecoveryAction
+from storage_core.commit.recovery import JobAt
 from storage_core.errors import ConflictError
 from storage_core.settings import Settings
 from tests.celery_world import (
@@ -22,7 +24,8 @@ from tests.celery_world import (
 )
 from workers.application import app
 from workers.broker import find_broker
-from workers.dispatch import commit_tasks, complete_by_workers, recover_jobs, sweep
+from workers.dispatch import commit_tasks, complete_by_workers, sweep
+from workers.recovery import settle_by_workers
 
 pytestmark = pytest.mark.integration
 
@@ -72,10 +75,11 @@ def test_recovery_and_sweep_have_their_own_queues(
     commit_tasks(*staged.ids, staged.task_ids, timeout_s=60)
     staged.attach().park(0)
 
-    (recovered,) = recover_jobs(staged.destination, [staged.job.job_id], timeout_s=60)
+    lapsed = JobAt(staged.destination, staged.job.job_id)
+    (recovered,) = settle_by_workers([lapsed], settings=settings, timeout_s=60)
     swept = sweep(staged.destination, timeout_s=60)
 
-    assert (recovered["action"], recovered["ended"]) == ("abort", "failed")
+    assert (recovered.action, recovered.ended) == (RecoveryAction.ABORT, JobPhase.FAILED)
     assert swept["uploads"] == []
     assert staged.open_uploads() == []
 

@@ -51,9 +51,9 @@ def parse(file: Path) -> dict[str, Any]:
     return parsed
 
 
-def test_there_are_three_dags_named_like_their_files(parsed: dict[str, Any]) -> None:
+def test_there_are_four_dags_named_like_their_files(parsed: dict[str, Any]) -> None:
     assert {stem: dag["dag_id"] for stem, dag in parsed.items()} == {
-        name: name for name in ("dataset_commit", "job_recovery", "upload_sweep")
+        name: name for name in ("dataset_commit", "job_recovery", "journal_checkpoint", "upload_sweep")
     }
 
 
@@ -106,9 +106,18 @@ def test_the_form_shows_what_it_asks_for_without_opening_a_section(parsed: dict[
     assert open_at_once == ["source", "source_format", "destination", "mode", "description"]
 
 
-def test_recovery_runs_every_five_minutes_and_the_sweep_every_hour(parsed: dict[str, Any]) -> None:
+def test_recovery_runs_every_five_minutes_the_sweep_every_hour_the_journals_upkeep_every_day(
+    parsed: dict[str, Any],
+) -> None:
     assert parsed["job_recovery"]["schedule"] == "0:05:00"
     assert parsed["upload_sweep"]["schedule"] == "@hourly"
+    assert parsed["journal_checkpoint"]["schedule"] == "@daily"
+
+
+def test_how_often_recovery_runs_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKGATE_RECOVERY_MINUTES", "0.5")
+
+    assert parse(dags_folder() / "job_recovery.py")["schedule"] == "0:00:30"
 
 
 def test_the_example_in_the_documentation_parses(tmp_path: Path) -> None:

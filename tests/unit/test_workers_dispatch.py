@@ -8,13 +8,10 @@ from pathlib import Path
 import pytest
 from celery.contrib.testing.worker import start_worker
 
-from storage_core import open_job
-from storage_core.commit import JobPhase
 from storage_core.errors import (
     ConflictError,
     InvalidInputError,
     LockgateError,
-    ObjectNotFoundError,
     OutcomeUnknownError,
 )
 from storage_core.failpoints import FAILPOINTS
@@ -22,7 +19,7 @@ from storage_core.settings import Settings
 from tests.celery_world import StagedJob, memory_broker
 from workers import gather
 from workers.application import QUEUES, app
-from workers.dispatch import commit_tasks, complete_by_workers, recover_jobs, sweep
+from workers.dispatch import commit_tasks, complete_by_workers, sweep
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -124,18 +121,6 @@ def test_a_decided_plan_is_completed_by_workers(staged: StagedJob) -> None:
 
     assert (receipt.files, receipt.rows) == (6, 60)
     assert staged.visible_rows() == staged.all_rows
-
-
-def test_jobs_are_recovered_by_workers_whatever_becomes_of_the_others(staged: StagedJob) -> None:
-    lapsed = open_job(staged.destination, "lapsed", settings=staged.settings)
-    lapsed.park(0)
-
-    with pytest.raises(ObjectNotFoundError, match="no job unheard-of-g1"):
-        recover_jobs(staged.destination, ["unheard-of-g1", lapsed.job_id])
-    (row,) = recover_jobs(staged.destination, [staged.job.job_id], dry_run=True)
-
-    assert lapsed.phase() is JobPhase.FAILED
-    assert (row["job_id"], row["action"]) == (staged.job.job_id, "leave alone")
 
 
 def test_a_sweep_by_a_worker_is_a_dry_run_unless_told_otherwise(staged: StagedJob) -> None:

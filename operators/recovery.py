@@ -1,0 +1,176 @@
+"""Scheduled recovery of jobs that their drivers left, as an Airflow operator."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException
+
+from operators.destinations import as_destinations, check_bool, configured_destinations, watched_destinations
+from operators.progress import LoggedProgress
+from operators.retries import no_vain_retry
+from storage_core.commit.recovery import JobAt, RecoveryResult, settle
+from storage_core.errors import InvalidInputError, LockgateError
+from storage_core.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from storage_core.commit.lapsed import Unended
+
+SettleBy = Literal["auto", "threads", "workers"]
+COLUMNS: Final = ("job", "destination", "found", "lease", "action", "ended", "detail")
+UNSETTLED: Final = "not settled yet"
+
+
+def recovery_interval() -> timedelta:
+    """Return the time between two runs of the recovery DAG: `LOCKGATE_RECOVERY_MINUTES`.
+
+    Raises:
+        InvalidInputError: A setting cannot be.
+    """
+    return timedelta(minutes=load_settings().recovery_minutes)
+
+
+class JobRecoveryOperator(BaseOperator):
+    """Settles every job that its driver left, as the protocol's recovery table says.
+
+    The journal's registry tells which leases have lapsed, wherever their jobs write. The destinations that
+    are watched are looked through, too: the registry is an index, and may have lost a job.
+
+    Returns how often each action was taken, how many jobs were left alone, by why, and how many are not
+    settled yet: the next run goes on with those. Fails at the end only where a person has to look: a job
+    whose records contradict each other or cannot be read, a destination that cannot be reached.
+
+    Args:
+        destinations: Only these, as a list or as text with commas; None: all that the registry knows, and
+            those of `LOCKGATE_DESTINATIONS`, else of the Airflow Variable `lockgate_destinations`, asked when
+            the task runs.
+        report_only: Change nothing, only tell what would be done.
+        settle_by: Celery `workers` of the queue `recovery`, or `threads` of this task; `auto`: workers where
+            `LOCKGATE_BROKER_URL` names a broker.
+        timeout_s: How long workers may take.
+        grace_s: How long to wait for a worker where none listens, before threads take the work.
+    """
+
+    template_fields: Sequence[str] = ("destinations", "report_only", "settle_by")
+    ui_color = "#e6f4ea"
+
+    def __init__(
+        self,
+        *,
+        destinations: Sequence[str] | str | None = None,
+        report_only: bool = False,
+        settle_by: SettleBy = "auto",
+        timeout_s: float = 3600.0,
+        grace_s: float = 60.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.destinations = destinations
+        self.report_only = report_only
+        self.settle_by = settle_by
+        self.timeout_s = timeout_s
+        self.grace_s = grace_s
+
+    @no_vain_retry()
+    def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's
+        """Find the jobs, settle them, and tell what became of each."""
+        check_bool("report_only", self.report_only)
+        settings = load_settings()
+        by_workers = self._by_workers(settings)
+        unended, unreached = self._find(settings)
+        self.log.info("%d jobs to settle; left alone: %s", len(unended.lapsed), unended.left or "none")
+        settling = self._by_celery if by_workers else self._by_threads
+        results = sorted(settling(unended.lapsed, settings), key=lambda r: (r.destination, r.job_id))
+        if results:
+            self.log.info("recovered:\n%s", summary_table(results))
+        self._fail_for_people(results, unreached)
+        return counts(results, unended)
+
+    def _by_workers(self, settings: Settings) -> bool:
+        if self.settle_by not in {"auto", "threads", "workers"}:
+            raise InvalidInputError(
+                f"settle_by={self.settle_by!r}: Celery `workers` settle the jobs, or `threads` of the task, "
+                "or `auto` chooses; nothing was done"
+            )
+        return self.settle_by == "workers" or (self.settle_by == "auto" and settings.broker_url is not None)
+
+    def _find(self, settings: Settings) -> tuple[Unended, list[str]]:
+        """Return the jobs that have not ended, and a word about each destination that told nothing."""
+        from storage_core.commit.lapsed import Unended, lapsed_at, lapsed_jobs  # noqa: PLC0415 - SQLAlchemy
+
+        found, unreached = Unended(), []
+        if not settings.has_journal:
+            watched = watched_destinations(self.destinations)
+        elif not (watched := as_destinations(self.destinations)):
+            found, watched = lapsed_jobs(settings), configured_destinations()
+        for destination in watched:
+            try:
+                found = found.with_more(lapsed_at(destination, settings=settings))
+            except LockgateError as error:
+                unreached.append(f"{destination}: {type(error).__name__}: {error}")
+        return found, unreached
+
+    def _by_threads(self, jobs: Sequence[JobAt], settings: Settings) -> Iterator[RecoveryResult]:
+        progress = LoggedProgress(self.log)
+        results = settle(jobs, dry_run=self.report_only, settings=settings)
+        for done, result in enumerate(results, start=1):
+            progress("recovery", done, len(jobs))
+            yield result
+
+    def _by_celery(self, jobs: Sequence[JobAt], settings: Settings) -> Iterator[RecoveryResult]:
+        from workers.recovery import settle_by_workers  # noqa: PLC0415 - imports Celery
+
+        return settle_by_workers(
+            jobs,
+            settings=settings,
+            dry_run=self.report_only,
+            timeout_s=self.timeout_s,
+            grace_s=self.grace_s,
+            progress=LoggedProgress(self.log),
+        )
+
+    def _fail_for_people(self, results: Iterable[RecoveryResult], unreached: Sequence[str]) -> None:
+        jobs = [f"{r.job_id} at {r.destination}: {r.detail}" for r in results if r.needs_an_operator]
+        faults = []
+        if unreached:
+            faults.append(f"{len(unreached)} destinations need a look: {'; '.join(unreached)}")
+        if jobs:
+            faults.append(f"{len(jobs)} jobs need a look, nothing of them was touched: {'; '.join(jobs)}")
+        if faults:
+            raise AirflowException("; ".join(faults))
+
+
+def counts(results: Iterable[RecoveryResult], unended: Unended) -> dict[str, int]:
+    """Return how many jobs met each action, were left alone, and are not settled yet."""
+    found = Counter(str(result.action) for result in results if result.ended is not None)
+    found.update(unended.left)
+    found[UNSETTLED] = sum(result.ended is None for result in results)
+    return {what: number for what, number in found.items() if number}
+
+
+def summary_table(results: Iterable[RecoveryResult]) -> str:
+    """Return a line a job under a line of headings, in columns that are aligned."""
+    rows = [COLUMNS, *(_row(result) for result in results)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _row(result: RecoveryResult) -> tuple[str, ...]:
+    found, ended = result.found or "unreadable", result.ended or UNSETTLED
+    return (
+        result.job_id,
+        result.destination,
+        str(found),
+        str(result.lease),
+        str(result.action),
+        str(ended),
+        " ".join(result.detail.split()),
+    )

@@ -1,0 +1,95 @@
+"""The lease of a recovery: who settles a job takes it from the driver that is gone.
+
+That driver is fenced from there on, and other recoveries leave the job alone: they would be harmless, and do
+the same work. A recovery that dies lapses in its turn, and the next one takes its lease.
+
+Source: journal, "Leases".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Final
+
+from storage_core.clock import Clock
+from storage_core.commit.folder import JobFolder
+from storage_core.errors import (
+    FencedError,
+    LeaseHeldError,
+    NotAppliedError,
+    OutcomeUnknownError,
+    SafeModeError,
+)
+from storage_core.journal import Journal, Leases, LeaseState, LeaseView
+from storage_core.journal.ops.leases import TAKES
+from storage_core.journal.registry import job_resource
+from storage_core.journal.renewer import Renewer
+from storage_core.settings import Settings
+
+LATER: Final = (FencedError, NotAppliedError, OutcomeUnknownError)
+"""A lease that cannot be given back now lapses by itself."""
+
+
+@contextmanager
+def recovery_lease(
+    journal: Journal, folder: JobFolder, *, settings: Settings, clock: Clock, dry_run: bool = False
+) -> Iterator[Callable[[], None]]:
+    """Hold a job's lease while it is settled.
+
+    A job that is decided while its driver lives is settled beside that driver: its lease is left to it.
+
+    Args:
+        journal: Of this process. If it is not the one that the job names, other recoveries are kept away, but
+            no driver is fenced.
+        folder: Of the job.
+        settings: How long a lease lasts.
+        clock: Waits for the next renewal.
+        dry_run: Take nothing, only find out whether it could be taken.
+
+    Yields:
+        A check, which raises `FencedError` once a driver has taken the job over.
+
+    Raises:
+        LeaseHeldError: Another recovery is at it.
+        SafeModeError: The journal was restored: nothing is recovered yet.
+    """
+    resource = job_resource(folder.store.url, folder.job_id)
+    standing = _look(journal, resource)
+    if dry_run or (standing is not None and standing.state not in TAKES["recover"]):
+        yield lambda: None
+        return
+    leases = Leases(journal)
+    renewer = Renewer(leases, every_s=settings.lease_renew_s, clock=clock)
+    since_s = clock.now_s()
+    stamp = leases.take(
+        resource,
+        renewer.holder,
+        purpose="recover",
+        soft_s=min(settings.lease_soft_s, settings.lease_hard_s),
+        hard_s=settings.lease_hard_s,
+        detail="" if standing is None else standing.lease.detail,
+    )
+    renewer.keep(resource, stamp, since_s=since_s)
+    try:
+        yield partial(renewer.check, resource, 0.0)
+    finally:
+        renewer.drop(resource)
+        with suppress(*LATER):
+            leases.free(resource, stamp)
+
+
+def _look(journal: Journal, resource: str) -> LeaseView | None:
+    """Return the lease as it stands, on the primary, unless the job is to be left alone."""
+    if journal.status().safe_since_s is not None:
+        raise SafeModeError(
+            f"{resource}: the journal is in safe mode, in which nothing is recovered; nothing was changed; "
+            "`lockgate journal status` says why, and how to leave it"
+        )
+    standing = Leases(journal).look(resource)
+    if standing is not None and standing.state is LeaseState.RECOVERING:
+        raise LeaseHeldError(
+            f"another recovery has held its lease since stamp {standing.lease.stamp}; nothing was changed"
+        )
+    return standing
