@@ -61,11 +61,10 @@ def status(*, at_least: AtLeast = "", json: JsonFlag = False) -> None:
 @commands.command("checkpoint")
 def checkpoint(json: JsonFlag = False) -> None:
     """Store a snapshot of the journal under its stamp; writers are not held up."""
-    from storage_core.failpoints import step  # noqa: PLC0415
     from storage_core.journal.checkpoint import take_checkpoint  # noqa: PLC0415
 
     journal, checkpoints, _ = _opened()
-    with step("checkpoint"), journal.reading() as reading:
+    with journal.reading() as reading:
         taken, is_new = take_checkpoint(reading, checkpoints)
     if json:
         print_json({"checkpoint": taken, "is_new": is_new})
@@ -77,11 +76,10 @@ def checkpoint(json: JsonFlag = False) -> None:
 @commands.command("verify")
 def verify(json: JsonFlag = False) -> None:
     """Prove that entries, folded again, give the checkpoints and the tables; exits with 3 if they do not."""
-    from storage_core.failpoints import step  # noqa: PLC0415
     from storage_core.journal.verify import verify as verify_journal  # noqa: PLC0415
 
     journal, checkpoints, _ = _opened()
-    with step("verify"), journal.reading() as reading, progress_bar() as progress:
+    with journal.reading() as reading, progress_bar() as progress:
         found = verify_journal(reading, checkpoints, progress)
     if json:
         print_json(found)

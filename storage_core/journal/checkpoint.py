@@ -22,6 +22,7 @@ from storage_core.errors import (
     MalformedJournalError,
     UnsupportedStoreError,
 )
+from storage_core.failpoints import step
 from storage_core.ids import new_token
 from storage_core.journal.reading import Reading
 from storage_core.journal.snapshot import End, SnapshotReader, write_snapshot
@@ -257,14 +258,15 @@ def take_checkpoint(reading: Reading, checkpoints: Checkpoints) -> tuple[Checkpo
         OutcomeUnknownError: No answer from the store; taking it again finds it, or makes it.
     """
     status, is_new = reading.status(), False
-    checkpoints.claim_folder(status.identity)
-    found = checkpoints.all()
-    if status.stamp not in {checkpoint.stamp for checkpoint in found}:
-        with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
-            write_snapshot(reading, file)
-            file.seek(0)
-            is_new = checkpoints.create(status.stamp, file)
+    with step("checkpoint"):
+        checkpoints.claim_folder(status.identity)
         found = checkpoints.all()
+        if status.stamp not in {checkpoint.stamp for checkpoint in found}:
+            with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
+                write_snapshot(reading, file)
+                file.seek(0)
+                is_new = checkpoints.create(status.stamp, file)
+            found = checkpoints.all()
     (taken,) = [checkpoint for checkpoint in found if checkpoint.stamp == status.stamp]
     return taken, is_new
 

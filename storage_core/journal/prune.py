@@ -164,9 +164,11 @@ def _forget_requests(journal: Journal, before_s: float) -> Iterator[int]:
     old = select(REQUEST.c.request_id).where(
         REQUEST.c.journal == journal.name, REQUEST.c.at_s < before_s - CLOCKS_APART_S
     )
-    with journal.reading() as reading:
-        found = reading.connection.execute(old.execution_options(yield_per=SLICE)).scalars()
-        for ids in found.partitions():
+    with (
+        journal.reading() as reading,
+        reading.connection.execute(old.execution_options(yield_per=SLICE)) as found,
+    ):
+        for ids in found.scalars().partitions():
             with upkeep(journal, "forget") as (connection, head):
                 since_s = max(head.requests_since_s, before_s)
                 moved = update(HEAD).where(HEAD.c.journal == journal.name)

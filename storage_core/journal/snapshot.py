@@ -226,6 +226,6 @@ def _requests(table: Table, journal: str) -> Select[Any]:
 
 
 def _fetched(reading: Reading, kind: type[Row], question: Any) -> Iterator[Row]:
-    found = reading.connection.execute(question.execution_options(yield_per=_FETCH))
-    for row in found:
-        yield row_of(kind, row)
+    with reading.connection.execute(question.execution_options(yield_per=_FETCH)) as found:
+        for row in found:
+            yield row_of(kind, row)

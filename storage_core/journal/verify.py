@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from storage_core.errors import MalformedJournalError
+from storage_core.failpoints import step
 from storage_core.journal.checkpoint import Checkpoints
 from storage_core.journal.epochs import read_epochs, survived
 from storage_core.journal.progress import Progress, no_progress
@@ -62,12 +63,13 @@ def verify(reading: Reading, checkpoints: Checkpoints, progress: Progress = no_p
         checkpoints: Of this journal.
         progress: Hears the entries.
     """
-    verifying = _Verifying(reading, checkpoints, progress)
-    verification = verifying.run()
-    vouched = set(checkpoints.vouched())
-    for stamp, end in verifying.good.items():
-        if stamp not in vouched:
-            checkpoints.vouch(stamp, end, reading.now_s())
+    with step("verify"):
+        verifying = _Verifying(reading, checkpoints, progress)
+        verification = verifying.run()
+        vouched = set(checkpoints.vouched())
+        for stamp, end in verifying.good.items():
+            if stamp not in vouched:
+                checkpoints.vouch(stamp, end, reading.now_s())
     return verification
 
 

@@ -1,0 +1,280 @@
+"""Dying before and after every call of a checkpoint, a pruning, a restore; then the same again ends right."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from storage_core.errors import OutcomeUnknownError
+from storage_core.failpoints import FAILPOINTS
+from storage_core.journal import Stamp, open_journal
+from storage_core.journal.restore import restore_in_place
+from storage_core.journal.safe_mode import leave_safe_mode
+from tests.checkpoint_world import JournalWorld, dying_at, take
+from tests.conftest import Tell
+from tests.postgres_world import Server
+
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(900)]
+
+Work = Callable[[JournalWorld], object]
+LOCKGATE = (sys.executable, "-c", "from storage_core.cli.app import main; main()")
+_copies = count(1)
+
+
+@dataclass
+class Lost:
+    """One journal, of which every death gets a copy: two checkpoints, the older verified, entries after them.
+
+    Attributes:
+        stride: On SQLite every point is died at; on PostgreSQL, where a copy is slow, one of so many.
+    """
+
+    original: JournalWorld
+    server: Server | None
+
+    @property
+    def stride(self) -> int:
+        return 1 if self.server is None else 4
+
+    def copy(self) -> JournalWorld:
+        """Copy it, with an empty spare database beside it."""
+        name = f"copy_{next(_copies)}"
+        root = self.original.root.parent / name
+        shutil.copytree(self.original.root / "checkpoints", root / "checkpoints")
+        clock = replace(self.original.clock)
+        if self.server is None:
+            shutil.copyfile(self.original.url.removeprefix("sqlite:///"), root / "journal.db")
+            return JournalWorld(root, f"sqlite:///{root}/journal.db", f"sqlite:///{root}/spare.db", clock)
+        self.server.run_sql(f'CREATE DATABASE "{name}" TEMPLATE "{self.original.url.rpartition("/")[2]}"')
+        return JournalWorld(root, self.server.url_of(name), self.server.new_database(f"{name}_spare"), clock)
+
+    def dead(self, work: Work, before: Work | None = None) -> Iterator[tuple[JournalWorld, str]]:
+        """Yield a copy in which the work died, for every point that it passes.
+
+        Args:
+            work: Dies.
+            before: Lives, and is done before it.
+        """
+        for number in count(1, self.stride):
+            world = self.copy()
+            if before is not None:
+                before(world)
+            with dying_at(number) as passed:
+                work(world)
+            if len(passed) < number:
+                return
+            yield world, f"{number}: {passed[-1]}"
+
+
+@pytest.fixture
+def lost(journal_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Lost:
+    original = JournalWorld(tmp_path / "original", journal_url, "")
+    original.root.mkdir()
+    original.live(1)
+    original.checkpoint()
+    original.verify()
+    original.live(2)
+    original.checkpoint()
+    original.live(3)
+    is_sqlite = journal_url.startswith("sqlite")
+    return Lost(original, None if is_sqlite else request.getfixturevalue("postgres"))
+
+
+def kept_sequences(world: JournalWorld, url: str = "") -> list[int]:
+    with world.open(url) as journal, journal.reading() as reading:
+        return [entry.sequence for entry in reading.entries(0, 1000)]
+
+
+def test_a_checkpoint_that_dies_anywhere_is_made_by_the_next(lost: Lost, tell: Tell) -> None:
+    points = 0
+    for world, where in lost.dead(JournalWorld.checkpoint):
+        points += 1
+        assert world.checkpoint().stamp == Stamp(1, 39), where
+        assert len(world.checkpoints.all()) == 3, where
+        assert world.verify().findings == (), where
+        assert len(world.checkpoints.vouched()) == 3, where
+    assert points >= 8 / lost.stride
+    tell(f"{points} deaths of a checkpoint")
+
+
+def test_verifying_that_dies_anywhere_vouches_for_nothing_wrong(lost: Lost, tell: Tell) -> None:
+    points = 0
+    for world, where in lost.dead(JournalWorld.verify):
+        points += 1
+        assert world.verify().checkpoints == (Stamp(1, 13), Stamp(1, 26)), where
+        assert world.prune().up_to == Stamp(1, 26), where
+    assert points >= 8 / lost.stride
+    tell(f"{points} deaths of verifying")
+
+
+def test_pruning_that_dies_anywhere_is_gone_on_with_by_the_next(
+    lost: Lost, tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage_core.journal.prune.SLICE", 4)
+
+    def make_ready(world: JournalWorld) -> None:
+        world.verify()
+        world.clock.sleep(1000)
+
+    def prune(world: JournalWorld) -> None:
+        world.prune(kept=1, request_retention_s=0.0)
+
+    rows, points = lost.copy().rows(), 0
+    for world, where in lost.dead(prune, before=make_ready):
+        points += 1
+        prune(world)
+        assert kept_sequences(world) == list(range(27, 40)), where
+        assert [found.stamp for found in world.checkpoints.all()] == [Stamp(1, 26)], where
+        assert world.rows() == rows, where
+        assert world.verify().findings == (), where
+        assert world.prune(request_retention_s=0.0).requests == 0, where
+    assert points >= 30 / lost.stride
+    tell(f"{points} deaths of pruning")
+
+
+@pytest.mark.parametrize("with_entries", [False, True])
+def test_a_restore_that_dies_anywhere_is_done_by_the_next(
+    lost: Lost, tell: Tell, *, with_entries: bool
+) -> None:
+    rows = lost.copy().rows() if with_entries else rows_at_the_newest_checkpoint(lost.copy())
+    last = 39 if with_entries else 26
+    points = 0
+    for world, where in lost.dead(lambda world: world.restore(with_entries=with_entries)):
+        points += 1
+        restored = world.restore(with_entries=with_entries)
+        assert (restored.stamp.sequence, restored.entries) == (last, last - 26), where
+        assert restored.stamp.epoch in {1000, 2000}, where
+        assert world.rows(world.spare_url) == rows, where
+        assert world.verify(world.spare_url).findings == (), where
+        with world.open(world.spare_url) as journal:
+            assert journal.status().safe_since_s is not None, where
+        again = world.restore(with_entries=with_entries)
+        assert (again.is_repeat, again.stamp) == (True, restored.stamp), where
+    assert points >= 8 / lost.stride
+    tell(f"{points} deaths of a restore {'with' if with_entries else 'without'} entries")
+
+
+def rows_at_the_newest_checkpoint(world: JournalWorld) -> object:
+    world.restore()
+    return world.rows(world.spare_url)
+
+
+def test_no_two_restores_have_an_epoch_in_common_wherever_one_died(lost: Lost) -> None:
+    for world, where in lost.dead(JournalWorld.restore):
+        with world.open(world.spare_url) as journal:
+            died_in = journal.status().stamp.epoch
+        shutil.copytree(world.root / "checkpoints", world.root / "seen")
+        restored = world.restore()
+        assert restored.stamp.epoch > 1, where
+        assert restored.is_repeat == (died_in == restored.stamp.epoch), where
+        claims = sorted(path.name for path in (world.root / "checkpoints/main/epochs").iterdir())
+        assert len(claims) == restored.stamp.epoch // 1000, where
+
+
+def test_going_on_in_place_that_dies_anywhere_is_done_by_the_next(lost: Lost, tell: Tell) -> None:
+    def go_on(world: JournalWorld) -> Stamp:
+        with world.open() as journal:
+            return restore_in_place(journal, world.checkpoints)
+
+    rows, points = lost.copy().rows(), 0
+    for world, where in lost.dead(go_on):
+        points += 1
+        stamp = go_on(world)
+        assert stamp.epoch % 1000 == 0, where
+        assert world.rows() == rows, where
+        assert world.verify().findings == (), where
+        assert world.apply(take("z")) == [Stamp(stamp.epoch, 40)], where
+    assert points >= 8 / lost.stride
+    tell(f"{points} deaths of going on in place")
+
+
+def test_leaving_safe_mode_that_dies_anywhere_is_done_by_the_next(lost: Lost, tell: Tell) -> None:
+    def leave(world: JournalWorld) -> None:
+        with world.open(world.spare_url) as journal:
+            leave_safe_mode(journal)
+
+    def make_ready(world: JournalWorld) -> None:
+        world.restore()
+        world.clock.sleep(100_000)
+
+    points = 0
+    for world, where in lost.dead(leave, before=make_ready):
+        points += 1
+        leave(world)
+        with world.open(world.spare_url) as journal:
+            assert journal.status().safe_since_s is None, where
+        held = [lease for lease in world.rows(world.spare_url)["lease"] if lease.standing == "held"]
+        assert {lease.renewed_s for lease in held} == {world.clock.now}, where
+        assert world.verify(world.spare_url).findings == (), where
+    assert points >= 6 / lost.stride
+    tell(f"{points} deaths of leaving safe mode")
+
+
+@pytest.mark.parametrize("point", ["restore.create", "restore.journal-restore"])
+def test_a_restore_whose_answer_is_lost_is_found_done_or_done_again(lost: Lost, point: str) -> None:
+    world = lost.copy()
+    FAILPOINTS.arm({f"{point}.after": "lost"})
+    try:
+        with pytest.raises(OutcomeUnknownError):
+            world.restore(with_entries=True)
+    finally:
+        FAILPOINTS.arm({})
+
+    restored = world.restore(with_entries=True)
+
+    assert restored.is_repeat == (point == "restore.journal-restore")
+    assert world.rows(world.spare_url) == world.rows()
+
+
+def restoring(world: JournalWorld) -> dict[str, str]:
+    """Return the environment of a command that restores into the spare database."""
+    checkpoints = str(world.root / "checkpoints")
+    return {**os.environ, "LOCKGATE_JOURNAL_URL": world.spare_url, "LOCKGATE_CHECKPOINT_URL": checkpoints}
+
+
+def test_a_restore_in_two_processes_at_once_is_done_once(lost: Lost) -> None:
+    world = lost.copy()
+    environment = restoring(world)
+    with open_journal(world.spare_url):
+        pass
+    command = [*LOCKGATE, "journal", "restore", "--entries", world.url]
+    both = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    told = [(process.communicate(timeout=300), process.returncode) for process in both]
+
+    assert {code for _, code in told} <= {0, 8}, told
+    assert 0 in {code for _, code in told}, told
+    assert world.rows(world.spare_url) == world.rows()
+    assert world.verify(world.spare_url).findings == ()
+
+
+@pytest.mark.parametrize("point", ["restore.create.after", "restore.journal-restore.after"])
+def test_a_killed_restore_is_run_again_from_the_command_line(lost: Lost, point: str) -> None:
+    world = lost.copy()
+    environment = restoring(world)
+    command = [*LOCKGATE, "journal", "restore", "--entries", world.url]
+
+    killed = subprocess.run(
+        command,
+        env={**environment, "LOCKGATE_FAILPOINTS": f"{point}=kill"},
+        check=False,
+        capture_output=True,
+        timeout=120,
+    )
+    again = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=120)
+
+    assert killed.returncode == -signal.SIGKILL
+    assert again.returncode == 0, again.stderr
+    assert world.rows(world.spare_url) == world.rows()
+    assert world.verify(world.spare_url).findings == ()
