@@ -311,7 +311,8 @@ class S3Store:
         """
         with self._reading("GetBucketLifecycleConfiguration", "") as clients:
             try:
-                rules = clients.repeating.get_bucket_lifecycle_configuration(Bucket=self.bucket)["Rules"]
+                answer = clients.repeating.get_bucket_lifecycle_configuration(Bucket=self.bucket)
+                rules = answer.get("Rules", [])  # rclone answers with a listing
             except ClientError as fault:
                 if not is_code(fault, "NoSuchLifecycleConfiguration"):
                     raise
@@ -336,7 +337,7 @@ class S3Store:
             ]
             # S3 sorts; some look-alikes do not.
             found.sort(key=lambda upload: (upload.key, upload.begun_s))
-            if not answer["IsTruncated"]:
+            if not answer.get("IsTruncated"):  # rclone leaves it out where it is false
                 yield from found
                 return
             # A page may end amid the uploads of one key. The next starts after the key before it, because

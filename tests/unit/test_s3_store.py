@@ -345,6 +345,21 @@ class TestWhatIsSent:
         assert "upload-id-marker" not in script.requests[1].path
         assert "upload-id-marker=m" in script.requests[2].path
 
+    def test_answers_that_leave_out_what_is_false_or_empty_are_understood(
+        self, store: S3Store, script: Script
+    ) -> None:
+        upload = (
+            "<Upload><Key>sales/a</Key><UploadId>u</UploadId>"
+            "<Initiated>2026-11-21T00:00:00Z</Initiated></Upload>"
+        )
+        script.answers = [
+            Answer(body=f"<ListMultipartUploadsResult>{upload}</ListMultipartUploadsResult>"),
+            Answer(body="<ListBucketResult></ListBucketResult>"),
+        ]
+
+        assert [found.upload_id for page in store.upload_pages() for found in page] == ["u"]
+        assert "no rule" in store.doubt_of_upload_expiry()
+
     def test_a_store_not_trusted_with_a_condition_sends_nothing(self, store: S3Store, script: Script) -> None:
         with pytest.raises(UnsupportedStoreError, match="store check"):
             store.delete("a", if_version="v")
