@@ -1,12 +1,14 @@
 """What a process that dies leaves in a directory: a snapshot of it at every storage call of one run.
 
 A snapshot gives every file a second name, so inodes, by which uploads are recognised, stay as they are. Only
-files that are no sealed upload yet are written in place, and no recovery reads those.
+files that are no sealed upload yet are written in place, and no recovery reads those. A journal's file is
+written in place, too: it is copied, as it stands between two transactions.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,7 +16,7 @@ from itertools import count
 from pathlib import Path
 
 from storage_core.failpoints import FAILPOINTS
-from tests.commit_world import World
+from tests.commit_world import ManualClock, World
 
 _numbers = count()
 
@@ -34,6 +36,16 @@ class Snapshot:
         """Return a destination of its own that is as this one was."""
         _link_all(self.root, root)
         return World(root, str(root / "dest"))
+
+    def move_to(self, world: World) -> World:
+        """Return the destination under the name that it had, by which a journal knows it.
+
+        Args:
+            world: Where the run was; what stands there now goes.
+        """
+        shutil.rmtree(world.root)
+        self.root.rename(world.root)
+        return replace(world, clock=ManualClock(world.clock.now))
 
 
 def snapshots_of(world: World, run: Callable[[], object], into: Path) -> list[Snapshot]:
@@ -78,7 +90,7 @@ _File = tuple[str, int, int, int]
 
 def _files(root: Path) -> Iterator[_File]:
     for folder, _, names in os.walk(root):
-        for name in names:
+        for name in filter(_is_kept, names):
             path = Path(folder, name)
             status = path.lstat()
             yield str(path), status.st_ino, status.st_mtime_ns, status.st_size
@@ -88,6 +100,17 @@ def _link_all(root: Path, to: Path) -> Path:
     for folder, _, names in os.walk(root):
         copy = to / Path(folder).relative_to(root)
         copy.mkdir(parents=True)
-        for name in names:
-            (copy / name).hardlink_to(Path(folder, name))
+        for name in filter(_is_kept, names):
+            if _is_journal(name):
+                shutil.copyfile(Path(folder, name), copy / name)
+            else:
+                (copy / name).hardlink_to(Path(folder, name))
     return to
+
+
+def _is_journal(name: str) -> bool:
+    return name.startswith("journal.db")
+
+
+def _is_kept(name: str) -> bool:
+    return name != "journal.db-shm"  # SQLite makes it anew from the write-ahead log
