@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from storage_core.cli.render import (
+    DESTINATION_HELP,
     Destination,
     JsonFlag,
     byte_size,
@@ -20,18 +22,31 @@ from storage_core.cli.render import (
 from storage_core.errors import ConflictError, InvalidInputError, MalformedRecordError, OutcomeUnknownError
 
 if TYPE_CHECKING:
+    from storage_core.cli.job_index import IndexedJob
     from storage_core.commit import JobSummary, Receipt, RecoveryResult
+    from storage_core.commit.parallel import Progress
     from storage_core.commit.success import SuccessSummary
 
 commands = typer.Typer(help="Look at jobs, and bring one to its end by hand.", no_args_is_help=True)
 
-JOB_HELP = "A job id such as sales-2026-11-21-g1, or a job's name for its newest generation."
-JobText = Annotated[str, typer.Argument(metavar="JOB", help=JOB_HELP)]
+JOB_HELP = (
+    "A job id such as sales-2026-11-21-g1, or a job's name for its newest generation. Without its "
+    "destination it is looked up in the journal."
+)
+JobWords = Annotated[list[str], typer.Argument(metavar="[DEST] JOB", help=JOB_HELP)]
 
 
 @commands.command("list")
-def list_all(destination: Destination, json: JsonFlag = False) -> None:
-    """List all jobs of a destination, with their phases and leases."""
+def list_all(
+    destination: Annotated[
+        str | None, typer.Argument(metavar="[DEST]", help=DESTINATION_HELP, show_default=False)
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """List all jobs of a destination, or all that the journal knows, with their phases and leases."""
+    if destination is None:
+        _list_index(json=json)
+        return
     from storage_core.commit import list_jobs  # noqa: PLC0415 - slow to import, see `storage_core.cli`
 
     summaries = list(list_jobs(destination))
@@ -46,11 +61,13 @@ def list_all(destination: Destination, json: JsonFlag = False) -> None:
 
 
 @commands.command("show")
-def show(destination: Destination, job: JobText, json: JsonFlag = False) -> None:
+def show(job: JobWords, json: JsonFlag = False) -> None:
     """Show what stands in the store about one job."""
+    from storage_core.cli.job_index import locate  # noqa: PLC0415
     from storage_core.cli.job_view import view_job  # noqa: PLC0415
 
-    view = view_job(destination, job, every_fate=json)
+    destination, job_id = locate(job)
+    view = view_job(destination, job_id, every_fate=json)
     if json:
         print_json(view)
         return
@@ -68,6 +85,7 @@ def show(destination: Destination, job: JobText, json: JsonFlag = False) -> None
             ("audit", "required" if record.spec.audit else None),
             ("on lapse", record.spec.on_lapse),
             ("job attempt", view.job_attempt),
+            ("journal", record.journal.partition("@")[2] or None),
             ("tasks", view.tasks and f"{view.tasks.committed} of {view.tasks.text} committed"),
             ("decision", decision and f"{decision.verdict} at {moment(decision.decided_s)}"),
             ("reason", (decision and decision.reason) or None),
@@ -85,18 +103,18 @@ def show(destination: Destination, job: JobText, json: JsonFlag = False) -> None
 
 @commands.command("commit")
 def commit(
-    destination: Destination,
-    job: JobText,
+    job: JobWords,
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Even if its driver lives; that driver is fenced.")
     ] = False,
     json: JsonFlag = False,
 ) -> None:
     """Commit a job whose tasks have committed; safe to repeat."""
-    from storage_core.cli.job_view import find_job, lease_of  # noqa: PLC0415
+    from storage_core.cli.job_index import locate  # noqa: PLC0415
+    from storage_core.cli.job_view import lease_of  # noqa: PLC0415
     from storage_core.commit import LeaseState, attach_job  # noqa: PLC0415
 
-    job_id = find_job(destination, job)
+    destination, job_id = locate(job)
     with progress_bar() as progress:
         attached = attach_job(destination, job_id, progress=progress)
         if not take_over and attached.receipt is None and lease_of(attached) is LeaseState.LIVE:
@@ -113,16 +131,15 @@ def commit(
 
 @commands.command("abort")
 def abort(
-    destination: Destination,
-    job: JobText,
+    job: JobWords,
     reason: Annotated[str, typer.Option(help="Kept with the decision.")] = "by hand",
     json: JsonFlag = False,
 ) -> None:
     """Abort an undecided job and drop all that it wrote."""
-    from storage_core.cli.job_view import find_job  # noqa: PLC0415
+    from storage_core.cli.job_index import locate  # noqa: PLC0415
     from storage_core.commit import JobPhase, attach_job  # noqa: PLC0415
 
-    job_id = find_job(destination, job)
+    destination, job_id = locate(job)
     with progress_bar() as progress:
         phase = attach_job(destination, job_id, progress=progress).abort(reason)
     if phase not in {JobPhase.ABORTING, JobPhase.FAILED}:
@@ -138,9 +155,12 @@ def abort(
 
 @commands.command("recover")
 def recover(
-    destination: Destination,
-    job: Annotated[str | None, typer.Argument(metavar="JOB", help=JOB_HELP, show_default=False)] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every job that has not ended.")] = False,
+    job: Annotated[
+        list[str] | None, typer.Argument(metavar="[DEST] [JOB]", help=JOB_HELP, show_default=False)
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every job that has not ended: of DEST, or that the journal knows.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
     json: JsonFlag = False,
 ) -> None:
@@ -150,26 +170,93 @@ def recover(
     or is parked is left alone. Exits with 3 where markers contradict each other, with 10 where something is
     not settled yet.
     """
-    from storage_core.cli.job_view import find_job  # noqa: PLC0415
-    from storage_core.commit import recover_all, recover_job  # noqa: PLC0415
-
-    if (job is None) == (not every):
-        raise InvalidInputError("jobs recover: give either one JOB or --all; nothing was done")
     with progress_bar() as progress:
-        if job is None:
-            results = list(recover_all(destination, dry_run=dry_run, progress=progress))
-        else:
-            job_id = find_job(destination, job)
-            results = [recover_job(destination, job_id, dry_run=dry_run, progress=progress)]
+        results = list(_recovered(job or [], every=every, dry_run=dry_run, progress=progress))
     if json:
         print_json(results)
     else:
         print_table(
-            ("job", "found", "lease", "would do" if dry_run else "done", "now", "why"),
-            [(r.job_id, r.found, r.lease, r.action, r.ended, r.detail) for r in results],
-            empty=f"no job at {destination} is unfinished",
+            ("job", "destination", "found", "lease", "would do" if dry_run else "done", "now", "why"),
+            [(r.job_id, r.destination, r.found, r.lease, r.action, r.ended, r.detail) for r in results],
+            empty="no job is unfinished",
         )
     _exit_by(results)
+
+
+@commands.command("rescan")
+def rescan(
+    destination: Destination,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what differs.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Bring the journal's index of jobs to what a destination's folders say; decides nothing."""
+    from storage_core.commit.rescan import rescan as compare  # noqa: PLC0415
+
+    with progress_bar() as progress:
+        found = list(compare(destination, dry_run=dry_run, progress=progress))
+    if json:
+        print_json(found)
+    else:
+        print_table(
+            ("job", "would do" if dry_run else "done", "was", "now", "why"),
+            [(one.job_id, one.action, one.was, one.now, one.detail) for one in found],
+            empty=f"the index knows all jobs at {destination}",
+        )
+
+
+def _recovered(
+    words: list[str], *, every: bool, dry_run: bool, progress: Progress
+) -> Iterable[RecoveryResult]:
+    from storage_core.cli.job_index import is_place, locate  # noqa: PLC0415
+    from storage_core.commit import recover_all, recover_job  # noqa: PLC0415
+    from storage_core.commit.lapsed import recover_everything  # noqa: PLC0415
+    from storage_core.settings import load_settings  # noqa: PLC0415
+
+    match words, every:
+        case [], True:
+            return recover_everything(load_settings(), dry_run=dry_run, progress=progress)
+        case [destination], True:
+            return recover_all(destination, dry_run=dry_run, progress=progress)
+        case [*_, job], False if len(words) > 1 or not is_place(job):
+            destination, job_id = locate(words)
+            return [recover_job(destination, job_id, dry_run=dry_run, progress=progress)]
+    raise InvalidInputError(
+        "jobs recover: give either one JOB or --all, each with or without its DEST; nothing was done"
+    )
+
+
+def _list_index(*, json: bool) -> None:
+    from storage_core.cli.job_index import index_journal, read_index  # noqa: PLC0415
+
+    with index_journal("name a destination").reading() as reading:
+        index = read_index(reading)
+    if json:
+        print_json(index)
+        return
+    print_table(
+        ("job", "destination", "phase", "lease", "set up (UTC)", "told (UTC)", "mode"),
+        [_index_row(found) for found in index.jobs],
+        empty="the journal knows no jobs",
+    )
+    told = "never" if index.told_s is None else f"at {moment(index.told_s)}"
+    print_line("")
+    print_line(
+        f"An index over what the stores say, in journal {index.journal} at {index.stamp}, told last {told}; "
+        "`lockgate jobs rescan DEST` makes it anew."
+    )
+
+
+def _index_row(found: IndexedJob) -> tuple[object, ...]:
+    job = found.job
+    return (
+        job.job_id,
+        job.destination,
+        job.phase,
+        found.lease,
+        moment(job.set_up_s),
+        moment(job.changed_s),
+        job.mode,
+    )
 
 
 def _exit_by(results: list[RecoveryResult]) -> None:

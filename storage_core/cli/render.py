@@ -30,9 +30,8 @@ def _remember(context: typer.Context, value: bool) -> bool:
 JsonFlag = Annotated[
     bool, typer.Option("--json", callback=_remember, help="Print one JSON document instead of a table.")
 ]
-Destination = Annotated[
-    str, typer.Argument(metavar="DEST", help="What jobs write: s3://bucket/prefix, file:///dir, or a path.")
-]
+DESTINATION_HELP: Final = "What jobs write: s3://bucket/prefix, file:///dir, or a path."
+Destination = Annotated[str, typer.Argument(metavar="DEST", help=DESTINATION_HELP)]
 
 
 def print_json(document: Any) -> None:
