@@ -13,7 +13,7 @@ import msgspec
 from storage_core.errors import InvalidInputError
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
-_TEXT: Final = re.compile(r"(\d{1,18})\.(\d{1,18})")
+_TEXT: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")
 
 
 class Stamp(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):

@@ -1,0 +1,108 @@
+"""A fold's view of the tables: what it changed over what it read, and back to a mark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage_core.journal.rows import Claim, Destination, Row
+from storage_core.journal.state import State
+
+R = TypeVar("R", bound=Row)
+
+
+class Memory:
+    """Rows that are read from memory; counts the questions."""
+
+    def __init__(self, *rows: Row) -> None:
+        self.rows = {(type(row), row.key): row for row in rows}
+        self.questions = 0
+
+    def find(self, kind: type[R], keys: Sequence[tuple[Any, ...]]) -> Sequence[R]:
+        self.questions += 1
+        return [row for key in keys if isinstance(row := self.rows.get((kind, key)), kind)]
+
+    def where(self, kind: type[R], columns: Mapping[str, Any]) -> Sequence[R]:
+        self.questions += 1
+        return [
+            row
+            for row in self.rows.values()
+            if isinstance(row, kind) and all(getattr(row, name) == value for name, value in columns.items())
+        ]
+
+
+def claim(name: str, body: str = "") -> Claim:
+    return Claim(store="s3://lake", name=name, body=body, claimed_s=0.0)
+
+
+def test_rows_of_one_table_are_read_in_one_question_and_only_once() -> None:
+    rows = Memory(claim("a"), claim("b"))
+    state = State(rows)
+    state.load([(Claim, ("s3://lake", name)) for name in ("a", "b", "absent", "a")])
+    assert rows.questions == 1
+    assert state.get(Claim, "s3://lake", "a") == claim("a")
+    assert state.get(Claim, "s3://lake", "absent") is None
+    assert rows.questions == 1
+
+
+def test_nothing_that_is_only_read_is_written() -> None:
+    state = State(Memory(claim("a")))
+    state.get(Claim, "s3://lake", "a")
+    assert state.where(Claim, store="s3://lake") == [claim("a")]
+    assert state.changes == {}
+
+
+def test_what_was_changed_is_seen_in_place_of_what_was_read() -> None:
+    state = State(Memory(claim("a", "old"), claim("b", "old"), claim("c", "old")))
+    state.put(claim("a", "new"))
+    state.put(claim("d", "new"))
+    state.delete(claim("b"))
+    assert state.get(Claim, "s3://lake", "a") == claim("a", "new")
+    assert state.get(Claim, "s3://lake", "b") is None
+    assert [row.name for row in state.where(Claim, store="s3://lake")] == ["a", "c", "d"]
+    assert [row.name for row in state.where(Claim, body="old")] == ["c"]
+    assert state.where(Destination) == []
+
+
+def test_a_row_that_was_made_and_removed_is_to_be_removed() -> None:
+    state = State(Memory())
+    state.put(claim("a"))
+    state.delete(claim("a"))
+    assert state.changes == {(Claim, ("s3://lake", "a")): None}
+
+
+CHANGES = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.sampled_from(["1", "2", None])), max_size=8)
+
+
+def change(state: State, changes: Sequence[tuple[str, str | None]]) -> None:
+    for name, body in changes:
+        if body is None:
+            state.delete(claim(name))
+        else:
+            state.put(claim(name, body))
+
+
+def seen(state: State) -> tuple[object, ...]:
+    names = tuple(state.get(Claim, "s3://lake", name) for name in ("a", "b", "c"))
+    return names, state.where(Claim), dict(state.changes)
+
+
+@given(CHANGES, CHANGES, CHANGES)
+def test_undo_takes_back_what_was_changed_since_the_mark_and_nothing_before(
+    kept: list[tuple[str, str | None]],
+    refused: list[tuple[str, str | None]],
+    after: list[tuple[str, str | None]],
+) -> None:
+    state, expected = State(Memory(claim("a"), claim("b"))), State(Memory(claim("a"), claim("b")))
+    change(state, kept)
+    change(expected, kept)
+    mark = state.mark()
+    change(state, refused)
+    state.undo(mark)
+    assert seen(state) == seen(expected)
+    change(state, after)
+    change(expected, after)
+    assert seen(state) == seen(expected)
