@@ -159,7 +159,9 @@ def test_a_copy_that_died_amid_following_still_is_at_one_state(world: ObserverWo
     assert copy_of(world) == before
 
 
-def test_of_two_tailers_of_one_file_the_slower_changes_nothing(world: ObserverWorld) -> None:
+def test_of_two_tailers_of_one_file_the_slower_changes_nothing(
+    world: ObserverWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     slow, fast = world.tailer(), world.tailer()
     slow.poll()
     write_all_kinds(world.journal)
@@ -168,6 +170,7 @@ def test_of_two_tailers_of_one_file_the_slower_changes_nothing(world: ObserverWo
     lose_after(world.another_process(), 2)
     overtake(slow, fast.poll)
     assert copy_of(world) == primary_of(world)
+    assert caplog.text == ""
 
 
 def overtake(tailer: Tailer, meanwhile: Callable[[], object]) -> None:
@@ -242,6 +245,18 @@ def test_a_new_epoch_of_the_primary_makes_the_copy_anew_without_what_was_lost(wo
     assert tailer.poll() == -2
     assert copy_of(world) == primary_of(world)
     take(world.journal)
+    assert tailer.poll() == 1
+    assert copy_of(world) == primary_of(world)
+
+
+def test_a_new_epoch_is_noticed_although_it_has_used_the_lost_numbers_again(world: ObserverWorld) -> None:
+    tailer = world.tailer()
+    for _ in range(3):
+        take(world.journal)
+    tailer.poll()
+    lose_after(world.another_process(), 1)
+    for _ in range(3):
+        take(world.journal)
     assert tailer.poll() == 1
     assert copy_of(world) == primary_of(world)
 
