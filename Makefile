@@ -43,6 +43,7 @@ mutants: $(READY)  ## Break the journal on purpose, one rule at a time: the test
 
 bench: $(READY)  ## Measure; prints tables, asserts no time
 	@scripts/with-s3-server $(BIN)/python -m benchmarks.job_commit
+	@$(BIN)/python -m benchmarks.journal
 	@scripts/need java
 	@$(BIN)/python -m benchmarks.spark_write
 

@@ -1,0 +1,281 @@
+"""What a journal bears: mutations, renewals and reads a second, and how far observers lag behind it.
+
+    python -m benchmarks.journal [--seconds 3] [--part writes --part renewals --part lag --part reads]
+
+Starts a PostgreSQL server of its own that syncs its log, and standbys of it; without PostgreSQL on the
+machine only SQLite is measured. A mutation is the record of a task commit, the most frequent one of a job.
+Whatever loads a journal does so in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+
+import psycopg
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.journal_load import READS_A_WRITE, Load, begun, record, run_together
+from storage_core.errors import NotAppliedError
+from storage_core.journal import Stamp, Written, open_journal
+from storage_core.journal.observers import Observer, open_observer
+from tests.postgres_world import Server, postgres_bin, primary
+
+PARTS = ("writes", "renewals", "lag", "reads")
+CALLS = [(1, 1), (1, 16), (1, 64), (16, 1), (64, 1), (256, 1), (512, 1), (16, 16), (64, 16)]
+"""Mutations a call, and threads that call."""
+
+HOLDERS = [(1, 1), (1, 1000), (16, 10), (16, 100)]
+"""Holders, each of which renews in a thread, and the leases of each."""
+
+_PLAIN = (
+    "CREATE TABLE plain (id INTEGER PRIMARY KEY, op TEXT NOT NULL, payload TEXT NOT NULL)",
+    "INSERT INTO plain VALUES ({0}, {0}, {0})",
+)
+_PAYLOAD = "x" * 250
+_databases = count(1)
+
+
+class Place:
+    """Where journals are made: a directory, and a server if there is one."""
+
+    def __init__(self, root: Path, server: Server | None) -> None:
+        self.root = root
+        self.server = server
+        self.kinds = ("sqlite",) if server is None else ("sqlite", "postgresql")
+
+    def new_url(self, kind: str) -> str:
+        """URL of a new database."""
+        number = next(_databases)
+        if kind == "postgresql" and self.server is not None:
+            return self.server.new_database(f"bench_{number}")
+        return f"sqlite:///{self.root}/journal-{number}.db"
+
+
+def one_insert_a_transaction(url: str, seconds: float) -> float:
+    """Insert a row, commit, and so on: the plainest loop that there is; returns rows a second."""
+    with _plain(url) as (connection, statement):
+        began_s, rows = time.perf_counter(), 0
+        while time.perf_counter() - began_s < seconds:
+            connection.execute(statement, (rows, "record-task", _PAYLOAD))
+            connection.commit()
+            rows += 1
+        return rows / (time.perf_counter() - began_s)
+
+
+@contextmanager
+def _plain(url: str) -> Iterator[tuple[sqlite3.Connection | psycopg.Connection, str]]:
+    if url.startswith("sqlite"):
+        connection: sqlite3.Connection | psycopg.Connection = sqlite3.connect(url.removeprefix("sqlite:///"))
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+    else:
+        connection = psycopg.connect(url)
+    try:
+        connection.execute(_PLAIN[0])
+        connection.commit()
+        yield connection, _PLAIN[1].format("?" if url.startswith("sqlite") else "%s")
+    finally:
+        connection.close()
+
+
+def show_writes(place: Place, seconds: float, console: Console) -> None:
+    """Measure writes, before and after each the plain loop on the same server."""
+    table = _table(
+        "Mutations a second, one process",
+        (
+            "database",
+            "a call",
+            "threads",
+            "transactions/s",
+            "mutations/s",
+            "one insert a transaction",
+            "ratio",
+        ),
+    )
+    for kind in place.kinds:
+        for size, threads in CALLS:
+            before = one_insert_a_transaction(place.new_url(kind), seconds / 2)
+            url = place.new_url(kind)
+            load = Load(step="write", url=url, seconds=seconds, threads=threads, size=size)
+            (done,) = run_together([load])
+            after = one_insert_a_transaction(place.new_url(kind), seconds / 2)
+            rate, plain = done.items / done.seconds, (before + after) / 2
+            table.add_row(
+                kind,
+                str(size),
+                str(threads),
+                f"{_transactions(url) / done.seconds:,.0f}",
+                f"{rate:,.0f}",
+                f"{plain:,.0f}",
+                f"{rate / plain:.1f}",
+            )
+    console.print(table)
+
+
+def _transactions(url: str) -> int:
+    """Count a journal's write transactions: their entries have one time."""
+    with open_journal(url) as journal, journal.reading() as reading:
+        asked = reading.connection.exec_driver_sql("SELECT count(DISTINCT at_s) FROM entry")
+        return int(asked.scalar_one())
+
+
+def show_renewals(place: Place, seconds: float, console: Console) -> None:
+    """Measure renewals."""
+    table = _table(
+        "Lease renewals a second, one process",
+        ("database", "holders", "leases of each", "calls/s", "leases/s"),
+    )
+    for kind in place.kinds:
+        for holders, leases in HOLDERS:
+            url = place.new_url(kind)
+            load = Load(step="renew", url=url, seconds=seconds, threads=holders, size=leases)
+            (done,) = run_together([load])
+            table.add_row(
+                kind,
+                str(holders),
+                str(leases),
+                f"{done.calls / done.seconds:,.0f}",
+                f"{done.items / done.seconds:,.0f}",
+            )
+    console.print(table)
+
+
+def show_lag(place: Place, seconds: float, console: Console) -> None:
+    """Measure how long after the primary's answer a reading at an observer holds what was written."""
+    table = _table(
+        "Observer lag: from the primary's answer until a reading holds the entry",
+        ("observer", "load: threads", "a call", "mutations/s of it", "samples", "p50 ms", "p99 ms"),
+    )
+    for kind in place.kinds:
+        for threads, size in ((0, 0), (4, 1), (4, 16)):
+            url = place.new_url(kind)
+            with open_journal(url) as journal, _observers(place, url, 1) as (observing,):
+                observer = open_observer(observing, journal)
+                loads = [Load(step="write", url=url, seconds=seconds, threads=threads, size=size)]
+                with begun(loads if threads else []) as processes:
+                    lags = sorted(_lags(url, observer, seconds * 0.9))
+                    done = [process.result() for process in processes]
+                observer.close()
+            rate = sum(one.items / one.seconds for one in done)
+            table.add_row(
+                "tailing file" if kind == "sqlite" else "hot standby",
+                str(threads),
+                str(size),
+                f"{rate:,.0f}",
+                f"{len(lags):,}",
+                *(f"{lags[int(len(lags) * part)] * 1000:.1f}" for part in (0.5, 0.99)),
+            )
+    console.print(table)
+
+
+def _lags(url: str, observer: Observer, seconds: float) -> Iterator[float]:
+    """Write one task commit after the other; yield how long the observer lacks each."""
+    began_s = time.perf_counter()
+    with open_journal(url) as journal:
+        for number in count():
+            if time.perf_counter() - began_s > seconds:
+                return
+            (written,) = journal.write([record("probe", number)])
+            answered_s = time.perf_counter()
+            if isinstance(written, Written):
+                while not _holds(observer, written.stamp):
+                    pass
+                yield time.perf_counter() - answered_s
+
+
+def _holds(observer: Observer, stamp: Stamp) -> bool:
+    try:
+        with observer.reading([stamp]):
+            return True
+    except NotAppliedError:
+        return False
+
+
+def show_reads(place: Place, seconds: float, console: Console) -> None:
+    """Measure reads at 95 % reads with 0, 1 and 2 observers."""
+    table = _table(
+        f"Reads a second at 1 write to {READS_A_WRITE} reads, four processes",
+        ("database", "observers", "reads/s", "writes/s"),
+    )
+    for kind in place.kinds:
+        for observers in (0, 1, 2):
+            url = place.new_url(kind)
+            open_journal(url).close()
+            with _observers(place, url, observers) as observing:
+                done = run_together(
+                    [
+                        Load(step="read", url=url, name=f"p{n}", seconds=seconds, observers=tuple(observing))
+                        for n in range(4)
+                    ]
+                )
+            table.add_row(
+                kind,
+                str(observers),
+                f"{sum(one.items / one.seconds for one in done):,.0f}",
+                f"{sum(one.calls / one.seconds for one in done):,.0f}",
+            )
+    console.print(table)
+
+
+@contextmanager
+def _observers(place: Place, url: str, observers: int) -> Iterator[list[str]]:
+    """URLs of observers of a journal: hot standbys, or files that a process each tails into."""
+    with ExitStack() as stack:
+        if url.startswith("sqlite"):
+            files = [f"{place.root}/observer-{next(_databases)}.db" for _ in range(observers)]
+            stack.enter_context(begun([Load(step="tail", url=url, observers=(file,)) for file in files]))
+            yield [f"sqlite:///{file}" for file in files]
+        elif place.server is not None:
+            urls = []
+            for _ in range(observers):
+                standby = place.server.new_standby(place.root / f"standby-{next(_databases)}")
+                stack.callback(standby.stop, "immediate")
+                urls.append(standby.url_of(url.rpartition("/")[2]))
+            yield urls
+
+
+def _table(title: str, headings: Sequence[str]) -> Table:
+    table = Table(title=title)
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in {"database", "observer"} else "right")
+    return table
+
+
+def describe(place: Place) -> str:
+    """Say what it was measured on, and how busy that was."""
+    versions = [f"Python {platform.python_version()}", f"SQLite {sqlite3.sqlite_version}"]
+    if place.server is not None:
+        versions.append(f"PostgreSQL {place.server.run_sql('SHOW server_version')}")
+    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    return f"{os.cpu_count()} cores, {platform.platform()}; {', '.join(versions)}; load before: {load}"
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=3.0, help="for each figure")
+    parser.add_argument("--part", action="append", choices=PARTS)
+    options = parser.parse_args()
+    shown = {"writes": show_writes, "renewals": show_renewals, "lag": show_lag, "reads": show_reads}
+    console = Console()
+    with ExitStack() as stack:
+        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lockgate-bench-")))
+        server = stack.enter_context(primary(root / "primary")) if postgres_bin() else None
+        place = Place(root, server)
+        console.print(describe(place))
+        for part in options.part or PARTS:
+            shown[part](place, options.seconds, console)
+
+
+if __name__ == "__main__":
+    main()

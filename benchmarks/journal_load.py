@@ -1,0 +1,230 @@
+"""What loads a journal, in a process of its own: it opens it, says so, waits for the start, and counts."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from storage_core.journal import Journal, Leases, Mutation, Written, open_journal
+from storage_core.journal.observers import Client, open_observer, open_tailer
+from storage_core.journal.ops.jobs import RecordTask
+from storage_core.journal.ops.leases import TakeLease
+from storage_core.journal.rows import TaskAttempt
+
+JOBS = 50
+READS_A_WRITE = 19
+
+
+class Load(msgspec.Struct, kw_only=True):
+    """One process.
+
+    Attributes:
+        step: What it does: `tail` follows the journal into the file `observers[0]` until it is stopped.
+        name: Tells its tasks and leases from those of other processes.
+        threads: That do it at once.
+        size: Mutations a call, or leases a holder.
+        observers: URLs of those that take its reads.
+    """
+
+    step: Literal["write", "renew", "read", "tail"]
+    url: str
+    name: str = "load"
+    seconds: float = 0.0
+    threads: int = 1
+    size: int = 1
+    observers: tuple[str, ...] = ()
+
+
+class Counted(msgspec.Struct):
+    """What a process did: calls, and what they came to, in so many seconds."""
+
+    calls: int
+    items: int
+    seconds: float
+
+
+class Process:
+    """A load that waits for its start."""
+
+    def __init__(self, load: Load) -> None:
+        command = [sys.executable, "-m", "benchmarks.journal_load", msgspec.json.encode(load).decode()]
+        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def wait_until_ready(self) -> None:
+        """Return when it has opened the journal."""
+        if self._child.stdout is None or self._child.stdout.readline().strip() != "ready":
+            raise RuntimeError(f"a load did not start: {self._child.args!r}")
+
+    def start(self) -> None:
+        """Let it begin."""
+        if self._child.stdin is not None:
+            self._child.stdin.write("go\n")
+            self._child.stdin.flush()
+
+    def result(self) -> Counted:
+        """Stop it if it goes on until it is stopped; returns what it did."""
+        said, _ = self._child.communicate()
+        return msgspec.json.decode(said, type=Counted)
+
+    def kill(self) -> None:
+        """End it, if it has not ended."""
+        self._child.kill()
+        self._child.communicate()
+
+
+@contextmanager
+def begun(loads: Sequence[Load]) -> Iterator[list[Process]]:
+    """Start loads at the same time; the block asks for their results."""
+    with ExitStack() as stack:
+        processes = []
+        for load in loads:
+            processes.append(Process(load))
+            stack.callback(processes[-1].kill)
+        for process in processes:
+            process.wait_until_ready()
+        for process in processes:
+            process.start()
+        yield processes
+
+
+def run_together(loads: Sequence[Load]) -> list[Counted]:
+    """Run loads at the same time."""
+    with begun(loads) as processes:
+        return [process.result() for process in processes]
+
+
+def record(name: str, number: int) -> Mutation:
+    """The record of a task commit."""
+    return Mutation(
+        op=RecordTask(
+            destination="s3://lake/sales",
+            job_id=f"{name}-{number % JOBS}-g1",
+            task_id=f"task-{number:07d}",
+            attempt_id=f"{number:016x}",
+            job_attempt="5d41402abc4b2a76",
+            files=3,
+            rows=100_000,
+            size_bytes=12_345_678,
+        )
+    )
+
+
+def task_of(name: str, number: int) -> tuple[str, str, str, str]:
+    """The key of what `record` leaves."""
+    return ("s3://lake/sales", f"{name}-{number % JOBS}-g1", f"task-{number:07d}", f"{number:016x}")
+
+
+def in_threads(load: Load, work: Callable[[int], int]) -> Counted:
+    """Call `work` in each thread, with the thread's number, until the time is over; it returns its items."""
+    calls, items = [0] * load.threads, [0] * load.threads
+    began_s = time.perf_counter()
+
+    def run(thread: int) -> None:
+        while time.perf_counter() - began_s < load.seconds:
+            items[thread] += work(thread)
+            calls[thread] += 1
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(load.threads)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return Counted(sum(calls), sum(items), time.perf_counter() - began_s)
+
+
+def write(load: Load, journal: Journal) -> Callable[[int], int]:
+    """Write task commits, `size` a call."""
+    numbers = [itertools.count() for _ in range(load.threads)]
+
+    def work(thread: int) -> int:
+        written = journal.write(
+            [record(f"{load.name}-{thread}", next(numbers[thread])) for _ in range(load.size)]
+        )
+        return sum(isinstance(outcome, Written) for outcome in written)
+
+    return work
+
+
+def renew(load: Load, journal: Journal) -> Callable[[int], int]:
+    """Renew the leases of a holder a thread, `size` of them."""
+    leases = Leases(journal)
+    held = []
+    for thread in range(load.threads):
+        resources = [f"{load.name}-{thread}-{number}" for number in range(load.size)]
+        taken = journal.write(
+            [
+                Mutation(
+                    op=TakeLease(
+                        resource=one, holder=f"{load.name}-{thread}", purpose="write", soft_s=60, hard_s=600
+                    )
+                )
+                for one in resources
+            ]
+        )
+        held.append(
+            {one: got.stamp for one, got in zip(resources, taken, strict=True) if isinstance(got, Written)}
+        )
+
+    def work(thread: int) -> int:
+        return load.size - len(leases.renew(f"{load.name}-{thread}", held[thread]))
+
+    return work
+
+
+def read(load: Load, journal: Journal) -> Callable[[int], int]:
+    """Write one task commit, then read one 19 times: what was written before, by whoever asks."""
+    client = Client(journal, [open_observer(url, journal) for url in load.observers])
+    numbers = [itertools.count() for _ in range(load.threads)]
+
+    def work(thread: int) -> int:
+        name, number = f"{load.name}-{thread}", next(numbers[thread])
+        journal.write([record(name, number)])
+        key = task_of(name, number)
+        return sum(
+            client.read(lambda reading: reading.get(TaskAttempt, *key)) is not None
+            for _ in range(READS_A_WRITE)
+        )
+
+    return work
+
+
+def tail(load: Load) -> None:
+    """Follow a journal into a file until the input ends."""
+    with open_tailer(load.url, Path(load.observers[0])) as tailer:
+        tailer.poll()
+        stop = threading.Event()
+        thread = threading.Thread(target=tailer.run, args=(stop,))
+        print("ready", flush=True)
+        began_s = time.perf_counter()
+        thread.start()
+        sys.stdin.read()
+        stop.set()
+        thread.join()
+    print(msgspec.json.encode(Counted(0, 0, time.perf_counter() - began_s)).decode())
+
+
+def main() -> None:
+    """Be the process that a load describes."""
+    load = msgspec.json.decode(sys.argv[1], type=Load)
+    if load.step == "tail":
+        tail(load)
+        return
+    with open_journal(load.url) as journal:
+        work = {"write": write, "renew": renew, "read": read}[load.step](load, journal)
+        print("ready", flush=True)
+        sys.stdin.readline()
+        counted = in_threads(load, work)
+    print(msgspec.json.encode(counted).decode())
+
+
+if __name__ == "__main__":
+    main()
