@@ -83,7 +83,8 @@ class JobLeases:
             where = "no journal" if journal is None else f"journal {journal.url}"
             return _LeasesElsewhere(
                 f"job {job.job_id} at {folder.store.url}: its lease is in journal {job.journal}, and this "
-                f"process has {where}; set LOCKGATE_JOURNAL_URL to that journal to read it"
+                f"process has {where}; set LOCKGATE_JOURNAL_URL to that journal; where it is lost, recovery "
+                "waits until the job is old (LOCKGATE_ORPHAN_AGE_S), or abort the job by hand"
             )
         from storage_core.commit.journal_leases import JournalLeases  # noqa: PLC0415 - imported just now
 
