@@ -26,6 +26,7 @@ from storage_core.journal.reading import Reading, Status
 from storage_core.journal.retries import tries
 from storage_core.journal.sight import Sight
 from storage_core.journal.stamp import Stamp
+from storage_core.journal.values import check_values
 from storage_core.journal.writing import write
 
 MAIN: Final = "main"
@@ -87,9 +88,12 @@ class Journal(Forkable):
         the database took back.
 
         Raises:
+            InvalidInputError: A value cannot be kept by every database; none was applied.
             JournalUnavailableError: None was applied.
             OutcomeUnknownError: No answer, even to a repetition.
         """
+        for mutation in mutations:
+            check_values(mutation)
         unknown: OutcomeUnknownError | None = None
         for attempt in tries():
             with attempt:
@@ -103,7 +107,7 @@ class Journal(Forkable):
                         raise unknown from error  # this try was not applied; the one before it may have been
                     raise
         # Only now: a token taken before the transaction is durable may name an entry that never was.
-        self.see(max((o.stamp for o in outcomes if isinstance(o, Written)), default=Stamp()))
+        self.see(max((outcome.stamp for outcome in outcomes), default=Stamp()))
         return outcomes
 
     def status(self) -> Status:

@@ -48,9 +48,14 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """A mutation that was refused, alone: it had no effect and took no number."""
+    """A mutation that was refused, alone: it had no effect and took no number.
+
+    Attributes:
+        stamp: Of the newest entry before it: whoever was refused has seen that state.
+    """
 
     error: LockgateError
+    stamp: Stamp = Stamp()
 
 
 Outcome = Written | Refused

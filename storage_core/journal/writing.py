@@ -221,7 +221,7 @@ def _fold(mutation: Mutation, state: State, head: Head, stamp: Stamp) -> Outcome
         result = mutation.op.fold(state, moment)
     except LockgateError as error:
         state.undo(mark)
-        return Refused(error)
+        return Refused(error, Stamp(stamp.epoch, stamp.sequence - 1))
     return Written(stamp=stamp, result=result, at_s=head.now_s)
 
 

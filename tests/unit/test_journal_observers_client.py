@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine, event
 
-from storage_core.errors import JournalUnavailableError, ObjectNotFoundError, StateLostError
+from storage_core.errors import JournalUnavailableError, LeaseHeldError, ObjectNotFoundError, StateLostError
 from storage_core.journal import Reading, Stamp
 from storage_core.journal.observers import Token, configured_reads
 from storage_core.journal.observers.client import REST_S
@@ -44,6 +44,16 @@ def test_a_client_reads_its_own_writes_at_the_primary_while_the_observer_is_behi
     assert figure("observer_fallbacks_total") == fallbacks + 1
     tailer.poll()
     assert client.read(asked) == ("observer-0", 1)
+
+
+def test_whoever_was_refused_reads_what_the_refusal_was_for(world: ObserverWorld) -> None:
+    world.tailer().poll()
+    client = world.client()
+    client.read(asked)
+    take(world.another_process(), "a")
+    with pytest.raises(LeaseHeldError):
+        take(world.journal, "a")
+    assert client.read(asked) == ("journal", 1)
 
 
 def test_an_observer_that_catches_up_in_time_is_waited_for(world: ObserverWorld) -> None:
