@@ -1,0 +1,69 @@
+"""Values that a database cannot keep: refused before they join what others write."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from storage_core.errors import InvalidInputError
+from storage_core.journal import Journal, Mutation, Stamp
+from storage_core.journal.ops.jobs import RecordTask
+from storage_core.journal.ops.leases import TakeLease
+from storage_core.journal.rows import Lease
+
+
+def take(resource: str = "a", *, detail: str = "", soft_s: float = 30, hard_s: float = 120) -> TakeLease:
+    return TakeLease(
+        resource=resource, holder="h", purpose="write", soft_s=soft_s, hard_s=hard_s, detail=detail
+    )
+
+
+def record(size_bytes: int) -> RecordTask:
+    return RecordTask(
+        destination="s3://lake", job_id="j-g1", task_id="t", attempt_id="1", job_attempt="1", files=1, rows=1,
+        size_bytes=size_bytes,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        take("a\0b"),
+        take("a\ud800b"),
+        take(detail="\0"),
+        take("x" * 2_401),
+        take("ü" * 1_201),
+        take(soft_s=math.nan),
+        take(hard_s=math.inf),
+        record(2**63),
+    ],
+    ids=["null", "surrogate", "null in detail", "long", "long in bytes", "nan", "infinite", "65 bits"],
+)
+def test_a_value_that_cannot_be_kept_is_refused_and_nothing_is_changed(
+    journal: Journal, op: TakeLease | RecordTask
+) -> None:
+    with pytest.raises(InvalidInputError, match="nothing was changed"):
+        journal.write([Mutation(op=take("good")), Mutation(op=op)])
+    assert journal.apply(take("good")).stamp == Stamp(1, 1)
+
+
+def test_a_request_id_that_cannot_be_kept_is_refused(journal: Journal) -> None:
+    with pytest.raises(InvalidInputError, match="request_id"):
+        journal.apply(take(), "a\0b")
+
+
+def test_the_longest_names_and_greatest_numbers_are_kept_as_they_are(journal: Journal) -> None:
+    names = ["x" * 2_400, "ü" * 1_200, "\U0001f512 'quoted' \"%s\" \\ :colon {brace}\n\t"]
+    for name in names:
+        journal.apply(take(name, detail="d" * 1_000_000, soft_s=5e-324, hard_s=1.7976931348623157e308))
+    journal.apply(record(2**63 - 1))
+    with journal.reading() as reading:
+        leases = reading.where(Lease, {})
+    assert {lease.resource for lease in leases} == set(names)
+    assert {(lease.soft_s, lease.hard_s) for lease in leases} == {(5e-324, 1.7976931348623157e308)}
+
+
+def test_nothing_to_write_writes_nothing(journal: Journal) -> None:
+    assert journal.write([]) == []
+    assert journal.status().stamp == Stamp(1, 0)
