@@ -221,6 +221,9 @@ def settle(
 
 def unsettled(job: JobAt, error: LockgateError) -> RecoveryResult:
     """Return what is to be told of a job whose recovery has failed."""
+    remedy = ""
+    if isinstance(error, ObjectNotFoundError):
+        remedy = f"; if it was removed by hand, tell the journal: `lockgate jobs rescan {job.destination}`"
     return RecoveryResult(
         destination=job.destination,
         job_id=job.job_id,
@@ -228,7 +231,7 @@ def unsettled(job: JobAt, error: LockgateError) -> RecoveryResult:
         lease=LeaseState.UNKNOWN,
         action=RecoveryAction.LEAVE,
         ended=None,
-        detail=f"{type(error).__name__}: {error}",
+        detail=f"{type(error).__name__}: {error}{remedy}",
         needs_an_operator=isinstance(error, NOT_BY_ITSELF),
     )
 

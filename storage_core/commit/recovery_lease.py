@@ -15,17 +15,12 @@ from typing import Final
 
 from storage_core.clock import Clock
 from storage_core.commit.folder import JobFolder
-from storage_core.errors import (
-    FencedError,
-    LeaseHeldError,
-    NotAppliedError,
-    OutcomeUnknownError,
-    SafeModeError,
-)
+from storage_core.errors import FencedError, LeaseHeldError, NotAppliedError, OutcomeUnknownError
 from storage_core.journal import Journal, Leases, LeaseState, LeaseView
 from storage_core.journal.ops.leases import TAKES
 from storage_core.journal.registry import job_resource
 from storage_core.journal.renewer import Renewer
+from storage_core.journal.safe_mode import refuse_in_safe_mode
 from storage_core.settings import Settings
 
 LATER: Final = (FencedError, NotAppliedError, OutcomeUnknownError)
@@ -82,11 +77,7 @@ def recovery_lease(
 
 def _look(journal: Journal, resource: str) -> LeaseView | None:
     """Return the lease as it stands, on the primary, unless the job is to be left alone."""
-    if journal.status().safe_since_s is not None:
-        raise SafeModeError(
-            f"{resource}: the journal is in safe mode, in which nothing is recovered; nothing was changed; "
-            "`lockgate journal status` says why, and how to leave it"
-        )
+    refuse_in_safe_mode(journal, f"recovery of {resource}")
     standing = Leases(journal).look(resource)
     if standing is not None and standing.state is LeaseState.RECOVERING:
         raise LeaseHeldError(

@@ -8,7 +8,7 @@ Source: commit protocol, "Recovery" and "Orphans".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -23,9 +23,6 @@ from storage_core.settings import Settings, load_settings
 from storage_core.stores import Store, open_store
 from storage_core.stores.file_tree import folders_of
 
-Register = Callable[[str], object]
-"""Hears the URL of a destination that was found."""
-
 _INSIDE: Final = f"/{layout.ROOT}"
 
 
@@ -33,20 +30,18 @@ def scan(
     url: str,
     *,
     dry_run: bool = False,
-    register: Register = lambda _: None,
     settings: Settings | None = None,
     clock: Clock | None = None,
     progress: Progress = no_progress,
 ) -> Iterator[RecoveryResult]:
     """Settle every job that left something below a prefix, by recovery's table.
 
-    Of a destination above the prefix only the jobs whose uploads are open below it; of the others all.
+    Of a destination above the prefix only the jobs whose uploads are open below it; of the others all. The
+    journal, if there is one, hears of all jobs of these destinations: it may have lost them.
 
     Args:
         url: `s3://bucket/prefix`, `file:///dir` or a path; need not be a destination.
         dry_run: Say what would be done and change nothing.
-        register: Called with each destination before its jobs are settled, but not in a dry run: the
-            registry may have lost it.
         settings: From the environment by default.
         clock: The machine's by default.
         progress: Hears how far the listings are; their end nobody knows.
@@ -64,8 +59,8 @@ def scan(
     first_error: LockgateError | None = None
     for destination, jobs in place.destinations():
         try:
-            if not dry_run:
-                register(destination)
+            if settings.has_journal and not dry_run:
+                _register(destination, settings, clock)
             if jobs is None:
                 yield from recover_all(destination, dry_run=dry_run, settings=settings, clock=clock)
             else:
@@ -74,6 +69,13 @@ def scan(
             first_error = first_error or error
     if first_error is not None:
         raise first_error
+
+
+def _register(destination: str, settings: Settings, clock: Clock | None) -> None:
+    from storage_core.commit.rescan import rescan  # noqa: PLC0415 - SQLAlchemy: half a second
+
+    for _ in rescan(destination, settings=settings, clock=clock):
+        pass
 
 
 @dataclass

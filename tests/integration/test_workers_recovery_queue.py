@@ -1,0 +1,92 @@
+"""The queue `recovery` with real workers and a real Redis: many jobs at once, a worker killed amid one."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from storage_core import open_job
+from storage_core.commit import Job, JobPhase, list_jobs
+from storage_core.commit.recovery import JobAt, RecoveryResult
+from storage_core.journal.configured import close_journals
+from storage_core.settings import Settings
+from storage_core.stores import open_store
+from tests.celery_world import embedded_broker, worker_process
+from tests.commit_world import write
+from workers.recovery import settle_by_workers
+
+pytestmark = [pytest.mark.fault, pytest.mark.integration]
+
+PATIENCE_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """Of a journal and a broker that all processes share; what a dead worker had is soon another's."""
+    with embedded_broker(tmp_path_factory.mktemp("home"), LOCKGATE_REDELIVERY_S="3") as settings:
+        yield settings
+    close_journals()
+
+
+def lapsed(lake: Path, settings: Settings, name: str) -> Job:
+    job = open_job(str(lake), name, settings=settings)
+    write(job, "t", {"a.txt": b"1", "b.txt": b"2"})
+    job.park(0)
+    return job
+
+
+def at(job: Job) -> JobAt:
+    return JobAt(job.destination, job.job_id)
+
+
+def open_uploads(lake: Path) -> list[str]:
+    return [upload.key for page in open_store(str(lake)).upload_pages() for upload in page]
+
+
+def settled(jobs: list[JobAt], settings: Settings) -> list[RecoveryResult]:
+    return list(settle_by_workers(jobs, settings=settings, timeout_s=PATIENCE_S))
+
+
+def test_workers_settle_many_jobs_of_several_destinations(tmp_path: Path, settings: Settings) -> None:
+    jobs = [lapsed(tmp_path / f"lake-{n % 2}", settings, f"job-{n}") for n in range(8)]
+
+    with worker_process(tmp_path / "log", queues=["recovery"]):
+        results = settled([at(job) for job in jobs], settings)
+
+    assert sorted((r.destination, r.job_id, r.ended) for r in results) == sorted(
+        (job.destination, job.job_id, JobPhase.FAILED) for job in jobs
+    )
+    assert open_uploads(tmp_path / "lake-0") == open_uploads(tmp_path / "lake-1") == []
+
+
+def test_what_a_worker_was_killed_amid_is_settled_by_the_next(tmp_path: Path, settings: Settings) -> None:
+    lake = tmp_path / "lake"
+    job = lapsed(lake, settings, "sales")
+    deadly = {
+        "LOCKGATE_FAILPOINTS": "abort-uploads.abort.after=kill",
+        "LOCKGATE_PARALLELISM": "1",
+        "LOCKGATE_LEASE_HARD_S": "2",
+        "LOCKGATE_LEASE_RENEW_S": "0.5",
+    }
+
+    with (
+        ThreadPoolExecutor(1) as recovery,
+        worker_process(tmp_path / "log-1", queues=["recovery"], pool="solo", environment=deadly) as first,
+    ):
+        told = recovery.submit(settled, [at(job)], settings)
+        assert first.process.wait(60) == -signal.SIGKILL
+        assert job.phase() is JobPhase.ABORTING
+        with worker_process(tmp_path / "log-2", name="second", queues=["recovery"]):
+            (result,) = told.result()
+            deadline = time.monotonic() + PATIENCE_S
+            while result.ended is not JobPhase.FAILED:  # the dead worker's lease has to lapse first
+                assert time.monotonic() < deadline, result
+                (result,) = settled([at(job)], settings)
+
+    assert [found.phase for found in list_jobs(str(lake), settings=settings)] == [JobPhase.FAILED]
+    assert open_uploads(lake) == []
