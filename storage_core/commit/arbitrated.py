@@ -20,11 +20,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+from tenacity import Retrying
+
 from storage_core.commit import layout
 from storage_core.commit.codec import MAX_RECORD_BYTES, digest
 from storage_core.commit.folder import while_busy
 from storage_core.errors import (
     AlreadyExistsError,
+    JournalUnavailableError,
     NotAppliedError,
     ObjectNotFoundError,
     OutcomeUnknownError,
@@ -75,7 +78,7 @@ class ArbitratedStore(WatchedStore):
             raise self._unsupported("create only what is absent", key)
         body = self._body(key, data)
         try:
-            self.claims.take(key, body)
+            _while_away()(self.claims.take, key, body)
         except AlreadyExistsError:
             self._mend(key)
             self._drop_aside(key, body)
@@ -122,7 +125,7 @@ class ArbitratedStore(WatchedStore):
 
     def _mend(self, key: str) -> bool:
         """Write the copy of a claimed name that is missing; tells whether the name is claimed."""
-        body = self.claims.find(key) if is_arbitrated(key) else None
+        body = _while_away()(self.claims.find, key) if is_arbitrated(key) else None
         if body is None:
             return False
         if not self._stands(key):
@@ -175,7 +178,7 @@ class ArbitratedStore(WatchedStore):
     def _release(self, keys: Sequence[str]) -> None:
         arbitrated = [key for key in keys if is_arbitrated(key)]
         if arbitrated:
-            self.claims.release(arbitrated)
+            _while_away()(self.claims.release, arbitrated)
 
     def _unsupported(self, what: str, key: str) -> UnsupportedStoreError:
         return UnsupportedStoreError(
@@ -192,6 +195,11 @@ class ArbitratedStore(WatchedStore):
 def is_arbitrated(key: str) -> bool:
     """Tell whether the journal decides who creates a name: a record of ours that others might write too."""
     return key.startswith(layout.ROOT) and _UNDISPUTED.fullmatch(key) is None
+
+
+def _while_away() -> Retrying:
+    """Return what asks a journal again that is away for a moment, as in a failover: it applied nothing."""
+    return while_busy(JournalUnavailableError)
 
 
 def _aside(key: str, body: str) -> str:

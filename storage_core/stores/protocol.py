@@ -25,7 +25,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         conditional_create: `create` and `complete_upload(if_absent=True)` have exactly one winner. Without
-            it, set-up of a job is refused.
+            it, a journal has to be the arbiter of what is created, or set-up of a job is refused.
         conditional_put: `put(if_version=…)` refuses another version.
         conditional_delete: `delete(if_version=…)` refuses another version.
         min_part_bytes: Smallest size of a part that is not the last.
