@@ -26,6 +26,9 @@ from tests.model_journal.wishes import HARD_S, RESOURCES, SOFT_S, Wish, holders,
 PROCESSES: Final = (0, 1)
 processes = st.sampled_from(PROCESSES)
 pauses = st.sampled_from((1.0, SOFT_S, HARD_S - SOFT_S, HARD_S))
+BEGINS_S: Final = 1_000_000_000.0
+"""Long ago: what asks by itself says the machine's time, and is never stale."""
+
 T = TypeVar("T")
 _numbers = count(1)
 
@@ -37,6 +40,8 @@ class JournalMachine(RuleBasedStateMachine):
         url: Of a database; each example has a journal of its own in it.
         held: The stamp with which each holder last took each resource.
         asked: Every request, for asking it again.
+        stamps: Every one that was ever given: none is given again.
+        points: States that entries are folded on.
     """
 
     url: ClassVar[str]
@@ -44,11 +49,12 @@ class JournalMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.name = f"journal-{next(_numbers)}"
-        self.clock = ManualClock()
+        self.clock = ManualClock(BEGINS_S)
         self.journals = [self._open() for _ in PROCESSES]
         self.model = JournalModel()
         self.held: dict[tuple[str, str], Stamp] = {}
         self.asked: list[Mutation] = []
+        self.stamps: set[Stamp] = set()
         self.points: list[MemoryRows] = [MemoryRows()]
 
     def teardown(self) -> None:
@@ -183,7 +189,8 @@ class JournalMachine(RuleBasedStateMachine):
     @rule()
     def note_a_point(self) -> None:
         """A later fold begins here, too."""
-        self.points.append(replay(self.points[-1].copy(), self._entries(self.points[-1].sequence)))
+        if self.points[-1].sequence >= self.model.pruned:
+            self.points.append(replay(self.points[-1].copy(), self._entries(self.points[-1].sequence)))
 
     # What must hold whatever came before
 
@@ -208,7 +215,7 @@ class JournalMachine(RuleBasedStateMachine):
             now = {kind: table(reading.where(kind, {})) for kind in ROWS}
         for lease in now[ROWS[0]].values():
             del lease["renewed_s"]  # no entry sets it
-        for point in self.points:
+        for point in (point for point in self.points if point.sequence >= self.model.pruned):
             assert replay(point, self._entries(point.sequence)).tables() == now
 
     # How
@@ -251,6 +258,10 @@ class JournalMachine(RuleBasedStateMachine):
         raise AssertionError("nobody died")
 
     def _take_note(self, asked: Sequence[tuple[Mutation, Answer]]) -> None:
+        new = [told.stamp for _, told in asked if isinstance(told, Accepted) and not told.is_repeat]
+        assert self.stamps.isdisjoint(new)
+        assert len(set(new)) == len(new)
+        self.stamps.update(new)
         for mutation, told in asked:
             if isinstance(told, Accepted) and told.result is not None:
                 at = (mutation.op.holder, mutation.op.resource)  # type: ignore[attr-defined]  # a taken lease

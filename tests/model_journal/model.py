@@ -26,6 +26,7 @@ from storage_core.journal.ops.jobs import ForgetJob, RecordJob, RecordTask
 from storage_core.journal.ops.leases import DropLease, FreeLease, ParkLease, TakeLease
 
 TABLES: Final = ("lease", "destination", "job", "attempt", "claim")
+CLOCKS_APART_S: Final = 300.0
 ENDED: Final = {"committed", "failed"}
 TAKEN_FROM: Final = {
     "write": {"free"},
@@ -67,7 +68,7 @@ class JournalModel:
 
     Attributes:
         known: What each request came to, by its id, with the kind of its op.
-        before: Of each epoch, the last sequence of those before it.
+        history: The tables after each entry, without the renewals, which no entry says.
     """
 
     epoch: int = 1
@@ -76,8 +77,8 @@ class JournalModel:
     pruned: int = 0
     requests_since_s: float = 0.0
     known: dict[str, tuple[type[Op], Accepted]] = field(default_factory=dict)
-    before: dict[int, int] = field(default_factory=lambda: {1: 0})
     tables: dict[str, Table] = field(default_factory=lambda: {name: {} for name in TABLES})
+    history: dict[int, dict[str, Table]] = field(default_factory=lambda: {0: {name: {} for name in TABLES}})
 
     @property
     def stamp(self) -> Stamp:
@@ -99,6 +100,7 @@ class JournalModel:
         self.sequence += 1
         answer = Accepted(stamp, result, now_s)
         self.known[mutation.request_id] = (type(mutation.op), answer)
+        self.history[self.sequence] = without_renewals(self.tables)
         return answer
 
     def explain(
@@ -130,7 +132,41 @@ class JournalModel:
     def begin_epoch(self) -> None:
         """A failover, or a restore."""
         self.epoch += 1
-        self.before[self.epoch] = self.sequence
+
+    def leave_safe_mode(self, now_s: float) -> int | None:
+        """Arm all leases anew, and leave it; returns how many, None outside of it."""
+        if not self.is_safe:
+            return None
+        held = [lease for lease in self.tables["lease"].values() if lease["standing"] != "free"]
+        for lease in held:
+            lease["renewed_s"] = now_s
+            if lease["parked_until_s"] is not None:
+                lease["parked_until_s"] = max(lease["parked_until_s"], now_s + lease["hard_s"])
+        self.is_safe = False
+        self.sequence += 1
+        self.history[self.sequence] = without_renewals(self.tables)
+        return len(held)
+
+    def forget_requests(self, before_s: float) -> None:
+        """Forget ids of pruned entries that are older, and refuse requests that are as old from then on."""
+        old = [
+            request
+            for request, (_, answer) in self.known.items()
+            if answer.stamp.sequence <= self.pruned and answer.at_s < before_s - CLOCKS_APART_S
+        ]
+        for request in old:
+            del self.known[request]
+        if old:
+            self.requests_since_s = max(self.requests_since_s, before_s)
+
+    def copy(self) -> JournalModel:
+        """What it is now, however it goes on."""
+        return replace(
+            self,
+            known=dict(self.known),
+            tables=copy.deepcopy(self.tables),
+            history=dict(self.history),
+        )
 
     def lease_states(self, now_s: float) -> dict[str, str]:
         """How every lease stands."""
@@ -139,10 +175,7 @@ class JournalModel:
     def _without_fitting(
         self, asked: Sequence[tuple[Mutation, Answer]], now_s: float
     ) -> list[tuple[Mutation, Answer]]:
-        return [pair for pair in asked if self._copy().ask(pair[0], now_s) != pair[1]]
-
-    def _copy(self) -> JournalModel:
-        return replace(self, known=dict(self.known), tables=copy.deepcopy(self.tables))
+        return [pair for pair in asked if self.copy().ask(pair[0], now_s) != pair[1]]
 
     def _fold(self, op: Op, stamp: Stamp, now_s: float) -> tuple[Stamp, str] | None:
         fold: Callable[..., tuple[Stamp, str] | None] = _FOLDS[type(op)]
@@ -246,6 +279,14 @@ def state_of(lease: Row, now_s: float) -> str:
     if lease["standing"] == "recovering":
         return "recovering"
     return "soft" if age_s >= lease["soft_s"] else "held"
+
+
+def without_renewals(tables: Mapping[str, Table]) -> dict[str, Table]:
+    """Tables as entries make them: without the one column that none sets."""
+    rest = copy.deepcopy(dict(tables))
+    for lease in rest["lease"].values():
+        del lease["renewed_s"]
+    return rest
 
 
 def _stamp(lease: Row) -> Stamp:

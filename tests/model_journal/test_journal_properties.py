@@ -7,17 +7,24 @@ The same examples on every machine. `LOCKGATE_TEST_LONG=1` draws many more, and 
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
 from typing import Final
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.model_journal.life import JournalLifeMachine
 from tests.model_journal.machine import JournalMachine
+from tests.postgres_world import Server
 
 IS_LONG: Final = bool(os.environ.get("LOCKGATE_TEST_LONG"))
 EXAMPLES: Final = settings(
     derandomize=not IS_LONG,
-    max_examples=1_000 if IS_LONG else 25,
+    max_examples=1_000 if IS_LONG else 20,
     stateful_step_count=60 if IS_LONG else 25,
     deadline=None,
     database=None,
@@ -26,5 +33,30 @@ EXAMPLES: Final = settings(
 )
 
 
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """In memory where the machine has that: nothing here is to outlive the test, and syncs take long."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as root:
+        yield Path(root)
+
+
 def test_a_journal_does_what_its_model_does(journal_url: str) -> None:
     run_state_machine_as_test(type("Machine", (JournalMachine,), {"url": journal_url}), settings=EXAMPLES)
+
+
+@pytest.fixture
+def new_url(journal_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[], str]:
+    """Makes empty databases of the journal's kind."""
+    numbers = count(1)
+    if journal_url.startswith("sqlite"):
+        return lambda: f"sqlite:///{tmp_path / f'restored-{next(numbers)}.db'}"
+    server: Server = request.getfixturevalue("postgres")
+    return lambda: server.new_database(f"restored_{next(numbers)}")
+
+
+def test_a_journal_that_is_pruned_restored_and_observed_does_what_its_model_does(
+    journal_url: str, new_url: Callable[[], str], tmp_path: Path
+) -> None:
+    of = {"url": journal_url, "new_url": staticmethod(new_url), "root": tmp_path}
+    run_state_machine_as_test(type("Life", (JournalLifeMachine,), of), settings=EXAMPLES)
