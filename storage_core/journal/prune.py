@@ -24,7 +24,7 @@ from storage_core.journal.snapshot import Request
 from storage_core.journal.stamp import Stamp
 from storage_core.journal.upkeep import upkeep
 
-SLICE: Final = 1000
+SLICE: Final = 500
 """Entries, or request ids, in one transaction."""
 
 CLOCKS_APART_S: Final = 300.0

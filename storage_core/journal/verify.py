@@ -189,17 +189,19 @@ class _Verifying:
 
 
 def _difference(row: Row, folded: Row | None) -> list[str]:
+    if isinstance(row, Lease) and isinstance(folded, Lease):
+        folded = msgspec.structs.replace(folded, renewed_s=row.renewed_s)  # the one field outside the fold
+    if row == folded:
+        return []
     name = f"{row.TABLE} {_name(row.key)}"
     if folded is None:
         return [f"{name} is there, and no entry made it"]
-    if isinstance(row, Lease) and isinstance(folded, Lease):
-        folded = msgspec.structs.replace(folded, renewed_s=row.renewed_s)  # the one field outside the fold
-    columns = [field.name for field in msgspec.structs.fields(row)]
-    return [
-        f"{name}: {column} is {getattr(row, column)!r}, and entries give {getattr(folded, column)!r}"
-        for column in columns
-        if getattr(row, column) != getattr(folded, column)
-    ][:1]
+    column, found, expected = next(
+        (column, found, expected)
+        for column in row.__struct_fields__
+        if (found := getattr(row, column)) != (expected := getattr(folded, column))
+    )
+    return [f"{name}: {column} is {found!r}, and entries give {expected!r}"]
 
 
 def _name(key: tuple[Any, ...]) -> str:
