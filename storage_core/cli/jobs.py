@@ -161,17 +161,26 @@ def recover(
     every: Annotated[
         bool, typer.Option("--all", help="Every job that has not ended: of DEST, or that the journal knows.")
     ] = False,
+    scan: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Every job that left something below s3://bucket/prefix or DIR."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
     json: JsonFlag = False,
 ) -> None:
     """Settle what drivers left behind.
 
     What is decided is finished; what has lapsed is aborted or resumed, as its job was set up to; what lives
-    or is parked is left alone. Exits with 3 where markers contradict each other, with 10 where something is
-    not settled yet.
+    or is parked is left alone. `--scan` finds jobs by their open uploads and their folders, also when the
+    journal is lost, and tells it of them. Exits with 3 where markers contradict each other or nobody lets us
+    in, with 10 where something is not settled yet.
     """
     with progress_bar() as progress:
-        results = list(_recovered(job or [], every=every, dry_run=dry_run, progress=progress))
+        if scan is None:
+            found = _recovered(job or [], every=every, dry_run=dry_run, progress=progress)
+        else:
+            found = _scanned(scan, job or [], every=every, dry_run=dry_run, progress=progress)
+        results = list(found)
     if json:
         print_json(results)
     else:
@@ -221,8 +230,22 @@ def _recovered(
             destination, job_id = locate(words)
             return [recover_job(destination, job_id, dry_run=dry_run, progress=progress)]
     raise InvalidInputError(
-        "jobs recover: give either one JOB or --all, each with or without its DEST; nothing was done"
+        "jobs recover: give either one JOB or --all, each with or without its DEST, or --scan URL; "
+        "nothing was done"
     )
+
+
+def _scanned(
+    url: str, words: list[str], *, every: bool, dry_run: bool, progress: Progress
+) -> Iterable[RecoveryResult]:
+    from storage_core.commit.scanning import scan  # noqa: PLC0415
+
+    if words or every:
+        raise InvalidInputError(
+            "jobs recover: --scan URL finds every job below that URL: leave DEST, JOB and --all out; nothing "
+            "was done"
+        )
+    return scan(url, dry_run=dry_run, progress=progress)
 
 
 def _list_index(*, json: bool) -> None:
