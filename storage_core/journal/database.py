@@ -41,6 +41,7 @@ class Database(Forkable):
         clock: Takes the place of the database's, for tests: the one place where they inject time.
         busy_s: How long a lock, and a connection to PostgreSQL, are waited for.
         is_primary: Refuse a PostgreSQL server that is a standby.
+        is_copy: Of SQLite: nothing is lost with its newest transactions, so a loss of power may take them.
 
     Raises:
         InvalidInputError: It is a directory.
@@ -48,12 +49,20 @@ class Database(Forkable):
     """
 
     def __init__(
-        self, url: URL, *, clock: Clock | None = None, busy_s: float = BUSY_S, is_primary: bool = False
+        self,
+        url: URL,
+        *,
+        clock: Clock | None = None,
+        busy_s: float = BUSY_S,
+        is_primary: bool = False,
+        is_copy: bool = False,
     ) -> None:
         self.url = url
         self.is_sqlite = url.get_backend_name() == "sqlite"
         self._clock = clock or (SystemClock() if self.is_sqlite else None)
-        self._engine = self._sqlite(busy_s) if self.is_sqlite else self._postgresql(busy_s, is_primary)
+        self._engine = (
+            self._sqlite(busy_s, is_copy) if self.is_sqlite else self._postgresql(busy_s, is_primary)
+        )
         FORKS.tell(self)
 
     @property
@@ -163,11 +172,11 @@ class Database(Forkable):
                 "fork; stop, and change nothing more"
             )
 
-    def _sqlite(self, busy_s: float) -> Engine:
+    def _sqlite(self, busy_s: float, is_copy: bool) -> Engine:
         if Path(self.url.database or "").is_dir():
             raise InvalidInputError(f"journal {self.name} is a directory: name a file in it")
         try:
-            return sqlite_engine(self.url, busy_s)
+            return sqlite_engine(self.url, busy_s, is_copy=is_copy)
         except OSError as error:
             raise explain(self.name, error) from error
 

@@ -20,12 +20,13 @@ _LOST_S: Final = 30
 """A server that does not answer on the network for so long is given up."""
 
 
-def sqlite_engine(url: URL, busy_s: float) -> Engine:
+def sqlite_engine(url: URL, busy_s: float, *, is_copy: bool) -> Engine:
     """Return an engine over an SQLite file, whose directory is made if it is missing.
 
     Args:
         url: Of the file.
         busy_s: How long a locked file is waited for.
+        is_copy: A loss of power may take its newest transactions: they are copied again.
 
     Raises:
         OSError: The directory cannot be made.
@@ -40,7 +41,7 @@ def sqlite_engine(url: URL, busy_s: float) -> Engine:
     def _connect(connection: sqlite3.Connection, record: Any) -> None:
         connection.isolation_level = None  # transactions begin where `begin` below says so
         _write_ahead(connection, path, busy_s)
-        for pragma in ("synchronous=FULL", "foreign_keys=ON"):
+        for pragma in (f"synchronous={'NORMAL' if is_copy else 'FULL'}", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}").close()
         record.info["file"] = _file_at(path)
 
@@ -67,6 +68,7 @@ def postgresql_engine(url: URL, busy_s: float, *, is_primary: bool) -> Engine:
     options = (
         f"-c lock_timeout={int(busy_s * 1000)}",
         f"-c idle_in_transaction_session_timeout={_IDLE_IN_TRANSACTION_S * 1000}",
+        "-c plan_cache_mode=force_custom_plan",  # a plan made while a table was small reads it whole for ever
         str(url.query.get("options", "")),
     )
     chosen: dict[str, Any] = {

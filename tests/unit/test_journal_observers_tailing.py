@@ -415,7 +415,7 @@ def test_a_running_tailer_looks_more_seldom_while_nothing_happens(world: Observe
     clock = LoopClock(stop, [*nothing, lambda: take(world.journal)])
     with open_tailer(world.url, world.file(0), clock=clock) as tailer:
         tailer.run(stop)
-        assert clock.waits == [0.002, 0.004, 0.008, 0.01, 0.01, 0.01, 0.001]
+        assert clock.waits == [0.002, 0.004, 0.008, 0.016, 0.02, 0.02, 0.001]
     assert world.client().read(asked) == ("observer-0", 1)
 
 

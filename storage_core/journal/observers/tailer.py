@@ -49,7 +49,7 @@ _OVERLAP_S: Final = 10.0
 """A renewal that was told the time so long ago may be committed only now."""
 
 _SHORTEST_PAUSE_S: Final = 0.001
-_LONGEST_PAUSE_S: Final = 0.01
+_LONGEST_PAUSE_S: Final = 0.02
 _TROUBLE_PAUSE_S: Final = 1.0
 
 
@@ -78,6 +78,7 @@ class Tailer:
         self._journal = journal
         self._clock = clock or SystemClock()
         self._far_behind = far_behind
+        self._at: Status | None = None  # known while this tailer changes nothing: another one is found out
         self._is_suspect = False
         self._looked_s: float | None = None
         self._renewed_s = 0.0
@@ -94,12 +95,13 @@ class Tailer:
             JournalUnavailableError: The primary, or the copy's file, cannot be reached.
         """
         with step("tail"):
-            at = self._mirror.status()
+            at = self._at = self._at or self._mirror.status()
             FAILPOINTS.hit("tail.journal-read.before")
             with self._source.snapshot() as connection:
                 source = Reading(connection, self._source, self._journal)
                 status = source.status()
                 if at is None or self._must_copy(at, status):
+                    self._at = None
                     self._mirror.replace(at, source)
                     self._is_suspect, self._looked_s = False, None
                     return status.stamp.sequence - (0 if at is None else at.stamp.sequence)
@@ -168,6 +170,7 @@ class Tailer:
         return News(status=status, entries=entries, renewals=renewals)
 
     def _follow(self, at: Status, news: News) -> int:
+        self._at = None
         try:
             self._mirror.follow(at, news)
         except MalformedJournalError as error:
@@ -226,7 +229,7 @@ def open_tailer(
         JournalUnavailableError: The primary cannot be reached, or the file not be written.
     """
     source = Database(_existing(parse_url(url)), is_primary=True)
-    mirror = Mirror(Database(parse_url(f"sqlite:///{path.absolute()}")), journal)
+    mirror = Mirror(Database(parse_url(f"sqlite:///{path.absolute()}"), is_copy=True), journal)
     tailer = Tailer(source, mirror, journal, clock=clock, far_behind=far_behind)
     try:
         with source.snapshot() as connection:
