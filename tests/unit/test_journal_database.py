@@ -36,8 +36,8 @@ QUICK = 0.05
 """Seconds that a lock is waited for, where a test wants the wait to be in vain."""
 
 
-def take(resource: str) -> TakeLease:
-    return TakeLease(resource=resource, holder="h", purpose="write", soft_s=30, hard_s=120)
+def take(resource: str, detail: str = "") -> TakeLease:
+    return TakeLease(resource=resource, holder="h", purpose="write", soft_s=30, hard_s=120, detail=detail)
 
 
 def entries(journal: Journal) -> int:
@@ -204,7 +204,7 @@ def test_a_full_disk_is_told_of_and_nothing_is_written(tmp_path: Path) -> None:
         pages = _ask(journal, "PRAGMA page_count")
         _on_checkout(journal, f"PRAGMA max_page_count={pages}")
         with pytest.raises(JournalUnavailableError, match="free space on its disk"):
-            journal.apply(take("b" * 100_000))
+            journal.apply(take("b", "b" * 100_000))
         assert entries(journal) == 1
         _on_checkout(journal, "PRAGMA max_page_count=1000000")
         assert journal.apply(take("c")).stamp == Stamp(1, 2)
