@@ -19,7 +19,7 @@ from tests.cli_world import Run, committed_job, document
     "arguments",
     [
         ["jobs", "list", "s3://"],
-        ["jobs", "list", "ftp://host/x"],
+        ["jobs", "show"],
         ["manifest", "/dev/null"],
         ["jobs", "list"],
         ["jobs", "frobnicate"],
