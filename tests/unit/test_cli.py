@@ -19,9 +19,9 @@ from tests.cli_world import Run, committed_job, document
     "arguments",
     [
         ["jobs", "list", "s3://"],
-        ["jobs", "show"],
+        ["jobs", "list", "ftp://host/x"],
         ["manifest", "/dev/null"],
-        ["jobs", "list"],
+        ["jobs", "show"],
         ["jobs", "frobnicate"],
     ],
 )
