@@ -9,8 +9,8 @@ import msgspec
 from storage_core.cli.job_view import find_job
 from storage_core.errors import InvalidInputError
 from storage_core.ids import JobId, is_job_id, job_name
-from storage_core.journal import Journal, LeaseState, Reading, Stamp, registry
-from storage_core.journal.configured import configured_journal
+from storage_core.journal import LeaseState, Reading, Stamp, registry
+from storage_core.journal.observers import Client, configured_reads
 from storage_core.journal.ops.leases import state_of
 from storage_core.journal.rows import Job, Lease
 from storage_core.settings import load_settings
@@ -59,23 +59,24 @@ def read_index(reading: Reading) -> Index:
     )
 
 
-def index_journal(instead: str) -> Journal:
-    """Return the journal whose registry is asked.
+def index_reads(instead: str, at_least: str = "") -> Client:
+    """Return a client of the journal whose registry is asked.
 
     Args:
         instead: What to do where there is none.
+        at_least: A token, or a stamp: an older state is not read.
 
     Raises:
-        InvalidInputError: There is none.
+        InvalidInputError: There is none, or the token cannot be.
         JournalUnavailableError: It cannot be reached.
     """
-    journal = configured_journal(load_settings())
-    if journal is None:
+    reads = configured_reads(load_settings(), at_least=at_least)
+    if reads is None:
         raise InvalidInputError(
             "LOCKGATE_JOURNAL_URL=none says that there is no journal, so nothing knows jobs over all "
             f"destinations; nothing was done; {instead}"
         )
-    return journal
+    return reads
 
 
 def locate(words: Sequence[str]) -> tuple[str, JobId]:
@@ -90,8 +91,9 @@ def locate(words: Sequence[str]) -> tuple[str, JobId]:
         case [destination, job]:
             return destination, find_job(destination, job)
         case [job] if not is_place(job):
-            with index_journal("name the job's destination, too").reading() as reading:
-                found = registry.find_job(reading, job if is_job_id(job) else job_name(job))
+            wanted = job if is_job_id(job) else job_name(job)
+            with index_reads("name the job's destination, too") as reads:
+                found = reads.read(lambda reading: registry.find_job(reading, wanted))
             return found.destination, JobId(found.job_id)
         case [place]:
             raise InvalidInputError(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from storage_core.cli.observers import AtLeast
 from storage_core.cli.render import (
     DESTINATION_HELP,
     Destination,
@@ -41,11 +42,17 @@ def list_all(
     destination: Annotated[
         str | None, typer.Argument(metavar="[DEST]", help=DESTINATION_HELP, show_default=False)
     ] = None,
+    *,
+    at_least: AtLeast = "",
     json: JsonFlag = False,
 ) -> None:
     """List all jobs of a destination, or all that the journal knows, with their phases and leases."""
+    if destination is not None and at_least:
+        raise InvalidInputError(
+            "--at-least is of the journal, and a destination's jobs are listed from its store"
+        )
     if destination is None:
-        _list_index(json=json)
+        _list_index(at_least, json=json)
         return
     from storage_core.commit import list_jobs  # noqa: PLC0415 - slow to import, see `storage_core.cli`
 
@@ -248,11 +255,11 @@ def _scanned(
     return scan(url, dry_run=dry_run, progress=progress)
 
 
-def _list_index(*, json: bool) -> None:
-    from storage_core.cli.job_index import index_journal, read_index  # noqa: PLC0415
+def _list_index(at_least: str, *, json: bool) -> None:
+    from storage_core.cli.job_index import index_reads, read_index  # noqa: PLC0415
 
-    with index_journal("name a destination").reading() as reading:
-        index = read_index(reading)
+    with index_reads("name a destination", at_least) as reads:
+        index = reads.read(read_index)
     if json:
         print_json(index)
         return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from storage_core.cli import observers
+from storage_core.cli.observers import AtLeast
 from storage_core.cli.render import (
     JsonFlag,
     byte_size,
@@ -32,10 +33,6 @@ commands = typer.Typer(
 )
 commands.command("observers")(observers.show)
 commands.command("observe")(observers.observe)
-
-AtLeast = Annotated[
-    str, typer.Option(metavar="STAMP", help="Read a state that holds this stamp, such as 3.512, or a token.")
-]
 
 
 @commands.command("status")

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from storage_core.settings import Settings
 
 
+AtLeast = Annotated[
+    str, typer.Option(metavar="STAMP", help="Read a state that holds this stamp, such as 3.512, or a token.")
+]
+
+
 def show(json: JsonFlag = False) -> None:
     """Show how far each observer is behind the primary, and why one is not read."""
     from storage_core.journal.observers import configured_reads  # noqa: PLC0415 - slow to import

@@ -56,6 +56,15 @@ def test_the_command_line_reads_at_the_copy_unless_that_is_behind_the_stamp_it_w
         assert (new["where"].rpartition("/")[2], new["status"]["stamp"]["sequence"]) == ("journal.db", 1)
 
 
+def test_the_registry_is_listed_from_a_state_that_holds_the_stamp(world: ObserverWorld, run: Run) -> None:
+    assert run("journal", "observe", "--to", str(world.file(0)), "--once").exit_code == 0
+    take(world.journal)
+    for stamp, file in (("1.0", "observer-0.db"), ("1.1", "journal.db")):
+        index = document(run("jobs", "list", "--at-least", stamp, "--json"))
+        assert index["journal"].rpartition("/")[2] == file
+    assert run("jobs", "list", str(world.root), "--at-least", "1.1").exit_code == 2
+
+
 def test_a_stamp_that_the_primary_does_not_hold_is_told_with_its_own_exit_code(
     world: ObserverWorld, run: Run
 ) -> None:
