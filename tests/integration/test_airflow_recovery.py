@@ -1,0 +1,72 @@
+"""The recovery DAG, run by Airflow itself: it finds jobs through the registry, and fails only for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from storage_core import open_job
+from storage_core.commit import Job, JobPhase
+from storage_core.journal.configured import close_journals
+from tests.airflow_world import die_at
+from tests.commit_world import write
+from tests.integration.airflow_home import Airflow, airflow
+from workers.broker import find_broker
+
+__all__ = ["airflow"]
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    close_journals()
+
+
+def opened(airflow: Airflow, place: str, name: str) -> Job:
+    job = open_job(str(airflow.root / place), name, settings=airflow.settings)
+    write(job, "t", {"a.txt": b"1"})
+    return job
+
+
+def test_the_dag_settles_what_lapsed_at_every_destination_on_the_workers(airflow: Airflow) -> None:
+    lapsed = opened(airflow, "lake/sales", "lapsed")
+    lapsed.park(0)
+    parked = opened(airflow, "lake/sales", "parked")
+    parked.park()
+    decided = opened(airflow, "lake/logs", "decided")
+    die_at("complete.complete.before", decided.commit)
+    broker = find_broker(airflow.settings)
+    assert broker is not None
+
+    run = airflow.home.run("job_recovery", {}, environment={"LOCKGATE_BROKER_URL": broker.url})
+
+    log = run.log.read_text()
+    assert run.state == "success", log[-5000:]
+    assert run.tasks["recover"].returned == [{"abort": 1, "roll forward": 1, "parked": 1}]
+    assert [job.phase() for job in (lapsed, decided, parked)] == [
+        JobPhase.FAILED,
+        JobPhase.COMMITTED,
+        JobPhase.OPEN,
+    ]
+    assert "recovery: 2 of 2" in log
+    assert f"lapsed-g1   {lapsed.destination}" in log
+    assert "lockgate.recover_job" in (airflow.root / "worker.log").read_text()
+
+
+def test_a_job_that_a_person_must_look_at_fails_the_dag_after_the_others_are_settled(
+    airflow: Airflow,
+) -> None:
+    damaged, lapsed = opened(airflow, "lake/damaged", "damaged"), opened(airflow, "lake/damaged", "other")
+    damaged.store.create(f"_lockgate/jobs/{damaged.job_id}/COMMIT_STARTED", b"?")
+    damaged.close()
+    damaged.store.delete(f"_lockgate/jobs/{damaged.job_id}/lease.json")
+    lapsed.park(0)
+
+    run = airflow.home.run("job_recovery", {"destinations": damaged.destination})
+
+    assert run.state == "failed"
+    assert "1 jobs need a look" in run.log.read_text()
+    assert lapsed.phase() is JobPhase.FAILED
