@@ -22,7 +22,6 @@ from sqlalchemy import (
     Select,
     Table,
     Text,
-    and_,
     bindparam,
     cast,
     column,
@@ -30,6 +29,7 @@ from sqlalchemy import (
     func,
     literal_column,
     select,
+    true,
     tuple_,
 )
 from sqlalchemy.dialects import sqlite
@@ -59,7 +59,9 @@ def find(
         keys: Values of the primary key's other columns.
         lock: Let nobody else change them before the transaction ends.
     """
-    return connection.execute(_find(table, is_sqlite(connection), lock), parameters(journal, keys)).all()
+    statement = _find(table, is_sqlite(connection), lock)
+    # In order, so that two who lock the same rows do not wait for each other.
+    return connection.execute(statement, parameters(journal, sorted(keys))).all()
 
 
 def remove(connection: Connection, table: Table, journal: str, keys: Sequence[tuple[Any, ...]]) -> None:
@@ -77,33 +79,38 @@ def put(connection: Connection, table: Table, journal: str, rows: Sequence[msgsp
     _write(connection, _put, table, journal, rows)
 
 
-def given(columns: Sequence[Column[Any]], for_sqlite: bool) -> Select[Any]:
-    """Select what stands in the parameter `given`, a list of lists in JSON.
+def matching(
+    columns: Sequence[Column[Any]], by: Sequence[Column[Any]], for_sqlite: bool, *, lock: bool = False
+) -> Select[Any]:
+    """Select the rows of a journal whose columns have the values that stand in the parameter `given`.
 
     Args:
-        columns: Of these types and names.
+        columns: To select, all of one table.
+        by: To compare, of an index of that table.
         for_sqlite: What the statement is for.
+        lock: Let nobody else change the rows before the transaction ends.
     """
-    text = bindparam(_GIVEN, type_=Text)
+    of_journal = by[0].table.c.journal == bindparam(JOURNAL)
     if for_sqlite:
-        each = func.json_each(text).table_valued("value")
-        values: list[ColumnElement[Any]] = [
-            func.json_extract(each.c.value, f"$[{place}]") for place in range(len(columns))
-        ]
-    else:
-        each = func.json_array_elements(cast(text, JSON)).table_valued("value")
-        values = [each.c.value.op("->>")(literal_column(str(place))) for place in range(len(columns))]
-    return select(*(cast(value, at.type).label(at.name) for value, at in zip(values, columns, strict=True)))
+        return select(*columns).where(of_journal, tuple_(*by).in_(_given_in(by, for_sqlite)))
+    asked = _given_in(by, for_sqlite).subquery()
+    # Each value is looked for by itself, by its index: the offset keeps PostgreSQL from making a join of it,
+    # which may read the whole table.
+    found = (
+        select(*columns).where(of_journal, *(at == asked.c[at.name] for at in by)).offset(literal_column("0"))
+    )
+    one = (found.with_for_update() if lock else found).lateral()
+    return select(*one.c).select_from(asked.join(one, true()))
 
 
-def parameters(journal: str, what: Sequence[Any]) -> dict[str, str]:
+def parameters(journal: str, given: Sequence[Any]) -> dict[str, str]:
     """Return a statement's parameters.
 
     Args:
         journal: Name of the journal.
-        what: The lists that `given` selects.
+        given: A list of values for each row that is looked for, or the rows to write.
     """
-    return {JOURNAL: journal, _GIVEN: _encode(what).decode()}
+    return {JOURNAL: journal, _GIVEN: _encode(given).decode()}
 
 
 def is_sqlite(connection: Connection) -> bool:
@@ -133,20 +140,30 @@ def _rest(table: Table) -> list[Column[Any]]:
     return [at for at in table.columns if at.name != "journal"]
 
 
-def _wanted(table: Table, for_sqlite: bool) -> ColumnElement[bool]:
-    keys = _keys(table)
-    return and_(table.c.journal == bindparam(JOURNAL), tuple_(*keys).in_(given(keys, for_sqlite)))
+def _given_in(columns: Sequence[Column[Any]], for_sqlite: bool) -> Select[Any]:
+    """Select what stands in the parameter `given`, a list of lists in JSON, as values of these columns."""
+    text = bindparam(_GIVEN, type_=Text)
+    if for_sqlite:
+        each = func.json_each(text).table_valued("value")
+        values: list[ColumnElement[Any]] = [
+            func.json_extract(each.c.value, f"$[{place}]") for place in range(len(columns))
+        ]
+    else:
+        each = func.json_array_elements(cast(text, JSON)).table_valued("value")
+        values = [each.c.value.op("->>")(literal_column(str(place))) for place in range(len(columns))]
+    return select(*(cast(value, at.type).label(at.name) for value, at in zip(values, columns, strict=True)))
 
 
 @cache
 def _find(table: Table, for_sqlite: bool, lock: bool) -> Select[Any]:
-    found = select(*_rest(table)).where(_wanted(table, for_sqlite)).order_by(*_keys(table))
-    return found.with_for_update(of=table) if lock else found
+    return matching(_rest(table), _keys(table), for_sqlite, lock=lock)
 
 
 @cache
 def _remove(table: Table, for_sqlite: bool) -> Delete:
-    return delete(table).where(_wanted(table, for_sqlite))
+    keys = _keys(table)
+    wanted = tuple_(*keys).in_(_given_in(keys, for_sqlite))
+    return delete(table).where(table.c.journal == bindparam(JOURNAL), wanted)
 
 
 @cache

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 import msgspec
-from sqlalchemy import CompoundSelect, Connection, bindparam, insert, select, union_all, update
+from sqlalchemy import CompoundSelect, Connection, insert, union_all, update
 from sqlalchemy import Row as SqlRow
 
 from storage_core.errors import ConflictError, LockgateError, ObjectNotFoundError, StaleRequestError
@@ -172,13 +172,10 @@ def begin_epoch(
 
 @cache
 def _known_ids(for_sqlite: bool) -> CompoundSelect[Any]:
-    columns = ("request_id", "epoch", "sequence", "op", "result", "at_s")
-    asked = bulk.given([ENTRY.c.request_id], for_sqlite)
+    names = ("request_id", "epoch", "sequence", "op", "result", "at_s")
     return union_all(
         *(
-            select(*(table.c[name] for name in columns)).where(
-                table.c.journal == bindparam(bulk.JOURNAL), table.c.request_id.in_(asked)
-            )
+            bulk.matching([table.c[name] for name in names], [table.c.request_id], for_sqlite)
             for table in (ENTRY, REQUEST)
         )
     )
