@@ -28,8 +28,11 @@ from tests.paused_driver import COMMITTED, PATIENCE_S, READY, Order, PausedDrive
 
 pytestmark = pytest.mark.fault
 
-SHORT: Final = {"lease_renew_s": 0.2, "lease_soft_s": 1.0, "lease_hard_s": 2.0}
-"""The paused driver's; its successor has the limits that all have."""
+SHORT: Final = {"lease_renew_s": 0.2, "lease_soft_s": 1.0, "lease_hard_s": 2.0, "commit_window_s": 1.0}
+"""The paused driver's; its successor has the limits that all have.
+
+As by default, the commit window is shorter than the hard limit: who slept over that asks the journal again.
+"""
 SLEEPER: Final = {"day=1/a.csv": b"of the sleeper"}
 SUCCESSOR: Final = {"day=1/a.csv": b"of the successor"}
 
