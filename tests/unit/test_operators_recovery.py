@@ -10,9 +10,9 @@ from airflow.sdk import Variable
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from operators.destinations import as_destinations
-from operators.recovery import JobRecoveryOperator
+from operators.recovery import JobRecoveryOperator, summary_table
 from operators.sweep import UploadSweepOperator
-from storage_core.commit import JobPhase, list_jobs
+from storage_core.commit import JobPhase, list_jobs, recover_all
 from tests.airflow_world import TaskRun, die_at
 from tests.commit_world import World, write
 
@@ -68,6 +68,27 @@ def test_a_job_that_must_not_be_touched_fails_the_task_after_the_others_are_sett
         recover(destinations=[world.url])
 
     assert world.visible() == {"a.txt": b"1"}
+
+
+def test_the_table_has_a_line_a_job_and_its_columns_are_aligned(world: World) -> None:
+    decided(world, "a-job-with-a-long-name")
+    damaged(world)
+
+    lines = summary_table(recover_all(world.url, settings=world.settings, clock=world.clock)).splitlines()
+
+    assert len(lines) == 3
+    for heading, cells in {
+        "destination": {world.store.url},
+        "action": {"roll forward", "touch nothing"},
+        "ended": {"committed", "not settled yet"},
+    }.items():
+        at = lines[0].index(heading)
+        assert {next(c for c in cells if line[at:].startswith(c)) for line in lines[1:]} == cells
+
+
+def test_who_settles_is_workers_threads_or_auto(world: World) -> None:
+    with pytest.raises(AirflowFailException, match=r"settle_by='nobody'.*nothing was done"):
+        recover(destinations=[world.url], settle_by="nobody")
 
 
 def test_a_destination_that_cannot_be_reached_holds_up_no_other(world: World, tmp_path: Path) -> None:
