@@ -7,21 +7,22 @@ conditional create needs a journal as arbiter, and everyone who comes to the des
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from storage_core.clock import Clock
 from storage_core.commit import layout
-from storage_core.commit.arbitrated import ArbitratedStore
 from storage_core.commit.folder import claim, find
 from storage_core.commit.records import StoreRecord
 from storage_core.errors import ConflictError, UnsupportedStoreError
 from storage_core.failpoints import step
-from storage_core.journal import Journal
-from storage_core.journal.claims import Claims
-from storage_core.journal.configured import configured_journal
 from storage_core.settings import Settings
 from storage_core.stores import Store
 from storage_core.stores.probe import probe, with_capabilities
+
+if TYPE_CHECKING:
+    from storage_core.commit.arbitrated import ArbitratedStore
+    from storage_core.journal import Journal
+    from storage_core.journal.claims import Claims
 
 LOG: Final = logging.getLogger("lockgate.setup")
 
@@ -72,7 +73,7 @@ def forget_destination(store: Store, journal: Journal) -> int:
             f"{store.url}: {left[0].key} is there: the destination was not deleted, and the journal still "
             "decides in it; nothing was forgotten; delete all that lies in its _lockgate/ first"
         )
-    claims = Claims(journal, store.url)
+    claims = _claims(store, journal)
     return claims.release(claims.names())
 
 
@@ -83,6 +84,8 @@ def arbiter_for(store: Store, settings: Settings, clock: Clock | None = None) ->
         UnsupportedStoreError: There is none.
         JournalUnavailableError: It cannot be reached.
     """
+    from storage_core.journal.configured import configured_journal  # noqa: PLC0415 - SQLAlchemy: half a second
+
     journal = configured_journal(settings, clock)
     if journal is None:
         raise UnsupportedStoreError(
@@ -103,7 +106,7 @@ def _first_seen(store: Store, settings: Settings, clock: Clock) -> StoreRecord:
     if report.capabilities.conditional_create:
         return claim(store, layout.PROBED, seen)
     journal = arbiter_for(store, settings, clock)
-    claims = Claims(journal, store.url)
+    claims = _claims(store, journal)
     # Names are claimed only where the record stands. So it stands by now, or somebody has deleted it.
     if set(claims.names()) - {layout.PROBED}:
         known = find(store, StoreRecord, layout.PROBED)
@@ -117,7 +120,7 @@ def _first_seen(store: Store, settings: Settings, clock: Clock) -> StoreRecord:
         arbiter=journal.identity,
         arbiter_url=journal.url,
     )
-    return claim(ArbitratedStore(store, claims), layout.PROBED, seen)
+    return claim(_arbitrated(store, claims), layout.PROBED, seen)
 
 
 def _as_known(store: Store, known: StoreRecord, settings: Settings, clock: Clock) -> Store:
@@ -132,7 +135,7 @@ def _as_known(store: Store, known: StoreRecord, settings: Settings, clock: Clock
             f"{journal.url}; nothing was changed; set LOCKGATE_JOURNAL_URL to the former, on drivers, Spark "
             "executors, Celery workers and wherever recovery runs"
         )
-    return ArbitratedStore(trusted, Claims(journal, store.url))
+    return _arbitrated(trusted, _claims(store, journal))
 
 
 def _deleted_by_hand(store: Store, journal: Journal) -> ConflictError:
@@ -142,3 +145,15 @@ def _deleted_by_hand(store: Store, journal: Journal) -> ConflictError:
         f"was changed; in the first case run `lockgate store forget {store.url}`, in the second use another "
         "journal (LOCKGATE_JOURNAL)"
     )
+
+
+def _claims(store: Store, journal: Journal) -> Claims:
+    from storage_core.journal.claims import Claims  # noqa: PLC0415 - as above
+
+    return Claims(journal, store.url)
+
+
+def _arbitrated(store: Store, claims: Claims) -> ArbitratedStore:
+    from storage_core.commit.arbitrated import ArbitratedStore  # noqa: PLC0415 - as above
+
+    return ArbitratedStore(store, claims)
