@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from storage_core.errors import InvalidInputError
@@ -106,6 +107,17 @@ class Settings(BaseSettings):
         default=0.023, ge=0, description="USD for 2^30 bytes a month, as S3 Standard's published price"
     )
 
+    @model_validator(mode="after")
+    def _limits_follow_each_other(self) -> Self:
+        """Refuse limits by which a driver could decide after its lease had lapsed, or never hold one."""
+        for name in ("lease_renew_s", "commit_window_s"):
+            if getattr(self, name) >= self.lease_hard_s:
+                raise ValueError(
+                    f"LOCKGATE_{name.upper()} is {getattr(self, name):g} and LOCKGATE_LEASE_HARD_S "
+                    f"{self.lease_hard_s:g}: a lease would lapse first; make the former smaller than the latter"
+                )
+        return self
+
     def __hash__(self) -> int:
         """Hash without `committers`, which is a dict: S3 clients are kept by the settings they are for."""
         return hash((self.home, self.s3_endpoint_url, self.s3_region, self.s3_profile, self.parallelism))
@@ -130,7 +142,10 @@ def load_settings() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        faults = "; ".join(f"LOCKGATE_{str(e['loc'][0]).upper()}: {e['msg']}" for e in error.errors())
+        faults = "; ".join(
+            f"LOCKGATE_{str(e['loc'][0]).upper()}: {e['msg']}" if e["loc"] else e["msg"]
+            for e in error.errors()
+        )
         raise InvalidInputError(f"settings: {faults}") from None
     except SettingsError as error:
         raise InvalidInputError(f"settings: {error}; its value must be JSON") from None

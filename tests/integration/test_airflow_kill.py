@@ -115,6 +115,7 @@ def test_recovery_publishes_every_row_once_or_takes_all_back(
         LOCKGATE_FAILPOINTS=point,
         LOCKGATE_LEASE_HARD_S="10",  # a driver that a slow machine stops for longer than this is fenced
         LOCKGATE_LEASE_RENEW_S="0.1",
+        LOCKGATE_COMMIT_WINDOW_S="5",
     )
 
     def settled() -> bool:

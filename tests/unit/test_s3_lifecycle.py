@@ -131,7 +131,7 @@ def test_set_up_warns_of_a_rule_that_takes_a_job_s_uploads_and_goes_on(
     bucket: S3Client, caplog: pytest.LogCaptureFixture, days: int, warnings: int
 ) -> None:
     set_rule(bucket, days)
-    settings = Settings(s3_region="us-east-1", lease_renew_s=3600)
+    settings = Settings(s3_region="us-east-1", lease_renew_s=3600, lease_hard_s=7200)
 
     with open_job("s3://lake/sales", "sales", settings=settings) as job:
         job.commit()
