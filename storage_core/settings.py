@@ -114,7 +114,7 @@ class Settings(BaseSettings):
             if getattr(self, name) >= self.lease_hard_s:
                 raise ValueError(
                     f"LOCKGATE_{name.upper()} is {getattr(self, name):g} and LOCKGATE_LEASE_HARD_S "
-                    f"{self.lease_hard_s:g}: a lease would lapse first; make the former smaller than the latter"
+                    f"{self.lease_hard_s:g}: a lease would lapse first; make the former the smaller one"
                 )
         return self
 
