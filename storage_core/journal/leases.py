@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
-from sqlalchemy import update
+from sqlalchemy import case, update
 
 from storage_core.failpoints import FAILPOINTS, current_step
 from storage_core.journal import metrics
@@ -140,6 +140,8 @@ class Leases:
         began_s = time.perf_counter()
         with metrics.span("renew", journal), database.write() as connection:
             now = database.now()
+            # Never back, as the clock may go: else a taking that was accepted would be refused when replayed.
+            renewed_s = case((LEASE.c.renewed_s > now, LEASE.c.renewed_s), else_=now)
             for resources in _slices(list(held)):
                 renewed = connection.execute(
                     update(LEASE)
@@ -150,7 +152,7 @@ class Leases:
                         LEASE.c.standing.in_([Standing.HELD, Standing.RECOVERING]),
                         LEASE.c.renewed_s + LEASE.c.hard_s > now,
                     )
-                    .values(renewed_s=now)
+                    .values(renewed_s=renewed_s)
                     .returning(LEASE.c.resource, LEASE.c.epoch, LEASE.c.sequence)
                 )
                 alive.update({row.resource: Stamp(row.epoch, row.sequence) for row in renewed})

@@ -8,6 +8,7 @@ import pytest
 
 from storage_core.errors import (
     ConflictError,
+    LeaseHeldError,
     MalformedJournalError,
     ObjectNotFoundError,
     SafeModeError,
@@ -134,6 +135,23 @@ def test_renewals_are_no_entries_and_no_finding(journals: JournalWorld) -> None:
     journals.apply(TakeLease(resource="a", holder="g", purpose="take over", soft_s=1, hard_s=2))
 
     assert journals.verify().findings == ()
+
+
+def test_a_renewal_by_a_clock_that_was_put_back_leaves_entries_that_can_be_replayed(
+    journals: JournalWorld,
+) -> None:
+    [stamp] = journals.apply(take("a"))
+    journals.clock.now -= 60
+    with journals.open() as journal:
+        assert Leases(journal).renew("h", {"a": stamp}) == {}
+    journals.clock.sleep(125)
+    with journals.open() as journal, pytest.raises(LeaseHeldError):
+        Leases(journal).take("a", "g", purpose="recover", soft_s=30, hard_s=120)
+    journals.clock.sleep(60)
+    journals.apply(take("a", "recover", "g"))
+
+    assert journals.verify().findings == ()
+    assert journals.restore(with_entries=True).entries == 2
 
 
 @pytest.mark.parametrize(
