@@ -18,7 +18,9 @@ from storage_core.journal.ops.leases import FreeLease, ParkLease, TakeLease
 from storage_core.journal.prune import Pruned, prune
 from storage_core.journal.restore import Restored, restore
 from storage_core.journal.rows import ROWS
+from storage_core.journal.upkeep import upkeep
 from storage_core.journal.verify import Verification, verify
+from storage_core.journal.writing import begin_epoch
 from storage_core.stores import open_store
 from tests.commit_world import Crash, ManualClock
 
@@ -123,6 +125,20 @@ class JournalWorld:
         """All that the tables hold."""
         with self.open(url) as journal, journal.reading() as reading:
             return {kind.TABLE: list(reading.where(kind, {})) for kind in ROWS}
+
+    def fail_over(self, *, kept: int) -> None:
+        """Go on as a standby does that had received so many entries."""
+        self.run_sql(f"DELETE FROM entry WHERE sequence > {kept}")
+        self.run_sql(f"UPDATE head SET sequence = {kept}")
+        with self.open() as journal, upkeep(journal, "epoch") as (connection, head):
+            begin_epoch(
+                connection,
+                journal.name,
+                head.stamp,
+                timeline=head.timeline,
+                reason="failed over",
+                now_s=head.now_s,
+            )
 
     def run_sql(self, statement: str, *, url: str = "") -> None:
         """Damage the database, as no program of ours would."""

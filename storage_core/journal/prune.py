@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Table, delete, func, insert, select, update
 
+from storage_core.errors import ConflictError
 from storage_core.failpoints import step
 from storage_core.journal.checkpoint import Checkpoints
 from storage_core.journal.epochs import read_epochs, survived
@@ -23,6 +24,7 @@ from storage_core.journal.schema import ENTRY, HEAD, REQUEST
 from storage_core.journal.snapshot import Request
 from storage_core.journal.stamp import Stamp
 from storage_core.journal.upkeep import upkeep
+from storage_core.journal.writing import Head
 
 SLICE: Final = 500
 """Entries, or request ids, in one transaction."""
@@ -74,6 +76,7 @@ def prune(
     Raises:
         SafeModeError: The journal is in safe mode.
         MalformedJournalError: The checkpoint is not the one that was verified any more: nothing was pruned.
+        ConflictError: A failover or a restore has come between: the checkpoint is of what it cut off.
         OutcomeUnknownError: No answer; pruning again is harmless.
     """
     with step("prune"):
@@ -85,8 +88,7 @@ def prune(
             now_s = reading.now_s()
         old = _old(checkpoints, up_to, kept)
         if not dry_run:
-            sequence = 0 if up_to is None else up_to.sequence
-            for done in _prune_entries(journal, sequence):
+            for done in _prune_entries(journal, up_to):
                 progress("prune entries", done, entries)
             for done in _forget_requests(journal, forgotten_before_s):
                 progress("forget requests", done, requests)
@@ -130,16 +132,26 @@ def _count(reading: Reading, table: Table, *which: ColumnElement[bool]) -> int:
     return reading.connection.execute(question).scalar_one()
 
 
-def _prune_entries(journal: Journal, last: int) -> Iterator[int]:
+def _prune_entries(journal: Journal, up_to: Stamp | None) -> Iterator[int]:
     """Drop entries up to one; yields how many are done."""
     done = 0
-    while True:
-        with upkeep(journal, "prune") as (connection, _):
-            count = _prune_slice(connection, journal.name, last)
+    while up_to is not None:
+        with upkeep(journal, "prune") as (connection, head):
+            _refuse_cut_off(Reading(connection, journal.database, journal.name), head, up_to)
+            count = _prune_slice(connection, journal.name, up_to.sequence)
         if not count:
             return
         done += count
         yield done
+
+
+def _refuse_cut_off(reading: Reading, head: Head, up_to: Stamp) -> None:
+    """Raise if the entries up to a checkpoint are others now than those that it holds."""
+    if up_to > head.stamp or not survived(read_epochs(reading), up_to):
+        raise ConflictError(
+            f"checkpoint {up_to} is not of the history that the journal goes on from, now at {head.stamp}: a "
+            "failover or a restore has come between; no entry was pruned since; verify, then prune again"
+        )
 
 
 def _prune_slice(connection: Connection, journal: str, last: int) -> int:

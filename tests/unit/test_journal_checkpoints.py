@@ -14,6 +14,7 @@ from storage_core.errors import (
     SafeModeError,
     StaleRequestError,
 )
+from storage_core.failpoints import FAILPOINTS
 from storage_core.journal import Leases, LeaseState, Mutation, Refused, Stamp, Written
 from storage_core.journal.ops.leases import TakeLease
 from storage_core.journal.restore import restore, restore_in_place
@@ -291,6 +292,30 @@ def test_old_checkpoints_go_but_the_newest_verified_one_stays(journals: JournalW
     assert [found.stamp for found in journals.checkpoints.all()] == [stamps[1], stamps[3]]
     assert journals.checkpoints.vouched() == [stamps[1]]
     assert journals.verify().findings == ()
+
+
+def test_a_failover_amid_pruning_keeps_the_entries_that_took_the_place_of_the_pruned_ones(
+    journals: JournalWorld,
+) -> None:
+    journals.live(1)
+    journals.live(2)
+    journals.checkpoint()
+    journals.verify()
+
+    def fail_over(point: str) -> None:
+        if point == "prune.journal-prune.before":
+            FAILPOINTS.observer = None
+            journals.fail_over(kept=20)
+            journals.apply(*(take(f"new {number}") for number in range(10)))
+
+    FAILPOINTS.observer = fail_over
+    try:
+        with pytest.raises(ConflictError, match=r"checkpoint 1\.26 is not of the history"):
+            journals.prune()
+    finally:
+        FAILPOINTS.observer = None
+
+    assert sequences(journals) == list(range(1, 31))
 
 
 # Restoring
