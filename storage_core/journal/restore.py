@@ -106,7 +106,7 @@ def restore_in_place(journal: Journal, checkpoints: Checkpoints) -> Stamp:
             status, epochs = reading.status(), read_epochs(reading)
         checkpoints.claim_folder(status.identity)
         newest = checkpoints.newest()
-        if newest is not None and not (newest.stamp <= status.stamp and survived(epochs, newest.stamp)):
+        if newest is not None and not _is_known(newest.stamp, status.stamp, epochs):
             raise ConflictError(
                 f"journal {journal.url} stands at {status.stamp}, a checkpoint at {newest.stamp}; nothing "
                 "was changed; restore that into an empty database, which loses less"
@@ -169,6 +169,7 @@ def _base(checkpoints: Checkpoints, wanted: Stamp | None, reading: Reading | Non
         stamp = newest.stamp
     if stamp is not None:
         with checkpoints.open(stamp) as snapshot:
+            checkpoints.claim_folder(snapshot.header.identity)
             yield _of_checkpoint(snapshot, reading)
     elif reading is not None:
         status = reading.status()
@@ -296,6 +297,11 @@ class _Restoring:
             f"journal {self._journal.url} is not empty: it holds {whose} at stamp {stamp}; nothing was "
             "changed; restore into a new, empty database (LOCKGATE_JOURNAL_URL)"
         )
+
+
+def _is_known(checkpoint: Stamp, stamp: Stamp, epochs: Sequence[Epoch]) -> bool:
+    """Tell whether a database that stands at a stamp holds what a checkpoint does, or has cut it off."""
+    return checkpoint <= stamp and checkpoint.epoch in {epoch.epoch for epoch in epochs}
 
 
 def _claim(checkpoints: Checkpoints, epochs: Sequence[Epoch], identity: str) -> int:

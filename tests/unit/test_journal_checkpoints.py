@@ -434,6 +434,19 @@ def test_a_restore_refuses_the_entries_of_another_journal(journals: JournalWorld
         journals.restore(with_entries=True)
 
 
+def test_a_restore_refuses_the_snapshot_of_another_journal(journals: JournalWorld) -> None:
+    journals.live(1)
+    mine = file_of(journals, journals.checkpoint().stamp)
+    strange = JournalWorld(journals.root / "strange", f"sqlite:///{journals.root / 'strange.db'}", "")
+    strange.live(1)
+    mine.write_bytes(file_of(strange, strange.checkpoint().stamp).read_bytes())
+
+    with pytest.raises(MalformedJournalError, match="is of another journal"):
+        journals.restore()
+
+    assert journals.rows(journals.spare_url)["lease"] == []
+
+
 def test_a_restore_refuses_an_old_database_that_a_checkpoint_is_ahead_of(journals: JournalWorld) -> None:
     journals.live(1)
     journals.checkpoint()
@@ -475,6 +488,19 @@ def test_a_backup_that_a_checkpoint_is_ahead_of_is_refused(journals: JournalWorl
 
     with journals.open() as journal, pytest.raises(ConflictError, match=r"at 1\.12, a checkpoint at 1\.13"):
         restore_in_place(journal, journals.checkpoints)
+
+
+def test_a_backup_goes_on_although_a_checkpoint_is_of_what_an_earlier_restore_left_behind(
+    journals: JournalWorld,
+) -> None:
+    journals.live(1)
+    chosen = journals.checkpoint()
+    journals.live(2)
+    journals.checkpoint()
+    journals.restore(checkpoint=chosen.stamp)
+
+    with journals.open(journals.spare_url) as journal:
+        assert restore_in_place(journal, journals.checkpoints) == Stamp(2000, 13)
 
 
 # Safe mode
