@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from storage_core.errors import MalformedJournalError
+from storage_core.errors import MalformedJournalError, ObjectNotFoundError
 from storage_core.failpoints import step
 from storage_core.journal.checkpoint import Checkpoints
 from storage_core.journal.epochs import read_epochs, survived
@@ -66,10 +66,8 @@ def verify(reading: Reading, checkpoints: Checkpoints, progress: Progress = no_p
     with step("verify"):
         verifying = _Verifying(reading, checkpoints, progress)
         verification = verifying.run()
-        vouched = set(checkpoints.vouched())
-        for stamp, end in verifying.good.items():
-            if stamp not in vouched:
-                checkpoints.vouch(stamp, end, reading.now_s())
+        for stamp, end in verifying.good.items():  # anew each time: an earlier word may be of another file
+            checkpoints.vouch(stamp, end, reading.now_s())
     return verification
 
 
@@ -137,6 +135,8 @@ class _Verifying:
             except MalformedJournalError as error:
                 self.findings.append(str(error))
                 continue
+            except ObjectNotFoundError:  # pruned meanwhile
+                continue
             self._folded = stamp.sequence
             return stamp
         raise MalformedJournalError(
@@ -158,6 +158,8 @@ class _Verifying:
                     self.good[stamp] = snapshot.end
         except MalformedJournalError as error:
             self.findings.append(str(error))
+        except ObjectNotFoundError:
+            return  # pruned meanwhile
 
     def _check_digest(self, stamp: Stamp) -> None:
         try:
@@ -165,6 +167,8 @@ class _Verifying:
                 snapshot.check()
         except MalformedJournalError as error:
             self.findings.append(str(error))
+        except ObjectNotFoundError:
+            return  # pruned meanwhile
 
     def _check_head(self) -> None:
         for entry in self._reading.entries(self._folded, 1):
