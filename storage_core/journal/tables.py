@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from sqlalchemy import Column, Connection, Table, select
 
+from storage_core.errors import MalformedJournalError
 from storage_core.journal import bulk
 from storage_core.journal.rows import Lease, Row
 from storage_core.journal.schema import METADATA
@@ -71,8 +72,19 @@ def columns_of(kind: type[Row]) -> list[Column[Any]]:
 
 
 def row_of(kind: type[R], values: Iterable[Any]) -> R:
-    """Return the row of these columns' values."""
-    return msgspec.convert(dict(zip(_fields(kind), values, strict=True)), kind)
+    """Return the row of these columns' values.
+
+    Raises:
+        MalformedJournalError: One is such as no entry gives; the message names the row.
+    """
+    row = dict(zip(_fields(kind), values, strict=True))
+    try:
+        return msgspec.convert(row, kind)
+    except msgspec.ValidationError as error:
+        name = "/".join(str(row[column]) for column in kind.KEY)
+        raise MalformedJournalError(
+            f"{kind.TABLE} {name} cannot be read: {error}; restore the journal: `lockgate journal restore`"
+        ) from None
 
 
 @cache

@@ -16,6 +16,7 @@ from storage_core.errors import (
 )
 from storage_core.failpoints import FAILPOINTS
 from storage_core.journal import Leases, LeaseState, Mutation, Refused, Stamp, Written
+from storage_core.journal.checkpoint import Checkpoint, Checkpoints
 from storage_core.journal.ops.leases import TakeLease
 from storage_core.journal.restore import restore, restore_in_place
 from storage_core.journal.rows import Lease
@@ -96,7 +97,7 @@ def test_another_journal_of_the_same_name_cannot_put_its_checkpoints_there(journ
 
 
 def test_a_snapshot_greater_than_a_part_is_uploaded_in_parts(journals: JournalWorld) -> None:
-    from storage_core.journal.checkpoint import Checkpoints, take_checkpoint
+    from storage_core.journal.checkpoint import take_checkpoint
     from storage_core.stores import open_store
 
     journals.live()
@@ -160,6 +161,7 @@ def test_a_renewal_by_a_clock_that_was_put_back_leaves_entries_that_can_be_repla
     [
         ("UPDATE job SET mode = 'replace' WHERE job_id = 'job1-g1'", r"the tables: job .*job1-g1: mode"),
         ("DELETE FROM claim", r"the tables: claim .*n1 is missing"),
+        ("UPDATE lease SET standing = 'upright' WHERE resource = 'job:1-a'", r"lease job:1-a cannot be read"),
         (
             "INSERT INTO destination (journal, url, first_s, last_s) VALUES ('main', 'x', 1, 1)",
             r"the tables: destination x is there, and no entry made it",
@@ -205,6 +207,26 @@ def test_verifying_finds_every_checkpoint_that_was_changed_or_cut_off(journals: 
     assert [words.partition(".zst")[0][-18:] for words in found.findings] == [
         f"{stamp.sequence:018d}.jsonl"[-18:] for stamp in stamps[:2]
     ]
+
+
+def test_a_checkpoint_that_is_pruned_while_verifying_is_no_finding(
+    journals: JournalWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journals.live(1)
+    gone = file_of(journals, journals.checkpoint().stamp)
+    journals.live(2)
+    kept = journals.checkpoint()
+    listed = Checkpoints.all
+
+    def all_and_then_one_less(checkpoints: Checkpoints) -> list[Checkpoint]:
+        found = listed(checkpoints)
+        gone.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(Checkpoints, "all", all_and_then_one_less)
+    found = journals.verify()
+
+    assert (found.findings, found.checkpoints) == ((), (kept.stamp,))
 
 
 def test_a_checkpoint_of_wrong_tables_is_not_vouched_for(journals: JournalWorld) -> None:
@@ -275,6 +297,20 @@ def test_a_checkpoint_that_changed_after_it_was_verified_stops_the_pruning(journ
         journals.prune()
 
     assert len(sequences(journals)) == 13
+
+
+def test_verifying_anew_vouches_anew_where_the_word_is_of_no_use(journals: JournalWorld) -> None:
+    journals.live()
+    taken = journals.checkpoint()
+    journals.verify()
+    [word] = (journals.root / "checkpoints/main/verified").iterdir()
+    word.write_bytes(word.read_bytes()[:-20])
+    with pytest.raises(MalformedJournalError, match="verify anew"):
+        journals.prune()
+
+    journals.verify()
+
+    assert journals.prune().up_to == taken.stamp
 
 
 def test_old_checkpoints_go_but_the_newest_verified_one_stays(journals: JournalWorld) -> None:
