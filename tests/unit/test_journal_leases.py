@@ -229,6 +229,31 @@ def test_a_lease_that_nobody_may_renew_is_lost_and_left_as_it_is(
     assert lease.leases.look(lease.name) == view
 
 
+@pytest.mark.parametrize(
+    ("way", "why"),
+    [(hard, "it has lapsed, for it was not renewed for 120 s"), (parked, "it was parked")],
+)
+def test_a_holder_that_nobody_took_it_from_is_told_why_its_lease_is_lost(
+    lease: Resource, way: Callable[[Resource], None], why: str
+) -> None:
+    way(lease)
+
+    assert f"is lost: {why}; stop" in lease.renew()[lease.name]
+
+    lease.free()
+    assert "is lost: it was given back; stop" in lease.renew()[lease.name]
+
+
+def test_a_holder_is_told_who_has_its_lease_now(lease: Resource) -> None:
+    hard(lease)
+    died, holder = lease.stamp, lease.holder
+    newer = lease.take("recoverer", "recover")
+
+    words = lease.leases.renew(holder, {lease.name: died})[lease.name]
+
+    assert f"stamp {died} is lost: it is recovering by recoverer since stamp {newer}" in words
+
+
 def test_a_recovery_that_dies_is_recovered_with_a_new_stamp_and_fenced(lease: Resource) -> None:
     recovering_and_dead(lease)
     died = lease.stamp

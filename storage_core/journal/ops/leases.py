@@ -221,7 +221,19 @@ def held(state: State, resource: str, stamp: Stamp) -> Lease:
 
 def fenced(resource: str, stamp: Stamp, lease: Lease | None) -> str:
     """Say to a holder that it is one no more."""
-    now = "nobody's" if lease is None else f"{lease.standing} by {lease.holder} since stamp {lease.stamp}"
-    return (
-        f"{resource}: the lease taken with stamp {stamp} is lost, it is {now}; stop, and change nothing more"
-    )
+    why = _why_lost(stamp, lease)
+    return f"{resource}: the lease taken with stamp {stamp} is lost: {why}; stop, and change nothing more"
+
+
+def _why_lost(stamp: Stamp, lease: Lease | None) -> str:
+    if lease is None:
+        return "it is nobody's any more"
+    if lease.stamp != stamp:
+        return f"it is {lease.standing} by {lease.holder} since stamp {lease.stamp}"
+    match lease.standing:
+        case Standing.FREE:
+            return "it was given back"
+        case Standing.PARKED:
+            return "it was parked"
+        case _:
+            return f"it has lapsed, for it was not renewed for {lease.hard_s:g} s"
