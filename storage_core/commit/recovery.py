@@ -152,7 +152,8 @@ def recover_job(
             folder=folder, job=record, settings=settings, clock=clock, progress=progress or no_progress
         )
         try:
-            with _lease(folder, settings, clock, dry_run=dry_run) as check:
+            is_decided = found not in UNDECIDED
+            with _lease(folder, settings, clock, is_decided=is_decided, dry_run=dry_run) as check:
                 if not dry_run:
                     detail = _act(work, action, detail, check)
         except ELSEWHERE as error:
@@ -244,14 +245,16 @@ def _settle(job: JobAt, *, dry_run: bool, settings: Settings, clock: Clock | Non
 
 
 def _lease(
-    folder: JobFolder, settings: Settings, clock: Clock, *, dry_run: bool
+    folder: JobFolder, settings: Settings, clock: Clock, *, is_decided: bool, dry_run: bool
 ) -> AbstractContextManager[Callable[[], None]]:
     journal = own_journal(settings, clock)
     if journal is None:
         return nullcontext(lambda: None)
     from storage_core.commit.recovery_lease import recovery_lease  # noqa: PLC0415 - SQLAlchemy: half a second
 
-    return recovery_lease(journal, folder, settings=settings, clock=clock, dry_run=dry_run)
+    return recovery_lease(
+        journal, folder, settings=settings, clock=clock, is_decided=is_decided, dry_run=dry_run
+    )
 
 
 def _act(work: JobWork, action: RecoveryAction, detail: str, check: Callable[[], None]) -> str:

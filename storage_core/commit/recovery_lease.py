@@ -29,7 +29,13 @@ LATER: Final = (FencedError, NotAppliedError, OutcomeUnknownError)
 
 @contextmanager
 def recovery_lease(
-    journal: Journal, folder: JobFolder, *, settings: Settings, clock: Clock, dry_run: bool = False
+    journal: Journal,
+    folder: JobFolder,
+    *,
+    settings: Settings,
+    clock: Clock,
+    is_decided: bool = False,
+    dry_run: bool = False,
 ) -> Iterator[Callable[[], None]]:
     """Hold a job's lease while it is settled.
 
@@ -41,18 +47,22 @@ def recovery_lease(
         folder: Of the job.
         settings: How long a lease lasts.
         clock: Waits for the next renewal.
+        is_decided: Whether the job was found decided: from there on there is only forward, whoever lives.
         dry_run: Take nothing, only find out whether it could be taken.
 
     Yields:
         A check, which raises `FencedError` once a driver has taken the job over.
 
     Raises:
-        LeaseHeldError: Another recovery is at it.
+        LeaseHeldError: Another recovery is at it; or the job was undecided, and its driver has come back.
         SafeModeError: The journal was restored: nothing is recovered yet.
     """
     resource = job_resource(folder.store.url, folder.job_id)
     standing = _look(journal, resource)
-    if dry_run or (standing is not None and standing.state not in TAKES["recover"]):
+    is_driven = standing is not None and standing.state not in TAKES["recover"]
+    if is_driven and not is_decided:
+        raise LeaseHeldError("its driver has come back since it was looked at; nothing was changed")
+    if dry_run or is_driven:
         yield lambda: None
         return
     leases = Leases(journal)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,10 +20,12 @@ from storage_core.commit.lapsed import (
     lapsed_jobs,
     recover_everything,
 )
+from storage_core.commit.lease import LeaseState as JobLease
 from storage_core.commit.recovery import JobAt
 from storage_core.commit.recovery_lease import recovery_lease
 from storage_core.commit.rescan import rescan
 from storage_core.errors import FencedError, InvalidInputError, JobFailedError
+from storage_core.failpoints import FAILPOINTS
 from storage_core.journal import Journal, Leases, LeaseState
 from storage_core.journal.configured import close_journals, configured_journal
 from storage_core.journal.registry import job_resource
@@ -86,8 +88,10 @@ def recover_whatever_lapsed(world: World, *, dry_run: bool = False) -> dict[str,
     return {result.job_id: result for result in results}
 
 
-def recover(world: World, job: Job) -> RecoveryResult:
-    return recover_job(job.destination, job.job_id, settings=world.settings, clock=world.clock)
+def recover(world: World, job: Job, *, dry_run: bool = False) -> RecoveryResult:
+    return recover_job(
+        job.destination, job.job_id, dry_run=dry_run, settings=world.settings, clock=world.clock
+    )
 
 
 def lease_of(world: World, job: Job) -> LeaseState | None:
@@ -233,6 +237,29 @@ def test_a_driver_that_comes_back_before_recovery_decides_keeps_its_job(world: W
     write(back, "t", {"a.csv": b"2"})
     back.commit()
     assert world.visible() == {"a.csv": b"2"}
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("comes_back", [Job.hold, Job.park])
+def test_a_driver_that_comes_back_while_recovery_looks_keeps_its_job(
+    world: World, monkeypatch: pytest.MonkeyPatch, comes_back: Callable[[Job], None], dry_run: bool
+) -> None:
+    job = abandoned(world)
+    lapse(world)
+    driver = world.attach(job.job_id)
+
+    def between_the_look_and_the_lease(point: str) -> None:
+        if point == "lease.journal-read.after":
+            monkeypatch.setattr(FAILPOINTS, "observer", None)
+            comes_back(driver)
+
+    monkeypatch.setattr(FAILPOINTS, "observer", between_the_look_and_the_lease)
+    found = recover(world, job, dry_run=dry_run)
+
+    assert (found.lease, found.action) == (JobLease.LAPSED, RecoveryAction.LEAVE)
+    assert "its driver has come back" in found.detail
+    driver.commit()
+    assert world.visible() == {"a.csv": b"1"}
 
 
 def test_in_safe_mode_nothing_is_recovered_and_no_job_is_blamed(world: World) -> None:
