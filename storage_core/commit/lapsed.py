@@ -20,8 +20,8 @@ from storage_core.commit.roll import call_roll
 from storage_core.commit.summary import JobSummary, summarise
 from storage_core.errors import InvalidInputError
 from storage_core.ids import JobId
-from storage_core.journal import LeaseState, registry
-from storage_core.journal.ops.leases import state_of
+from storage_core.journal import LeaseState, Reading, registry
+from storage_core.journal.ops.leases import TAKES, state_of
 from storage_core.journal.rows import Job as RegisteredJob
 from storage_core.journal.rows import Lease
 from storage_core.settings import Settings, load_settings
@@ -45,7 +45,8 @@ class Unended(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that have not ended.
 
     Attributes:
-        lapsed: Those that recovery settles: lapsed, decided, or old and without a lease.
+        lapsed: Those that recovery settles: lapsed, decided, or old and without a lease; and ended ones whose
+            lease was left behind.
         left: How many others there are, by why they are left alone.
     """
 
@@ -81,6 +82,7 @@ def lapsed_jobs(settings: Settings, clock: Clock | None = None) -> Unended:
             (JobAt(job.destination, JobId(job.job_id)), _why_left(job, lease, now_s, settings))
             for job, lease in registry.unended(reading)
         ]
+        jobs += [(job, None) for job in _left_a_lease(reading, now_s)]
     return _sorted_out(jobs)
 
 
@@ -119,6 +121,15 @@ def recover_everything(
     for done, result in enumerate(results, start=1):
         progress("recover", done, len(jobs))
         yield result
+
+
+def _left_a_lease(reading: Reading, now_s: float) -> Iterator[JobAt]:
+    """Yield ended jobs whose lease nobody holds: it was taken as another process ended them, and left."""
+    for destination, job_id, lease in registry.leased(reading):
+        if state_of(lease, now_s) in TAKES["recover"]:
+            job = reading.get(RegisteredJob, destination, job_id)
+            if job is not None and job.ended_s is not None:
+                yield JobAt(destination, JobId(job_id))
 
 
 def _why_left(job: RegisteredJob, lease: Lease | None, now_s: float, settings: Settings) -> str | None:

@@ -6,6 +6,7 @@ It decides nothing and changes nothing in the store. Beside running jobs it is h
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Final, Literal
@@ -27,7 +28,7 @@ from storage_core.ids import JobId
 from storage_core.journal import Journal, Mutation, Refused
 from storage_core.journal.ops import Op
 from storage_core.journal.ops.jobs import ForgetJob, RecordJob
-from storage_core.journal.registry import jobs
+from storage_core.journal.registry import jobs, leased
 from storage_core.journal.rows import Job, Phase
 from storage_core.settings import Settings, load_settings
 from storage_core.stores import Store, open_store
@@ -37,7 +38,7 @@ BATCH: Final = 100
 
 
 class Rescanned(msgspec.Struct, frozen=True, kw_only=True):
-    """A job of which the registry did not know what its store says.
+    """A job of which the registry did not know what its store says, or which is over and has a lease.
 
     Attributes:
         was: Its phase in the registry, None if that did not know the job.
@@ -46,7 +47,7 @@ class Rescanned(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     job_id: JobId
-    action: Literal["record", "forget", "leave alone"]
+    action: Literal["record", "forget", "drop its lease", "leave alone"]
     was: Phase | None
     now: Phase | None
     detail: str = ""
@@ -89,8 +90,9 @@ def rescan(
         # The registry first: a job that is set up meanwhile is found by the listing, and never forgotten.
         with journal.reading() as reading:
             known = {JobId(job.job_id): job for job in jobs(reading, store.url)}
+            held = {JobId(job) for destination, job, _ in leased(reading) if destination == store.url}
         roll = call_roll(store)
-        found = _differing(store, roll, known, settings.parallelism, progress)
+        found = _differing(store, roll, _Known(known, held), settings.parallelism, progress)
         while batch := list(islice(found, BATCH)):
             errors = {} if dry_run else _tell(journal, store, batch)
             for result, _ in batch:
@@ -101,11 +103,31 @@ _Found = tuple[Rescanned, Sequence[Op]]
 """What is to be told of a job, and how."""
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What the journal knew of a destination before its folders were listed.
+
+    Attributes:
+        jobs: As the registry knows them.
+        held: Those that have a lease.
+    """
+
+    jobs: dict[JobId, Job]
+    held: set[JobId]
+
+    def is_told(self, job: JobId, done: JobPhase | None) -> bool:
+        """Tell whether nothing is to be said of a job that is done, as the listing alone shows it."""
+        told = self.jobs.get(job)
+        return told is not None and done is not None and told.phase == PHASES[done] and job not in self.held
+
+
 def _differing(
-    store: Store, roll: Roll, known: dict[JobId, Job], parallelism: int, progress: Progress
+    store: Store, roll: Roll, known: _Known, parallelism: int, progress: Progress
 ) -> Iterator[_Found]:
-    unsure = [job for job in roll.jobs if not _is_told(known.get(job), roll.done.get(job))]
-    gone = [_gone(store, job, known[job]) for job in known.keys() - set(roll.jobs)]
+    unsure = [job for job in roll.jobs if not known.is_told(job, roll.done.get(job))]
+    gone = [
+        _gone(store, job, known.jobs.get(job)) for job in (known.jobs.keys() | known.held) - set(roll.jobs)
+    ]
     compare = partial(_compare, store, known)
     for done, found in enumerate(in_parallel(compare, unsure, parallelism), start=1):
         progress("rescan", done, len(unsure))
@@ -114,25 +136,22 @@ def _differing(
     yield from sorted(gone, key=lambda found: found[0].job_id)
 
 
-def _is_told(known: Job | None, done: JobPhase | None) -> bool:
-    """Tell whether the registry knows a job that is done, as the listing alone shows it."""
-    return known is not None and done is not None and known.phase == PHASES[done]
-
-
-def _compare(store: Store, known: dict[JobId, Job], job_id: JobId) -> _Found | None:
-    folder, told = JobFolder(store, job_id), known.get(job_id)
+def _compare(store: Store, known: _Known, job_id: JobId) -> _Found | None:
+    folder, told = JobFolder(store, job_id), known.jobs.get(job_id)
     try:
         job = folder.job()
         phase = folder.phase()
         attempt = (newest_job_attempt(folder) or "") if phase not in TERMINAL and told is None else ""
     except ObjectNotFoundError:
-        return None if told is None else _gone(store, job_id, told)
+        return None if told is None and job_id not in known.held else _gone(store, job_id, told)
     except LockgateError as error:
         was = None if told is None else told.phase
         return Rescanned(job_id=job_id, action="leave alone", was=was, now=None, detail=str(error)), ()
     entry = record_job(folder, job, phase, attempt)
     if told is not None and _says_the_same(entry, told):
-        return None
+        if phase not in TERMINAL or job_id not in known.held:
+            return None
+        return Rescanned(job_id=job_id, action="drop its lease", was=told.phase, now=entry.phase), ()
     result = Rescanned(
         job_id=job_id, action="record", was=None if told is None else told.phase, now=entry.phase
     )
@@ -141,7 +160,9 @@ def _compare(store: Store, known: dict[JobId, Job], job_id: JobId) -> _Found | N
     return result, (entry,)
 
 
-def _gone(store: Store, job_id: JobId, told: Job) -> _Found:
+def _gone(store: Store, job_id: JobId, told: Job | None) -> _Found:
+    if told is None:
+        return Rescanned(job_id=job_id, action="drop its lease", was=None, now=None), ()
     result = Rescanned(job_id=job_id, action="forget", was=told.phase, now=None)
     return result, (ForgetJob(destination=store.url, job_id=job_id),)
 
@@ -158,7 +179,7 @@ def _tell(journal: Journal, store: Store, batch: Sequence[_Found]) -> dict[JobId
     owners: list[JobId] = []
     for result, entries in batch:
         told = [Mutation(op=entry) for entry in entries]
-        if result.action == "forget" or result.now in {"committed", "failed"}:
+        if result.action in {"forget", "drop its lease"} or result.now in {"committed", "failed"}:
             told += end_of_lease(journal, JobFolder(store, result.job_id))
         mutations += told
         owners += [result.job_id] * len(told)

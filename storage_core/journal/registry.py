@@ -43,6 +43,15 @@ def unended(reading: Reading) -> Iterator[tuple[Job, Lease | None]]:
             yield job, reading.get(Lease, job_resource(job.destination, job.job_id))
 
 
+def leased(reading: Reading) -> Iterator[tuple[str, str, Lease]]:
+    """Yield the destination, the id and the lease of every job that has one, ended ones too."""
+    for lease in reading.where(Lease, {}):
+        kind, _, job = lease.resource.partition(":")
+        if kind == "job":
+            destination, _, job_id = job.rpartition("#")
+            yield destination, job_id, lease
+
+
 def find_job(reading: Reading, text: str) -> Job:
     """Return the job of an id, or the newest generation of a name, wherever it writes.
 

@@ -17,6 +17,7 @@ from storage_core.commit.rescan import Rescanned, rescan
 from storage_core.errors import InvalidInputError, JobFailedError, ObjectNotFoundError
 from storage_core.failpoints import FAILPOINTS
 from storage_core.ids import JobId
+from storage_core.journal import Leases
 from storage_core.journal.configured import close_journals
 from storage_core.journal.registry import find_job, job_resource
 from storage_core.journal.rows import Job as RegisteredJob
@@ -245,6 +246,27 @@ def test_rescan_forgets_a_job_whose_folder_is_gone(journal_world: World) -> None
     with journal_world.journal.reading() as reading, pytest.raises(ObjectNotFoundError):
         find_job(reading, "sales")
     assert leases(journal_world) == []
+
+
+def test_rescan_drops_leases_of_jobs_that_are_over(journal_world: World) -> None:
+    ended = journal_world.run("ended", {"a.csv": b"1"})
+    gone = journal_world.open_job("gone")
+    gone.close()
+    shutil.rmtree(Path(journal_world.url, "_lockgate/jobs", gone.job_id))
+    rescanned(journal_world)
+    for job in (ended, gone):
+        resource = job_resource(job.destination, job.job_id)
+        Leases(journal_world.journal).take(resource, "died", purpose="recover", soft_s=1, hard_s=1)
+    wanted = [
+        ("ended-g1", "drop its lease", "committed", "committed"),
+        ("gone-g1", "drop its lease", None, None),
+    ]
+
+    assert told(rescanned(journal_world, dry_run=True)) == wanted
+    assert len(leases(journal_world)) == 2
+    assert told(rescanned(journal_world)) == wanted
+    assert leases(journal_world) == []
+    assert rescanned(journal_world) == []
 
 
 def test_rescan_takes_back_an_end_that_the_store_does_not_know(journal_world: World) -> None:

@@ -210,6 +210,21 @@ def test_a_recovery_that_died_lapses_into_the_next_one(world: World) -> None:
     assert world.open_uploads() == []
 
 
+def test_a_lease_that_a_recovery_took_as_the_job_ended_goes_with_the_next_one(world: World) -> None:
+    job = world.run("sales", {"a.csv": b"1"})
+    resource = job_resource(job.destination, job.job_id)
+    Leases(journal_of(world)).take(resource, "died", purpose="recover", soft_s=1.0, hard_s=1.0)
+    assert unended(world) == Unended()
+    lapse(world)
+    assert unended(world).lapsed == (JobAt(job.destination, job.job_id),)
+
+    (found,) = recover_whatever_lapsed(world).values()
+
+    assert (found.action, found.ended) == (RecoveryAction.CLEAN_UP, JobPhase.COMMITTED)
+    assert lease_of(world, job) is None
+    assert unended(world) == Unended()
+
+
 def test_a_driver_that_wakes_up_after_its_recovery_commits_nothing(world: World) -> None:
     driver = world.open_job("sales")
     write(driver, "t", {"a.csv": b"1"})
