@@ -14,6 +14,9 @@ from storage_core.journal.mutation import Mutation
 _KEY_BYTES: Final = 2_400
 """PostgreSQL bounds an entry of an index at 2,704 bytes."""
 
+_INDEXED: Final = frozenset({"request_id", "holder"})
+"""The fields that stand in an index, besides those that are keys."""
+
 _GREATEST: Final = 2**63
 _UNKEPT: Final = re.compile("[\0\ud800-\udfff]")
 
@@ -32,7 +35,8 @@ def check_values(mutation: Mutation) -> None:
                 f"{type(mutation.op).__name__}: {name} {value!r:.100} cannot be kept by every database; "
                 "nothing was changed; use text without null characters and surrogates, and finite numbers"
             )
-    for _, key in mutation.op.touches():
+    keys = [key for _, key in mutation.op.touches()]
+    for key in (*keys, *((fields[name],) for name in _INDEXED & fields.keys())):
         size = sum(len(str(part).encode()) for part in key)
         if size > _KEY_BYTES:
             raise InvalidInputError(

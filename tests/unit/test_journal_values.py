@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 
 from storage_core.errors import InvalidInputError
@@ -51,6 +52,13 @@ def test_a_value_that_cannot_be_kept_is_refused_and_nothing_is_changed(
 def test_a_request_id_that_cannot_be_kept_is_refused(journal: Journal) -> None:
     with pytest.raises(InvalidInputError, match="request_id"):
         journal.apply(take(), "a\0b")
+    with pytest.raises(InvalidInputError, match="2401 bytes long"):
+        journal.apply(take(), "x" * 2_401)
+
+
+def test_a_holder_that_no_index_can_keep_is_refused(journal: Journal) -> None:
+    with pytest.raises(InvalidInputError, match="2401 bytes long"):
+        journal.apply(msgspec.structs.replace(take(), holder="x" * 2_401))
 
 
 def test_the_longest_names_and_greatest_numbers_are_kept_as_they_are(journal: Journal) -> None:
