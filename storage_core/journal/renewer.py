@@ -89,7 +89,7 @@ class Renewer(Forkable):
         with self._changing:
             age_s = self._clock.now_s() - self._renewed_s.get(resource, 0.0)
             self._refuse_lost(resource)
-        if age_s >= within_s:
+        if not 0 <= age_s < within_s:  # below 0 the clock was put back: nobody knows how old it is
             self.renew()
             with self._changing:
                 self._refuse_lost(resource)

@@ -156,6 +156,17 @@ def test_a_check_renews_only_what_was_not_renewed_lately(
         renewer.check("a", within_s=1_000_000)
 
 
+def test_a_check_asks_where_the_clock_was_put_back(
+    renewer: Renewer, leases: Leases, clock: ManualClock
+) -> None:
+    keep(renewer, leases, "a")
+    leases.take("a", "another", purpose="take over", soft_s=SOFT_S, hard_s=HARD_S)
+    clock.sleep(-3600)
+
+    with pytest.raises(FencedError, match="by another"):
+        renewer.check("a", within_s=60)
+
+
 def test_the_loss_of_one_lease_leaves_the_others(
     renewer: Renewer, leases: Leases, clock: ManualClock
 ) -> None:
