@@ -15,6 +15,7 @@ from operators.progress import LoggedProgress
 from operators.retries import no_vain_retry
 from storage_core.commit.recovery import JobAt, RecoveryResult, settle
 from storage_core.errors import InvalidInputError, LockgateError
+from storage_core.printable import printable
 from storage_core.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -167,10 +168,10 @@ def _row(result: RecoveryResult) -> tuple[str, ...]:
     found, ended = result.found or "unreadable", result.ended or UNSETTLED
     return (
         result.job_id,
-        result.destination,
+        printable(result.destination),
         str(found),
         str(result.lease),
         str(result.action),
         str(ended),
-        " ".join(result.detail.split()),
+        printable(" ".join(result.detail.split())),
     )

@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from storage_core.errors import LockgateError
+from storage_core.printable import printable
 
 if TYPE_CHECKING:
     from storage_core.commit.parallel import Progress
@@ -42,7 +43,7 @@ def print_json(document: Any) -> None:
 
 def print_line(text: str) -> None:
     """Print one line for people."""
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{printable(text)}\n")
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
@@ -73,7 +74,7 @@ def print_fields(fields: Sequence[tuple[str, object]]) -> None:
 def print_error(error: Exception, *, as_json: bool) -> None:
     """Report why a command failed: a line on standard error, or the JSON document on standard output."""
     kind = type(error).__name__
-    message = " ".join(str(error).split())
+    message = printable(" ".join(str(error).split()))
     if not isinstance(error, LockgateError):
         message = f"unexpected {kind}: {message}; set LOCKGATE_DEBUG=1 to see where"
     if as_json:
@@ -127,4 +128,4 @@ def byte_size(size: int) -> str:
 
 
 def _cell(value: object) -> str:
-    return "-" if value is None else str(value)
+    return "-" if value is None else printable(str(value))
