@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
-from sqlalchemy import case, update
+from sqlalchemy import case, collate, select, update
 
 from storage_core.failpoints import FAILPOINTS, current_step
 from storage_core.journal import metrics
@@ -142,16 +142,20 @@ class Leases:
             now = database.now()
             # Never back, as the clock may go: else a taking that was accepted would be refused when replayed.
             renewed_s = case((LEASE.c.renewed_s > now, LEASE.c.renewed_s), else_=now)
-            for resources in _slices(list(held)):
+            for resources in _slices(sorted(held)):
+                mine = select(LEASE.c.resource).where(
+                    LEASE.c.journal == journal,
+                    LEASE.c.resource.in_(resources),
+                    LEASE.c.holder == holder,
+                    LEASE.c.standing.in_([Standing.HELD, Standing.RECOVERING]),
+                    LEASE.c.renewed_s + LEASE.c.hard_s > now,
+                )
+                if not database.is_sqlite:
+                    # In the order of a write's locks (`bulk.find`), or the two may wait for each other.
+                    mine = mine.order_by(collate(LEASE.c.resource, "C")).with_for_update()
                 renewed = connection.execute(
                     update(LEASE)
-                    .where(
-                        LEASE.c.journal == journal,
-                        LEASE.c.resource.in_(resources),
-                        LEASE.c.holder == holder,
-                        LEASE.c.standing.in_([Standing.HELD, Standing.RECOVERING]),
-                        LEASE.c.renewed_s + LEASE.c.hard_s > now,
-                    )
+                    .where(LEASE.c.journal == journal, LEASE.c.resource.in_(mine))
                     .values(renewed_s=renewed_s)
                     .returning(LEASE.c.resource, LEASE.c.epoch, LEASE.c.sequence)
                 )
