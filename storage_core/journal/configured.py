@@ -5,11 +5,20 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from dataclasses import dataclass
+from time import monotonic
 from typing import Final
 
 from storage_core.clock import Clock, SystemClock
+from storage_core.errors import JournalUnavailableError
 from storage_core.journal.journal import Journal, open_journal
 from storage_core.settings import Settings
+
+SLOW_S: Final = 1.0
+"""A journal that could not be opened, and took so long to say so, holds its askers up."""
+
+REST_S: Final = 30.0
+"""For so long nobody asks such a one again: a worker's every task would wait for it, twice."""
 
 
 def configured_journal(settings: Settings, clock: Clock | None = None) -> Journal | None:
@@ -42,6 +51,14 @@ def close_journals() -> None:
     _OPENED.close()
 
 
+@dataclass(frozen=True)
+class _Silent:
+    """A journal that gave no answer, and until when it is not asked again."""
+
+    until_s: float
+    why: str
+
+
 class _Opened:
     """The open journals of one process."""
 
@@ -51,6 +68,7 @@ class _Opened:
     def forked(self) -> None:
         """Begin with none open: the parent's are the parent's, and so is whoever holds the lock."""
         self._journals: dict[tuple[str, str, int], Journal] = {}
+        self._silent: dict[tuple[str, str], _Silent] = {}
         self._opening = threading.Lock()
 
     def get(self, url: str, name: str, clock: Clock | None) -> Journal:
@@ -58,12 +76,28 @@ class _Opened:
         with self._opening:
             journal = self._journals.get(key)
             if journal is None:
-                journal = self._journals[key] = open_journal(url, name, clock=clock)
+                journal = self._journals[key] = self._open(url, name, clock)
             return journal
+
+    def _open(self, url: str, name: str, clock: Clock | None) -> Journal:
+        began_s = monotonic()
+        silent = self._silent.get((url, name))
+        if silent is not None and began_s < silent.until_s:
+            raise JournalUnavailableError(
+                f"{silent.why}; it is asked again in {silent.until_s - began_s:.0f} s"
+            )
+        try:
+            return open_journal(url, name, clock=clock)
+        except JournalUnavailableError as error:
+            now_s = monotonic()
+            if now_s - began_s >= SLOW_S:
+                self._silent[url, name] = _Silent(now_s + REST_S, str(error))
+            raise
 
     def close(self) -> None:
         with self._opening:
             journals, self._journals = self._journals, {}
+            self._silent = {}
         for journal in journals.values():
             journal.close()
 

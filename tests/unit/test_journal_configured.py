@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from storage_core.clock import SystemClock
-from storage_core.journal import Journal
+from storage_core.errors import JournalUnavailableError
+from storage_core.journal import Journal, configured, open_journal
 from storage_core.journal.configured import close_journals, configured_journal
 from storage_core.journal.ops.leases import TakeLease
 from storage_core.settings import Settings
@@ -75,3 +76,49 @@ def test_a_fork_opens_its_own_and_writes_beside_its_parent(tmp_path: Path) -> No
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert opened(settings) is first
     assert first.apply(take).stamp.sequence == 3
+
+
+class Slow:
+    """A server that takes its time to be away, and the time that passes meanwhile."""
+
+    def __init__(self, takes_s: float) -> None:
+        self.takes_s = takes_s
+        self.now_s = 0.0
+        self.asked = 0
+
+    def open_journal(self, url: str, name: str, *, clock: object) -> Journal:
+        self.asked += 1
+        self.now_s += self.takes_s
+        raise JournalUnavailableError(f"journal {url}: connection timeout expired")
+
+    def stands_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(configured, "open_journal", self.open_journal)
+        monkeypatch.setattr(configured, "monotonic", lambda: self.now_s)
+
+
+def test_a_journal_that_is_long_silent_is_not_waited_for_by_everybody_who_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, settings = Slow(takes_s=10.0), Settings(home=tmp_path)
+    slow.stands_in(monkeypatch)
+    for _ in range(5):
+        with pytest.raises(JournalUnavailableError, match="timeout expired"):
+            opened(settings)
+    with pytest.raises(JournalUnavailableError, match="it is asked again in 30 s"):
+        opened(settings)
+    assert (slow.asked, slow.now_s) == (1, 10.0)
+
+    slow.now_s += configured.REST_S
+    monkeypatch.setattr(configured, "open_journal", open_journal)
+    assert opened(settings).status().stamp.sequence == 0
+
+
+def test_a_journal_that_refuses_at_once_is_asked_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow(takes_s=0.01)
+    slow.stands_in(monkeypatch)
+    for _ in range(3):
+        with pytest.raises(JournalUnavailableError):
+            opened(Settings(home=tmp_path))
+    assert slow.asked == 3
