@@ -20,7 +20,13 @@ from storage_core.cli.render import (
     print_table,
     progress_bar,
 )
-from storage_core.errors import ConflictError, InvalidInputError, MalformedRecordError, OutcomeUnknownError
+from storage_core.errors import (
+    ConflictError,
+    InvalidInputError,
+    LockgateError,
+    MalformedRecordError,
+    OutcomeUnknownError,
+)
 
 if TYPE_CHECKING:
     from storage_core.cli.job_index import IndexedJob
@@ -182,20 +188,23 @@ def recover(
     journal is lost, and tells it of them. Exits with 3 where markers contradict each other or nobody lets us
     in, with 10 where something is not settled yet.
     """
-    with progress_bar() as progress:
-        if scan is None:
-            found = _recovered(job or [], every=every, dry_run=dry_run, progress=progress)
-        else:
-            found = _scanned(scan, job or [], every=every, dry_run=dry_run, progress=progress)
-        results = list(found)
+    results: list[RecoveryResult] = []
+    try:
+        with progress_bar() as progress:
+            if scan is None:
+                found = _recovered(job or [], every=every, dry_run=dry_run, progress=progress)
+            else:
+                found = _scanned(scan, job or [], every=every, dry_run=dry_run, progress=progress)
+            for result in found:
+                results.append(result)  # noqa: PERF402 - what was settled before an error is shown, too
+    except LockgateError:
+        if results and not json:
+            _print_recovered(results, dry_run=dry_run)
+        raise
     if json:
         print_json(results)
     else:
-        print_table(
-            ("job", "destination", "found", "lease", "would do" if dry_run else "done", "now", "why"),
-            [(r.job_id, r.destination, r.found, r.lease, r.action, r.ended, r.detail) for r in results],
-            empty="no job is unfinished",
-        )
+        _print_recovered(results, dry_run=dry_run)
     _exit_by(results)
 
 
@@ -239,6 +248,14 @@ def _recovered(
     raise InvalidInputError(
         "jobs recover: give either one JOB or --all, each with or without its DEST, or --scan URL; "
         "nothing was done"
+    )
+
+
+def _print_recovered(results: list[RecoveryResult], *, dry_run: bool) -> None:
+    print_table(
+        ("job", "destination", "found", "lease", "would do" if dry_run else "done", "now", "why"),
+        [(r.job_id, r.destination, r.found, r.lease, r.action, r.ended, r.detail) for r in results],
+        empty="no job is unfinished",
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from storage_core import attach_job
-from storage_core.commit import JobPhase
+from storage_core.commit import JobPhase, RecoveryResult, scanning
+from storage_core.errors import AccessDeniedError
 from storage_core.settings import Settings
 from tests.cli_world import Run, document, lapsed_job, open_written_job
 
@@ -30,6 +33,28 @@ def test_a_scan_settles_what_lapsed_below_a_directory_and_a_dry_run_only_says_so
     assert "lapsed-g1" in shown.stdout
     assert attach_job(str(lake / "sales"), "lapsed-g1", settings=settings).phase() is JobPhase.FAILED
     assert attach_job(str(lake / "logs"), "alive-g1", settings=settings).phase() is JobPhase.OPEN
+
+
+def test_what_a_scan_has_settled_is_shown_though_another_destination_cannot_be_listed(
+    run: Run, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = tmp_path / "lake"
+    for place in ("a", "b", "c"):
+        lapsed_job(str(lake / place), settings, f"in-{place}")
+    recover_all = scanning.recover_all
+
+    def listed(destination: str, **options: Any) -> Iterator[RecoveryResult]:
+        if destination.endswith("/b"):
+            raise AccessDeniedError("file:///lake/b: nobody lets us in")
+        return recover_all(destination, **options)
+
+    monkeypatch.setattr(scanning, "recover_all", listed)
+    shown = run("jobs", "recover", "--scan", str(lake))
+
+    assert shown.exit_code == AccessDeniedError.exit_code
+    assert "in-a-g1" in shown.stdout
+    assert "in-c-g1" in shown.stdout
+    assert shown.stderr == "error: file:///lake/b: nobody lets us in\n"
 
 
 def test_a_scan_of_an_empty_directory_finds_nothing(run: Run, tmp_path: Path) -> None:
