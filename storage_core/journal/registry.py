@@ -57,20 +57,19 @@ def find_job(reading: Reading, text: str) -> Job:
 
     Raises:
         ObjectNotFoundError: The registry knows none.
-        ConflictError: Jobs of this id write several destinations; the message names them.
+        ConflictError: Jobs of this id or name write several destinations; the message names them.
     """
     found = list(reading.where(Job, {"job_id": text}))
     if not found:
-        named = reading.where(Job, {"name": text})
-        newest = max((_generation(job) for job in named), default=0)
-        found = [job for job in named if _generation(job) == newest]
+        named = sorted(reading.where(Job, {"name": text}), key=_generation)
+        found = list({job.destination: job for job in named}.values())  # the newest one of each destination
     if not found:
         raise ObjectNotFoundError(
             f"the journal knows no job {text[:140]!r}; name its destination, too, or make the index anew: "
             "`lockgate jobs rescan DESTINATION`"
         )
     if len(found) > 1:
-        places = ", ".join(job.destination for job in found)
+        places = ", ".join(sorted(job.destination for job in found))
         raise ConflictError(f"{text} is a job at {places}: say at which")
     return found[0]
 

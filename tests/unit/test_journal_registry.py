@@ -79,6 +79,18 @@ def test_a_job_at_two_destinations_must_be_told_apart(journal: Journal, text: st
     assert BARN in str(refused.value)
 
 
+def test_a_name_at_two_destinations_is_not_taken_for_the_one_that_has_run_more_often(
+    journal: Journal,
+) -> None:
+    for job_id, destination in (("sales-g1", LAKE), ("sales-g1", BARN), ("sales-g2", BARN)):
+        journal.apply(record(job_id, destination=destination))
+
+    with pytest.raises(ConflictError, match=f"sales is a job at {BARN}, {LAKE}: say at which"):
+        find(journal, "sales")
+
+    assert find(journal, "sales-g2").destination == BARN
+
+
 def test_recovery_looks_at_every_job_that_has_not_ended_with_its_lease(journal: Journal) -> None:
     phases: tuple[Phase, ...] = ("open", "committing", "aborting", "committed", "failed")
     for phase in phases:
