@@ -257,6 +257,7 @@ def take_checkpoint(reading: Reading, checkpoints: Checkpoints) -> tuple[Checkpo
         MalformedJournalError: Those that are there are of another journal.
         OutcomeUnknownError: No answer from the store; taking it again finds it, or makes it.
     """
+    reading.stay_open()
     status, is_new = reading.status(), False
     with step("checkpoint"):
         checkpoints.claim_folder(status.identity)

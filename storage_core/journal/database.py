@@ -90,7 +90,8 @@ class Database(Forkable):
     def snapshot(self) -> Iterator[Connection]:
         """Hold a transaction that reads one state, however long it lasts, and can write nothing.
 
-        Hold it for reading only: PostgreSQL ends one in which nothing was asked for a minute.
+        Hold it for reading only: PostgreSQL ends one in which nothing was asked for a minute, unless
+        `Reading.stay_open` was called.
 
         Raises:
             NotAppliedError: It cannot be read: see `trouble.explain`; mostly a `JournalUnavailableError`.

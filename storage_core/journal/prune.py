@@ -82,6 +82,7 @@ def prune(
     with step("prune"):
         refuse_in_safe_mode(journal, "pruning")
         with journal.reading() as reading:
+            reading.stay_open()
             up_to = _newest_verified(reading, checkpoints)
             forgotten_before_s = reading.now_s() - request_retention_s
             entries, requests = _counts(reading, up_to, forgotten_before_s - CLOCKS_APART_S)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, select, text
 
 from storage_core.errors import ObjectNotFoundError
 from storage_core.journal.database import Database
@@ -67,6 +67,11 @@ class Reading(SqlRows):
     def __init__(self, connection: Connection, database: Database, journal: str) -> None:
         super().__init__(connection, journal)
         self.database = database
+
+    def stay_open(self) -> None:
+        """Keep this state while other things are done, however slow: nobody waits for a reader."""
+        if not self.database.is_sqlite:  # which would end it after a minute without a question
+            self.connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
 
     def status(self) -> Status:
         """Return where the journal stands.

@@ -164,6 +164,8 @@ class _Base(msgspec.Struct, frozen=True):
 
 @contextmanager
 def _base(checkpoints: Checkpoints, wanted: Stamp | None, reading: Reading | None) -> Iterator[_Base]:
+    if reading is not None:
+        reading.stay_open()
     stamp = wanted
     if stamp is None and (newest := checkpoints.newest()) is not None:
         stamp = newest.stamp

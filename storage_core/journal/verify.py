@@ -64,6 +64,7 @@ def verify(reading: Reading, checkpoints: Checkpoints, progress: Progress = no_p
         progress: Hears the entries.
     """
     with step("verify"):
+        reading.stay_open()
         verifying = _Verifying(reading, checkpoints, progress)
         verification = verifying.run()
         for stamp, end in verifying.good.items():  # anew each time: an earlier word may be of another file

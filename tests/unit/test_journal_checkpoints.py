@@ -18,6 +18,7 @@ from storage_core.failpoints import FAILPOINTS
 from storage_core.journal import Leases, LeaseState, Mutation, Refused, Stamp, Written
 from storage_core.journal.checkpoint import Checkpoint, Checkpoints
 from storage_core.journal.ops.leases import TakeLease
+from storage_core.journal.reading import Reading
 from storage_core.journal.restore import restore, restore_in_place
 from storage_core.journal.rows import Lease
 from storage_core.journal.safe_mode import leave_safe_mode, refuse_in_safe_mode
@@ -537,6 +538,51 @@ def test_a_backup_goes_on_although_a_checkpoint_is_of_what_an_earlier_restore_le
 
     with journals.open(journals.spare_url) as journal:
         assert restore_in_place(journal, journals.checkpoints) == Stamp(2000, 13)
+
+
+# What takes long
+
+
+@pytest.mark.requires("postgres")
+@pytest.mark.parametrize(
+    ("work", "call"),
+    [
+        ("checkpoint", "checkpoint.create.before"),
+        ("verify", "verify.get.after"),
+        ("prune", "prune.get.after"),
+        ("restore", "restore.get.after"),
+    ],
+)
+def test_postgresql_keeps_a_state_open_however_slow_a_call_of_the_store_is(
+    postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str, call: str
+) -> None:
+    url, spare_url = (postgres.new_database(f"slow_{work}_{name}") for name in ("first", "spare"))
+    journals = JournalWorld(tmp_path, url, spare_url)
+    journals.live(1)
+    journals.checkpoint()
+    journals.verify()
+    journals.live(2)
+    held: list[Reading] = []
+    limits: list[str] = []
+
+    def hold(reading: Reading) -> None:
+        stay_open(reading)
+        held.append(reading)
+
+    def look(point: str) -> None:
+        if point == call:
+            question = "SHOW idle_in_transaction_session_timeout"
+            limits.extend(reading.connection.exec_driver_sql(question).scalar_one() for reading in held)
+
+    stay_open = Reading.stay_open
+    monkeypatch.setattr(Reading, "stay_open", hold)
+    FAILPOINTS.observer = look
+    try:
+        journals.restore(with_entries=True) if work == "restore" else getattr(journals, work)()
+    finally:
+        FAILPOINTS.observer = None
+
+    assert set(limits) == {"0"}
 
 
 # Safe mode
