@@ -64,8 +64,7 @@ def observe(
     if not settings.has_journal:
         raise _no_journal()
     with open_tailer(journal_url(settings), to, settings.journal) as tailer:
-        while tailer.poll():
-            continue
+        tailer.catch_up()
         print_line(f"caught up; read it with LOCKGATE_OBSERVER_URLS='[\"sqlite:///{to.absolute()}\"]'")
         if not once:
             tailer.run(threading.Event())

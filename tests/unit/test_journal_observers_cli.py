@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from storage_core.cli.app import build
+from storage_core.failpoints import FAILPOINTS
 from storage_core.journal.configured import close_journals
 from tests.cli_world import Run, document
 from tests.observer_world import ObserverWorld, take
@@ -42,6 +43,25 @@ def test_a_copy_is_made_and_brought_up_to_date(world: ObserverWorld, run: Run) -
             0,
             None,
         )
+
+
+def test_a_copy_has_caught_up_though_others_never_stop_to_write(
+    world: ObserverWorld, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+
+    def write_before_each_look(point: str) -> None:
+        nonlocal looks
+        if point == "tail.journal-read.before":
+            looks += 1
+            assert looks < 10, "it waits for a moment without writers"
+            take(world.journal)
+
+    monkeypatch.setattr(FAILPOINTS, "observer", write_before_each_look)
+    done = run("journal", "observe", "--to", str(world.file(0)), "--once")
+
+    assert done.exit_code == 0, done.output
+    assert looks == 1
 
 
 def test_the_command_line_reads_at_the_copy_unless_that_is_behind_the_stamp_it_was_given(

@@ -109,6 +109,15 @@ class Tailer:
             FAILPOINTS.hit("tail.journal-read.after")
             return 0 if news is None else self._follow(at, news)
 
+    def catch_up(self) -> None:
+        """Poll until the copy holds what the primary held at the last look, however fast others write there.
+
+        Raises:
+            LockgateError: As `poll` does.
+        """
+        while abs(self.poll()) >= BATCH or self._is_suspect:
+            continue
+
     def run(self, stop: threading.Event) -> None:
         """Follow the primary until told to stop; trouble that may pass is waited out.
 
