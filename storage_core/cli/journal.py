@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from storage_core.cli import observers
+from storage_core.cli import metrics, observers
 from storage_core.cli.observers import AtLeast
 from storage_core.cli.render import (
     JsonFlag,
@@ -33,6 +33,7 @@ commands = typer.Typer(
 )
 commands.command("observers")(observers.show)
 commands.command("observe")(observers.observe)
+commands.command("metrics")(metrics.serve)
 
 
 @commands.command("status")

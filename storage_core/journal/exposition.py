@@ -46,7 +46,7 @@ def serve_metrics(journal: Journal, *, port: int, host: str = "127.0.0.1") -> It
 @contextmanager
 def watched_leases(journal: Journal) -> Iterator[None]:
     """Count the leases of a journal, by state, whenever Prometheus or OpenTelemetry collects."""
-    collector, registry = _Leases(journal), metrics.registry()
+    collector, registry = _Standing(journal), metrics.registry()
     registry.register(collector)
     _telemetry()
     _WATCHED.append(journal)
@@ -71,7 +71,7 @@ def count_leases(journal: Journal) -> dict[LeaseState, int]:
     return counts
 
 
-class _Leases(Collector):
+class _Standing(Collector):
     """Asks a journal when it is collected; one that does not answer is `up` 0, and hides no other figure."""
 
     def __init__(self, journal: Journal) -> None:
@@ -83,19 +83,26 @@ class _Leases(Collector):
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Ask the journal."""
-        up, leases = self._families()
+        up, sequence, safe, leases = families = self._families()
+        name = self._journal.name
         try:
-            counts = count_leases(self._journal)
+            status, counts = self._journal.status(), count_leases(self._journal)
         except JournalUnavailableError:
-            counts = {}
-        up.add_metric([self._journal.name], 1.0 if counts else 0.0)
+            up.add_metric([name], 0.0)
+            return families
+        up.add_metric([name], 1.0)
+        sequence.add_metric([name], status.stamp.sequence)
+        safe.add_metric([name], float(status.safe_since_s is not None))
         for state, count in counts.items():
-            leases.add_metric([self._journal.name, state], count)
-        return up, leases
+            leases.add_metric([name, state], count)
+        return families
 
-    def _families(self) -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
+    def _families(self) -> tuple[GaugeMetricFamily, ...]:
+        sequence = "Number of the newest entry: how fast it grows is entries a second, whoever writes them"
         return (
             GaugeMetricFamily("lockgate_journal_up", "Whether the journal answers", labels=["journal"]),
+            GaugeMetricFamily("lockgate_journal_sequence", sequence, labels=["journal"]),
+            GaugeMetricFamily("lockgate_journal_safe_mode", "Whether nothing is reaped", labels=["journal"]),
             GaugeMetricFamily("lockgate_journal_leases", _ABOUT, labels=["journal", "state"]),
         )
 

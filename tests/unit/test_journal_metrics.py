@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 from storage_core.journal import Journal, Leases, Mutation, Stamp, metrics, open_journal
 from storage_core.journal.exposition import serve_metrics
 from storage_core.journal.ops.leases import TakeLease
+from storage_core.journal.safe_mode import enter_safe_mode
+from tests.cli_world import Run
 from tests.commit_world import ManualClock
 
 
@@ -187,3 +190,26 @@ for resource in told.resource_metrics:
                 said[metric.name] = {p.attributes["state"]: p.value for p in points if p.value}
 print(json.dumps(said))
 """
+
+
+def test_a_fetch_tells_the_newest_entry_whoever_wrote_it_and_whether_the_journal_is_in_safe_mode(
+    journal: Journal, journal_url: str
+) -> None:
+    with open_journal(journal_url) as another, serve_metrics(journal, port=0) as url:
+        another.write([take("a"), take("b")])
+        told = fetched(url)
+        with another.database.write() as connection:
+            enter_safe_mode(connection, another.name, "it was restored", now_s=1.0)
+        then = fetched(url)
+    assert told['lockgate_journal_sequence{journal="main"}'] == 2
+    assert [figures['lockgate_journal_safe_mode{journal="main"}'] for figures in (told, then)] == [0, 1]
+
+
+def test_an_address_that_cannot_be_served_is_named(run: Run) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        refused = run("journal", "metrics", "--port", port)
+    assert refused.exit_code == 2
+    assert f"--port {port}: Address already in use; name another" in refused.stderr
