@@ -84,7 +84,11 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 @pytest.mark.requires("postgres")
 def test_an_entry_that_commits_late_is_not_overtaken(postgres: Server) -> None:
     url = postgres.new_database("overtaken")
-    with open_journal(url) as slow, open_journal(url) as fast, open_journal(url) as reader:
+    with (
+        open_journal(url) as slow,
+        open_journal(url, busy_s=PATIENCE_S) as fast,
+        open_journal(url) as reader,
+    ):
         slow.apply(claim("first"))
         with paused_before(slow, "INSERT INTO entry") as (is_there, may_go):
             late = threading.Thread(target=lambda: slow.apply(claim("late")))

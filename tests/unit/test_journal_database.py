@@ -371,7 +371,7 @@ def test_a_user_who_may_not_make_tables_is_told_so(postgres: Server) -> None:
 def test_a_lock_that_another_session_keeps_is_not_waited_for_for_ever(postgres: Server) -> None:
     import psycopg
 
-    url = postgres.new_database("kept")
+    url = postgres.new_database("kept") + "?connect_timeout=60"
     with open_journal(url, busy_s=QUICK) as journal, psycopg.connect(url) as other:
         other.execute("SELECT * FROM head FOR UPDATE")
         with pytest.raises(JournalUnavailableError, match="another process has held its lock"):
@@ -451,6 +451,9 @@ def test_a_deadlock_is_tried_again(postgres: Server) -> None:
     url = postgres.new_database("deadlock")
     postgres.run_sql("ALTER DATABASE deadlock SET deadlock_timeout = '10ms'")
     with open_journal(url) as journal, psycopg.connect(url) as other:
+        waits = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = 'deadlock' AND wait_event_type = 'Lock'"
+        )
         other.execute("SET deadlock_timeout = '1h'")  # the journal's transaction is the one that is ended
         for resource in ("a", "b"):
             journal.apply(take(resource))
@@ -461,6 +464,8 @@ def test_a_deadlock_is_tried_again(postgres: Server) -> None:
             if "FROM lease" in statement and not met:
                 met.append(other.execute("SELECT * FROM lease FOR UPDATE"))
                 waiting.start()
+                while postgres.run_sql(waits) != "1":  # a session looks for a deadlock once, as it waits
+                    pass
 
         def want_the_head() -> None:
             other.execute("SELECT * FROM head FOR UPDATE")
