@@ -22,7 +22,7 @@ from storage_core.journal.upkeep import upkeep
 from storage_core.journal.verify import Verification, verify
 from storage_core.journal.writing import begin_epoch
 from storage_core.stores import open_store
-from tests.commit_world import Crash, ManualClock
+from tests.commit_world import Crash, ManualClock, dying
 
 DEST = "s3://lake/sales"
 
@@ -159,7 +159,7 @@ def dying_at(number: int) -> Iterator[list[str]]:
         if len(passed) >= number:
             raise Crash(name)
 
-    FAILPOINTS.observer = observe
+    FAILPOINTS.observer = dying(observe)
     try:
         yield passed
     except Crash:

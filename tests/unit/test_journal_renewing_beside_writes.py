@@ -11,6 +11,7 @@ import pytest
 from storage_core.failpoints import FAILPOINTS
 from storage_core.journal import Journal, Leases, Mutation, Refused, open_journal
 from storage_core.journal.ops.leases import FreeLease
+from tests.commit_world import dying
 from tests.postgres_world import Server
 
 pytestmark = pytest.mark.requires("postgres")
@@ -54,7 +55,7 @@ def test_a_renewal_locks_leases_in_the_order_in_which_a_write_does(
     )
     renewing = threading.Thread(target=lambda: lost.update(leases.renew("me", stamps)))
     passed: list[str] = []
-    FAILPOINTS.observer = passed.append
+    FAILPOINTS.observer = dying(passed.append)
     try:
         with psycopg.connect(url) as other:
             other.execute("SELECT 1 FROM lease WHERE resource = 'a' FOR UPDATE")
