@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alembic import op
-from sqlalchemy import BigInteger, Column, Double, Integer, Text
+from sqlalchemy import BigInteger, Column, Double, Text
 
 revision = "0002"
 down_revision = "0001"
@@ -43,7 +43,7 @@ def upgrade() -> None:
         Column("task_id", Text, primary_key=True),
         Column("attempt_id", Text, primary_key=True),
         Column("job_attempt", Text, nullable=False),
-        Column("files", Integer, nullable=False),
+        Column("files", BigInteger, nullable=False),
         Column("rows", BigInteger),
         Column("size_bytes", BigInteger, nullable=False),
         Column("committed_s", Double, nullable=False),
