@@ -29,7 +29,6 @@ from storage_core.commit.records import (
     JobRecord,
     PendingFile,
     PendingSet,
-    Stamp,
 )
 from storage_core.commit.staging import staging_dir
 from storage_core.commit.temporary import make_attempt_dir
@@ -48,6 +47,7 @@ from storage_core.errors import (
 from storage_core.failpoints import step
 from storage_core.ids import AttemptId, JobAttemptId, TaskId, new_token, short_id_in, with_short_id
 from storage_core.settings import Settings
+from storage_core.stamp import Stamp
 from storage_core.stores.file_tree import FileTree
 from storage_core.stores.metadata import check_metadata
 from storage_core.stores.protocol import check_key

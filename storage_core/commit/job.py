@@ -35,7 +35,6 @@ from storage_core.commit.records import (
     JobSpec,
     PendingSet,
     Receipt,
-    Stamp,
 )
 from storage_core.commit.rollforward import roll_forward
 from storage_core.commit.selection import choose, chosen_digest, newest_job_attempt
@@ -55,6 +54,7 @@ from storage_core.ids import (
     new_token,
 )
 from storage_core.settings import Settings
+from storage_core.stamp import Stamp
 from storage_core.stores import Store
 
 LOG: Final = logging.getLogger("lockgate.job")

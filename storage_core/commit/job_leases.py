@@ -14,10 +14,11 @@ from storage_core.clock import Clock
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.heartbeat import HeartbeatLeases
 from storage_core.commit.lease import Hold, Leases, LeaseState, LeaseView
-from storage_core.commit.records import JobRecord, Stamp
+from storage_core.commit.records import JobRecord
 from storage_core.errors import JournalUnavailableError
 from storage_core.ids import JobAttemptId
 from storage_core.settings import Settings
+from storage_core.stamp import Stamp
 
 if TYPE_CHECKING:
     from storage_core.journal import Journal

@@ -17,7 +17,7 @@ from storage_core.clock import Clock
 from storage_core.commit.folder import JobFolder, claim
 from storage_core.commit.lease import LeaseState, LeaseView
 from storage_core.commit.phase import JobPhase
-from storage_core.commit.records import JobRecord, LeaseRecord, Stamp
+from storage_core.commit.records import JobRecord, LeaseRecord
 from storage_core.commit.registering import job_mutation, warn_untold
 from storage_core.errors import FencedError, JournalUnavailableError
 from storage_core.failpoints import step
@@ -27,6 +27,7 @@ from storage_core.journal.ops.leases import TakeLease
 from storage_core.journal.registry import job_resource
 from storage_core.journal.renewer import Renewer
 from storage_core.settings import Settings
+from storage_core.stamp import Stamp
 
 SEEN_AS: Final[Mapping[journals.LeaseState, LeaseState]] = {
     journals.LeaseState.HELD: LeaseState.LIVE,
@@ -67,8 +68,7 @@ class JournalLeases:
                 raise taken.error
             if isinstance(told, Refused):
                 warn_untold(folder, told.error)
-            stamp = Stamp(taken.stamp.epoch, taken.stamp.sequence)
-            _note(folder, job_attempt, Token(driven.holder), stamp, self.clock)
+            _note(folder, job_attempt, Token(driven.holder), taken.stamp, self.clock)
             driven.drive(resource, taken.stamp, since_s=began_s)
         return JournalHold(driven, resource, taken.stamp)
 
@@ -81,33 +81,31 @@ class JournalLeases:
             return LeaseView(LeaseState.UNKNOWN, unread=str(error))
         if view is None:
             return LeaseView(LeaseState.UNKNOWN)
-        stamp = Stamp(view.lease.epoch, view.lease.sequence)
-        return LeaseView(SEEN_AS[view.state], stamp, JobAttemptId(view.lease.detail) or None)
+        return LeaseView(SEEN_AS[view.state], view.lease.stamp, JobAttemptId(view.lease.detail) or None)
 
 
 class JournalHold:
     """A lease that this process took; the process's one renewal renews it with its others."""
 
-    def __init__(self, driven: _Driven, resource: str, stamp: journals.Stamp) -> None:
-        self.stamp = Stamp(stamp.epoch, stamp.sequence)
+    def __init__(self, driven: _Driven, resource: str, stamp: Stamp) -> None:
+        self.stamp = stamp
         self._driven = driven
         self._resource = resource
-        self._stamp = stamp
 
     def check(self, within_s: float = 0.0) -> None:
         """Raise if the lease is lost; renew it now unless it was renewed within `within_s`."""
         with step("lease"):
-            self._driven.check(self._resource, self._stamp, within_s)
+            self._driven.check(self._resource, self.stamp, within_s)
 
     def park(self, timeout_s: float) -> None:
         """Stop renewing and leave the job to its next step; it lapses after `timeout_s`."""
         self.abandon()
         with step("lease"):
-            self._driven.leases.park(self._resource, self._stamp, timeout_s)
+            self._driven.leases.park(self._resource, self.stamp, timeout_s)
 
     def abandon(self) -> None:
         """Stop renewing and let the lease lapse, as a crash would."""
-        self._driven.leave(self._resource, self._stamp)
+        self._driven.leave(self._resource, self.stamp)
 
 
 class _Driven:
@@ -116,7 +114,7 @@ class _Driven:
     def __init__(self, journal: Journal, *, every_s: float, clock: Clock) -> None:
         self.leases = journals.Leases(journal)
         self._renewer = Renewer(self.leases, every_s=every_s, clock=clock)
-        self._newest: dict[str, journals.Stamp] = {}
+        self._newest: dict[str, Stamp] = {}
         self.forked()
 
     def forked(self) -> None:
@@ -128,14 +126,14 @@ class _Driven:
         """In whose name its leases are taken."""
         return self._renewer.holder
 
-    def drive(self, resource: str, stamp: journals.Stamp, *, since_s: float) -> None:
+    def drive(self, resource: str, stamp: Stamp, *, since_s: float) -> None:
         """Renew a lease from now on, unless this process has taken a newer one meanwhile."""
         with self._changing:
-            if stamp > self._newest.get(resource, journals.Stamp()):
+            if stamp > self._newest.get(resource, Stamp()):
                 self._newest[resource] = stamp
                 self._renewer.keep(resource, stamp, since_s=since_s)
 
-    def check(self, resource: str, stamp: journals.Stamp, within_s: float) -> None:
+    def check(self, resource: str, stamp: Stamp, within_s: float) -> None:
         newest = self._newest.get(resource)
         if newest != stamp:
             raise FencedError(
@@ -144,7 +142,7 @@ class _Driven:
             )
         self._renewer.check(resource, within_s)
 
-    def leave(self, resource: str, stamp: journals.Stamp) -> None:
+    def leave(self, resource: str, stamp: Stamp) -> None:
         """Renew it no more."""
         with self._changing:
             if self._newest.get(resource) == stamp:

@@ -13,9 +13,10 @@ from typing import Protocol
 
 from storage_core.clock import Clock
 from storage_core.commit.folder import JobFolder
-from storage_core.commit.records import JobRecord, Stamp
+from storage_core.commit.records import JobRecord
 from storage_core.ids import JobAttemptId
 from storage_core.settings import Settings
+from storage_core.stamp import Stamp
 
 
 class LeaseState(StrEnum):

@@ -12,6 +12,7 @@ import msgspec
 from storage_core import ids
 from storage_core.commit.codec import Record
 from storage_core.ids import JobName, ShortId, Token
+from storage_core.stamp import Stamp
 from storage_core.stores import Capabilities, PendingUpload
 
 Mode = Literal["fail", "append", "replace"]
@@ -31,13 +32,6 @@ Scope = Literal["destination", "partitions"]
 """What a mode looks at: all of the destination, or the partitions that receive data."""
 
 MODES: Final[tuple[Mode, ...]] = ("fail", "append", "replace")
-
-
-class Stamp(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):
-    """An order over what holders do: the greater one is the newer. Later the number of a journal entry."""
-
-    epoch: Count = 0
-    sequence: Count = 0
 
 
 class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -13,10 +13,11 @@ from storage_core.commit import layout
 from storage_core.commit.folder import JobFolder, claim
 from storage_core.commit.lease import Leases, LeaseState
 from storage_core.commit.log import DestinationLog, Turn
-from storage_core.commit.records import Outcome, Stamp, TurnClaim
+from storage_core.commit.records import Outcome, TurnClaim
 from storage_core.errors import NotAppliedError, TurnBusyError
 from storage_core.failpoints import step
 from storage_core.ids import JobId, Token
+from storage_core.stamp import Stamp
 from storage_core.stores import Store
 
 TURN_WAIT_S: Final = 600.0

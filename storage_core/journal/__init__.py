@@ -8,7 +8,7 @@ from storage_core.journal.leases import Leases, LeaseView
 from storage_core.journal.mutation import Mutation, Outcome, Refused, Written
 from storage_core.journal.ops.leases import LeaseState
 from storage_core.journal.reading import Reading, Status
-from storage_core.journal.stamp import Stamp
+from storage_core.stamp import Stamp
 
 __all__ = [
     "MAIN",

@@ -26,8 +26,8 @@ from storage_core.failpoints import step
 from storage_core.ids import new_token
 from storage_core.journal.reading import Reading
 from storage_core.journal.snapshot import End, SnapshotReader, write_snapshot
-from storage_core.journal.stamp import Stamp
 from storage_core.settings import Settings
+from storage_core.stamp import Stamp
 from storage_core.stores import Part, Store, open_store
 
 _NAME: Final = re.compile(r"(\d{18})\.(\d{18})\.(?:jsonl\.zst|json)")

@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from storage_core.journal.reading import Reading
 from storage_core.journal.schema import EPOCH
-from storage_core.journal.stamp import Stamp
+from storage_core.stamp import Stamp
 
 
 class Epoch(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,9 +25,9 @@ from storage_core.journal.ops import Op
 from storage_core.journal.reading import Reading, Status
 from storage_core.journal.retries import tries
 from storage_core.journal.sight import Sight
-from storage_core.journal.stamp import Stamp
 from storage_core.journal.values import check_values
 from storage_core.journal.writing import write
+from storage_core.stamp import Stamp
 
 MAIN: Final = "main"
 """The name of a deployment's first journal; satellites have others."""

@@ -10,7 +10,7 @@ import msgspec
 
 from storage_core.errors import LockgateError
 from storage_core.journal.ops import Op
-from storage_core.journal.stamp import Stamp
+from storage_core.stamp import Stamp
 
 
 def new_request_id() -> str:

@@ -22,9 +22,9 @@ from storage_core.journal.reading import Reading
 from storage_core.journal.safe_mode import refuse_in_safe_mode
 from storage_core.journal.schema import ENTRY, HEAD, REQUEST
 from storage_core.journal.snapshot import Request
-from storage_core.journal.stamp import Stamp
 from storage_core.journal.upkeep import upkeep
 from storage_core.journal.writing import Head
+from storage_core.stamp import Stamp
 
 SLICE: Final = 500
 """Entries, or request ids, in one transaction."""

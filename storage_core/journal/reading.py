@@ -12,8 +12,8 @@ from storage_core.errors import ObjectNotFoundError
 from storage_core.journal.database import Database
 from storage_core.journal.rows import Row
 from storage_core.journal.schema import ENTRY, HEAD
-from storage_core.journal.stamp import Stamp
 from storage_core.journal.tables import SqlRows
+from storage_core.stamp import Stamp
 
 R = TypeVar("R", bound=Row)
 

@@ -10,7 +10,7 @@ from storage_core.clock import Clock, SystemClock
 from storage_core.errors import FencedError, LockgateError
 from storage_core.journal.forks import FORKS, Forkable
 from storage_core.journal.leases import Leases
-from storage_core.journal.stamp import Stamp
+from storage_core.stamp import Stamp
 
 RENEWER: Final = "lockgate-renewer"
 """Name of the thread."""

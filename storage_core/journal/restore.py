@@ -32,10 +32,10 @@ from storage_core.journal.replay import batches, load, replay
 from storage_core.journal.safe_mode import enter_safe_mode
 from storage_core.journal.schema import ENTRY, EPOCH, HEAD
 from storage_core.journal.snapshot import SnapshotReader
-from storage_core.journal.stamp import Stamp
 from storage_core.journal.tables import SqlRows
 from storage_core.journal.upkeep import upkeep
 from storage_core.journal.writing import Head, begin_epoch
+from storage_core.stamp import Stamp
 
 EPOCH_STEP: Final = 1000
 """Restores begin epochs that are multiples of this. Failovers count by one, and claim nothing: those that no

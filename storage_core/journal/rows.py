@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from storage_core.journal.stamp import Stamp
+from storage_core.stamp import Stamp
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Collection
 
 from storage_core.clock import Clock, SystemClock
-from storage_core.journal.stamp import Stamp
+from storage_core.stamp import Stamp
 
 
 class Sight:

@@ -22,8 +22,8 @@ from storage_core.journal.epochs import Epoch, read_epochs
 from storage_core.journal.reading import Reading
 from storage_core.journal.rows import ROWS, Row
 from storage_core.journal.schema import ENTRY, METADATA, REQUEST
-from storage_core.journal.stamp import Stamp
 from storage_core.journal.tables import columns_of, row_of
+from storage_core.stamp import Stamp
 
 FORMAT: Final = 1
 _LEVEL: Final = 6

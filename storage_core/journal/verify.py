@@ -20,7 +20,7 @@ from storage_core.journal.reading import Reading
 from storage_core.journal.replay import MemoryRows, batches, load, replay
 from storage_core.journal.rows import ROWS, Lease, Row
 from storage_core.journal.snapshot import End, Request, table_rows
-from storage_core.journal.stamp import Stamp
+from storage_core.stamp import Stamp
 
 _NAMED: Final = 20
 """Differing rows of one place that are named; the rest are counted."""

@@ -22,9 +22,9 @@ from storage_core.journal.mutation import Mutation, Outcome, Refused, Written
 from storage_core.journal.ops import Moment, decode_result, encode_op
 from storage_core.journal.reading import Entry
 from storage_core.journal.schema import ENTRY, EPOCH, HEAD, REQUEST
-from storage_core.journal.stamp import Stamp
 from storage_core.journal.state import State
 from storage_core.journal.tables import SqlRows
+from storage_core.stamp import Stamp
 
 _Applied = Entry | SqlRow[Any]
 """What came of a request id: an entry of this group, or a row of those before."""

@@ -13,7 +13,7 @@ from storage_core.errors import JournalUnavailableError, OutcomeUnknownError
 from storage_core.journal.group import LARGEST, Group
 from storage_core.journal.mutation import Mutation, Outcome, Written
 from storage_core.journal.ops.claims import ReleaseName
-from storage_core.journal.stamp import Stamp
+from storage_core.stamp import Stamp
 
 
 def named(name: str) -> Mutation:

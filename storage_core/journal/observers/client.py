@@ -19,7 +19,7 @@ from storage_core.journal.observers.reaching import BehindError, reading_at_leas
 from storage_core.journal.observers.rota import Rota
 from storage_core.journal.observers.token import Token
 from storage_core.journal.reading import Reading
-from storage_core.journal.stamp import Stamp
+from storage_core.stamp import Stamp
 
 T = TypeVar("T")
 Question = Callable[[Reading], T]

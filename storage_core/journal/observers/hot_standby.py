@@ -12,7 +12,7 @@ from sqlalchemy.engine import URL
 from storage_core.journal.database import Database
 from storage_core.journal.observers.reaching import reading_at_least
 from storage_core.journal.reading import Reading
-from storage_core.journal.stamp import Stamp
+from storage_core.stamp import Stamp
 
 PATIENCE_S: Final = 2
 """For a connection, and for a packet to arrive: a standby that is gone holds up no read for long."""

@@ -32,8 +32,8 @@ from storage_core.journal.schema import (
     REQUEST,
     VERSION,
 )
-from storage_core.journal.stamp import Stamp
 from storage_core.journal.tables import SqlRows
+from storage_core.stamp import Stamp
 
 _COPIED: Final[tuple[Table, ...]] = (HEAD, EPOCH, *(METADATA.tables[kind.TABLE] for kind in ROWS))
 _FETCH: Final = 1000

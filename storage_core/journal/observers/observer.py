@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from storage_core.journal.reading import Reading
-from storage_core.journal.stamp import Stamp
+from storage_core.stamp import Stamp
 
 
 class Observer(Protocol):

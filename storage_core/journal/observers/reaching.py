@@ -13,7 +13,7 @@ from storage_core.journal.database import Database
 from storage_core.journal.epochs import read_epochs, survived
 from storage_core.journal.reading import Reading
 from storage_core.journal.schema import HEAD
-from storage_core.journal.stamp import Stamp
+from storage_core.stamp import Stamp
 
 
 class BehindError(NotAppliedError):

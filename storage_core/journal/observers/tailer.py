@@ -34,7 +34,7 @@ from storage_core.journal.observers.mirror import Mirror, News, Renewal
 from storage_core.journal.reading import Reading, Status
 from storage_core.journal.replay import batches
 from storage_core.journal.schema import LEASE, VERSION
-from storage_core.journal.stamp import Stamp
+from storage_core.stamp import Stamp
 
 LOG: Final = logging.getLogger("lockgate.observers")
 

@@ -12,7 +12,7 @@ from storage_core.errors import JournalUnavailableError
 from storage_core.journal.database import Database
 from storage_core.journal.observers.reaching import reading_at_least
 from storage_core.journal.reading import Reading
-from storage_core.journal.stamp import Stamp
+from storage_core.stamp import Stamp
 
 
 class TailingObserver:

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from storage_core.errors import InvalidInputError
-from storage_core.journal.stamp import Stamp
+from storage_core.stamp import Stamp
 
 CARRIED_AS: Final = "lockgate-at-least"
 """The name under which a token travels: an HTTP header, a header of a Celery task, a key of an XCom value."""

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from storage_core.journal.stamp import Stamp
 from storage_core.journal.state import Key, State
+from storage_core.stamp import Stamp
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):

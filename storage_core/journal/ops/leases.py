@@ -14,8 +14,8 @@ import msgspec
 from storage_core.errors import FencedError, LeaseHeldError, SafeModeError
 from storage_core.journal.ops.base import Moment, Op
 from storage_core.journal.rows import Lease, Standing
-from storage_core.journal.stamp import Stamp
 from storage_core.journal.state import Key, State
+from storage_core.stamp import Stamp
 
 
 class LeaseState(StrEnum):
