@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -40,6 +41,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         is_there, word = _PARTS[mark.args[0]]
         if not is_there():
             pytest.skip(word)
+
+
+@pytest.fixture(autouse=True)
+def heard() -> None:
+    """Let every test hear what Lockgate says: what another test has imported may silence loggers."""
+    logging.getLogger().setLevel(logging.WARNING)
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.startswith("lockgate") and isinstance(logger, logging.Logger):
+            logger.disabled, logger.propagate = False, True
+            logger.setLevel(logging.NOTSET)
 
 
 _databases = count(1)

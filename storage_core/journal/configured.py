@@ -37,7 +37,7 @@ def configured_journal(settings: Settings, clock: Clock | None = None) -> Journa
     """
     if not settings.has_journal:
         return None
-    injected = None if isinstance(clock, SystemClock) else clock
+    injected = None if type(clock) is SystemClock else clock
     return _OPENED.get(journal_url(settings), settings.journal, injected)
 
 
