@@ -15,6 +15,7 @@ import ctypes
 import os
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -23,15 +24,15 @@ PATIENCE_S: Final = 10.0
 """A fork waits so long for transactions of other threads."""
 
 
-class Forkable:
+class Forkable(ABC):
     """What is told of this process's forks."""
 
-    def before_fork(self) -> None:
+    def before_fork(self) -> None:  # noqa: B027 - most have nothing to close
         """Close what a child must not inherit; by default nothing."""
 
+    @abstractmethod
     def forked(self) -> None:
         """Begin anew, in a child: the parent's threads, and what they held, are not here."""
-        raise NotImplementedError
 
 
 class Gate:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storage_core.journal.ops import OPS
 from storage_core.journal.rows import Claim, Destination, Row
 from storage_core.journal.state import State
 
@@ -106,3 +107,8 @@ def test_undo_takes_back_what_was_changed_since_the_mark_and_nothing_before(
     change(state, after)
     change(expected, after)
     assert seen(state) == seen(expected)
+
+
+def test_every_kind_of_entry_says_how_it_folds() -> None:
+    assert len(OPS) > 5
+    assert [kind for kind in OPS if "fold" not in vars(kind)] == []
