@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
@@ -60,63 +61,74 @@ class Group:
             if not leads:
                 mine.wait()  # until it has an answer, or is to lead
             if not mine.is_done:
-                self._lead()
+                self._lead(mine)
         except BaseException:
-            self._leave(mine)
+            try:
+                self._leave(mine)
+            finally:
+                self._leave(mine)  # a second interruption may have cut the first one short
             raise
         return mine.answer()
 
-    def _lead(self) -> None:
-        group = self._next()
+    def _lead(self, mine: _Waiting) -> None:
+        self._gather(mine)
         try:
-            outcomes = iter(self._write([mutation for waiting in group for mutation in waiting.mutations]))
-            for waiting in group:
-                waiting.outcomes = list(islice(outcomes, len(waiting.mutations)))
+            outcomes = iter(self._write([mutation for one in mine.group for mutation in one.mutations]))
+            for one in mine.group:
+                one.outcomes = list(islice(outcomes, len(one.mutations)))
         except Exception as error:  # noqa: BLE001 - each of the group raises it
-            for waiting in group:
-                waiting.error = error
-        except BaseException:
-            for waiting in group:
-                waiting.error = OutcomeUnknownError(_INTERRUPTED)
-            raise  # to the thread that was interrupted; those that it wrote for ask again
-        finally:
-            self._make_way()
-            for waiting in group:
-                waiting.wake()
+            for one in mine.group:
+                one.error = error
+        self._make_way(mine)
 
-    def _next(self) -> list[_Waiting]:
-        """Take the oldest that fit together."""
+    def _gather(self, mine: _Waiting) -> None:
+        """Take the oldest that fit together; nobody is out of the queue before he is in the group."""
         with self._changing:
-            group = [self._queue.popleft()]
-            size = len(group[0].mutations)
-            while self._queue and (size := size + len(self._queue[0].mutations)) <= LARGEST:
-                group.append(self._queue.popleft())
-        return group
+            size = 0
+            for one in self._queue:
+                size += len(one.mutations)
+                if mine.group and size > LARGEST:
+                    break
+                mine.group.append(one)
+            for _ in mine.group:
+                self._queue.popleft()
 
-    def _make_way(self) -> None:
-        """Let the first of those who wait lead."""
+    def _make_way(self, mine: _Waiting) -> None:
+        """Let the first of those who wait lead, and give the group its answers; twice is as good as once."""
         with self._changing:
-            self._leader = next_leader = self._queue[0] if self._queue else None
-        if next_leader is not None:
-            next_leader.wake()
+            if self._leader is mine:
+                self._leader = self._queue[0] if self._queue else None
+            leader = self._leader
+        if leader is not None:
+            leader.wake()
+        for one in mine.group:
+            one.wake()
+        mine.group.clear()  # it holds itself
 
     def _leave(self, mine: _Waiting) -> None:
-        """Wait no more, for this thread was interrupted: nobody must wait for it."""
+        """Wait no more, for this thread was interrupted, wherever it was: nobody must wait for it."""
         with self._changing:
-            if mine in self._queue:
-                self._queue.remove(mine)
-            is_leader = self._leader is mine
-        if is_leader:
-            self._make_way()
+            for one in (mine, *mine.group):
+                if one in self._queue:
+                    self._queue.remove(one)
+        for one in mine.group:
+            if not one.is_done:
+                one.error = OutcomeUnknownError(_INTERRUPTED)
+        self._make_way(mine)
 
 
 class _Waiting:
-    """One caller's mutations, and what has come of them."""
+    """One caller's mutations, and what has come of them.
+
+    Attributes:
+        group: Once it leads: those for whom it writes, itself among them.
+    """
 
     def __init__(self, mutations: Sequence[Mutation]) -> None:
         self.mutations = mutations
         self.outcomes: list[Outcome] | None = None
         self.error: Exception | None = None
+        self.group: list[_Waiting] = []
         self._woken = threading.Lock()
         self._woken.acquire()
 
@@ -128,7 +140,8 @@ class _Waiting:
         self._woken.acquire()
 
     def wake(self) -> None:
-        self._woken.release()
+        with suppress(RuntimeError):  # it is awake
+            self._woken.release()
 
     def answer(self) -> list[Outcome]:
         if self.error is not None:

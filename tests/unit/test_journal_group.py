@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import dis
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
+from types import FrameType
+from typing import Any
 
 import pytest
 
 from storage_core.errors import JournalUnavailableError, OutcomeUnknownError
+from storage_core.journal import group as group_module
 from storage_core.journal.group import LARGEST, Group
 from storage_core.journal.mutation import Mutation, Outcome, Written
 from storage_core.journal.ops.claims import ReleaseName
@@ -50,6 +56,9 @@ class Transactions:
         return outcomes
 
 
+Trace = Callable[[FrameType, str, Any], Any]
+
+
 @dataclass
 class Callers:
     """Threads that submit, and what came of each."""
@@ -58,18 +67,21 @@ class Callers:
     threads: list[threading.Thread] = field(default_factory=list)
     results: dict[str, list[object] | BaseException] = field(default_factory=dict)
 
-    def submit(self, mutations: Sequence[Mutation], *, queued: Callable[[], bool]) -> None:
+    def submit(
+        self, mutations: Sequence[Mutation], *, queued: Callable[[], bool], trace: Trace | None = None
+    ) -> None:
         """Submit in a new thread, and wait until it stands in the queue."""
 
         def run() -> None:
             name = mutations[0].request_id
+            sys.settrace(trace)
             try:
                 outcomes = self.group.submit(mutations)
                 self.results[name] = [o.result for o in outcomes if isinstance(o, Written)]
             except BaseException as error:  # noqa: BLE001 - the caller's, whatever it is
                 self.results[name] = error
 
-        thread = threading.Thread(target=run)
+        thread = threading.Thread(target=run, daemon=True)
         thread.start()
         self.threads.append(thread)
         wait_until(queued)
@@ -78,6 +90,31 @@ class Callers:
         for thread in self.threads:
             thread.join(60)
             assert not thread.is_alive()
+
+
+@dataclass
+class Interruption:
+    """A signal's exception, the so-many-th time that the interpreter looks for one in `group.py`."""
+
+    at: int
+    passed: int = 0
+    last: dict[FrameType, str] = field(default_factory=dict)
+
+    @property
+    def came(self) -> bool:
+        return self.passed > self.at
+
+    def trace(self, frame: FrameType, event: str, argument: Any) -> Trace | None:
+        if frame.f_code.co_filename != group_module.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            if self.last.get(frame) in {"CALL", "RESUME", "JUMP_BACKWARD"}:  # after these it looks
+                self.passed += 1
+                if self.came:
+                    raise KeyboardInterrupt  # and is not traced any more
+            self.last[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+        return self.trace
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -169,6 +206,34 @@ def test_nobody_waits_for_a_thread_that_was_interrupted_while_it_waited(
         callers.submit(names(1, "after"), queued=lambda: appointed or len(group._queue) == 1)
     assert callers.results["after-0"] == ["after-0"]
     assert ["gone-0"] not in transactions.groups
+
+
+def interrupt_at(point: int) -> bool:
+    """Interrupt a thread that waits, leads, and writes for another; tells whether it came to this point."""
+    interruption = Interruption(point)
+    with first_one_held() as (_, group, callers):
+        callers.submit(
+            names(1, "interrupted"),
+            queued=lambda: waits(group, 1)() or "interrupted-0" in callers.results,
+            trace=interruption.trace,
+        )
+        callers.submit(names(1, "follower"), queued=lambda: "follower-0" in queued(group))
+    assert isinstance(callers.results["interrupted-0"], KeyboardInterrupt) == interruption.came
+    assert callers.results["follower-0"] == ["follower-0"] or isinstance(
+        callers.results["follower-0"], OutcomeUnknownError
+    )
+    assert group.submit([named("next")]), "the group goes on"
+    assert (len(group._queue), group._leader) == (0, None)
+    return interruption.came
+
+
+def queued(group: Group) -> list[str]:
+    return [waiting.mutations[0].request_id for waiting in tuple(group._queue)]
+
+
+def test_nobody_waits_for_ever_wherever_the_thread_is_interrupted_that_writes_for_all() -> None:
+    points = next(point for point in count() if not interrupt_at(point))
+    assert points > 30
 
 
 def test_a_fork_begins_with_nothing_waiting_and_nobody_leading() -> None:
