@@ -19,6 +19,9 @@ _IDLE_IN_TRANSACTION_S: Final = 60
 _LOST_S: Final = 30
 """A server that does not answer on the network for so long is given up."""
 
+WAL_BYTES: Final = 4 * 2**20
+"""SQLite keeps so much of its write-ahead log once it is checkpointed; it would keep all that it ever needed."""
+
 
 def sqlite_engine(url: URL, busy_s: float, *, is_copy: bool) -> Engine:
     """Return an engine over an SQLite file, whose directory is made if it is missing.
@@ -41,7 +44,11 @@ def sqlite_engine(url: URL, busy_s: float, *, is_copy: bool) -> Engine:
     def _connect(connection: sqlite3.Connection, record: Any) -> None:
         connection.isolation_level = None  # transactions begin where `begin` below says so
         _write_ahead(connection, path, busy_s)
-        for pragma in (f"synchronous={'NORMAL' if is_copy else 'FULL'}", "foreign_keys=ON"):
+        for pragma in (
+            f"synchronous={'NORMAL' if is_copy else 'FULL'}",
+            "foreign_keys=ON",
+            f"journal_size_limit={WAL_BYTES}",
+        ):
             connection.execute(f"PRAGMA {pragma}").close()
         record.info["file"] = _file_at(path)
 

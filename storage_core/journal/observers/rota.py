@@ -10,6 +10,7 @@ from typing import Final
 
 from storage_core.clock import Clock
 from storage_core.errors import LockgateError
+from storage_core.journal.forks import FORKS, Forkable
 from storage_core.journal.observers.observer import Observer
 
 LOG: Final = logging.getLogger("lockgate.observers")
@@ -30,8 +31,8 @@ class _Down:
     why: str
 
 
-class Rota:
-    """Which observers to ask, and in which order.
+class Rota(Forkable):
+    """Which observers to ask, and in which order. A fork goes on with what its parent knew of them.
 
     Args:
         observers: Of one journal.
@@ -43,6 +44,11 @@ class Rota:
         self._clock = clock
         self._down: dict[str, _Down] = {}
         self._turn = 0
+        self.forked()
+        FORKS.tell(self)
+
+    def forked(self) -> None:
+        """Leave the lock, which a thread of the parent may hold."""
         self._changing = threading.Lock()
 
     def next(self) -> list[Observer]:

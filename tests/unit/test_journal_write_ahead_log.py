@@ -1,0 +1,30 @@
+"""SQLite's write-ahead log beside a journal: what one large transaction needed is given back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from storage_core.journal.database import Database, parse_url
+from storage_core.journal.engines import WAL_BYTES
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_the_log_of_a_large_transaction_shrinks_once_it_is_checkpointed(
+    tmp_path: Path, is_copy: bool
+) -> None:
+    log = tmp_path / "journal.db-wal"
+    database = Database(parse_url(f"sqlite:///{tmp_path / 'journal.db'}"), is_copy=is_copy)
+    try:
+        with database.write() as connection:
+            connection.execute(text("CREATE TABLE big (content BLOB)"))
+            for _ in range(3):
+                connection.execute(text(f"INSERT INTO big VALUES (zeroblob({WAL_BYTES}))"))
+        assert log.stat().st_size > 3 * WAL_BYTES
+        with database.write() as connection:  # its commit begins the log again, checkpointed by the one before
+            connection.execute(text("INSERT INTO big VALUES ('small')"))
+        assert log.stat().st_size <= WAL_BYTES
+    finally:
+        database.close()
