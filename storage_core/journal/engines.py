@@ -20,7 +20,7 @@ _LOST_S: Final = 30
 """A server that does not answer on the network for so long is given up."""
 
 WAL_BYTES: Final = 4 * 2**20
-"""SQLite keeps so much of its write-ahead log once it is checkpointed; it would keep all that it ever needed."""
+"""SQLite keeps so much of its write-ahead log once that is checkpointed, not all that it ever needed."""
 
 
 def sqlite_engine(url: URL, busy_s: float, *, is_copy: bool) -> Engine:

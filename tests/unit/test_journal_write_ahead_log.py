@@ -23,7 +23,7 @@ def test_the_log_of_a_large_transaction_shrinks_once_it_is_checkpointed(
             for _ in range(3):
                 connection.execute(text(f"INSERT INTO big VALUES (zeroblob({WAL_BYTES}))"))
         assert log.stat().st_size > 3 * WAL_BYTES
-        with database.write() as connection:  # its commit begins the log again, checkpointed by the one before
+        with database.write() as connection:  # which begins the log again: it is checkpointed
             connection.execute(text("INSERT INTO big VALUES ('small')"))
         assert log.stat().st_size <= WAL_BYTES
     finally:
