@@ -51,15 +51,15 @@ class Claims:
     def release(self, names: Sequence[str]) -> int:
         """Forget those of these names that are claimed; returns how many were.
 
+        A name that somebody else has released and claimed meanwhile stays claimed.
+
         Raises:
             JournalUnavailableError: None was forgotten.
         """
         with self.journal.reading() as reading:
             claimed = reading.find(Claim, [(self.store, name) for name in names])
         if claimed:
-            outcomes = self.journal.write(
-                [Mutation(op=ReleaseName(store=self.store, name=claim.name)) for claim in claimed]
-            )
+            outcomes = self.journal.write([Mutation(op=ReleaseName.of(claim)) for claim in claimed])
             for refused in refusals(outcomes):
                 raise refused
         return len(claimed)

@@ -6,6 +6,8 @@ Source: commit protocol, "Job commit": the journal named in `job.json` is their 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from hashlib import sha256
+from typing import Self
 
 from storage_core.errors import AlreadyExistsError
 from storage_core.journal.ops.base import Moment, Op
@@ -36,17 +38,32 @@ class ClaimName(Op, frozen=True, tag="claim-name"):
 
 
 class ReleaseName(Op, frozen=True, tag="release-name"):
-    """Forget a name whose object was deleted."""
+    """Forget a name whose object was deleted.
+
+    Attributes:
+        body_sha256: Of the claim that is meant, in hex: a later one of the same name stays. Entries of the
+            first version have none, and mean whichever stands.
+    """
 
     store: str
     name: str
+    body_sha256: str | None = None
+
+    @classmethod
+    def of(cls, claim: Claim) -> Self:
+        """Return what forgets this claim and no other."""
+        return cls(store=claim.store, name=claim.name, body_sha256=_sha256(claim.body))
 
     def touches(self) -> Iterable[Key]:
         """Name the claim."""
         return [(Claim, (self.store, self.name))]
 
     def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
-        """Remove the claim."""
+        """Remove the claim, unless another has taken its place."""
         claim = state.get(Claim, self.store, self.name)
-        if claim is not None:
+        if claim is not None and self.body_sha256 in {None, _sha256(claim.body)}:
             state.delete(claim)
+
+
+def _sha256(text: str) -> str:
+    return sha256(text.encode()).hexdigest()

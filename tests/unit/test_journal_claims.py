@@ -1,0 +1,72 @@
+"""Claims of names: what is released is the claim that was meant, and no later one."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage_core.journal import Journal
+from storage_core.journal.claims import Claims
+from storage_core.journal.ops import decode_op, encode_op
+from storage_core.journal.ops.claims import ClaimName, ReleaseName
+from storage_core.journal.reading import Reading
+from storage_core.journal.rows import Claim
+
+STORE = "s3://lake"
+
+
+def claim(body: str) -> ClaimName:
+    return ClaimName(store=STORE, name="a", body=body)
+
+
+def standing(journal: Journal) -> list[Claim]:
+    with journal.reading() as reading:
+        return list(reading.where(Claim, {}))
+
+
+def test_a_release_that_comes_late_leaves_the_claim_that_took_the_place_of_the_one_it_means(
+    journal: Journal,
+) -> None:
+    journal.apply(claim("first"))
+    (first,) = standing(journal)
+    journal.apply(ReleaseName.of(first))
+    journal.apply(claim("second"))
+
+    journal.apply(ReleaseName.of(first))
+    (second,) = standing(journal)
+    assert second.body == "second"
+
+    journal.apply(ReleaseName.of(second))
+    assert standing(journal) == []
+
+
+def test_a_name_that_changes_hands_between_the_look_and_the_release_stays_claimed(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal.apply(claim("first"))
+    find = Reading.find
+
+    def find_and_lose(reading: Reading, *asked: object) -> object:
+        found = find(reading, *asked)  # type: ignore[arg-type]
+        monkeypatch.undo()
+        journal.apply(ReleaseName.of(found[0]))  # type: ignore[arg-type]
+        journal.apply(claim("another's"))
+        return found
+
+    monkeypatch.setattr(Reading, "find", find_and_lose)
+    Claims(journal, STORE).release(["a"])
+
+    assert [claim.body for claim in standing(journal)] == ["another's"]
+
+
+def test_a_release_of_the_first_version_is_read_and_means_whichever_claim_stands(journal: Journal) -> None:
+    journal.apply(claim("any"))
+
+    journal.apply(decode_op("release-name", '{"op":"release-name","store":"s3://lake","name":"a"}', "entry"))
+
+    assert standing(journal) == []
+
+
+def test_a_release_says_as_much_as_a_digest_whatever_the_body(journal: Journal) -> None:
+    journal.apply(claim("x" * 100_000))
+    name, payload = encode_op(ReleaseName.of(standing(journal)[0]))
+    assert (name, len(payload) < 200) == ("release-name", True)
