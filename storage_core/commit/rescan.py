@@ -28,7 +28,7 @@ from storage_core.ids import JobId
 from storage_core.journal import Journal, Mutation, Refused
 from storage_core.journal.ops import Op
 from storage_core.journal.ops.jobs import ForgetJob, RecordJob
-from storage_core.journal.registry import jobs, leased
+from storage_core.journal.registry import UNENDED, jobs, leased
 from storage_core.journal.rows import Job, Phase
 from storage_core.settings import Settings, load_settings
 from storage_core.stores import Store, open_store
@@ -155,9 +155,14 @@ def _compare(store: Store, known: _Known, job_id: JobId) -> _Found | None:
     result = Rescanned(
         job_id=job_id, action="record", was=None if told is None else told.phase, now=entry.phase
     )
-    if told is not None and told.ended_s is not None and phase not in TERMINAL:
-        return result, (ForgetJob(destination=store.url, job_id=job_id), entry)  # else its end were final
+    if told is not None and _hides(told, entry):
+        return result, (ForgetJob(destination=store.url, job_id=job_id), entry)
     return result, (entry,)
+
+
+def _hides(told: Job, entry: RecordJob) -> bool:
+    """Tell whether the registry would take what the store says for a message that comes late."""
+    return told.set_up_s > entry.set_up_s or (told.ended_s is not None and entry.phase in UNENDED)
 
 
 def _gone(store: Store, job_id: JobId, told: Job | None) -> _Found:

@@ -278,6 +278,20 @@ def test_rescan_takes_back_an_end_that_the_store_does_not_know(journal_world: Wo
     assert registered(journal_world, "sales").phase == "open"
 
 
+def test_rescan_believes_the_store_where_a_job_was_set_up_anew_by_a_clock_that_is_behind(
+    journal_world: World,
+) -> None:
+    journal_world.run("sales", {"a.csv": b"1"})
+    shutil.rmtree(journal_world.url)
+    journal_world.clock.sleep(-60)
+    journal_world.open_job("sales").close()
+    assert registered(journal_world, "sales").phase == "committed", "it looks like a message that comes late"
+
+    assert told(rescanned(journal_world)) == [("sales-g1", "record", "committed", "open")]
+    assert registered(journal_world, "sales").phase == "open"
+    assert rescanned(journal_world) == []
+
+
 def test_rescan_tells_of_a_job_that_cannot_be_read_and_goes_on(journal_world: World) -> None:
     journal_world.run("good", {"a.csv": b"1"})
     journal_world.open_job("bad").close()

@@ -27,11 +27,16 @@ def journal(journal_url: str, clock: ManualClock) -> Iterator[Journal]:
 
 
 def record(
-    job_id: str, phase: Phase = "open", *, destination: str = LAKE, attempt: str = "run-1"
+    job_id: str,
+    phase: Phase = "open",
+    *,
+    destination: str = LAKE,
+    attempt: str = "run-1",
+    set_up_s: float = 1.0,
 ) -> RecordJob:
     return RecordJob(
         destination=destination, job_id=job_id, name=job_id.rpartition("-g")[0], short_id="abcdefghij",
-        committer="magic", mode="append", phase=phase, job_attempt=attempt, set_up_s=1.0,
+        committer="magic", mode="append", phase=phase, job_attempt=attempt, set_up_s=set_up_s,
     )  # fmt: skip
 
 
@@ -112,6 +117,22 @@ def test_a_message_that_comes_late_does_not_open_an_ended_job_again(
     assert find(journal, "sales-g1") == ended
     journal.apply(record("sales-g1", "committed"))
     assert find(journal, "sales-g1").ended_s == ended.ended_s
+
+
+@pytest.mark.parametrize("phase", ["open", "committed"])
+def test_what_is_told_late_of_an_older_job_of_the_same_id_does_not_hide_the_newer_one(
+    journal: Journal, clock: ManualClock, phase: Phase
+) -> None:
+    """Its destination was emptied, and the same job set up anew; then a driver of the older one speaks."""
+    journal.apply(record("sales-g1", "committed", set_up_s=1.0))
+    journal.apply(record("sales-g1", attempt="run-2", set_up_s=2.0))
+    newer = find(journal, "sales-g1")
+    assert (newer.phase, newer.ended_s) == ("open", None)
+
+    clock.sleep(60)
+    journal.apply(record("sales-g1", phase, set_up_s=1.0))
+
+    assert find(journal, "sales-g1") == newer
 
 
 def test_a_job_that_is_recorded_by_one_who_does_not_know_its_run_keeps_it(journal: Journal) -> None:

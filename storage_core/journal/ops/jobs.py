@@ -19,7 +19,8 @@ TERMINAL = frozenset({"committed", "failed"})
 class RecordJob(Op, frozen=True, tag="record-job"):
     """A job stands in its store so: set up, met again by a new driver, decided, or ended.
 
-    A terminal phase is final: a message that comes late does not open the job again.
+    A terminal phase is final: a message that comes late does not open the job again. Where the destination
+    was emptied, and a job of the same id set up anew, the newer one stands, whatever is told of the older.
 
     Attributes:
         set_up_s: When `job.json` was created, by the clock of whoever did.
@@ -42,8 +43,10 @@ class RecordJob(Op, frozen=True, tag="record-job"):
     def fold(self, state: State, moment: Moment) -> None:
         """Insert the job, or bring it to this phase."""
         known = state.get(Job, self.destination, self.job_id)
+        if known is not None and known.set_up_s > self.set_up_s:
+            return
         if known is not None and known.set_up_s < self.set_up_s:
-            known = None  # its destination was emptied since: this is another job of the same id
+            known = None  # another job of the same id
         if known is not None and known.phase in TERMINAL and self.phase not in TERMINAL:
             return
         ended_s = None
