@@ -28,6 +28,7 @@ from storage_core.commit.folder import while_busy
 from storage_core.errors import (
     AlreadyExistsError,
     JournalUnavailableError,
+    MalformedRecordError,
     NotAppliedError,
     ObjectNotFoundError,
     OutcomeUnknownError,
@@ -162,13 +163,24 @@ class ArbitratedStore(WatchedStore):
         return body
 
     def _read_body(self, key: str, body: str) -> bytes | None:
-        """Return the claimed bytes; None where they are not aside any more, for then the copy was made."""
+        """Return the claimed bytes; None where they are not aside any more, for then the copy was made.
+
+        Raises:
+            MalformedRecordError: What lies aside is not what was claimed.
+        """
         if not body.startswith(_DIGEST):
             return b64decode(body)
+        aside = _aside(key, body)
         try:
-            return super().get(_aside(key, body), length=MAX_RECORD_BYTES + 1)
+            data = super().get(aside, length=MAX_RECORD_BYTES + 1)
         except ObjectNotFoundError:
             return None
+        if _DIGEST + digest(data) != body:
+            raise MalformedRecordError(
+                f"{self.url}/{aside} is not the record that journal {self.claims.journal.url} holds the name "
+                f"{key} for: it was changed; nothing was written from it; put its bytes back"
+            )
+        return data
 
     def _drop_aside(self, key: str, body: str) -> None:
         if body.startswith(_DIGEST):

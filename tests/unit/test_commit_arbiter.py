@@ -18,6 +18,7 @@ from storage_core.commit.shards import write_shard
 from storage_core.errors import (
     AlreadyExistsError,
     JournalUnavailableError,
+    MalformedRecordError,
     ObjectNotFoundError,
     OutcomeUnknownError,
     StoreUnavailableError,
@@ -165,6 +166,20 @@ class TestNames:
             (entry,) = reading.entries(0, 10)
         assert len(claimed.body) < 100
         assert len(entry.payload) < 500
+
+    def test_a_long_record_that_was_changed_before_its_copy_was_made_is_never_written(
+        self, plain: Store, store: ArbitratedStore
+    ) -> None:
+        dies_at("test.journal-write.after", lambda: store.create(NAME, LONG))
+        (aside,) = keys(plain)
+        plain.put(aside, LONG.replace(b"x", b"y"))
+
+        with pytest.raises(MalformedRecordError, match="put its bytes back"):
+            store.get(NAME)
+        assert keys(plain) == [aside]
+
+        plain.put(aside, LONG)
+        assert store.get(NAME) == LONG
 
     def test_names_that_are_digests_and_the_summary_for_readers_need_no_arbiter(
         self, store: ArbitratedStore, journal: Journal
