@@ -19,6 +19,7 @@ import msgspec
 
 from storage_core.errors import (
     AlreadyExistsError,
+    ConflictError,
     MalformedJournalError,
     UnsupportedStoreError,
 )
@@ -255,6 +256,7 @@ def take_checkpoint(reading: Reading, checkpoints: Checkpoints) -> tuple[Checkpo
 
     Raises:
         MalformedJournalError: Those that are there are of another journal.
+        ConflictError: It was pruned as soon as it was made, for newer ones stand.
         OutcomeUnknownError: No answer from the store; taking it again finds it, or makes it.
     """
     reading.stay_open()
@@ -268,7 +270,12 @@ def take_checkpoint(reading: Reading, checkpoints: Checkpoints) -> tuple[Checkpo
                 file.seek(0)
                 is_new = checkpoints.create(status.stamp, file)
             found = checkpoints.all()
-    (taken,) = [checkpoint for checkpoint in found if checkpoint.stamp == status.stamp]
+    taken = next((checkpoint for checkpoint in found if checkpoint.stamp == status.stamp), None)
+    if taken is None:
+        raise ConflictError(
+            f"checkpoint {status.stamp} at {checkpoints.store.url} was pruned as soon as it was made: newer "
+            "ones stand, and the journal was not changed; take another, of the state that is newest then"
+        )
     return taken, is_new
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -95,6 +96,24 @@ def test_another_journal_of_the_same_name_cannot_put_its_checkpoints_there(journ
 
     with pytest.raises(MalformedJournalError, match=r"another journal.*LOCKGATE_CHECKPOINT_URL"):
         journals.checkpoint(journals.spare_url)
+
+
+def test_a_checkpoint_that_is_pruned_as_soon_as_it_is_made_is_told_of(
+    journals: JournalWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journals.live()
+    create = Checkpoints.create
+
+    def create_and_lose(checkpoints: Checkpoints, stamp: Stamp, file: IO[bytes]) -> bool:
+        is_new = create(checkpoints, stamp, file)
+        checkpoints.delete(stamp)
+        return is_new
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoints, "create", create_and_lose)
+        with pytest.raises(ConflictError, match=r"checkpoint 1\.13 .* was pruned .* take another"):
+            journals.checkpoint()
+    assert journals.checkpoint().stamp == Stamp(1, 13)
 
 
 def test_a_snapshot_greater_than_a_part_is_uploaded_in_parts(journals: JournalWorld) -> None:
