@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABCMeta, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -25,7 +26,18 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     is_safe_mode: bool = False
 
 
-class Op(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op"):
+class _AbstractStruct(msgspec.StructMeta, ABCMeta):
+    """Structs that leave something to their subclasses."""
+
+
+class Op(
+    msgspec.Struct,
+    metaclass=_AbstractStruct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="op",
+):
     """One mutation of the tables. A subclass a kind of entry; its tag is the entry's name.
 
     A fold is a pure function of the state and the moment: replaying entries gives the same tables again. A
@@ -41,10 +53,10 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         """Name the rows that the fold will ask for: they are read together, for a whole group."""
         return ()
 
+    @abstractmethod
     def fold(self, state: State, moment: Moment) -> Any:
         """Apply it.
 
         Raises:
             LockgateError: It is refused, in these tables.
         """
-        raise NotImplementedError
