@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 
 METADATA: Final = MetaData()
-VERSIONS: Final = ("0001", "0002")
+VERSIONS: Final = ("0001", "0002", "0003")
 """The migrations, from the first; `migrations/versions` has a file for each."""
 VERSION: Final = VERSIONS[-1]
 """What this program works with: an older database is migrated, any other is refused."""
@@ -148,4 +148,49 @@ CLAIM: Final = _table(
     Column("name", Text, primary_key=True),
     Column("body", Text, nullable=False),
     Column("claimed_s", Double, nullable=False),
+)
+
+BLOB: Final = _table(
+    "blob",
+    Column("job_id", Text, primary_key=True),
+    Column("blob_key", Text, primary_key=True),
+    Column("guarantee", Text, nullable=False),
+    Column("use", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("upload_set", Text, nullable=False),
+    Column("put_s", Double, nullable=False),
+    Column("staged_s", Double),
+    Column("deleting_s", Double),
+    Index("blob_staged", "journal", "staged_s"),
+    Index("blob_deleting", "journal", "deleting_s"),
+    Index("blob_upload_set", "journal", "upload_set"),
+)
+
+REFERENCE: Final = _table(
+    "reference",
+    Column("job_id", Text, primary_key=True),
+    Column("blob_key", Text, primary_key=True),
+    Column("owner", Text, primary_key=True),
+    Column("taken_s", Double, nullable=False),
+    Column("until_s", Double),
+    Index("reference_owner", "journal", "owner"),
+    Index("reference_until", "journal", "until_s"),
+)
+
+UPLOAD_SET: Final = _table(
+    "upload_set",
+    Column("upload_set", Text, primary_key=True),
+    Column("job_id", Text, nullable=False),
+    Column("began_s", Double, nullable=False),
+)
+
+BLOB_JOB: Final = _table(
+    "blob_job",
+    Column("job_id", Text, primary_key=True),
+    Column("destination", Text, nullable=False),
+    Column("commit_job", Text, nullable=False),
+    Column("submitted_s", Double, nullable=False),
+    Column("final_s", Double),
+    Index("blob_job_commit", "journal", "destination", "commit_job"),
 )

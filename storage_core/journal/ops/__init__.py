@@ -11,6 +11,16 @@ from storage_core.journal.ops.base import Moment, Op
 from storage_core.journal.ops.claims import ClaimName, ReleaseName
 from storage_core.journal.ops.jobs import ForgetJob, RecordJob, RecordTask
 from storage_core.journal.ops.leases import DropLease, FreeLease, ParkLease, RearmLeases, TakeLease
+from storage_core.journal.ops.references import (
+    DropReference,
+    FailJob,
+    FinishJob,
+    LapseReference,
+    SubmitJob,
+    TakeReference,
+)
+from storage_core.journal.ops.removals import AdoptBlob, ForgetBlob, ForgetBlobJob, MarkDeleting
+from storage_core.journal.ops.uploads import AbandonUpload, BeginUpload, CompleteUpload, PutBlob
 
 __all__ = ["OPS", "Moment", "Op", "decode_op", "encode_op"]
 
@@ -25,6 +35,20 @@ OPS: Final[tuple[type[Op], ...]] = (
     ForgetJob,
     ClaimName,
     ReleaseName,
+    BeginUpload,
+    PutBlob,
+    CompleteUpload,
+    AbandonUpload,
+    SubmitJob,
+    TakeReference,
+    DropReference,
+    LapseReference,
+    FailJob,
+    FinishJob,
+    AdoptBlob,
+    MarkDeleting,
+    ForgetBlob,
+    ForgetBlobJob,
 )
 """Every kind of entry."""
 

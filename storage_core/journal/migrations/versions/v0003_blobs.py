@@ -1,0 +1,58 @@
+"""Blobs: artefacts of jobs, the references that keep them, upload sets."""
+
+from __future__ import annotations
+
+from alembic import op
+from sqlalchemy import BigInteger, Column, Double, Text
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade() -> None:
+    """Make the tables."""
+    op.create_table(
+        "blob",
+        Column("journal", Text, primary_key=True),
+        Column("job_id", Text, primary_key=True),
+        Column("blob_key", Text, primary_key=True),
+        Column("guarantee", Text, nullable=False),
+        Column("use", Text, nullable=False),
+        Column("name", Text, nullable=False),
+        Column("size_bytes", BigInteger, nullable=False),
+        Column("upload_set", Text, nullable=False),
+        Column("put_s", Double, nullable=False),
+        Column("staged_s", Double),
+        Column("deleting_s", Double),
+    )
+    op.create_index("blob_staged", "blob", ["journal", "staged_s"])
+    op.create_index("blob_deleting", "blob", ["journal", "deleting_s"])
+    op.create_index("blob_upload_set", "blob", ["journal", "upload_set"])
+    op.create_table(
+        "reference",
+        Column("journal", Text, primary_key=True),
+        Column("job_id", Text, primary_key=True),
+        Column("blob_key", Text, primary_key=True),
+        Column("owner", Text, primary_key=True),
+        Column("taken_s", Double, nullable=False),
+        Column("until_s", Double),
+    )
+    op.create_index("reference_owner", "reference", ["journal", "owner"])
+    op.create_index("reference_until", "reference", ["journal", "until_s"])
+    op.create_table(
+        "upload_set",
+        Column("journal", Text, primary_key=True),
+        Column("upload_set", Text, primary_key=True),
+        Column("job_id", Text, nullable=False),
+        Column("began_s", Double, nullable=False),
+    )
+    op.create_table(
+        "blob_job",
+        Column("journal", Text, primary_key=True),
+        Column("job_id", Text, primary_key=True),
+        Column("destination", Text, nullable=False),
+        Column("commit_job", Text, nullable=False),
+        Column("submitted_s", Double, nullable=False),
+        Column("final_s", Double),
+    )
+    op.create_index("blob_job_commit", "blob_job", ["journal", "destination", "commit_job"])
