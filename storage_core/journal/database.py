@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Double, Engine, literal, literal_column
+from sqlalchemy import BigInteger, Connection, Double, Engine, bindparam, func, literal, literal_column
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError  # noqa: A004 - of a pool
 from sqlalchemy.sql.elements import ColumnElement
@@ -25,6 +25,14 @@ from storage_core.journal.trouble import explain, first_line, refused_commit
 
 BUSY_S: Final = 10.0
 """A lock, and a connection to PostgreSQL, are waited for so long."""
+
+NOW: Final = "now_s"
+"""The parameter of `told_now`."""
+
+_SERVERS_NOW: Final = literal_column("extract(epoch from clock_timestamp())::float8", Double)
+_SERVERS_TIMELINE: Final = literal_column(
+    "('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint", BigInteger
+)
 
 _KINDS: Final = {
     "sqlite": "sqlite+pysqlite",
@@ -42,6 +50,7 @@ class Database(Forkable):
         busy_s: How long a lock, and a connection to PostgreSQL, are waited for.
         is_primary: Refuse a PostgreSQL server that is a standby.
         is_copy: Of SQLite: nothing is lost with its newest transactions, so a loss of power may take them.
+        silence_s: Of PostgreSQL: a server that says nothing for so long, while it is asked, is given up.
 
     Raises:
         InvalidInputError: It is a directory.
@@ -56,12 +65,15 @@ class Database(Forkable):
         busy_s: float = BUSY_S,
         is_primary: bool = False,
         is_copy: bool = False,
+        silence_s: float | None = None,
     ) -> None:
         self.url = url
         self.is_sqlite = url.get_backend_name() == "sqlite"
         self._clock = clock or (SystemClock() if self.is_sqlite else None)
         self._engine = (
-            self._sqlite(busy_s, is_copy) if self.is_sqlite else self._postgresql(busy_s, is_primary)
+            self._sqlite(busy_s, is_copy)
+            if self.is_sqlite
+            else postgresql_engine(url, busy_s, is_primary=is_primary, silence_s=silence_s)
         )
         FORKS.tell(self)
 
@@ -97,20 +109,23 @@ class Database(Forkable):
             NotAppliedError: It cannot be read: see `trouble.explain`; mostly a `JournalUnavailableError`.
         """
         begin: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-        with self._begun({} if self.is_sqlite else begin, Connection.rollback) as connection:
+        end = Connection.rollback
+        if not self.is_sqlite:
+            end = Connection.commit  # of nothing; at a rollback the driver forgets the statements it prepared
+        with self._begun({} if self.is_sqlite else begin, end) as connection:
             yield connection
 
     def now(self) -> ColumnElement[float]:
         """Return the time as a statement says it: the database's clock, in seconds since the epoch."""
-        if self._clock is not None:
-            return literal(self._clock.now_s(), Double)
-        return literal_column("extract(epoch from clock_timestamp())::float8", Double)
+        return _SERVERS_NOW if self._clock is None else literal(self._clock.now_s(), Double)
+
+    def told_now_s(self) -> float | None:
+        """Return the time where it is not the server that tells it: see `told_now`."""
+        return None if self._clock is None else self._clock.now_s()
 
     def timeline(self) -> ColumnElement[int]:
         """Return the server's timeline as a statement says it: it changes when a standby is promoted."""
-        if self.is_sqlite:
-            return literal(0)
-        return literal_column("('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint")
+        return timeline(self.is_sqlite)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -181,8 +196,16 @@ class Database(Forkable):
         except OSError as error:
             raise explain(self.name, error) from error
 
-    def _postgresql(self, busy_s: float, is_primary: bool) -> Engine:
-        return postgresql_engine(self.url, busy_s, is_primary=is_primary)
+
+def told_now(for_sqlite: bool) -> ColumnElement[float]:
+    """Return the time as a statement says it that is built once: by the clock that fills in `NOW`, if any."""
+    told = bindparam(NOW, type_=Double)
+    return told if for_sqlite else func.coalesce(told, _SERVERS_NOW)
+
+
+def timeline(for_sqlite: bool) -> ColumnElement[int]:
+    """Return the server's timeline as a statement says it: it changes when a standby is promoted."""
+    return literal_column("0") if for_sqlite else _SERVERS_TIMELINE
 
 
 def parse_url(text: str) -> URL:

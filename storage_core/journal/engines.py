@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import select
 import sqlite3
 from pathlib import Path
 from typing import Any, Final
 
+import psycopg
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DisconnectionError
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from storage_core.errors import JournalUnavailableError
+from storage_core.journal.silence import ImpatientConnection
 
 _IDLE_IN_TRANSACTION_S: Final = 60
 """A process that was stopped amid a transaction holds up all others for so long at most."""
@@ -64,13 +67,14 @@ def sqlite_engine(url: URL, busy_s: float, *, is_copy: bool) -> Engine:
     return engine
 
 
-def postgresql_engine(url: URL, busy_s: float, *, is_primary: bool) -> Engine:
+def postgresql_engine(url: URL, busy_s: float, *, is_primary: bool, silence_s: float | None = None) -> Engine:
     """Return an engine over a PostgreSQL server.
 
     Args:
         url: Of the database. What it sets itself stays as it says.
         busy_s: How long a connection, or a lock, is waited for.
         is_primary: Refuse a server that is a standby; of several hosts, find the one that is none.
+        silence_s: A server that says nothing for so long, while it is asked, is given up; None: never.
     """
     options = (
         f"-c lock_timeout={int(busy_s * 1000)}",
@@ -88,9 +92,8 @@ def postgresql_engine(url: URL, busy_s: float, *, is_primary: bool) -> Engine:
     }
     if is_primary:
         chosen["target_session_attrs"] = "primary"
-    return create_engine(
+    engine = create_engine(
         url,
-        pool_pre_ping=True,
         pool_size=4,
         max_overflow=16,
         hide_parameters=True,
@@ -99,6 +102,31 @@ def postgresql_engine(url: URL, busy_s: float, *, is_primary: bool) -> Engine:
             **{name: value for name, value in chosen.items() if name not in url.query},
         },
     )
+
+    @event.listens_for(engine, "checkout")
+    def _checkout(connection: psycopg.Connection, record: Any, proxy: Any) -> None:  # noqa: ARG001
+        if _was_told(connection):
+            raise DisconnectionError
+
+    if silence_s is not None:
+
+        @event.listens_for(engine, "do_connect")
+        def _connect(dialect: Any, record: Any, args: Any, options: Any) -> ImpatientConnection:  # noqa: ARG001
+            connection = ImpatientConnection.connect(*args, **options)
+            connection.silence_s = silence_s
+            return connection
+
+    return engine
+
+
+def _was_told(connection: psycopg.Connection) -> bool:
+    """Tell whether the server has said something to a connection at rest: mostly that it has ended it.
+
+    It costs no round trip. A server that left without a word is found out by the first statement.
+    """
+    waiting = select.poll()
+    waiting.register(connection.fileno(), select.POLLIN)
+    return bool(waiting.poll(0))
 
 
 def _write_ahead(connection: sqlite3.Connection, path: Path, busy_s: float) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -186,6 +188,36 @@ def test_a_read_whose_standby_is_killed_amid_the_answer_is_answered_by_the_prima
         return asked(reading)
 
     assert client.read(ask) == (pair.primary.port, 1)
+
+
+def test_a_read_whose_standby_hangs_amid_the_answer_is_answered_by_the_primary(pair: Pair) -> None:
+    journal = pair.journal()
+    take(journal)
+    standby = pair.standby()
+    clock = ManualClock()
+    client = pair.client(journal, standby, clock=clock)
+    until(lambda: caught_up(client))
+    stopped: list[int] = []
+
+    def ask(reading: Reading) -> tuple[int | None, int]:
+        if asked(reading)[0] == standby.port:
+            server = reading.connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+            os.kill(server, signal.SIGSTOP)
+            stopped.append(server)
+        return asked(reading)
+
+    try:
+        assert client.read(ask) == (pair.primary.port, 1)
+        assert client.read(asked) == (pair.primary.port, 1)
+        (status,) = client.observers()  # which asks it all the same: another of its processes answers
+        assert status.behind_entries == 0
+        assert "has said nothing for 5 s" in (status.why_down or "")
+        clock.now += LAST_PROBE_S
+        assert client.read(asked) == (standby.port, 1)
+    finally:
+        for server in stopped:
+            os.kill(server, signal.SIGCONT)
+    assert len(stopped) == 1
 
 
 def test_a_promoted_standby_goes_on_in_a_new_epoch_and_what_survived_is_read_on(pair: Pair) -> None:

@@ -17,6 +17,9 @@ from storage_core.stamp import Stamp
 PATIENCE_S: Final = 2
 """For a connection, and for a packet to arrive: a standby that is gone holds up no read for long."""
 
+SILENCE_S: Final = 5
+"""For an answer: nor does one that hangs."""
+
 
 class HotStandby:
     """One standby server. It is connected to at the first reading, and never written.
@@ -30,7 +33,7 @@ class HotStandby:
     def __init__(self, url: URL, journal: str, identity: str) -> None:
         if "tcp_user_timeout" not in url.query:
             url = url.update_query_dict({"tcp_user_timeout": str(PATIENCE_S * 1000)})
-        self._database = Database(url, busy_s=PATIENCE_S)
+        self._database = Database(url, busy_s=PATIENCE_S, silence_s=SILENCE_S)
         self._journal = journal
         self._identity = identity
 
