@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final
@@ -12,7 +13,9 @@ from typing import Final
 from storage_core.clock import Clock, SystemClock
 from storage_core.errors import JournalUnavailableError
 from storage_core.journal.journal import Journal, open_journal
+from storage_core.journal.told import Told, travels_as
 from storage_core.settings import Settings
+from storage_core.stamp import Stamp
 
 SLOW_S: Final = 1.0
 """A journal that could not be opened, and took so long to say so, holds its askers up."""
@@ -51,6 +54,22 @@ def close_journals() -> None:
     _OPENED.close()
 
 
+def seen_here() -> dict[str, tuple[Stamp, ...]]:
+    """Return what this process has seen, or was told of, by `name@identity` of the journal; opens none."""
+    return _OPENED.seen()
+
+
+def tell_here(seen: Mapping[str, Collection[Stamp]]) -> None:
+    """Take note of what another process has seen, for the journals that this one has open, or will open.
+
+    Where another journal is open under the same name, as on a machine with one of its own, it is let be.
+
+    Args:
+        seen: As `seen_here` returned it there; a name alone is that of any journal so called.
+    """
+    _OPENED.tell(seen)
+
+
 @dataclass(frozen=True)
 class _Silent:
     """A journal that gave no answer, and until when it is not asked again."""
@@ -63,11 +82,18 @@ class _Opened:
     """The open journals of one process."""
 
     def __init__(self) -> None:
+        self._journals: dict[tuple[str, str, int], Journal] = {}
+        self._told = Told()
         self.forked()
 
     def forked(self) -> None:
-        """Begin with none open: the parent's are the parent's, and so is whoever holds the lock."""
-        self._journals: dict[tuple[str, str, int], Journal] = {}
+        """Begin with none open: the parent's are the parent's, and so is whoever holds the lock.
+
+        Of what the parent has seen its child was told.
+        """
+        self._told.forked()
+        self._told.add(self.seen())
+        self._journals = {}
         self._silent: dict[tuple[str, str], _Silent] = {}
         self._opening = threading.Lock()
 
@@ -77,7 +103,17 @@ class _Opened:
             journal = self._journals.get(key)
             if journal is None:
                 journal = self._journals[key] = self._open(url, name, clock)
+                self._told.hand_over(journal)
             return journal
+
+    def seen(self) -> dict[str, tuple[Stamp, ...]]:
+        open_here = tuple(self._journals.values())
+        return self._told.seen() | {travels_as(journal): journal.sight.stamps for journal in open_here}
+
+    def tell(self, seen: Mapping[str, Collection[Stamp]]) -> None:
+        self._told.add(seen)
+        for journal in tuple(self._journals.values()):  # one that is opened just now takes it there
+            self._told.hand_over(journal)
 
     def _open(self, url: str, name: str, clock: Clock | None) -> Journal:
         began_s = monotonic()
@@ -97,7 +133,7 @@ class _Opened:
     def close(self) -> None:
         with self._opening:
             journals, self._journals = self._journals, {}
-            self._silent = {}
+            self._silent, self._told = {}, Told()
         for journal in journals.values():
             journal.close()
 

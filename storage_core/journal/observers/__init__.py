@@ -13,6 +13,7 @@ from storage_core.journal.observers.observer import Observer
 from storage_core.journal.observers.tailer import Tailer, open_tailer
 from storage_core.journal.observers.tailing_observer import TailingObserver
 from storage_core.journal.observers.token import CARRIED_AS, Token, carried, carry
+from storage_core.journal.observers.travel import headers, heed
 
 __all__ = [
     "CARRIED_AS",
@@ -26,6 +27,8 @@ __all__ = [
     "carried",
     "carry",
     "configured_reads",
+    "headers",
+    "heed",
     "open_observer",
     "open_tailer",
 ]

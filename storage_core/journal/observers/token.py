@@ -111,4 +111,4 @@ def carried(headers: Mapping[str, Any]) -> Token:
 
 
 def _names(headers: Mapping[str, Any]) -> list[str]:
-    return [name for name in headers if name.lower().replace("_", "-") == CARRIED_AS]
+    return [name for name in headers if str(name).lower().replace("_", "-") == CARRIED_AS]
