@@ -17,6 +17,7 @@ from storage_core.commit import JobPhase
 from storage_core.commit.parallel import no_progress
 from storage_core.errors import FencedError, InvalidInputError, LockgateError
 from storage_core.ids import JobAttemptId, JobId, JobName, job_name
+from workers.tokens import HEADER, take_up, tokens
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -25,17 +26,30 @@ if TYPE_CHECKING:
     from storage_core.commit import Job, Progress
 
 
-class JobHandle(TypedDict):
-    """What one task tells the next about a job; small, JSON, no secret in it."""
+class NamedJob(TypedDict):
+    """Names a job, and a run of its driver."""
 
     destination: str
     job_id: str
     job_attempt: str
 
 
+class JobHandle(NamedJob, total=False):
+    """What one task tells the next about a job; small, JSON, no secret in it.
+
+    Attributes:
+        lockgate_at_least: Token of what the task has seen of the journal, where there is one.
+    """
+
+    lockgate_at_least: str
+
+
 def handle_of(job: Job) -> JobHandle:
-    """Return what the next task needs to attach to this job."""
-    return JobHandle(destination=job.destination, job_id=job.job_id, job_attempt=job.job_attempt)
+    """Return what the next task needs to attach to this job, and to read what this one has written so far."""
+    handle = JobHandle(destination=job.destination, job_id=job.job_id, job_attempt=job.job_attempt)
+    if token := tokens().get(HEADER):
+        handle["lockgate_at_least"] = token
+    return handle
 
 
 def check_handle(handle: object) -> JobHandle:
@@ -53,6 +67,7 @@ def check_handle(handle: object) -> JobHandle:
         destination=str(handle["destination"]),
         job_id=str(handle["job_id"]),
         job_attempt=str(handle["job_attempt"]),
+        lockgate_at_least=str(handle.get("lockgate_at_least", "")),
     )
 
 
@@ -71,6 +86,7 @@ def attach(
         ObjectNotFoundError: There is no such job any more.
     """
     known = check_handle(handle)
+    take_up({HEADER: known["lockgate_at_least"]})
     return attach_job(
         known["destination"],
         JobId(known["job_id"]),

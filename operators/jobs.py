@@ -110,7 +110,7 @@ class JobSetupOperator(BaseOperator):
             job = self._open(context)
         with parked_after(job, self.park_timeout_s, self.log):
             self.log.info("job %s at %s, mode %s", job.job_id, job.destination, self.mode)
-            return handle_of(job)
+        return handle_of(job)
 
     def _open(self, context: Context) -> Job:
         return open_job(

@@ -22,6 +22,7 @@ from redis.exceptions import RedisError
 
 from storage_core.errors import LockgateError, MissingPartError, OutcomeUnknownError
 from workers.application import QUEUES, app
+from workers.tokens import HEADER, take_up
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +106,10 @@ def _send(todo: deque[tuple[int, Signature]], out: dict[str, int], expires_s: fl
 
 
 def _outcome(work: str, meta: Row) -> Row | LockgateError:
-    """Return what a finished task returned, or its error with the type that it had in the worker."""
+    """Return what a finished task returned, or its error with the type that it had in the worker.
+
+    What the worker has seen of the journal is taken up, and is no part of the row.
+    """
     result = meta["result"]
     if isinstance(result, LockgateError):
         return result
@@ -114,7 +118,8 @@ def _outcome(work: str, meta: Row) -> Row | LockgateError:
             f"{work}: a worker's task ended in {type(result).__name__}: {result}; what it had begun is not "
             "known; nothing was deleted; look at the worker's log, then run it again"
         )
-    return dict(result)
+    take_up(result)
+    return {name: value for name, value in result.items() if name != HEADER}
 
 
 @dataclass

@@ -13,10 +13,12 @@ from storage_core.errors import StoreUnavailableError
 from storage_core.ids import JobId
 from storage_core.settings import load_settings
 from workers.application import app
+from workers.carrying import CarryingTask
 from workers.staged import commit_staged_task
 
-# The one error that is known to have had no effect, and that may pass by itself.
-RETRIES: Final[dict[str, Any]] = {
+OPTIONS: Final[dict[str, Any]] = {
+    "base": CarryingTask,
+    # The one error that is known to have had no effect, and that may pass by itself.
     "autoretry_for": (StoreUnavailableError,),
     "retry_backoff": True,
     "retry_backoff_max": 60,
@@ -44,7 +46,7 @@ def _built_in(record: msgspec.Struct) -> dict[str, Any]:
     return dict(built_in)
 
 
-commit_task = app.task(commit_staged_task, name="lockgate.commit_task", **RETRIES)
-complete_shard = app.task(complete_plan_shard, name="lockgate.complete_shard", **RETRIES)
-recover_job = app.task(settle_job, name="lockgate.recover_job", **RETRIES)
-sweep_uploads = app.task(sweep_destination, name="lockgate.sweep_uploads", **RETRIES)
+commit_task = app.task(commit_staged_task, name="lockgate.commit_task", **OPTIONS)
+complete_shard = app.task(complete_plan_shard, name="lockgate.complete_shard", **OPTIONS)
+recover_job = app.task(settle_job, name="lockgate.recover_job", **OPTIONS)
+sweep_uploads = app.task(sweep_destination, name="lockgate.sweep_uploads", **OPTIONS)

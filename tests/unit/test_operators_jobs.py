@@ -16,6 +16,9 @@ from operators.receipts import asset_of
 from storage_core.commit import JobPhase, LeaseState, list_jobs, recover_all
 from storage_core.errors import StoreUnavailableError
 from storage_core.failpoints import FAILPOINTS
+from storage_core.journal import Journal, Stamp
+from storage_core.journal.configured import close_journals, configured_journal
+from storage_core.settings import Settings
 from tests.airflow_world import OutletEvent, TaskRun, die_at
 from tests.commit_world import World
 
@@ -47,11 +50,51 @@ def commit(handle: Any, context: dict[str, Any] | None = None, **options: Any) -
 def test_set_up_hands_on_a_small_json_handle_and_leaves_the_job_parked(world: World) -> None:
     handle = set_up(world, description="sales of a day")
 
-    assert json.loads(json.dumps(handle)).keys() == {"destination", "job_id", "job_attempt"}
+    assert json.loads(json.dumps(handle)).keys() - {"lockgate_at_least"} == {
+        "destination",
+        "job_id",
+        "job_attempt",
+    }
     [job] = list_jobs(world.url)
     assert (job.job_id, job.phase, job.lease) == (handle["job_id"], JobPhase.OPEN, LeaseState.PARKED)
     assert job.record is not None
     assert job.record.description == "sales of a day"
+
+
+def test_a_handle_tells_what_its_task_has_written_and_the_next_task_takes_it_up(world: World) -> None:
+    close_journals()
+    handle = set_up(world)
+    written = own_journal().seen
+
+    close_journals()  # the next task is another process
+    attach(json.loads(json.dumps(handle)))
+
+    assert handle["lockgate_at_least"] == f"main@{own_journal().identity}={written}"
+    assert own_journal().seen >= written > Stamp()
+
+
+@pytest.mark.parametrize("garbage", ["nonsense", "main=1", 7, None, ["main=1.1"], {"a": 1}])
+def test_a_handle_whose_token_is_none_is_attached_to_with_a_warning(
+    world: World, garbage: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    handle = set_up(world)
+    job = attach({**handle, "lockgate_at_least": garbage})
+    assert job.job_id == handle["job_id"]
+    assert "it is ignored" in caplog.text
+
+
+def test_without_a_journal_a_handle_tells_of_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    close_journals()
+    monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
+    handle = set_up(world)
+    assert "lockgate_at_least" not in handle
+    assert attach(handle).job_id == handle["job_id"]
+
+
+def own_journal() -> Journal:
+    journal = configured_journal(Settings())
+    assert journal is not None
+    return journal
 
 
 def test_a_retry_of_set_up_meets_its_own_job(world: World) -> None:

@@ -1,0 +1,150 @@
+"""Tokens in messages and answers, with one worker in a thread over Celery's memory broker.
+
+Sender and worker are one process here, so what each has seen is told by what a test puts in their way.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery.contrib.testing.worker import start_worker
+
+from storage_core.journal import Journal, Stamp
+from storage_core.journal.configured import close_journals, configured_journal
+from storage_core.settings import Settings
+from tests.celery_world import memory_broker
+from tests.observer_world import take
+from workers.application import COMMIT_QUEUE, app
+from workers.carrying import CarryingTask
+from workers.gather import gather
+from workers.tokens import HEADER, tokens
+
+TRIES: list[str] = []
+ANSWER: dict[str, Any] = {}
+
+
+@app.task(name="test.heard", base=CarryingTask, bind=True)
+def heard(self: Any) -> dict[str, Any]:
+    """Tell the header that came, and what the process had seen when the task began."""
+    return {"header": (self.request.headers or {}).get(HEADER), "seen": tokens().get(HEADER), **ANSWER}
+
+
+@app.task(name="test.stubborn", base=CarryingTask, bind=True, autoretry_for=(OSError,), retry_backoff=False,
+          default_retry_delay=0, max_retries=3)  # fmt: skip
+def stubborn(self: Any, journal_writes: bool) -> dict[str, Any]:
+    """Fail twice, then tell the header of each try."""
+    TRIES.append((self.request.headers or {}).get(HEADER, ""))
+    if len(TRIES) < 3:
+        if journal_writes:
+            take(opened())
+        raise OSError("not yet")
+    return {"tries": list(TRIES)}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def worker() -> Iterator[None]:
+    with (
+        memory_broker(),
+        start_worker(app, pool="solo", perform_ping_check=False, queues=[COMMIT_QUEUE], shutdown_timeout=30),
+    ):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let this process have no journal open, and one of its own when it asks."""
+    close_journals()
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    yield
+    close_journals()
+    TRIES.clear()
+    ANSWER.clear()
+
+
+def opened() -> Journal:
+    journal = configured_journal(Settings())
+    assert journal is not None
+    return journal
+
+
+def ran(task: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
+    signature = task.s(*arguments).set(**options)
+    [(_, row)] = gather([signature], work="work", queue=COMMIT_QUEUE, timeout_s=60, grace_s=60)
+    assert isinstance(row, dict), row
+    return row
+
+
+def test_without_a_journal_a_message_carries_no_header_and_the_answer_is_the_row_alone() -> None:
+    assert ran(heard) == {"header": None, "seen": None}
+    assert heard.apply_async().get(timeout=60) == {"header": None, "seen": None}
+
+
+def test_a_message_carries_what_its_sender_has_seen() -> None:
+    stamp = take(opened())
+    assert ran(heard)["header"] == f"main@{opened().identity}={stamp}"
+
+
+def test_a_worker_takes_the_token_up_before_the_task_runs() -> None:
+    told = f"main@{opened().identity}=1.7"
+    close_journals()
+
+    row = ran(heard, headers={HEADER: told})
+
+    assert row == {"header": told, "seen": told}
+    assert opened().seen == Stamp(1, 7)
+
+
+def test_an_answer_carries_what_the_worker_has_seen_and_its_sender_takes_it_up() -> None:
+    told = f"main@{opened().identity}=1.9"
+
+    # What a worker elsewhere would add to its row.
+    ANSWER[HEADER] = told
+    outcome = heard.apply_async().get(timeout=60)
+    assert outcome[HEADER] == told
+    assert HEADER not in ran(heard)
+
+    assert opened().seen == Stamp(1, 9)
+
+
+def test_a_retry_carries_what_the_try_before_it_has_seen() -> None:
+    row = ran(stubborn, True)
+
+    identity = opened().identity
+    assert row["tries"] == ["", f"main@{identity}=1.1", f"main@{identity}=1.2"]
+
+
+@pytest.mark.parametrize("garbage", ["nonsense", "main=1", 7, {"a": 1}, ["main=1.1"], None, ""])
+def test_a_header_that_is_no_token_runs_the_task_all_the_same(
+    garbage: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        row = ran(heard, headers={HEADER: garbage})
+    assert row["seen"] is None
+    assert ("it is ignored" in caplog.text) is bool(garbage)
+
+
+def test_an_answer_that_is_no_token_is_a_row_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    ANSWER[HEADER] = "nonsense"
+    with caplog.at_level(logging.WARNING):
+        assert ran(heard) == {"header": None, "seen": None}
+    assert "it is ignored" in caplog.text
+
+
+def test_a_task_that_is_called_as_a_function_is_the_function() -> None:
+    take(opened())
+    assert HEADER not in heard()
+
+
+def test_a_process_that_has_no_journal_sends_without_loading_any_of_it() -> None:
+    script = (
+        "import sys, workers.tasks; from workers.tokens import tokens, take_up; "
+        "take_up({}); print(tokens(), 'sqlalchemy' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=120)
+    assert said.stdout.split() == [b"{}", b"False"]
