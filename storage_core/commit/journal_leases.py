@@ -17,8 +17,9 @@ from storage_core.clock import Clock
 from storage_core.commit.folder import JobFolder, claim
 from storage_core.commit.lease import LeaseState, LeaseView
 from storage_core.commit.phase import JobPhase
+from storage_core.commit.place import linked_place, place_of
 from storage_core.commit.records import JobRecord, LeaseRecord
-from storage_core.commit.registering import job_mutation, warn_untold
+from storage_core.commit.registering import end_of_link, job_mutation, warn_untold
 from storage_core.errors import FencedError, JournalUnavailableError
 from storage_core.failpoints import step
 from storage_core.ids import JobAttemptId, Token
@@ -51,7 +52,7 @@ class JournalLeases:
     def hold(self, folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId) -> JournalHold:
         """Take the lease with a new stamp, from whoever holds it, and renew it from now on."""
         driven = _DRIVEN.under(self.journal, self.settings, self.clock)
-        resource = job_resource(folder.store.url, folder.job_id)
+        resource = job_resource(place_of(folder.store), folder.job_id)
         take = TakeLease(
             resource=resource,
             holder=driven.holder,
@@ -63,7 +64,9 @@ class JournalLeases:
         with step("lease"):
             began_s = self.clock.now_s()
             registered = job_mutation(folder, job, JobPhase.OPEN, job_attempt)
-            taken, told = self.journal.write([Mutation(op=take), registered])
+            taken, told, *_ = self.journal.write(
+                [Mutation(op=take), registered, *end_of_link(self.journal, folder)]
+            )
             if isinstance(taken, Refused):
                 raise taken.error
             if isinstance(told, Refused):
@@ -76,12 +79,19 @@ class JournalLeases:
         """Tell how the job's lease stands; a journal that cannot be reached does not tell."""
         try:
             with step("lease"):
-                view = journals.Leases(self.journal).look(job_resource(folder.store.url, folder.job_id))
+                view = look_at(self.journal, folder)
         except JournalUnavailableError as error:
             return LeaseView(LeaseState.UNKNOWN, unread=str(error))
         if view is None:
             return LeaseView(LeaseState.UNKNOWN)
         return LeaseView(SEEN_AS[view.state], view.lease.stamp, JobAttemptId(view.lease.detail) or None)
+
+
+def look_at(journal: Journal, folder: JobFolder) -> journals.LeaseView | None:
+    """Return how a job's lease stands in a journal, None if nobody ever took it."""
+    leases, link = journals.Leases(journal), linked_place(folder.store)
+    view = leases.look(job_resource(place_of(folder.store), folder.job_id))
+    return leases.look(job_resource(link, folder.job_id)) if view is None and link is not None else view
 
 
 class JournalHold:

@@ -15,6 +15,7 @@ from storage_core.commit.job_leases import own_journal
 from storage_core.commit.lease import LeaseState as JobLease
 from storage_core.commit.parallel import Progress, no_progress
 from storage_core.commit.phase import UNDECIDED
+from storage_core.commit.place import place_of
 from storage_core.commit.recovery import JobAt, RecoveryResult, settle
 from storage_core.commit.roll import call_roll
 from storage_core.commit.summary import JobSummary, summarise
@@ -95,8 +96,9 @@ def lapsed_at(destination: str, *, settings: Settings | None = None, clock: Cloc
     settings = settings or load_settings()
     store, now = open_store(destination, settings), clock or SystemClock()
     summaries = (summarise(store, job, settings=settings, clock=now) for job in call_roll(store).others)
+    place = place_of(store)  # as the registry knows it, so that a job which both name is settled once
     return _sorted_out(
-        [(JobAt(store.url, found.job_id), _why_left_at(found)) for found in summaries if found.needs_recovery]
+        [(JobAt(place, found.job_id), _why_left_at(found)) for found in summaries if found.needs_recovery]
     )
 
 

@@ -15,6 +15,8 @@ from typing import Final
 
 from storage_core.clock import Clock
 from storage_core.commit.folder import JobFolder
+from storage_core.commit.journal_leases import look_at
+from storage_core.commit.place import place_of
 from storage_core.errors import FencedError, LeaseHeldError, NotAppliedError, OutcomeUnknownError
 from storage_core.journal import Journal, Leases, LeaseState, LeaseView
 from storage_core.journal.ops.leases import TAKES
@@ -57,8 +59,9 @@ def recovery_lease(
         LeaseHeldError: Another recovery is at it; or the job was undecided, and its driver has come back.
         SafeModeError: The journal was restored: nothing is recovered yet.
     """
-    resource = job_resource(folder.store.url, folder.job_id)
-    standing = _look(journal, resource)
+    resource = job_resource(place_of(folder.store), folder.job_id)
+    refuse_in_safe_mode(journal, f"recovery of {resource}")
+    standing = _look(journal, folder)
     is_driven = standing is not None and standing.state not in TAKES["recover"]
     if is_driven and not is_decided:
         raise LeaseHeldError("its driver has come back since it was looked at; nothing was changed")
@@ -85,10 +88,9 @@ def recovery_lease(
             leases.free(resource, stamp)
 
 
-def _look(journal: Journal, resource: str) -> LeaseView | None:
+def _look(journal: Journal, folder: JobFolder) -> LeaseView | None:
     """Return the lease as it stands, on the primary, unless the job is to be left alone."""
-    refuse_in_safe_mode(journal, f"recovery of {resource}")
-    standing = Leases(journal).look(resource)
+    standing = look_at(journal, folder)
     if standing is not None and standing.state is LeaseState.RECOVERING:
         raise LeaseHeldError(
             f"another recovery has held its lease since stamp {standing.lease.stamp}; nothing was changed"

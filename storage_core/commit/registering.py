@@ -15,15 +15,17 @@ from storage_core.clock import Clock
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.job_leases import is_journal_of, own_journal
 from storage_core.commit.phase import TERMINAL, JobPhase
+from storage_core.commit.place import linked_place, place_of
 from storage_core.commit.records import JobRecord, PendingSet
 from storage_core.errors import FencedError, LockgateError
 from storage_core.failpoints import step
+from storage_core.ids import JobId
 from storage_core.journal import Journal, Mutation, Refused
 from storage_core.journal.ops import Op
-from storage_core.journal.ops.jobs import RecordJob, RecordTask
+from storage_core.journal.ops.jobs import ForgetJob, RecordJob, RecordTask
 from storage_core.journal.ops.leases import DropLease, FreeLease
 from storage_core.journal.registry import job_resource
-from storage_core.journal.rows import Lease, Phase
+from storage_core.journal.rows import Job, Lease, Phase
 from storage_core.settings import Settings
 
 LOG: Final = logging.getLogger("lockgate.registry")
@@ -47,7 +49,7 @@ def register_job(
 
     def mutations(journal: Journal) -> list[Mutation]:
         told = [job_mutation(folder, job, phase)]
-        return told + end_of_lease(journal, folder) if phase in TERMINAL else told
+        return told + end_of_leases(journal, folder) if phase in TERMINAL else told
 
     _register(folder, mutations, settings, clock)
 
@@ -73,7 +75,7 @@ def record_job(folder: JobFolder, job: JobRecord, phase: JobPhase, job_attempt: 
         job_attempt: The newest run of its driver; empty: as the registry knows it.
     """
     return RecordJob(
-        destination=folder.store.url,
+        destination=place_of(folder.store),
         job_id=job.job_id,
         name=job.name,
         short_id=job.short_id,
@@ -91,17 +93,20 @@ def job_mutation(folder: JobFolder, job: JobRecord, phase: JobPhase, job_attempt
     return _once(entry, folder, job, job_attempt, entry.phase)
 
 
-def end_of_lease(journal: Journal, folder: JobFolder) -> list[Mutation]:
+def end_of_leases(journal: Journal, folder: JobFolder) -> list[Mutation]:
     """Free and forget an ended job's lease, whoever holds it: there is nothing left to drive."""
-    resource = job_resource(folder.store.url, folder.job_id)
-    with journal.reading() as reading:
-        lease = reading.get(Lease, resource)
-    if lease is None:
+    return _end_of_lease(journal, place_of(folder.store), folder.job_id) + end_of_link(journal, folder)
+
+
+def end_of_link(journal: Journal, folder: JobFolder) -> list[Mutation]:
+    """Forget what was told of a job by the name of a link, and end the lease that was taken by it."""
+    link = linked_place(folder.store)
+    if link is None:
         return []
-    return [
-        Mutation(op=FreeLease(resource=resource, stamp=lease.stamp)),
-        Mutation(op=DropLease(resource=resource)),
-    ]
+    with journal.reading() as reading:
+        known = reading.get(Job, link, folder.job_id)
+    forget = [] if known is None else [Mutation(op=ForgetJob(destination=link, job_id=folder.job_id))]
+    return forget + _end_of_lease(journal, link, folder.job_id)
 
 
 def warn_untold(folder: JobFolder, error: LockgateError) -> None:
@@ -133,10 +138,22 @@ def _register(
             warn_untold(folder, outcome.error)
 
 
+def _end_of_lease(journal: Journal, place: str, job_id: JobId) -> list[Mutation]:
+    resource = job_resource(place, job_id)
+    with journal.reading() as reading:
+        lease = reading.get(Lease, resource)
+    if lease is None:
+        return []
+    return [
+        Mutation(op=FreeLease(resource=resource, stamp=lease.stamp)),
+        Mutation(op=DropLease(resource=resource)),
+    ]
+
+
 def _task_mutation(folder: JobFolder, job: JobRecord, committed: PendingSet) -> Mutation:
     counted = [file.rows for file in committed.files]
     entry = RecordTask(
-        destination=folder.store.url,
+        destination=place_of(folder.store),
         job_id=job.job_id,
         task_id=committed.task_id,
         attempt_id=committed.attempt_id,
@@ -150,5 +167,5 @@ def _task_mutation(folder: JobFolder, job: JobRecord, committed: PendingSet) -> 
 
 def _once(entry: Op, folder: JobFolder, job: JobRecord, job_attempt: str, what: str) -> Mutation:
     # The token tells the job from one of the same id before the destination was emptied.
-    parts = "\n".join((folder.store.url, job.job_id, job.token, job_attempt, what))
+    parts = "\n".join((place_of(folder.store), job.job_id, job.token, job_attempt, what))
     return Mutation(op=entry, request_id=hashlib.sha256(parts.encode()).hexdigest())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, Literal
 
 import msgspec
@@ -18,8 +18,9 @@ from storage_core.commit.folder import JobFolder
 from storage_core.commit.job_leases import own_journal
 from storage_core.commit.parallel import Progress, in_parallel, no_progress
 from storage_core.commit.phase import TERMINAL, JobPhase
+from storage_core.commit.place import linked_place, place_of
 from storage_core.commit.probing import as_probed
-from storage_core.commit.registering import PHASES, end_of_lease, record_job
+from storage_core.commit.registering import PHASES, end_of_leases, record_job
 from storage_core.commit.roll import Roll, call_roll
 from storage_core.commit.selection import newest_job_attempt
 from storage_core.errors import InvalidInputError, LockgateError, ObjectNotFoundError
@@ -89,10 +90,15 @@ def rescan(
         store = as_probed(open_store(destination, settings), settings, clock)
         # The registry first: a job that is set up meanwhile is found by the listing, and never forgotten.
         with journal.reading() as reading:
-            known = {JobId(job.job_id): job for job in jobs(reading, store.url)}
-            held = {JobId(job) for destination, job, _ in leased(reading) if destination == store.url}
+            place, link = place_of(store), linked_place(store)
+            known = {JobId(job.job_id): job for job in jobs(reading, place)}
+            held = {JobId(job) for destination, job, _ in leased(reading) if destination == place}
+            linked = [] if link is None else jobs(reading, link)
         roll = call_roll(store)
-        found = _differing(store, roll, _Known(known, held), settings.parallelism, progress)
+        found = chain(
+            _differing(store, roll, _Known(known, held), settings.parallelism, progress),
+            _linked(roll, linked),
+        )
         while batch := list(islice(found, BATCH)):
             errors = {} if dry_run else _tell(journal, store, batch)
             for result, _ in batch:
@@ -125,15 +131,23 @@ def _differing(
     store: Store, roll: Roll, known: _Known, parallelism: int, progress: Progress
 ) -> Iterator[_Found]:
     unsure = [job for job in roll.jobs if not known.is_told(job, roll.done.get(job))]
-    gone = [
-        _gone(store, job, known.jobs.get(job)) for job in (known.jobs.keys() | known.held) - set(roll.jobs)
-    ]
+    gone = [_gone(job, known.jobs.get(job)) for job in (known.jobs.keys() | known.held) - set(roll.jobs)]
     compare = partial(_compare, store, known)
     for done, found in enumerate(in_parallel(compare, unsure, parallelism), start=1):
         progress("rescan", done, len(unsure))
         if found is not None:
             yield found
     yield from sorted(gone, key=lambda found: found[0].job_id)
+
+
+def _linked(roll: Roll, linked: Sequence[Job]) -> Iterator[_Found]:
+    """Yield the jobs that are known by the name of a link, and that nobody drives by it any more."""
+    others = set(roll.others)
+    for job in linked:
+        job_id = JobId(job.job_id)
+        if job_id not in others:
+            detail = f"it was known by the name of a link: {job.destination}"
+            yield Rescanned(job_id=job_id, action="forget", was=job.phase, now=None, detail=detail), ()
 
 
 def _compare(store: Store, known: _Known, job_id: JobId) -> _Found | None:
@@ -143,7 +157,7 @@ def _compare(store: Store, known: _Known, job_id: JobId) -> _Found | None:
         phase = folder.phase()
         attempt = (newest_job_attempt(folder) or "") if phase not in TERMINAL and told is None else ""
     except ObjectNotFoundError:
-        return None if told is None and job_id not in known.held else _gone(store, job_id, told)
+        return None if told is None and job_id not in known.held else _gone(job_id, told)
     except LockgateError as error:
         was = None if told is None else told.phase
         return Rescanned(job_id=job_id, action="leave alone", was=was, now=None, detail=str(error)), ()
@@ -156,7 +170,7 @@ def _compare(store: Store, known: _Known, job_id: JobId) -> _Found | None:
         job_id=job_id, action="record", was=None if told is None else told.phase, now=entry.phase
     )
     if told is not None and _hides(told, entry):
-        return result, (ForgetJob(destination=store.url, job_id=job_id), entry)
+        return result, (ForgetJob(destination=entry.destination, job_id=job_id), entry)
     return result, (entry,)
 
 
@@ -165,11 +179,11 @@ def _hides(told: Job, entry: RecordJob) -> bool:
     return told.set_up_s > entry.set_up_s or (told.ended_s is not None and entry.phase in UNENDED)
 
 
-def _gone(store: Store, job_id: JobId, told: Job | None) -> _Found:
+def _gone(job_id: JobId, told: Job | None) -> _Found:
     if told is None:
         return Rescanned(job_id=job_id, action="drop its lease", was=None, now=None), ()
     result = Rescanned(job_id=job_id, action="forget", was=told.phase, now=None)
-    return result, (ForgetJob(destination=store.url, job_id=job_id),)
+    return result, (ForgetJob(destination=told.destination, job_id=job_id),)
 
 
 def _says_the_same(entry: RecordJob, told: Job) -> bool:
@@ -185,7 +199,7 @@ def _tell(journal: Journal, store: Store, batch: Sequence[_Found]) -> dict[JobId
     for result, entries in batch:
         told = [Mutation(op=entry) for entry in entries]
         if result.action in {"forget", "drop its lease"} or result.now in {"committed", "failed"}:
-            told += end_of_lease(journal, JobFolder(store, result.job_id))
+            told += end_of_leases(journal, JobFolder(store, result.job_id))
         mutations += told
         owners += [result.job_id] * len(told)
     outcomes = journal.write(mutations) if mutations else []
