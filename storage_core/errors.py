@@ -7,7 +7,8 @@
     │   │   └── JournalVersionError    the journal's database is of a version that this program does not know
     │   ├── MalformedRecordError     bytes read back from a store that are not the record they should be
     │   │   ├── MalformedLogError      the same of the destination's log: no job is to blame
-    │   │   └── MalformedJournalError  the same of the journal, or of a snapshot of it
+    │   │   ├── MalformedJournalError  the same of the journal, or of a snapshot of it
+    │   │   └── CorruptBlobError       a blob's bytes do not hash to its key
     │   ├── ObjectNotFoundError      no object, bucket or job under this name
     │   ├── AlreadyExistsError       create-if-absent met an object
     │   ├── PreconditionFailedError  the object is not the version that the call named
@@ -71,6 +72,10 @@ class MalformedLogError(MalformedRecordError):
 
 class MalformedJournalError(MalformedRecordError):
     """The journal, or a snapshot of it, contradicts itself, or is another's; nothing was changed."""
+
+
+class CorruptBlobError(MalformedRecordError):
+    """A blob's bytes do not hash to its key; whoever asked was given none of them."""
 
 
 class JournalVersionError(InvalidInputError):

@@ -50,12 +50,48 @@ class Settings(BaseSettings):
     request_retention_s: float = Field(
         default=7 * 86_400.0, gt=0, description="ids of requests are kept so long; an older one is refused"
     )
+    blob_dir: Path | None = Field(
+        default=None, description="local store of the blob server; absent: blobs below home"
+    )
+    blob_store_url: str | None = Field(
+        default=None, description="HA store of blobs, e.g. s3://bucket/blobs; absent: the local store is all"
+    )
+    blob_server_url: str | None = Field(
+        default=None, description="http(s)://host:port of a blob server; absent: this process is its own"
+    )
+    blob_token_file: Path | None = Field(
+        default=None, description="its first line is the bearer token that this process shows a blob server"
+    )
+    blob_cache_dir: Path | None = Field(
+        default=None, description="a worker's cache of blobs; absent: blob-cache below home"
+    )
+    blob_cache_bytes: int = Field(
+        default=10 * 1024 * MIB, ge=MIB, description="unreferenced blobs leave the cache beyond this"
+    )
+    retention_interval_s: float = Field(
+        default=1_800.0, gt=0, description="an unreferenced blob lives one to two of these"
+    )
+    message_lapse_s: float = Field(
+        default=86_400.0, gt=0, description="a message that no receiver acknowledges is kept so long"
+    )
+    xcom_threshold_bytes: int = Field(
+        default=64 * 1024, ge=0, description="a larger XCom value is kept as a blob"
+    )
+    celery_threshold_bytes: int = Field(
+        default=64 * 1024, ge=0, description="larger arguments or results of a task are kept as a blob"
+    )
     broker_url: str | None = Field(default=None, description="Celery broker; absent: the embedded one")
     staging_roots: tuple[Path, ...] = Field(
         default=(), description='workers read staged files only below these, as JSON: ["/shared"]; none: any'
     )
     redelivery_s: float = Field(
         default=300.0, gt=0, description="a worker's task is given to another when it takes longer than this"
+    )
+    worker_metrics_port: int = Field(
+        default=0, ge=0, le=65_535, description="a Celery worker shows Prometheus its figures there; 0: none"
+    )
+    worker_metrics_host: str = Field(
+        default="127.0.0.1", description="whose address that is; 0.0.0.0: whoever reaches the machine"
     )
     failpoints: str = Field(default="", description="points to crash at, for tests")
 
@@ -117,10 +153,6 @@ class Settings(BaseSettings):
                     f"{self.lease_hard_s:g}: a lease would lapse first; make the former the smaller one"
                 )
         return self
-
-    def __hash__(self) -> int:
-        """Hash without `committers`, which is a dict: S3 clients are kept by the settings they are for."""
-        return hash((self.home, self.s3_endpoint_url, self.s3_region, self.s3_profile, self.parallelism))
 
     @property
     def has_journal(self) -> bool:

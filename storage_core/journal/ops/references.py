@@ -63,12 +63,16 @@ class SubmitJob(Op, frozen=True, tag="submit-job"):
 
 
 class TakeReference(Op, frozen=True, tag="take-reference"):
-    """Keep a blob for an owner; one that has the reference already keeps it once."""
+    """Keep a blob for an owner; one that has the reference already keeps it once.
+
+    Attributes:
+        lapse_s: It lapses so much later, for the owner may never come; None: it does not.
+    """
 
     job_id: str
     blob_key: str
     owner: str
-    until_s: float | None = None
+    lapse_s: float | None = None
 
     def touches(self) -> Iterable[Key]:
         """Name the reference, the blob and its job."""
@@ -81,7 +85,7 @@ class TakeReference(Op, frozen=True, tag="take-reference"):
     def fold(self, state: State, moment: Moment) -> None:
         """Insert the reference, and take the blob out of staging."""
         refuse_ended(state, self.job_id)
-        refer(state, moment, self.job_id, self.blob_key, owner=self.owner, until_s=self.until_s)
+        refer(state, moment, self.job_id, self.blob_key, owner=self.owner, lapse_s=self.lapse_s)
 
 
 class DropReference(Op, frozen=True, tag="drop-reference"):
@@ -164,7 +168,7 @@ class FinishJob(Op, frozen=True, tag="finish-job"):
 
 
 def refer(
-    state: State, moment: Moment, job_id: str, blob_key: str, *, owner: str, until_s: float | None = None
+    state: State, moment: Moment, job_id: str, blob_key: str, *, owner: str, lapse_s: float | None = None
 ) -> None:
     """Insert a reference and take the blob out of staging.
 
@@ -179,6 +183,7 @@ def refer(
         )
     known = state.get(Reference, job_id, blob_key, owner)
     taken_s = moment.at_s if known is None else known.taken_s
+    until_s = None if lapse_s is None else moment.at_s + lapse_s
     state.put(Reference(job_id=job_id, blob_key=blob_key, owner=owner, taken_s=taken_s, until_s=until_s))
     if blob.staged_s is not None:
         state.put(msgspec.structs.replace(blob, staged_s=None))

@@ -51,7 +51,7 @@ class PutBlob(Op, frozen=True, tag="put-blob"):
         upload_set: That the key names; it is open, or nobody knows whether the bytes still stand.
         joins: Whether the blob is kept by the set until that is complete.
         owners: Whose references it has from the beginning; of none, and no set, it is staged.
-        until_s: The references lapse then; None: they do not.
+        lapse_s: The references lapse so much later; None: they do not.
     """
 
     job_id: str
@@ -63,7 +63,7 @@ class PutBlob(Op, frozen=True, tag="put-blob"):
     size_bytes: int
     joins: bool = False
     owners: tuple[str, ...] = ()
-    until_s: float | None = None
+    lapse_s: float | None = None
 
     def touches(self) -> Iterable[Key]:
         """Name the blob, its set, its job."""
@@ -102,7 +102,7 @@ class PutBlob(Op, frozen=True, tag="put-blob"):
                     blob_key=self.blob_key,
                     owner=owner,
                     taken_s=moment.at_s,
-                    until_s=self.until_s,
+                    until_s=None if self.lapse_s is None else moment.at_s + self.lapse_s,
                 )
             )
 

@@ -1,0 +1,16 @@
+"""Blobs: immutable artefacts of jobs, kept while something refers to them, and swept in two stages.
+
+    keys         what a key says
+    local, ha    where the bytes are
+    protocol     what can be asked of a blob server
+    server       takes blobs in and hands them out
+    opening      the server or the client that the settings name
+
+Source: Flink BLOB storage. The rows are the journal's: see `journal.ops.uploads`, `.references`, `.removals`.
+"""
+
+from storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId
+from storage_core.blobs.opening import open_blobs
+from storage_core.blobs.protocol import BlobInfo, Blobs, Source
+
+__all__ = ["NO_JOB", "BlobInfo", "BlobKey", "Blobs", "Source", "UploadSetId", "open_blobs"]

@@ -1,0 +1,264 @@
+"""The local store of blobs: `<path>/<job id>/<blob key>`, a file each, whole or not there.
+
+What is under way lies in `<path>/.incoming` and is moved into place when it is complete, verified and synced.
+A file whose process died is removed by the next one that opens the store: its writer held a lock on it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import secrets
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import msgspec
+
+from storage_core.blobs.keys import BlobKey, check_blob_job, check_blob_key, digest_of, is_blob_key
+from storage_core.errors import CorruptBlobError, InvalidInputError, ObjectNotFoundError
+from storage_core.failpoints import FAILPOINTS
+from storage_core.stores.local_errors import after_the_effect, translated
+
+INCOMING: Final = ".incoming"
+CHUNK: Final = 1024 * 1024
+"""Bytes in memory at a time, whatever a blob's size."""
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A blob's file, or object, as a listing finds it."""
+
+    job_id: str
+    blob_key: BlobKey
+    size_bytes: int
+
+
+class Incoming:
+    """A blob on its way in: written once, from the beginning to the end, and hashed as it is.
+
+    Attributes:
+        size_bytes: Written so far.
+    """
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self.path = path
+        self.size_bytes = 0
+        self._file = file
+        self._hash = hashlib.sha256()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append bytes.
+
+        Raises:
+            StoreUnavailableError: The disk is full.
+        """
+        with translated("write", str(self.path), changes=True):
+            self._file.write(data)
+        self._hash.update(data)
+        self.size_bytes += len(data)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what was written so far, in hexadecimal."""
+        return self._hash.hexdigest()
+
+    def sync(self) -> None:
+        """Make what was written durable."""
+        with translated("sync", str(self.path), changes=True):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+
+class LocalBlobs:
+    """A directory of blobs, which the first write makes. Safe to use from several threads and processes.
+
+    Args:
+        path: Of the directory.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self._verified: dict[Path, tuple[int, int, int, int]] = {}
+        self._changing = threading.Lock()
+        with translated("open", str(self.path), changes=False):
+            if self.path.exists() and not self.path.is_dir():
+                raise InvalidInputError(f"blob store {self.path} is a file; name a directory")
+        self.drop_abandoned()
+
+    def path_of(self, job_id: str, blob_key: BlobKey) -> Path:
+        """Return where a blob is, or would be.
+
+        Raises:
+            InvalidInputError: The job id or the key could leave the directory.
+        """
+        return self.path / check_blob_job(job_id) / check_blob_key(blob_key)
+
+    @contextmanager
+    def incoming(self) -> Iterator[Incoming]:
+        """Hold a file for a blob that comes in; it is gone after the block, unless it was placed.
+
+        Raises:
+            AccessDeniedError: The directory cannot be written.
+            StoreUnavailableError: The disk is full.
+        """
+        folder = self.path / INCOMING
+        path = folder / secrets.token_hex(16)
+        with translated("write", str(path), changes=True):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = path.open("xb", buffering=0)
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # its writer lives
+                yield Incoming(path, file)
+            finally:
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
+
+    def place(self, incoming: Incoming, job_id: str, blob_key: BlobKey) -> Path:
+        """Move a complete file to its blob's name, durably; returns the path.
+
+        Raises:
+            CorruptBlobError: Its bytes are not those that the key names.
+        """
+        if incoming.digest != digest_of(blob_key):
+            raise CorruptBlobError(
+                f"blob {job_id}/{blob_key}: {incoming.size_bytes} bytes came in that hash to "
+                f"{incoming.digest}; nothing was kept; send them again"
+            )
+        target = self.path_of(job_id, blob_key)
+        incoming.sync()
+        FAILPOINTS.hit("blob-place.rename.before")
+        with translated("place", str(target), changes=True):
+            self._renamed(incoming.path, target)
+        with after_the_effect("place", str(target)):
+            _sync_folder(target.parent)
+            self._note_verified(target)
+        FAILPOINTS.hit("blob-place.rename.after")
+        return target
+
+    def verified(self, job_id: str, blob_key: BlobKey) -> Path:
+        """Return the path of a blob whose bytes hash to its key; a file is read for that at its first use.
+
+        Raises:
+            ObjectNotFoundError: It is not here.
+            CorruptBlobError: It is, with other bytes; it was removed.
+        """
+        path = self.path_of(job_id, blob_key)
+        try:
+            with translated("read", str(path), changes=False), path.open("rb", buffering=0) as file:
+                signature = _signature(os.fstat(file.fileno()))
+                with self._changing:
+                    if self._verified.get(path) == signature:
+                        return path
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except ObjectNotFoundError:
+            raise ObjectNotFoundError(f"blob {job_id}/{blob_key} is not in {self.path}") from None
+        if digest != digest_of(blob_key):
+            self.delete(job_id, blob_key)
+            raise CorruptBlobError(
+                f"blob {job_id}/{blob_key} in {self.path} hashes to {digest}: it was damaged, and removed"
+            )
+        with self._changing:
+            self._verified[path] = signature
+        return path
+
+    def forget_verified(self, job_id: str, blob_key: BlobKey) -> None:
+        """Have a blob read again at its next use, for somebody has received other bytes."""
+        with self._changing:
+            self._verified.pop(self.path_of(job_id, blob_key), None)
+
+    def size_of(self, job_id: str, blob_key: BlobKey) -> int | None:
+        """Return how many bytes a blob's file has, None if it is not here."""
+        try:
+            return self.path_of(job_id, blob_key).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def delete(self, job_id: str, blob_key: BlobKey) -> None:
+        """Remove a blob's file; one that is not there is removed already."""
+        path = self.path_of(job_id, blob_key)
+        with translated("delete", str(path), changes=True):
+            path.unlink(missing_ok=True)
+        self.forget_verified(job_id, blob_key)
+
+    def delete_job(self, job_id: str) -> None:
+        """Remove all blobs of a job, and their folder, as one."""
+        folder = self.path / check_blob_job(job_id)
+        with translated("delete", str(folder), changes=True), suppress(FileNotFoundError):
+            shutil.rmtree(folder)
+        with self._changing:
+            self._verified = {path: seen for path, seen in self._verified.items() if path.parent != folder}
+
+    def delete_all(self) -> None:
+        """Remove the whole store: a cache's, whose worker stops."""
+        with translated("delete", str(self.path), changes=True), suppress(FileNotFoundError):
+            shutil.rmtree(self.path)
+        with self._changing:
+            self._verified.clear()
+
+    def jobs(self) -> Iterator[str]:
+        """Yield the ids of all jobs that have a folder."""
+        with translated("list", str(self.path), changes=False), suppress(FileNotFoundError):
+            with os.scandir(self.path) as entries:
+                names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+            yield from (name for name in names if name != INCOMING)
+
+    def blobs(self, job_id: str) -> Iterator[Found]:
+        """Yield the blobs of a job's folder, in no order; foreign files are left out."""
+        folder = self.path / check_blob_job(job_id)
+        with (
+            translated("list", str(folder), changes=False),
+            suppress(FileNotFoundError),
+            os.scandir(folder) as entries,
+        ):
+            for entry in entries:
+                if is_blob_key(entry.name):
+                    with suppress(FileNotFoundError):
+                        size_bytes = entry.stat(follow_symlinks=False).st_size
+                        yield Found(job_id=job_id, blob_key=BlobKey(entry.name), size_bytes=size_bytes)
+
+    def drop_abandoned(self) -> int:
+        """Remove what writers that died left under way; returns how many files."""
+        dropped = 0
+        with suppress(FileNotFoundError):
+            for path in (self.path / INCOMING).iterdir():
+                with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    path.unlink()
+                    dropped += 1
+        return dropped
+
+    def _renamed(self, source: Path, target: Path) -> None:
+        """Rename, and make the job's folder again if it was deleted between."""
+        while True:
+            if not target.parent.is_dir():
+                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                _sync_folder(self.path)
+            try:
+                os.rename(source, target)  # noqa: PTH104 - Path.rename is the same, with another name for errors
+            except FileNotFoundError:
+                if not source.exists():
+                    raise
+                continue
+            return
+
+    def _note_verified(self, path: Path) -> None:
+        with suppress(FileNotFoundError), self._changing:
+            self._verified[path] = _signature(path.stat())
+
+
+def _signature(status: os.stat_result) -> tuple[int, int, int, int]:
+    """What changes whenever a file is written to."""
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _sync_folder(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

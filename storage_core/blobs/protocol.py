@@ -1,0 +1,141 @@
+"""What can be asked of a blob server, whether it is this process or another one over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId
+from storage_core.blobs.local import LocalBlobs
+from storage_core.journal.rows import BlobUse, Guarantee
+
+Source = bytes | Path | Iterable[bytes]
+"""Bytes, a file that is read while it is sent, or a stream that can be read once."""
+
+
+class BlobInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A blob that was put.
+
+    Attributes:
+        size_bytes: Of its bytes, which hash to the key.
+    """
+
+    job_id: str
+    blob_key: BlobKey
+    size_bytes: int
+
+
+class Blobs(Protocol):
+    """A blob server. Safe to use from several threads.
+
+    Every method raises the errors of `storage_core.errors` only.
+    """
+
+    def begin_set(self, job_id: str) -> UploadSetId:
+        """Open an upload set, for blobs of a job that may not exist yet; a lease keeps it.
+
+        Raises:
+            FencedError: The job has ended.
+        """
+
+    def put(
+        self,
+        source: Source,
+        *,
+        job_id: str = NO_JOB,
+        guarantee: Guarantee = "ha",
+        use: BlobUse = "other",
+        name: str = "",
+        upload_set: UploadSetId | None = None,
+        owners: Sequence[str] = (),
+        lapse_s: float | None = None,
+        digest: str | None = None,
+    ) -> BlobInfo:
+        """Put bytes; durable when this returns: in the local store, and in the HA store if `ha`.
+
+        Args:
+            source: Of the bytes.
+            job_id: Of the job that they belong to.
+            guarantee: Whether a recovery needs them.
+            use: What they are for.
+            name: Of the file that they were.
+            upload_set: Keeps the blob until the set is complete.
+            owners: Whose references it has at once; without any, and without a set, it is staged.
+            lapse_s: The references lapse so much later, for their owners may never come.
+            digest: SHA-256 that the bytes must have, in hexadecimal.
+
+        Raises:
+            CorruptBlobError: The bytes that came have another digest; nothing was kept.
+            FencedError: The set is complete or was given up, or the job has ended; nothing was kept.
+            StoreUnavailableError: A store is full or away; nothing was kept.
+            OutcomeUnknownError: The blob may have been put; what nobody refers to is swept.
+        """
+
+    def complete_set(self, upload_set: UploadSetId) -> int:
+        """Stage all blobs of a set: the job is to be submitted within the retention interval.
+
+        Returns:
+            How many blobs it has.
+
+        Raises:
+            FencedError: It is complete, or was given up.
+        """
+
+    def submit(
+        self, job_id: str, blob_keys: Sequence[BlobKey], *, destination: str = "", commit_job: str = ""
+    ) -> None:
+        """Make blobs a job's own until it ends; all of them, or none.
+
+        Args:
+            job_id: For which they were uploaded.
+            blob_keys: All that it needs.
+            destination: Of the commit job that it is, empty if it is none.
+            commit_job: That job's id there.
+
+        Raises:
+            ObjectNotFoundError: One is gone; upload them again.
+            FencedError: The job has ended.
+        """
+
+    def refer(self, job_id: str, blob_key: BlobKey, owner: str, *, lapse_s: float | None = None) -> None:
+        """Keep a blob for an owner.
+
+        Raises:
+            ObjectNotFoundError: It is gone, or about to be.
+            FencedError: Its job has ended.
+        """
+
+    def drop(self, job_id: str, blob_key: BlobKey, owner: str) -> None:
+        """End an owner's reference; one that is not there is dropped already."""
+
+    def drop_owner(self, owner: str) -> int:
+        """End all references of an owner; returns how many there were."""
+
+    def fail(self, job_id: str) -> None:
+        """Let go what can be made again of a job that failed and may be recovered."""
+
+    def finish(self, job_id: str) -> None:
+        """End a job: all its blobs go at once, whatever refers to them.
+
+        Raises:
+            StoreUnavailableError: Some bytes could not be deleted; the sweep does it.
+        """
+
+    def fetch(self, local: LocalBlobs, job_id: str, blob_key: BlobKey) -> Path:
+        """Copy a blob to a local store, verified; returns its path there.
+
+        Raises:
+            ObjectNotFoundError: There is no such blob.
+            CorruptBlobError: Every copy of it is damaged.
+        """
+
+    def get(self, job_id: str, blob_key: BlobKey) -> bytes:
+        """Return a blob's bytes, verified; for blobs that fit in memory.
+
+        Raises:
+            ObjectNotFoundError: There is no such blob.
+            CorruptBlobError: Every copy of it is damaged.
+        """

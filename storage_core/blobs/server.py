@@ -1,0 +1,301 @@
+"""The blob server: takes blobs in, hands them out, owns what stands in its local store and in the HA store.
+
+    put    incoming file → local store, synced → HA store → row in the journal → acknowledged
+    get    local store, verified → else refilled from the HA store
+
+Bytes come before the row: a crash between leaves bytes that no row knows and whose upload set lapses, which
+the sweep finds. A row without bytes never stands.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from storage_core.blobs.ha import HaBlobs
+from storage_core.blobs.keys import (
+    NO_JOB,
+    BlobKey,
+    UploadSetId,
+    check_blob_job,
+    check_blob_key,
+    check_upload_set,
+    new_blob_key,
+    new_upload_set,
+)
+from storage_core.blobs.local import CHUNK, Incoming, LocalBlobs
+from storage_core.blobs.protocol import BlobInfo, Source
+from storage_core.clock import Clock, SystemClock
+from storage_core.errors import (
+    CorruptBlobError,
+    FencedError,
+    LockgateError,
+    ObjectNotFoundError,
+    OutcomeUnknownError,
+)
+from storage_core.failpoints import step
+from storage_core.journal import Journal, Mutation, Refused, Written
+from storage_core.journal.blob_rows import owned_by
+from storage_core.journal.leases import Leases
+from storage_core.journal.ops import Op
+from storage_core.journal.ops.leases import TakeLease
+from storage_core.journal.ops.references import (
+    DropReference,
+    FailJob,
+    FinishJob,
+    SubmitJob,
+    TakeReference,
+)
+from storage_core.journal.ops.uploads import BeginUpload, CompleteUpload, PutBlob, upload_resource
+from storage_core.journal.renewer import Renewer
+from storage_core.journal.rows import BlobUse, Guarantee
+
+RENEW_S: Final = 20.0
+SOFT_S: Final = 60.0
+HARD_S: Final = 1_200.0
+"""Of the leases of upload sets: an uploader of which nothing was heard for so long is gone."""
+
+
+class BlobServer:
+    """Blobs over a local store, an HA store if there is one, and a journal. See `Blobs` for its calls.
+
+    Use it as a context manager, or `close` it: its own upload set is completed then.
+
+    Args:
+        local: Its files; no other server's.
+        ha: None: the local store is all that there is.
+        journal: Knows the blobs and what keeps them; stays open.
+        clock: Waits between renewals; the machine's by default.
+    """
+
+    def __init__(
+        self, local: LocalBlobs, ha: HaBlobs | None, journal: Journal, *, clock: Clock | None = None
+    ) -> None:
+        self.local = local
+        self.ha = ha
+        self.journal = journal
+        self._clock = clock or SystemClock()
+        self._renewer = Renewer(Leases(journal), every_s=RENEW_S, clock=self._clock)
+        self._opening = threading.Lock()
+        self._own: UploadSetId | None = None
+
+    def begin_set(self, job_id: str) -> UploadSetId:
+        """Open an upload set whose lease this server renews; see `Blobs.begin_set`."""
+        return self._begin(check_blob_job(job_id))
+
+    def put(
+        self,
+        source: Source,
+        *,
+        job_id: str = NO_JOB,
+        guarantee: Guarantee = "ha",
+        use: BlobUse = "other",
+        name: str = "",
+        upload_set: UploadSetId | None = None,
+        owners: Sequence[str] = (),
+        lapse_s: float | None = None,
+        digest: str | None = None,
+    ) -> BlobInfo:
+        """Take bytes in; see `Blobs.put`."""
+        check_blob_job(job_id)
+        with self.local.incoming() as incoming:
+            for chunk in chunks_of(source):
+                incoming.write(chunk)
+            if digest is not None and digest != incoming.digest:
+                raise CorruptBlobError(
+                    f"blob {name or 'without a name'} of job {job_id}: {incoming.size_bytes} bytes came that "
+                    f"hash to {incoming.digest}, not to {digest}; nothing was kept; send them again"
+                )
+            under = check_upload_set(upload_set) if upload_set is not None else self._own_set()
+            blob = PutBlob(
+                job_id=job_id,
+                blob_key=new_blob_key(incoming.digest, under),
+                upload_set=under,
+                guarantee=guarantee,
+                use=use,
+                name=name,
+                size_bytes=incoming.size_bytes,
+                joins=upload_set is not None,
+                owners=tuple(owners),
+                lapse_s=lapse_s,
+            )
+            self._keep(incoming, blob)
+        return BlobInfo(job_id=job_id, blob_key=BlobKey(blob.blob_key), size_bytes=blob.size_bytes)
+
+    def complete_set(self, upload_set: UploadSetId) -> int:
+        """Stage a set's blobs; see `Blobs.complete_set`."""
+        count: int = self._apply(CompleteUpload(upload_set=check_upload_set(upload_set)))
+        self._renewer.drop(upload_resource(upload_set))
+        return count
+
+    def submit(
+        self, job_id: str, blob_keys: Sequence[BlobKey], *, destination: str = "", commit_job: str = ""
+    ) -> None:
+        """Make blobs a job's own; see `Blobs.submit`."""
+        keys = tuple(check_blob_key(key) for key in blob_keys)
+        self._apply(
+            SubmitJob(
+                job_id=check_blob_job(job_id), blob_keys=keys, destination=destination, commit_job=commit_job
+            )
+        )
+
+    def refer(self, job_id: str, blob_key: BlobKey, owner: str, *, lapse_s: float | None = None) -> None:
+        """Keep a blob for an owner; see `Blobs.refer`."""
+        self._apply(TakeReference(job_id=job_id, blob_key=blob_key, owner=owner, lapse_s=lapse_s))
+
+    def drop(self, job_id: str, blob_key: BlobKey, owner: str) -> None:
+        """End an owner's reference; see `Blobs.drop`."""
+        self._apply(DropReference(job_id=job_id, blob_key=blob_key, owner=owner))
+
+    def drop_owner(self, owner: str) -> int:
+        """End all references of an owner; see `Blobs.drop_owner`."""
+        with self.journal.reading() as reading:
+            found = owned_by(reading, owner)
+        self.journal.write(
+            [
+                Mutation(op=DropReference(job_id=one.job_id, blob_key=one.blob_key, owner=owner))
+                for one in found
+            ]
+        )
+        return len(found)
+
+    def fail(self, job_id: str) -> None:
+        """Let go what can be made again; see `Blobs.fail`."""
+        self._apply(FailJob(job_id=check_blob_job(job_id)))
+
+    def finish(self, job_id: str) -> None:
+        """End a job and delete its folders; see `Blobs.finish`. The sweep forgets its rows."""
+        self._apply(FinishJob(job_id=check_blob_job(job_id)))
+        self.delete_job(job_id)
+
+    def delete_job(self, job_id: str) -> None:
+        """Delete the folders of a job that has ended, local and HA."""
+        with step("blob-finish"):
+            self.local.delete_job(job_id)
+            if self.ha is not None:
+                self.ha.delete_job(job_id)
+
+    def path(self, job_id: str, blob_key: BlobKey) -> Path:
+        """Return the path of a blob's verified file, refilled from the HA store if need be.
+
+        Raises:
+            ObjectNotFoundError: There is no such blob.
+            CorruptBlobError: Every copy of it is damaged.
+        """
+        damaged: CorruptBlobError | None = None
+        try:
+            return self.local.verified(job_id, blob_key)
+        except CorruptBlobError as error:
+            damaged = error
+        except ObjectNotFoundError:
+            pass
+        try:
+            if self.ha is not None:
+                return self.ha.fill(self.local, job_id, blob_key)
+        except ObjectNotFoundError:
+            pass
+        if damaged is not None:
+            raise damaged
+        raise ObjectNotFoundError(
+            f"blob {job_id}/{blob_key}: neither the local store nor the HA store has it; "
+            "it was deleted, or never put"
+        )
+
+    def fetch(self, local: LocalBlobs, job_id: str, blob_key: BlobKey) -> Path:
+        """Copy a blob to another local store; see `Blobs.fetch`."""
+        with self.path(job_id, blob_key).open("rb", buffering=0) as file, local.incoming() as incoming:
+            while data := file.read(CHUNK):
+                incoming.write(data)
+            return local.place(incoming, job_id, blob_key)
+
+    def get(self, job_id: str, blob_key: BlobKey) -> bytes:
+        """Return a blob's bytes; see `Blobs.get`."""
+        return self.path(job_id, blob_key).read_bytes()
+
+    def close(self) -> None:
+        """Complete this server's own upload set, so that nothing of it is kept."""
+        with self._opening:
+            own, self._own = self._own, None
+        if own is not None:
+            with suppress(LockgateError):
+                self.complete_set(own)
+            self._renewer.drop(upload_resource(own))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _keep(self, incoming: Incoming, blob: PutBlob) -> None:
+        """Place the bytes in every store, then record them; on a refusal nothing is left."""
+        job_id, blob_key = blob.job_id, BlobKey(blob.blob_key)
+        try:
+            with step("blob-put"):
+                path = self.local.place(incoming, job_id, blob_key)
+                if self.ha is not None and blob.guarantee == "ha":
+                    self.ha.put(path, job_id, blob_key)
+                self._record(blob)
+        except OutcomeUnknownError:
+            raise  # it may have been put: what nobody recorded is found by the sweep
+        except BaseException:
+            with suppress(LockgateError):
+                self.local.delete(job_id, blob_key)
+            if self.ha is not None and blob.guarantee == "ha":
+                with suppress(LockgateError):
+                    self.ha.delete([(job_id, blob_key)])
+            raise
+
+    def _record(self, blob: PutBlob) -> None:
+        try:
+            self._apply(blob)
+        except FencedError:
+            with self._opening:
+                if self._own == blob.upload_set:  # the next put opens another one
+                    self._own = None
+            raise
+
+    def _own_set(self) -> UploadSetId:
+        """Return the set for single blobs of any job, open."""
+        with self._opening:
+            if self._own is None:
+                self._own = self._begin("")
+            return self._own
+
+    def _begin(self, job_id: str) -> UploadSetId:
+        upload_set = new_upload_set()
+        resource = upload_resource(upload_set)
+        lease = TakeLease(
+            resource=resource, holder=self._renewer.holder, purpose="write", soft_s=SOFT_S, hard_s=HARD_S
+        )
+        since_s = self._clock.now_s()
+        taken, begun = self.journal.write(
+            [Mutation(op=lease), Mutation(op=BeginUpload(upload_set=upload_set, job_id=job_id))]
+        )
+        for outcome in (taken, begun):
+            if isinstance(outcome, Refused):
+                raise outcome.error
+        if isinstance(taken, Written):
+            self._renewer.keep(resource, taken.result.stamp, since_s=since_s)
+        return upload_set
+
+    def _apply(self, op: Op) -> Any:
+        return self.journal.apply(op).result
+
+
+def chunks_of(source: Source) -> Iterator[bytes]:
+    """Yield a source's bytes, in bounded pieces."""
+    if isinstance(source, bytes):
+        yield source
+    elif isinstance(source, Path):
+        with source.open("rb", buffering=0) as file:
+            while data := file.read(CHUNK):
+                yield data
+    else:
+        yield from source

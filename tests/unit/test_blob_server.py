@@ -1,0 +1,127 @@
+"""What is put into a blob server stands, hashes to its key, and is kept exactly while something keeps it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage_core.errors import CorruptBlobError, FencedError, ObjectNotFoundError
+from tests.blob_world import BlobWorld, blob_world, damage, key_of
+
+
+@pytest.fixture
+def world(tmp_path: Path, journal_url: str) -> Iterator[BlobWorld]:
+    with blob_world(tmp_path, journal_url) as world:
+        yield world
+
+
+def incoming_files(world: BlobWorld) -> list[Path]:
+    folder = world.server.local.path / ".incoming"
+    return list(folder.iterdir()) if folder.exists() else []
+
+
+def test_what_is_put_is_in_both_stores_and_hashes_to_its_key(world: BlobWorld) -> None:
+    blob = world.server.put(b"library", job_id="sales", use="library", name="lib.py")
+    assert blob.blob_key.startswith(hashlib.sha256(b"library").hexdigest())
+    assert world.server.get(*key_of(blob)) == b"library"
+    assert world.is_local(blob)
+    assert world.is_in_ha(blob)
+    assert incoming_files(world) == []
+
+
+def test_a_recreatable_blob_is_in_the_local_store_only(world: BlobWorld) -> None:
+    blob = world.server.put(b"message", guarantee="recreatable", use="message")
+    assert world.is_local(blob)
+    assert not world.is_in_ha(blob)
+
+
+def test_the_same_bytes_put_twice_are_two_blobs(world: BlobWorld) -> None:
+    first, second = world.server.put(b"same"), world.server.put(b"same")
+    assert first.blob_key != second.blob_key
+    assert first.blob_key[:64] == second.blob_key[:64]
+
+
+def test_a_set_keeps_its_blobs_until_it_is_complete_and_then_they_are_staged(world: BlobWorld) -> None:
+    upload_set = world.server.begin_set("sales")
+    blobs = [world.server.put(data, job_id="sales", upload_set=upload_set) for data in (b"a", b"b")]
+    assert [world.staged_s(blob) for blob in blobs] == [None, None]
+    assert world.server.complete_set(upload_set) == 2
+    assert [world.staged_s(blob) for blob in blobs] == [world.clock.now_s()] * 2
+    with pytest.raises(FencedError, match="complete"):
+        world.server.put(b"late", job_id="sales", upload_set=upload_set)
+
+
+def test_a_submitted_job_keeps_all_its_blobs_and_one_that_is_gone_refuses_the_whole(world: BlobWorld) -> None:
+    blob = world.server.put(b"a", job_id="sales")
+    gone = world.server.put(b"b", job_id="other")
+    with pytest.raises(ObjectNotFoundError, match="upload it again"):
+        world.server.submit("sales", [blob.blob_key, gone.blob_key])
+    assert world.owners(blob) == []
+    world.server.submit("sales", [blob.blob_key])
+    world.server.submit("sales", [blob.blob_key])
+    assert world.owners(blob) == ["job"]
+
+
+def test_a_failed_job_keeps_what_a_recovery_needs_and_lets_go_the_rest(world: BlobWorld) -> None:
+    kept = world.server.put(b"a", job_id="sales", owners=["job", "attempt:1"])
+    let_go = world.server.put(b"b", job_id="sales", guarantee="recreatable", owners=["receiver:1"])
+    world.server.fail("sales")
+    assert world.owners(kept) == ["job"]
+    assert world.owners(let_go) == []
+
+
+def test_a_job_that_ends_leaves_no_bytes_and_takes_no_more(world: BlobWorld) -> None:
+    blob = world.server.put(b"a", job_id="sales", owners=["job"])
+    world.server.finish("sales")
+    assert not world.is_local(blob)
+    assert not world.is_in_ha(blob)
+    with pytest.raises(FencedError, match="has ended"):
+        world.server.put(b"late", job_id="sales")
+    with pytest.raises(FencedError, match="has ended"):
+        world.server.refer(*key_of(blob), "viewer:1")
+
+
+def test_a_damaged_file_is_healed_from_the_ha_store(world: BlobWorld) -> None:
+    blob = world.server.put(b"some bytes")
+    damage(world.server.local.path_of(*key_of(blob)))
+    assert world.server.get(*key_of(blob)) == b"some bytes"
+    assert world.server.local.verified(*key_of(blob)).read_bytes() == b"some bytes"
+
+
+def test_a_blob_whose_only_copy_is_damaged_is_an_error(world: BlobWorld) -> None:
+    blob = world.server.put(b"some bytes", guarantee="recreatable")
+    damage(world.server.local.path_of(*key_of(blob)))
+    with pytest.raises(CorruptBlobError, match="damaged"):
+        world.server.get(*key_of(blob))
+    with pytest.raises(ObjectNotFoundError):
+        world.server.get(*key_of(blob))
+
+
+def test_a_source_that_breaks_off_leaves_nothing(world: BlobWorld) -> None:
+    def source() -> Iterator[bytes]:
+        yield b"half"
+        raise ConnectionResetError("gone")
+
+    with pytest.raises(ConnectionResetError):
+        world.server.put(source())
+    assert incoming_files(world) == []
+    assert list(world.server.local.jobs()) == []
+
+
+def test_bytes_of_another_digest_are_refused_and_not_kept(world: BlobWorld) -> None:
+    with pytest.raises(CorruptBlobError, match="send them again"):
+        world.server.put(b"other", digest=hashlib.sha256(b"wanted").hexdigest())
+    assert list(world.server.local.jobs()) == []
+
+
+def test_dropping_the_last_reference_stages_a_blob_and_a_new_one_takes_it_out(world: BlobWorld) -> None:
+    blob = world.server.put(b"a", owners=["viewer:1", "viewer:2"])
+    world.server.drop(*key_of(blob), "viewer:1")
+    assert world.staged_s(blob) is None
+    world.server.drop_owner("viewer:2")
+    assert world.staged_s(blob) == world.clock.now_s()
+    world.server.refer(*key_of(blob), "viewer:3")
+    assert world.staged_s(blob) is None
