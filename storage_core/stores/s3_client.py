@@ -6,7 +6,7 @@ import os
 import threading
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import boto3
 from botocore.config import Config
@@ -22,6 +22,18 @@ if TYPE_CHECKING:
 _CONNECT_TIMEOUT_S: Final = 10.0
 _ENDPOINT_VARIABLES: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _REGION_VARIABLES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
+
+
+class _Connection(NamedTuple):
+    """What clients are made by, named as in the settings: those that differ in nothing else share clients."""
+
+    s3_endpoint_url: str | None
+    s3_region: str | None
+    s3_profile: str | None
+    s3_path_style: bool | None
+    s3_timeout_s: float
+    s3_max_attempts: int
+    parallelism: int
 
 
 class LostTries(threading.local):
@@ -54,7 +66,7 @@ class Clients:
     lost_tries: LostTries = field(default_factory=LostTries)
 
 
-def endpoint_of(settings: Settings) -> str | None:
+def endpoint_of(settings: Settings | _Connection) -> str | None:
     """Return the endpoint that is configured; None for AWS itself."""
     return settings.s3_endpoint_url or _first_set(_ENDPOINT_VARIABLES)
 
@@ -66,17 +78,18 @@ def clients_for(settings: Settings) -> Clients:
         InvalidInputError: The profile does not exist, or the endpoint is no URL.
     """
     environment = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
-    return _clients(settings, os.getpid(), environment)
+    connection = _Connection._make(getattr(settings, name) for name in _Connection._fields)
+    return _clients(connection, os.getpid(), environment)
 
 
 @lru_cache(maxsize=8)
-def _clients(settings: Settings, _process_id: int, _environment: tuple[tuple[str, str], ...]) -> Clients:
+def _clients(connection: _Connection, _process_id: int, _environment: tuple[tuple[str, str], ...]) -> Clients:
     try:
-        session = boto3.Session(profile_name=settings.s3_profile)
-        region = settings.s3_region or _first_set(_REGION_VARIABLES) or session.region_name or "us-east-1"
+        session = boto3.Session(profile_name=connection.s3_profile)
+        region = connection.s3_region or _first_set(_REGION_VARIABLES) or session.region_name or "us-east-1"
         clients = Clients(
-            repeating=_client(session, settings, region, tries=settings.s3_max_attempts),
-            single=_client(session, settings, region, tries=1),
+            repeating=_client(session, connection, region, tries=connection.s3_max_attempts),
+            single=_client(session, connection, region, tries=1),
         )
     except ProfileNotFound as fault:
         raise InvalidInputError(
@@ -90,14 +103,14 @@ def _clients(settings: Settings, _process_id: int, _environment: tuple[tuple[str
     return clients
 
 
-def _client(session: boto3.Session, settings: Settings, region: str, *, tries: int) -> S3Client:
-    endpoint = endpoint_of(settings)
-    path_style = endpoint is not None if settings.s3_path_style is None else settings.s3_path_style
+def _client(session: boto3.Session, connection: _Connection, region: str, *, tries: int) -> S3Client:
+    endpoint = endpoint_of(connection)
+    path_style = endpoint is not None if connection.s3_path_style is None else connection.s3_path_style
     config = Config(
-        connect_timeout=min(_CONNECT_TIMEOUT_S, settings.s3_timeout_s),
-        read_timeout=settings.s3_timeout_s,
+        connect_timeout=min(_CONNECT_TIMEOUT_S, connection.s3_timeout_s),
+        read_timeout=connection.s3_timeout_s,
         retries={"mode": "standard", "total_max_attempts": tries},
-        max_pool_connections=settings.parallelism,
+        max_pool_connections=connection.parallelism,
         s3={"addressing_style": "path" if path_style else "auto"},
         user_agent_extra="lockgate",
     )

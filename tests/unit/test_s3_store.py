@@ -30,6 +30,7 @@ from storage_core.ids import Token
 from storage_core.settings import Settings
 from storage_core.stores import Part, PendingUpload
 from storage_core.stores.s3 import S3Store
+from storage_core.stores.s3_client import clients_for
 
 SECRET = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
 ACCESS_KEY = "AKIAIOSFODNN7EXAMPLE"
@@ -398,6 +399,11 @@ class TestConfiguration:
     def test_only_aws_itself_is_trusted_unprobed_with_conditional_delete(self, endpoint: str) -> None:
         assert S3Store("lake", "", Settings()).capabilities.conditional_delete
         assert not S3Store("lake", "", settings(endpoint)).capabilities.conditional_delete
+
+    def test_settings_that_connect_alike_share_clients_whatever_else_they_say(self, endpoint: str) -> None:
+        clients = clients_for(settings(endpoint))
+        assert clients_for(settings(endpoint, home="/elsewhere", committers={"s3://": "magic"})) is clients
+        assert clients_for(settings(endpoint, s3_timeout_s=0.4)) is not clients
 
 
 class TestSecrets:
