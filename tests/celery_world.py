@@ -43,6 +43,7 @@ def memory_broker() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("LOCKGATE_BROKER_URL", "memory://")
         connect_again()
+        app.conf.broker_transport_options["polling_interval"] = 0.01  # a second, unless told otherwise
         with app.connection_for_write() as connection:
             for queue in QUEUES:  # that broker is one a process: an earlier test may have left messages
                 app.amqp.queues[queue](connection.default_channel).declare()

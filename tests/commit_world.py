@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 
 from storage_core.commit import Job, Manifest, attach_job, heartbeat, open_job, read_manifest, recover_all
@@ -74,7 +76,8 @@ class World:
             "journal_url": "none",
             **self.options,
         }
-        return Settings(**chosen)  # type: ignore[arg-type]
+        environment = (item for item in os.environ.items() if item[0].startswith("LOCKGATE_"))
+        return _settings(tuple(chosen.items()), tuple(environment))
 
     def with_journal(self) -> World:
         """The same destination, whose jobs have their leases in a journal below home.
@@ -141,6 +144,12 @@ class World:
 
     def open_uploads(self) -> list[str]:
         return [info.key for page in self.store.upload_pages() for info in page]
+
+
+@lru_cache(maxsize=256)
+def _settings(chosen: tuple[tuple[str, object], ...], _environment: tuple[tuple[str, str], ...]) -> Settings:
+    """Read the settings, once while nothing changes: it takes as long as many a recovery."""
+    return Settings(**dict(chosen))  # type: ignore[arg-type]
 
 
 def plain(key: str) -> str:
