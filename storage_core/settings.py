@@ -93,6 +93,12 @@ class Settings(BaseSettings):
     worker_metrics_host: str = Field(
         default="127.0.0.1", description="whose address that is; 0.0.0.0: whoever reaches the machine"
     )
+    worker_metrics_port: int = Field(
+        default=0, ge=0, le=65_535, description="a Celery worker shows Prometheus its figures there; 0: none"
+    )
+    worker_metrics_host: str = Field(
+        default="127.0.0.1", description="whose address that is; 0.0.0.0: whoever reaches the machine"
+    )
     failpoints: str = Field(default="", description="points to crash at, for tests")
 
     s3_endpoint_url: str | None = Field(default=None, description="absent: AWS_ENDPOINT_URL, else AWS")

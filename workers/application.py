@@ -84,3 +84,4 @@ def result_backend(url: str) -> str:
 
 app = Celery("lockgate", include=["workers.tasks"])
 app.add_defaults(configuration)
+app.steps["worker"].add("workers.serving:ServeFigures")

@@ -9,12 +9,13 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 import prometheus_client
 from opentelemetry import metrics, trace
 from opentelemetry.metrics import _Gauge as TelemetryGauge  # exported under this name only
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, values
 
 SCOPE: Final = "lockgate.journal"
 """The name under which OpenTelemetry hears of it; Prometheus writes it with `_`."""
@@ -67,7 +68,7 @@ class _Gauge:
     def __init__(self, registry: CollectorRegistry, name: str, about: str, label: str) -> None:
         self._name, self._about, self._label = name, about, label
         self._prometheus = prometheus_client.Gauge(
-            f"lockgate_journal_{name}", about, [label], registry=registry
+            f"lockgate_journal_{name}", about, [label], registry=registry, multiprocess_mode="mostrecent"
         )
 
     def set(self, figure: float, of: str) -> None:
@@ -131,6 +132,17 @@ os.register_at_fork(after_in_child=_HERE.begin)
 def registry() -> CollectorRegistry:
     """Return this process's figures as Prometheus collects them: Lockgate's alone."""
     return _HERE.registry
+
+
+def share_figures(folder: Path) -> None:
+    """Have this process and its forks count in files of a folder: `MultiProcessCollector` adds them up.
+
+    Prometheus' library would have this said before it is imported, by a variable of the environment.
+    """
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
+    if values.ValueClass is values.MutexValue:
+        values.ValueClass = values.MultiProcessValue()  # type: ignore[no-untyped-call]
+    _HERE.begin()
 
 
 def wrote(journal: str, *, entries: int, mutations: int, seconds: float) -> None:

@@ -1,0 +1,120 @@
+"""A real worker's figures, fetched as Prometheus does: what every process of its pool counted, added up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import psutil
+import pytest
+
+from storage_core.errors import LockgateError
+from storage_core.journal.configured import close_journals
+from storage_core.settings import Settings
+from tests.celery_world import StagedJob, embedded_broker, wait_until, worker_process
+from tests.postgres_world import free_port
+from workers.dispatch import commit_tasks
+
+pytestmark = pytest.mark.integration
+
+COMMIT = 'task="lockgate.commit_task"'
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """Of a journal and a broker that all processes share."""
+    with embedded_broker(tmp_path_factory.mktemp("home"), LOCKGATE_REDELIVERY_S="3") as settings:
+        yield settings
+    close_journals()
+
+
+@pytest.fixture
+def port() -> str:
+    return str(free_port())
+
+
+def fetched(port: str) -> dict[str, float]:
+    with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, _, value in pairs}
+
+
+def ended(figures: dict[str, float], outcome: str) -> float:
+    return figures.get(f'lockgate_worker_task_seconds_count{{outcome="{outcome}",{COMMIT}}}', 0)
+
+
+def entries(figures: dict[str, float]) -> float:
+    return figures.get('lockgate_journal_entries_total{journal="main"}', 0)
+
+
+@pytest.mark.parametrize("pool", ["prefork", "solo"])
+def test_a_worker_shows_its_tasks_by_outcome_and_its_entries_whichever_process_ran_them(
+    tmp_path: Path, settings: Settings, port: str, pool: str
+) -> None:
+    staged = StagedJob(tmp_path, settings)
+    with worker_process(tmp_path / "log", pool=pool, environment={"LOCKGATE_WORKER_METRICS_PORT": port}):
+        commit_tasks(*staged.ids, staged.task_ids)
+        with pytest.raises(LockgateError):
+            commit_tasks(*staged.ids, ["no-such-task"])
+        wait_until(lambda: ended(fetched(port), "failure") == 1)
+        figures = fetched(port)
+
+    assert ended(figures, "success") == 6
+    assert figures[f"lockgate_worker_tasks_begun_total{{{COMMIT}}}"] == 7
+    assert figures[f'lockgate_worker_task_seconds_sum{{outcome="success",{COMMIT}}}'] > 0
+    assert entries(figures) == 6  # each task commit is one
+    with pytest.raises(URLError):
+        fetched(port)
+
+
+def test_what_a_killed_process_of_the_pool_has_counted_stays_and_its_successor_counts_on(
+    tmp_path: Path, settings: Settings, port: str
+) -> None:
+    staged = StagedJob(tmp_path, settings)
+    with worker_process(tmp_path / "log", environment={"LOCKGATE_WORKER_METRICS_PORT": port}) as worker:
+        commit_tasks(*staged.ids, staged.task_ids[:3])
+        for child in psutil.Process(worker.pid).children():
+            child.kill()
+        commit_tasks(*staged.ids, staged.task_ids[3:])
+        wait_until(lambda: ended(fetched(port), "success") == 6)
+        assert entries(fetched(port)) == 6
+
+
+def test_a_worker_begins_at_nothing_and_leaves_its_port(
+    tmp_path: Path, settings: Settings, port: str
+) -> None:
+    staged = StagedJob(tmp_path, settings)
+    environment = {"LOCKGATE_WORKER_METRICS_PORT": port}
+    with worker_process(tmp_path / "first", environment=environment) as first:
+        commit_tasks(*staged.ids, staged.task_ids[:2])
+        os.killpg(first.pid, signal.SIGKILL)
+        first.process.wait()
+    with worker_process(tmp_path / "second", environment=environment):
+        assert ended(fetched(port), "success") == 0
+
+
+def test_of_two_workers_with_one_port_the_second_does_not_start_and_says_why(
+    tmp_path: Path, settings: Settings, port: str
+) -> None:
+    staged = StagedJob(tmp_path, settings)
+    environment = {"LOCKGATE_WORKER_METRICS_PORT": port}
+    with worker_process(tmp_path / "first", environment=environment):
+        commit_tasks(*staged.ids, staged.task_ids)
+        refused = subprocess.run(
+            [sys.executable, "-m", "celery", "-A", "workers", "worker", "-n", "second@%h"],
+            env={**os.environ, **environment},
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        wait_until(lambda: ended(fetched(port), "success") == 6)
+    assert refused.returncode != 0
+    assert f"LOCKGATE_WORKER_METRICS_PORT={port}: Address already in use" in refused.stderr + refused.stdout
