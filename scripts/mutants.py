@@ -93,16 +93,17 @@ MUTANTS: Final = (
             Edit(
                 f"{JOURNAL}/writing.py",
                 "        update(HEAD)\n"
-                "        .where(HEAD.c.journal == journal)\n"
+                "        .where(HEAD.c.journal == bindparam(bulk.JOURNAL))\n"
                 "        .values(sequence=HEAD.c.sequence)\n"
                 "        .returning(\n",
                 "        select(\n",
             ),
+            Edit(f"{JOURNAL}/writing.py", "bindparam, insert, update", "bindparam, insert, select, update"),
             Edit(
                 f"{JOURNAL}/writing.py",
-                '            database.timeline().label("server_timeline"),\n        )\n',
-                '            database.timeline().label("server_timeline"),\n'
-                "        ).where(HEAD.c.journal == journal)\n",
+                "            *(PLANS_KEPT if keeps_plans else ()),\n        )\n",
+                "            *(PLANS_KEPT if keeps_plans else ()),\n"
+                "        ).where(HEAD.c.journal == bindparam(bulk.JOURNAL))\n",
             ),
             Edit(
                 f"{JOURNAL}/writing.py",
@@ -126,12 +127,12 @@ MUTANTS: Final = (
             Edit(
                 f"{JOURNAL}/writing.py",
                 "def write(database: Database, journal: str, mutations: Sequence[Mutation])",
-                "def write(database: Database, journal: str, mutations: Sequence[Mutation], see: Any)",
+                "def write(database: Database, journal: str, mutations: Sequence[Mutation], see: object)",
             ),
             Edit(
                 f"{JOURNAL}/writing.py",
-                "            bulk.add(connection, ENTRY, journal, entries)\n",
-                "            bulk.add(connection, ENTRY, journal, entries)\n            see(stamp)\n",
+                "[*removals, _moving(journal, stamp)])\n",
+                "[*removals, _moving(journal, stamp)])\n            see(stamp)\n",
             ),
         ],
     ),
@@ -206,8 +207,8 @@ MUTANTS: Final = (
         [
             Edit(
                 f"{JOURNAL}/writing.py",
-                "known = _known(connection, journal, [mutation.request_id for mutation in mutations])",
-                "known: dict[str, Any] = {}",
+                "{one.request_id: one for one in starmap(_Remembered, known)}",
+                "{}",
             )
         ],
     ),

@@ -2,8 +2,9 @@
 
 What is looked for goes to the database as one JSON parameter, however much it is; so do, on PostgreSQL, the
 rows to write: a statement a row costs its server more than the row does, and arrays cost the client a step a
-value. SQLite, which lives in this process, runs one prepared statement over the rows; no number goes to it as
-JSON, for it does not read every one back exactly.
+value. Many new rows are copied there, for half of what JSON costs the server. SQLite, which lives in this
+process, runs one prepared statement over the rows; no number goes to it as JSON, for it does not read every
+one back exactly.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from sqlalchemy import (
     JSON,
     Column,
     ColumnElement,
+    CompoundSelect,
     Connection,
     Delete,
     Select,
     Table,
+    TableValuedAlias,
     Text,
     bindparam,
     cast,
@@ -31,13 +34,17 @@ from sqlalchemy import (
     select,
     true,
     tuple_,
+    union_all,
 )
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.postgresql import Insert as PostgresqlInsert
 from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 
+from storage_core.journal.together import Question, ask, copy_in, is_sqlite
+
 _Insert = PostgresqlInsert | SqliteInsert
 _Statement = Callable[[Table, bool], _Insert]
+Query = Select[Any] | CompoundSelect[Any]
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -46,90 +53,125 @@ JOURNAL: Final = "of_journal"
 
 _GIVEN: Final = "given"
 
+MANY: Final = 32
+"""From so many new rows on they are copied; fewer cost less with the statements that go together."""
 
-def find(
+
+class Change(msgspec.Struct, frozen=True):
+    """Rows of one table to be written.
+
+    Attributes:
+        table: Theirs.
+        rows: Their fields are the columns after `journal`, in the same order.
+        are_new: No row with one of their keys is there.
+    """
+
+    table: Table
+    rows: Sequence[msgspec.Struct]
+    are_new: bool
+
+
+def looking_for(
     connection: Connection, table: Table, journal: str, keys: Sequence[tuple[Any, ...]], *, lock: bool
-) -> Sequence[Any]:
-    """Return the rows of a journal with these keys, without the column `journal`.
+) -> Question:
+    """Ask for the rows of a journal with these keys, without the column `journal`.
 
     Args:
-        connection: Its transaction has begun.
+        connection: Will ask it.
         table: Where to look.
         journal: Name of the journal.
         keys: Values of the primary key's other columns.
         lock: Let nobody else change them before the transaction ends.
     """
-    statement = _find(table, is_sqlite(connection), lock)
     # In order, so that two who lock the same rows do not wait for each other.
-    return connection.execute(statement, parameters(journal, sorted(keys))).all()
+    given = parameters(journal, _keys(table), sorted(keys))
+    return Question(_find(table, is_sqlite(connection), lock), given)
 
 
-def remove(connection: Connection, table: Table, journal: str, keys: Sequence[tuple[Any, ...]]) -> None:
+def removing(connection: Connection, table: Table, journal: str, keys: Sequence[tuple[Any, ...]]) -> Question:
     """Delete the rows of a journal with these keys."""
-    connection.execute(_remove(table, is_sqlite(connection)), parameters(journal, keys))
+    given = parameters(journal, _keys(table), keys)
+    return Question(_remove(table, is_sqlite(connection)), given, keeps_plan=False)
 
 
-def add(connection: Connection, table: Table, journal: str, rows: Sequence[msgspec.Struct]) -> None:
-    """Insert rows that are not there: their fields are the columns after `journal`, in the same order."""
-    _write(connection, _add, table, journal, rows)
+def store(
+    connection: Connection, journal: str, changes: Sequence[Change], questions: Sequence[Question]
+) -> None:
+    """Write rows, and run what else changes them.
 
-
-def put(connection: Connection, table: Table, journal: str, rows: Sequence[msgspec.Struct]) -> None:
-    """Insert rows, or take the place of those with their keys."""
-    _write(connection, _put, table, journal, rows)
+    Args:
+        connection: Its transaction has begun.
+        journal: Name of the journal.
+        changes: What to write, no row twice.
+        questions: Of other rows than those.
+    """
+    asked = list[Question]()
+    for change in changes:
+        if is_sqlite(connection):
+            values = [(journal, *msgspec.structs.astuple(row)) for row in change.rows]
+            connection.exec_driver_sql(_sqlite_text(_written_by(change), change.table), values)
+        elif change.are_new and len(change.rows) >= MANY:
+            copy_in(connection, change.table, journal, change.rows)
+        else:
+            rows = {JOURNAL: journal, _GIVEN: _encode(change.rows).decode()}
+            asked.append(Question(_written_by(change)(change.table, False), rows))
+    ask(connection, [*asked, *questions])
 
 
 def matching(
-    columns: Sequence[Column[Any]], by: Sequence[Column[Any]], for_sqlite: bool, *, lock: bool = False
-) -> Select[Any]:
+    columns: Sequence[Sequence[Column[Any]]], by: Sequence[str], for_sqlite: bool, *, lock: bool = False
+) -> Query:
     """Select the rows of a journal whose columns have the values that stand in the parameter `given`.
 
     Args:
-        columns: To select, all of one table.
-        by: To compare, of an index of that table.
+        columns: To select, of each table in which to look.
+        by: Names of the columns to compare, which an index of each table begins with, after the journal.
         for_sqlite: What the statement is for.
         lock: Let nobody else change the rows before the transaction ends.
     """
-    of_journal = by[0].table.c.journal == bindparam(JOURNAL)
+    compared = [columns[0][0].table.c[name] for name in by]
     if for_sqlite:
-        return select(*columns).where(of_journal, tuple_(*by).in_(_given_in(by, for_sqlite)))
-    asked = _given_in(by, for_sqlite).subquery()
+        wanted = _given_in(compared, for_sqlite)
+        query: Query = _joined(
+            [
+                select(*of).where(_of_journal(of), tuple_(*(of[0].table.c[name] for name in by)).in_(wanted))
+                for of in columns
+            ]
+        )
+        return query
+    asked = _given_in(compared, for_sqlite).subquery()
+    found = _joined(
+        [
+            select(*of).where(_of_journal(of), *(of[0].table.c[name] == asked.c[name] for name in by))
+            for of in columns
+        ]
+    )
     # Each value is looked for by itself, by its index: the offset keeps PostgreSQL from making a join of it,
     # which may read the whole table.
-    found = (
-        select(*columns).where(of_journal, *(at == asked.c[at.name] for at in by)).offset(literal_column("0"))
-    )
+    found = found.offset(literal_column("0"))
     one = (found.with_for_update() if lock else found).lateral()
     return select(*one.c).select_from(asked.join(one, true()))
 
 
-def parameters(journal: str, given: Sequence[Any]) -> dict[str, str]:
-    """Return a statement's parameters.
+def parameters(journal: str, by: Sequence[Column[Any]], keys: Sequence[tuple[Any, ...]]) -> dict[str, str]:
+    """Return the parameters of what looks for rows.
 
     Args:
         journal: Name of the journal.
-        given: A list of values for each row that is looked for, or the rows to write.
+        by: The columns that are compared.
+        keys: Their values, for each row that is looked for.
     """
+    names = [at.name for at in by]
+    given = [dict(zip(names, key, strict=True)) for key in keys]
     return {JOURNAL: journal, _GIVEN: _encode(given).decode()}
 
 
-def is_sqlite(connection: Connection) -> bool:
-    """Tell what a statement is for."""
-    return connection.dialect.name == "sqlite"
+def _joined(queries: Sequence[Select[Any]]) -> Any:
+    return queries[0] if len(queries) == 1 else union_all(*queries)
 
 
-def _write(
-    connection: Connection,
-    statement: _Statement,
-    table: Table,
-    journal: str,
-    rows: Sequence[msgspec.Struct],
-) -> None:
-    if is_sqlite(connection):
-        values = [(journal, *msgspec.structs.astuple(row)) for row in rows]
-        connection.exec_driver_sql(_sqlite_text(statement, table), values)
-    else:
-        connection.execute(statement(table, False), parameters(journal, rows))
+def _of_journal(columns: Sequence[Column[Any]]) -> ColumnElement[bool]:
+    return columns[0].table.c.journal == bindparam(JOURNAL)
 
 
 def _keys(table: Table) -> list[Column[Any]]:
@@ -141,22 +183,25 @@ def _rest(table: Table) -> list[Column[Any]]:
 
 
 def _given_in(columns: Sequence[Column[Any]], for_sqlite: bool) -> Select[Any]:
-    """Select what stands in the parameter `given`, a list of lists in JSON, as values of these columns."""
+    """Select what stands in the parameter `given`, a list of objects in JSON, as values of these columns."""
     text = bindparam(_GIVEN, type_=Text)
     if for_sqlite:
         each = func.json_each(text).table_valued("value")
-        values: list[ColumnElement[Any]] = [
-            func.json_extract(each.c.value, f"$[{place}]") for place in range(len(columns))
-        ]
-    else:
-        each = func.json_array_elements(cast(text, JSON)).table_valued("value")
-        values = [each.c.value.op("->>")(literal_column(str(place))) for place in range(len(columns))]
-    return select(*(cast(value, at.type).label(at.name) for value, at in zip(values, columns, strict=True)))
+        values = [func.json_extract(each.c.value, f"$.{at.name}") for at in columns]
+        return select(*(cast(one, at.type).label(at.name) for one, at in zip(values, columns, strict=True)))
+    return select(*_recordset(columns).columns)
+
+
+def _recordset(columns: Sequence[Column[Any]]) -> TableValuedAlias:
+    """Read the parameter `given` as rows of these columns, on PostgreSQL."""
+    text = cast(bindparam(_GIVEN, type_=Text), JSON)
+    named = [column(at.name, at.type) for at in columns]
+    return func.json_to_recordset(text).table_valued(*named).render_derived(with_types=True)
 
 
 @cache
-def _find(table: Table, for_sqlite: bool, lock: bool) -> Select[Any]:
-    return matching(_rest(table), _keys(table), for_sqlite, lock=lock)
+def _find(table: Table, for_sqlite: bool, lock: bool) -> Query:
+    return matching([_rest(table)], [at.name for at in _keys(table)], for_sqlite, lock=lock)
 
 
 @cache
@@ -166,13 +211,15 @@ def _remove(table: Table, for_sqlite: bool) -> Delete:
     return delete(table).where(table.c.journal == bindparam(JOURNAL), wanted)
 
 
+def _written_by(change: Change) -> _Statement:
+    return _add if change.are_new else _put
+
+
 @cache
 def _add(table: Table, for_sqlite: bool) -> _Insert:
     if for_sqlite:
         return SqliteInsert(table)
-    rest = [column(at.name, at.type) for at in _rest(table)]
-    text = cast(bindparam(_GIVEN, type_=Text), JSON)
-    rows = func.json_to_recordset(text).table_valued(*rest).render_derived(with_types=True)
+    rows = _recordset(_rest(table))
     return PostgresqlInsert(table).from_select(
         [at.name for at in table.columns], select(bindparam(JOURNAL, type_=Text), *rows.columns)
     )

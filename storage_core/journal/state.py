@@ -6,7 +6,7 @@ mutation is taken back without asking the database.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 from storage_core.journal.rows import Row
@@ -37,13 +37,13 @@ class State:
 
     def load(self, keys: Iterable[Key]) -> None:
         """Read what will be asked for, a table a question."""
-        wanted: dict[type[Row], list[tuple[Any, ...]]] = {}
-        for kind, key in dict.fromkeys(keys):
-            if (kind, key) not in self._read:
-                wanted.setdefault(kind, []).append(key)
-        for kind, missing in wanted.items():
-            found = {row.key: row for row in self._rows.find(kind, missing)}
-            self._read.update({(kind, key): found.get(key) for key in missing})
+        for kind, missing in by_kind(key for key in keys if key not in self._read).items():
+            self.learn(kind, missing, self._rows.find(kind, missing))
+
+    def learn(self, kind: type[R], keys: Iterable[tuple[Any, ...]], rows: Iterable[R]) -> None:
+        """Take rows for what was found under these keys; nothing was under the rest of them."""
+        found = {row.key: row for row in rows}
+        self._read.update({(kind, key): found.get(key) for key in keys})
 
     def get(self, kind: type[R], *key: Any) -> R | None:
         """Return the row with this key as it is now, None if there is none."""
@@ -90,9 +90,22 @@ class State:
         """What is to be written: rows, and None for those that are to go."""
         return self._changed
 
+    @property
+    def absent(self) -> Container[Key]:
+        """What was looked for and not found: keys of no row that is stored."""
+        return {at for at, row in self._read.items() if row is None}
+
     def _set(self, at: Key, row: Row | None) -> None:
         self._undo.append((at, at in self._changed, self._changed.get(at)))
         self._changed[at] = row
+
+
+def by_kind(keys: Iterable[Key]) -> dict[type[Row], list[tuple[Any, ...]]]:
+    """Return the keys of each table, once each, in their order."""
+    wanted: dict[type[Row], list[tuple[Any, ...]]] = {}
+    for kind, key in dict.fromkeys(keys):
+        wanted.setdefault(kind, []).append(key)
+    return wanted
 
 
 def _has(row: Row, columns: Mapping[str, Any]) -> bool:

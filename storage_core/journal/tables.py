@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -14,6 +14,7 @@ from storage_core.journal import bulk
 from storage_core.journal.rows import Lease, Row
 from storage_core.journal.schema import METADATA
 from storage_core.journal.state import Key
+from storage_core.journal.together import Question, ask
 
 R = TypeVar("R", bound=Row)
 
@@ -37,9 +38,13 @@ class SqlRows:
 
     def find(self, kind: type[R], keys: Sequence[tuple[Any, ...]]) -> Sequence[R]:
         """Return the rows with these keys, those that there are."""
-        lock = self._lock and kind in _RENEWED
-        found = bulk.find(self.connection, _table(kind), self.journal, keys, lock=lock)
+        (found,) = ask(self.connection, [self.looking_for(kind, keys)])
         return [row_of(kind, row) for row in found]
+
+    def looking_for(self, kind: type[Row], keys: Sequence[tuple[Any, ...]]) -> Question:
+        """Ask for the rows with these keys: `row_of` reads what comes back."""
+        lock = self._lock and kind in _RENEWED
+        return bulk.looking_for(self.connection, _table(kind), self.journal, keys, lock=lock)
 
     def where(self, kind: type[R], columns: Mapping[str, Any]) -> Sequence[R]:
         """Return the rows whose columns have these values, all of them for none, by key."""
@@ -50,19 +55,32 @@ class SqlRows:
         question = question.order_by(*(table.c[column] for column in kind.KEY))
         return [row_of(kind, row) for row in self.connection.execute(question)]
 
-    def write(self, changes: Mapping[Key, Row | None]) -> None:
-        """Write rows, and remove those that are None."""
-        put: dict[type[Row], list[Row]] = {}
+    def write(self, changes: Mapping[Key, Row | None], absent: Container[Key] = ()) -> None:
+        """Write rows, and remove those that are None.
+
+        Args:
+            changes: By key.
+            absent: Keys that no row has now: rows with them are sooner written.
+        """
+        rows, questions = self.to_write(changes, absent)
+        bulk.store(self.connection, self.journal, rows, questions)
+
+    def to_write(
+        self, changes: Mapping[Key, Row | None], absent: Container[Key]
+    ) -> tuple[list[bulk.Change], list[Question]]:
+        """Return what `write` stores."""
+        put: dict[tuple[type[Row], bool], list[Row]] = {}
         gone: dict[type[Row], list[tuple[Any, ...]]] = {}
-        for (kind, key), row in changes.items():
+        for at, row in changes.items():
             if row is None:
-                gone.setdefault(kind, []).append(key)
+                gone.setdefault(at[0], []).append(at[1])
             else:
-                put.setdefault(kind, []).append(row)
-        for kind, keys in gone.items():
-            bulk.remove(self.connection, _table(kind), self.journal, keys)
-        for kind, rows in put.items():
-            bulk.put(self.connection, _table(kind), self.journal, rows)
+                put.setdefault((at[0], at in absent), []).append(row)
+        written = [bulk.Change(_table(kind), rows, is_new) for (kind, is_new), rows in put.items()]
+        removed = [
+            bulk.removing(self.connection, _table(kind), self.journal, keys) for kind, keys in gone.items()
+        ]
+        return written, removed
 
 
 def columns_of(kind: type[Row]) -> list[Column[Any]]:

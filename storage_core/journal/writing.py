@@ -9,25 +9,38 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from itertools import starmap
+from typing import NamedTuple
 
 import msgspec
-from sqlalchemy import CompoundSelect, Connection, insert, union_all, update
-from sqlalchemy import Row as SqlRow
+from sqlalchemy import Connection, Update, bindparam, insert, update
 
 from storage_core.errors import ConflictError, LockgateError, ObjectNotFoundError, StaleRequestError
 from storage_core.journal import bulk, metrics
-from storage_core.journal.database import Database
+from storage_core.journal.database import NOW, Database, timeline, told_now
 from storage_core.journal.mutation import Mutation, Outcome, Refused, Written
 from storage_core.journal.ops import Moment, decode_result, encode_op
 from storage_core.journal.reading import Entry
 from storage_core.journal.schema import ENTRY, EPOCH, HEAD, REQUEST
-from storage_core.journal.state import State
-from storage_core.journal.tables import SqlRows
+from storage_core.journal.state import State, by_kind
+from storage_core.journal.tables import SqlRows, row_of
+from storage_core.journal.together import PLANS_KEPT, Question, Row, ask
 from storage_core.stamp import Stamp
 
-_Applied = Entry | SqlRow[Any]
-"""What came of a request id: an entry of this group, or a row of those before."""
+
+class _Remembered(NamedTuple):
+    """What came of a request in a group before."""
+
+    request_id: str
+    epoch: int
+    sequence: int
+    op: str
+    result: str
+    at_s: float
+
+
+_Applied = Entry | _Remembered
+"""What came of a request id: an entry of this group, or what is remembered of those before."""
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,11 +79,9 @@ def write(database: Database, journal: str, mutations: Sequence[Mutation]) -> li
     """
     began_s = time.perf_counter()
     with metrics.span("write", journal), database.write() as connection:
-        head = lock_head(connection, database, journal)
-        known = _known(connection, journal, [mutation.request_id for mutation in mutations])
         rows = SqlRows(connection, journal, lock=True)
         state = State(rows)
-        state.load(key for m in mutations if m.request_id not in known for key in m.op.touches())
+        head, known = _learn(database, mutations, rows, state)
         outcomes, entries = list[Outcome](), list[Entry]()
         stamp = head.stamp
         for mutation in mutations:
@@ -86,9 +97,9 @@ def write(database: Database, journal: str, mutations: Sequence[Mutation]) -> li
                     known[mutation.request_id] = entry
             outcomes.append(outcome)
         if entries:
-            bulk.add(connection, ENTRY, journal, entries)
-            rows.write(state.changes)
-            connection.execute(update(HEAD).where(HEAD.c.journal == journal).values(sequence=stamp.sequence))
+            changes, removals = rows.to_write(state.changes, state.absent)
+            changes.append(bulk.Change(ENTRY, entries, are_new=True))
+            bulk.store(connection, journal, changes, [*removals, _moving(journal, stamp)])
     seconds = time.perf_counter() - began_s
     metrics.wrote(journal, entries=len(entries), mutations=len(mutations), seconds=seconds)
     return outcomes
@@ -100,38 +111,79 @@ def lock_head(connection: Connection, database: Database, journal: str) -> Head:
     Raises:
         ObjectNotFoundError: There is no such journal in this database.
     """
-    locked = connection.execute(
+    (locked,) = ask(connection, [_locking(database, journal, keeps_plans=False)])
+    return _head(connection, database, journal, locked)
+
+
+def _learn(
+    database: Database, mutations: Sequence[Mutation], rows: SqlRows, state: State
+) -> tuple[Head, dict[str, _Applied]]:
+    """Lock the head; learn after it what came of these requests, and the rows that they touch."""
+    connection, journal = rows.connection, rows.journal
+    wanted = by_kind(key for mutation in mutations for key in mutation.op.touches())
+    locked, known, *found = ask(
+        connection,
+        [
+            _locking(database, journal, keeps_plans=not database.is_sqlite),
+            _knowing(database, journal, [mutation.request_id for mutation in mutations]),
+            *(rows.looking_for(kind, keys) for kind, keys in wanted.items()),
+        ],
+    )
+    head = _head(connection, database, journal, locked)
+    for (kind, keys), these in zip(wanted.items(), found, strict=True):
+        state.learn(kind, keys, [row_of(kind, row) for row in these])
+    return head, {one.request_id: one for one in starmap(_Remembered, known)}
+
+
+def _head(connection: Connection, database: Database, journal: str, locked: Sequence[Row]) -> Head:
+    if not locked:
+        raise ObjectNotFoundError(f"journal {database.name} has no journal named {journal!r}")
+    ((identity, epoch, sequence, safe_since_s, requests_since_s, timeline, now_s, server_timeline, *_),) = (
+        locked
+    )
+    if timeline != server_timeline:
+        reason = f"the server's timeline changed from {timeline} to {server_timeline}"
+        last = Stamp(epoch, sequence)
+        epoch = begin_epoch(connection, journal, last, timeline=server_timeline, reason=reason, now_s=now_s)
+    return Head(
+        identity=identity,
+        stamp=Stamp(epoch, sequence),
+        now_s=now_s,
+        timeline=server_timeline,
+        is_safe_mode=safe_since_s is not None,
+        requests_since_s=requests_since_s,
+    )
+
+
+def _locking(database: Database, journal: str, *, keeps_plans: bool) -> Question:
+    lock = _lock(database.is_sqlite, keeps_plans)
+    return Question(lock, {bulk.JOURNAL: journal, NOW: database.told_now_s()})
+
+
+@cache
+def _lock(for_sqlite: bool, keeps_plans: bool) -> Update:
+    names = ("identity", "epoch", "sequence", "safe_since_s", "requests_since_s", "timeline")
+    return (
         update(HEAD)
-        .where(HEAD.c.journal == journal)
+        .where(HEAD.c.journal == bindparam(bulk.JOURNAL))
         .values(sequence=HEAD.c.sequence)
         .returning(
-            *(HEAD.c[name] for name in ("identity", "epoch", "sequence", "safe_since_s", "requests_since_s")),
-            HEAD.c.timeline,
-            database.now().label("now_s"),
-            database.timeline().label("server_timeline"),
+            *(HEAD.c[name] for name in names),
+            told_now(for_sqlite),
+            timeline(for_sqlite),
+            *(PLANS_KEPT if keeps_plans else ()),
         )
-    ).one_or_none()
-    if locked is None:
-        raise ObjectNotFoundError(f"journal {database.name} has no journal named {journal!r}")
-    epoch = locked.epoch
-    if locked.timeline != locked.server_timeline:
-        reason = f"the server's timeline changed from {locked.timeline} to {locked.server_timeline}"
-        epoch = begin_epoch(
-            connection,
-            journal,
-            Stamp(epoch, locked.sequence),
-            timeline=locked.server_timeline,
-            reason=reason,
-            now_s=locked.now_s,
-        )
-    return Head(
-        identity=locked.identity,
-        stamp=Stamp(epoch, locked.sequence),
-        now_s=locked.now_s,
-        timeline=locked.server_timeline,
-        is_safe_mode=locked.safe_since_s is not None,
-        requests_since_s=locked.requests_since_s,
     )
+
+
+def _moving(journal: str, stamp: Stamp) -> Question:
+    return Question(_move(), {bulk.JOURNAL: journal, "reached": stamp.sequence})
+
+
+@cache
+def _move() -> Update:
+    of_journal = HEAD.c.journal == bindparam(bulk.JOURNAL)
+    return update(HEAD).where(of_journal).values(sequence=bindparam("reached"))
 
 
 def begin_epoch(
@@ -170,21 +222,15 @@ def begin_epoch(
     return number
 
 
+def _knowing(database: Database, journal: str, ids: Sequence[str]) -> Question:
+    given = bulk.parameters(journal, [ENTRY.c.request_id], [(request_id,) for request_id in ids])
+    return Question(_known(database.is_sqlite), given)
+
+
 @cache
-def _known_ids(for_sqlite: bool) -> CompoundSelect[Any]:
-    names = ("request_id", "epoch", "sequence", "op", "result", "at_s")
-    return union_all(
-        *(
-            bulk.matching([table.c[name] for name in names], [table.c.request_id], for_sqlite)
-            for table in (ENTRY, REQUEST)
-        )
-    )
-
-
-def _known(connection: Connection, journal: str, ids: Sequence[str]) -> dict[str, _Applied]:
-    asked = bulk.parameters(journal, [(request_id,) for request_id in ids])
-    found = connection.execute(_known_ids(bulk.is_sqlite(connection)), asked)
-    return {row.request_id: row for row in found}
+def _known(for_sqlite: bool) -> bulk.Query:
+    columns = [[table.c[name] for name in _Remembered._fields] for table in (ENTRY, REQUEST)]
+    return bulk.matching(columns, ["request_id"], for_sqlite)
 
 
 def _repeated(mutation: Mutation, known: Mapping[str, _Applied], head: Head) -> Outcome | None:

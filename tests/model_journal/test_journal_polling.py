@@ -6,15 +6,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from sqlalchemy import event
 
 from storage_core.journal import Journal, open_journal
 from storage_core.journal.ops.claims import ClaimName
 from tests.driver_processes import PROCESSES
 from tests.postgres_world import Server
+from tests.storing_world import before_storing
 
 WRITERS: Final = 4
 WRITES: Final = 30
@@ -57,21 +57,19 @@ def test_a_reader_that_polls_beside_many_processes_misses_no_entry(
 
 
 @contextmanager
-def paused_before(journal: Journal, statement: str) -> Iterator[tuple[threading.Event, threading.Event]]:
-    """Let whoever is about to execute such a statement say so, and wait."""
+def paused_before_storing(journal: Journal) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """Let whoever is about to store what it has numbered say so, and wait."""
     is_there, may_go = threading.Event(), threading.Event()
 
-    def pause(_connection: Any, _cursor: Any, text: str, *_: Any) -> None:
-        if text.startswith(statement):
-            is_there.set()
-            assert may_go.wait(PATIENCE_S)
+    def pause() -> None:
+        is_there.set()
+        assert may_go.wait(PATIENCE_S)
 
-    event.listen(journal.database._engine, "before_cursor_execute", pause)
-    try:
-        yield is_there, may_go
-    finally:
-        may_go.set()
-        event.remove(journal.database._engine, "before_cursor_execute", pause)
+    with before_storing(journal, pause):
+        try:
+            yield is_there, may_go
+        finally:
+            may_go.set()
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
@@ -90,7 +88,7 @@ def test_an_entry_that_commits_late_is_not_overtaken(postgres: Server) -> None:
         open_journal(url) as reader,
     ):
         slow.apply(claim("first"))
-        with paused_before(slow, "INSERT INTO entry") as (is_there, may_go):
+        with paused_before_storing(slow) as (is_there, may_go):
             late = threading.Thread(target=lambda: slow.apply(claim("late")))
             quick = threading.Thread(target=lambda: fast.apply(claim("quick")))
             late.start()

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
-from sqlalchemy import Connection, Select
+from sqlalchemy import Connection
 
+from storage_core.errors import MalformedJournalError
 from storage_core.journal import Journal, Mutation, bulk, open_journal
 from storage_core.journal.ops.jobs import RecordTask
 from storage_core.journal.reading import Entry
 from storage_core.journal.rows import ROWS, Claim, Lease, Row, Standing, TaskAttempt
-from storage_core.journal.schema import ATTEMPT, ENTRY, METADATA
+from storage_core.journal.schema import ATTEMPT, ENTRY, METADATA, REQUEST
+from storage_core.journal.state import Key
 from storage_core.journal.tables import SqlRows
+from storage_core.journal.writing import lock_head
 from tests.postgres_world import Server
 
 TEXTS = ("", "plain", "quote ' \" and \\ and \n\t{}[],", "ü 漢字 🦊", "NULL", "$[0]", "%s", ":given")
@@ -92,22 +93,67 @@ def test_journals_of_one_database_do_not_see_each_others_rows(journal_url: str) 
 
 
 @pytest.mark.requires("postgres")
-def test_a_table_that_grew_is_asked_by_its_index_by_those_who_knew_it_small(postgres: Server) -> None:
-    """A plan that was kept from when the table was small would read all of it, at every write, for ever."""
-    with open_journal(postgres.new_database("grown")) as journal:
+@pytest.mark.parametrize("rows", [0, 1, 40])
+def test_a_plan_that_is_kept_reads_by_index_however_small_its_tables_were(
+    postgres: Server, rows: int
+) -> None:
+    """One that suits a small table reads all of it: once it has grown, at every write, for ever."""
+    with open_journal(postgres.new_database(f"small_{rows}")) as journal:
+        journal.write([Mutation(op=task(number)) for number in range(rows)])
         with journal.database.write() as connection:
-            for _ in range(20):
-                bulk.find(connection, ATTEMPT, "main", [("d", "j", "t", "a")], lock=False)
+            connection.exec_driver_sql("ANALYZE")  # so that they are known to be small
+        journal.apply(task(rows))
+        with journal.database.snapshot() as connection:
+            plans = kept_plans(connection)
+    for table, by in ((ENTRY, ["request_id"]), (REQUEST, ["request_id"]), (ATTEMPT, TaskAttempt.KEY)):
+        (at,) = [
+            number
+            for number, line in enumerate(plans)
+            if "Index Scan using" in line and line.endswith(f" on {table.name}")
+        ]
+        assert all(f"{name} = " in plans[at + 1] for name in ("journal", *by)), plans
+        assert not any(f"Seq Scan on {table.name}" in line for line in plans)
+
+
+@pytest.mark.requires("postgres")
+def test_a_transaction_that_keeps_no_plan_makes_each_anew(postgres: Server) -> None:
+    with open_journal(postgres.new_database("anew")) as journal:
+        journal.apply(task(1))
+        with journal.database.write() as connection:
+            lock_head(connection, journal.database, journal.name)
             assert connection.exec_driver_sql("SHOW plan_cache_mode").scalar_one() == "force_custom_plan"
-        journal.write([Mutation(op=task(number)) for number in range(2000)])
-        with journal.reading() as reading:
-            for column, by in (
-                (ENTRY.c.sequence, [ENTRY.c.request_id]),
-                (ATTEMPT.c.files, [ATTEMPT.c[name] for name in TaskAttempt.KEY]),
-            ):
-                plan = explained(reading.connection, bulk.matching([column], by, False))
-                (condition,) = [line for line in plan if "Index Cond" in line]
-                assert all(f"{key.name} = " in condition for key in by), plan
+            assert connection.exec_driver_sql("SHOW enable_seqscan").scalar_one() == "on"
+
+
+@pytest.mark.parametrize("size", [1, bulk.MANY - 1, bulk.MANY, 5 * bulk.MANY])
+def test_rows_are_stored_alike_however_many_are_new(journal: Journal, size: int) -> None:
+    old: list[Row] = [lease(f"old{n}") for n in range(size)]
+    put(journal, old)
+    new = [
+        lease(f"new{n}", detail=TEXTS[n % len(TEXTS)], renewed_s=FIGURES[n % len(FIGURES)])
+        for n in range(size)
+    ]
+    changed = [msgspec.structs.replace(row, detail="changed", parked_until_s=1.0) for row in old]
+    rows: list[Row] = [*new, *changed]
+    with journal.database.write() as connection:
+        changes = {(type(row), row.key): row for row in rows}
+        SqlRows(connection, journal.name).write(changes, absent={(Lease, row.key) for row in new})
+    with journal.reading() as reading:
+        found = reading.where(Lease, {})
+    assert sorted(found, key=lambda row: row.key) == sorted(rows, key=lambda row: row.key)
+
+
+@pytest.mark.parametrize("size", [1, 2 * bulk.MANY])
+def test_a_row_that_is_not_new_after_all_is_refused_and_nothing_is_stored(
+    journal: Journal, size: int
+) -> None:
+    put(journal, [lease("0", detail="old")])
+    rows = [lease(f"{n}", detail="new") for n in range(size)]
+    changes: dict[Key, Row | None] = {(Lease, row.key): row for row in rows}
+    with pytest.raises(MalformedJournalError, match="contradicts itself"), journal.database.write() as held:
+        SqlRows(held, journal.name).write(changes, absent=set(changes))
+    with journal.reading() as reading:
+        assert [row.detail for row in reading.where(Lease, {})] == ["old"]
 
 
 def task(number: int) -> RecordTask:
@@ -117,8 +163,12 @@ def task(number: int) -> RecordTask:
     )  # fmt: skip
 
 
-def explained(connection: Connection, statement: Select[Any]) -> list[str]:
-    """The plan that the server makes now, a line a step."""
-    asked = {"of_journal": "main", "given": '[["d", "j", "t", "a"]]'}
-    text = str(statement.compile(connection.engine))
-    return [row[0] for row in connection.exec_driver_sql(f"EXPLAIN {text}", asked)]
+def kept_plans(connection: Connection) -> list[str]:
+    """The plans of the statements that this session has prepared, a line a step."""
+    connection.exec_driver_sql("SET LOCAL plan_cache_mode = force_generic_plan")  # shows those that are kept
+    asked = "SELECT name, cardinality(parameter_types) FROM pg_prepared_statements WHERE generic_plans > 0"
+    lines: list[str] = []
+    for name, parameters in connection.exec_driver_sql(asked).all():
+        given = ", ".join(["NULL"] * parameters)
+        lines += connection.exec_driver_sql(f"EXPLAIN (COSTS OFF) EXECUTE {name} ({given})").scalars()
+    return lines

@@ -31,6 +31,7 @@ from storage_core.journal.rows import Lease
 from storage_core.journal.schema import EPOCH, LEASE
 from storage_core.journal.trouble import TransactionUndoneError
 from tests.postgres_world import Server, free_port, primary
+from tests.storing_world import before_storing
 
 QUICK = 0.05
 """Seconds that a lock is waited for, where a test wants the wait to be in vain."""
@@ -398,15 +399,15 @@ def test_a_session_that_is_ended_amid_a_transaction_has_applied_nothing(postgres
 @pytest.mark.requires("postgres")
 def test_a_transaction_that_the_server_took_back_is_tried_again(postgres: Server) -> None:
     with open_journal(postgres.new_database("taken_back")) as journal:
-        ended = []
+        ended: list[str] = []
 
-        @event.listens_for(journal.database._engine, "before_cursor_execute")
-        def _before(connection: Connection, cursor: Any, statement: str, *rest: Any) -> None:
-            if statement.startswith("INSERT INTO entry") and not ended:
-                ended.append(statement)
+        def end() -> None:
+            if not ended:
+                ended.append("taken back")
                 end_sessions(postgres, "taken_back")
 
-        written = journal.apply(take("a"))
+        with before_storing(journal, end):
+            written = journal.apply(take("a"))
         assert (written.stamp, written.is_repeat) == (Stamp(1, 1), False)
         assert ended
 
@@ -455,14 +456,11 @@ def test_a_deadlock_is_tried_again(postgres: Server) -> None:
             "SELECT count(*) FROM pg_stat_activity WHERE datname = 'deadlock' AND wait_event_type = 'Lock'"
         )
         other.execute("SET deadlock_timeout = '1h'")  # the journal's transaction is the one that is ended
-        for resource in ("a", "b"):
-            journal.apply(take(resource))
-        met = []
+        met: list[object] = []
 
-        @event.listens_for(journal.database._engine, "before_cursor_execute")
-        def _before(connection: Connection, cursor: Any, statement: str, *rest: Any) -> None:
-            if "FROM lease" in statement and not met:
-                met.append(other.execute("SELECT * FROM lease FOR UPDATE"))
+        def meet() -> None:
+            if not met:
+                met.append(other.execute("LOCK TABLE entry IN SHARE MODE"))
                 waiting.start()
                 while postgres.run_sql(waits) != "1":  # a session looks for a deadlock once, as it waits
                     pass
@@ -472,11 +470,10 @@ def test_a_deadlock_is_tried_again(postgres: Server) -> None:
             other.rollback()
 
         waiting = threading.Thread(target=want_the_head)
-        written = journal.apply(
-            TakeLease(resource="a", holder="i", purpose="take over", soft_s=30, hard_s=120)
-        )
+        with before_storing(journal, meet):
+            written = journal.apply(take("a"))
         waiting.join()
-        assert (written.stamp, written.is_repeat) == (Stamp(1, 3), False)
+        assert (written.stamp, written.is_repeat) == (Stamp(1, 1), False)
         assert met
 
 
