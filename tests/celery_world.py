@@ -177,10 +177,11 @@ def worker_process(
     name: str = "worker",
     queues: Sequence[str] = QUEUES,
     pool: str = "prefork",
+    application: str = "workers",
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[WorkerProcess]:
     """Run a worker until the block ends; yields when it is ready."""
-    command = [sys.executable, "-m", "celery", "-A", "workers", "worker", "-Q", ",".join(queues)]
+    command = [sys.executable, "-m", "celery", "-A", application, "worker", "-Q", ",".join(queues)]
     command += ["-n", f"{name}@%h", "-c", "2", "-P", pool, "--without-gossip", "--without-mingle"]
     with log.open("w") as out:
         process = subprocess.Popen(

@@ -1,0 +1,97 @@
+"""Tokens between a sender and a real worker, over a real Redis; both read at a standby that lags an hour.
+
+Each test also shows what is read without a token: the past.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage_core.journal import Journal
+from storage_core.journal.configured import close_journals, configured_journal
+from storage_core.journal.observers import configured_reads
+from storage_core.settings import Settings, load_settings
+from tests.celery_world import embedded_broker, worker_process
+from tests.observer_world import take
+from tests.postgres_world import Server, primary
+from tests.reading_worker import read, rows, write
+from workers.application import COMMIT_QUEUE, app
+from workers.gather import gather
+
+pytestmark = [pytest.mark.integration, pytest.mark.requires("postgres")]
+
+PATIENCE_S = 120.0
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    # Not below pytest's own directory: each new run of pytest closes that to every other user.
+    with tempfile.TemporaryDirectory(prefix="lockgate-tokens-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def settings(root: Path) -> Iterator[Settings]:
+    """Name a primary whose journal has one row, and a standby that replays nothing more for an hour."""
+    with primary(root / "primary", fsync="off") as server:
+        with embedded_broker(root / "home", LOCKGATE_JOURNAL_URL=server.url):
+            take(opened(load_settings()))
+        standby = server.new_standby(root / "standby", recovery_min_apply_delay="1h")
+        try:
+            with embedded_broker(root / "home", **observed(server, standby)) as settings:
+                yield settings
+        finally:
+            close_journals()
+            standby.stop("immediate")
+
+
+def observed(server: Server, standby: Server) -> dict[str, str]:
+    return {
+        "LOCKGATE_JOURNAL_URL": server.url,
+        "LOCKGATE_OBSERVER_URLS": json.dumps([standby.url]),
+        "LOCKGATE_OBSERVER_WAIT_MS": "0",
+    }
+
+
+def opened(settings: Settings) -> Journal:
+    journal = configured_journal(settings)
+    assert journal is not None
+    return journal
+
+
+def with_tokens(task: Any) -> dict[str, Any]:
+    [(_, row)] = gather([task.s()], work="work", queue=COMMIT_QUEUE, timeout_s=PATIENCE_S, grace_s=PATIENCE_S)
+    assert isinstance(row, dict), row
+    return row
+
+
+def without_tokens(task: Any) -> dict[str, Any]:
+    """Send as a program does that knows nothing of tokens."""
+    row = app.send_task(task.name).get(timeout=PATIENCE_S)
+    assert isinstance(row, dict)
+    return row
+
+
+def test_a_worker_reads_what_its_sender_has_written_before(settings: Settings, tmp_path: Path) -> None:
+    with worker_process(tmp_path / "log", application="tests.reading_worker", pool="solo"):
+        assert with_tokens(read) == {"rows": 1}
+        take(opened(settings))
+        assert without_tokens(read)["rows"] == 1
+        assert with_tokens(read) == {"rows": 2}
+
+
+def test_a_sender_reads_what_the_worker_has_written_for_it(settings: Settings, tmp_path: Path) -> None:
+    reads = configured_reads(settings)
+    assert reads is not None
+    with reads, worker_process(tmp_path / "log", application="tests.reading_worker", pool="solo"):
+        assert reads.read(rows) == 1
+        without_tokens(write)
+        assert reads.read(rows) == 1
+        assert with_tokens(write) == {}
+        assert reads.read(rows) == 3
