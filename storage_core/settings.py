@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
-from typing import Self
+from typing import Any, Final, Self
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
@@ -11,6 +12,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from storage_core.errors import InvalidInputError
 
 MIB = 1024 * 1024
+_FORMER_INTERVAL: Final = "library_cache_manager_cleanup_interval_s"
 
 
 class Settings(BaseSettings):
@@ -71,6 +73,9 @@ class Settings(BaseSettings):
     retention_interval_s: float = Field(
         default=1_800.0, gt=0, description="an unreferenced blob lives one to two of these"
     )
+    library_cache_manager_cleanup_interval_s: float | None = Field(
+        default=None, gt=0, description="deprecated name of retention_interval_s; draws a warning"
+    )
     message_lapse_s: float = Field(
         default=86_400.0, gt=0, description="a message that no receiver acknowledges is kept so long"
     )
@@ -86,12 +91,6 @@ class Settings(BaseSettings):
     )
     redelivery_s: float = Field(
         default=300.0, gt=0, description="a worker's task is given to another when it takes longer than this"
-    )
-    worker_metrics_port: int = Field(
-        default=0, ge=0, le=65_535, description="a Celery worker shows Prometheus its figures there; 0: none"
-    )
-    worker_metrics_host: str = Field(
-        default="127.0.0.1", description="whose address that is; 0.0.0.0: whoever reaches the machine"
     )
     worker_metrics_port: int = Field(
         default=0, ge=0, le=65_535, description="a Celery worker shows Prometheus its figures there; 0: none"
@@ -148,6 +147,25 @@ class Settings(BaseSettings):
     storage_price_gb_month: float = Field(
         default=0.023, ge=0, description="USD for 2^30 bytes a month, as S3 Standard's published price"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_former_names(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Take a value that was given under a name from before, with a warning."""
+        if given.get(_FORMER_INTERVAL) is None:
+            return given
+        if "retention_interval_s" in given:
+            advice = "LOCKGATE_RETENTION_INTERVAL_S is set, too, and counts"
+        else:
+            given = {**given, "retention_interval_s": given[_FORMER_INTERVAL]}
+            advice = (
+                "set LOCKGATE_RETENTION_INTERVAL_S instead; an unreferenced blob lives one to two of these, "
+                "so half the value keeps the delay that you had"
+            )
+        warnings.warn(
+            f"LOCKGATE_{_FORMER_INTERVAL.upper()} is deprecated: {advice}", FutureWarning, stacklevel=2
+        )
+        return given
 
     @model_validator(mode="after")
     def _limits_follow_each_other(self) -> Self:

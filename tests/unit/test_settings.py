@@ -18,3 +18,27 @@ def test_a_limit_by_which_the_lease_has_lapsed_already_is_refused(
         load_settings()
     monkeypatch.setenv("LOCKGATE_LEASE_HARD_S", "121")
     load_settings()
+
+
+def test_the_former_name_of_the_retention_interval_counts_and_draws_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LOCKGATE_LIBRARY_CACHE_MANAGER_CLEANUP_INTERVAL_S", "3600")
+    with pytest.warns(FutureWarning, match="set LOCKGATE_RETENTION_INTERVAL_S instead"):
+        assert load_settings().retention_interval_s == 3600.0
+
+
+def test_the_retention_interval_counts_where_its_former_name_is_set_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LOCKGATE_LIBRARY_CACHE_MANAGER_CLEANUP_INTERVAL_S", "3600")
+    monkeypatch.setenv("LOCKGATE_RETENTION_INTERVAL_S", "60")
+    with pytest.warns(FutureWarning, match="is set, too, and counts"):
+        assert load_settings().retention_interval_s == 60.0
+
+
+def test_an_unreferenced_blob_lives_half_an_hour_to_an_hour_by_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("LOCKGATE_RETENTION_INTERVAL_S", raising=False)
+    assert load_settings().retention_interval_s == 1800.0
