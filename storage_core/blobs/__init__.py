@@ -11,6 +11,16 @@ Source: Flink BLOB storage. The rows are the journal's: see `journal.ops.uploads
 
 from storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId
 from storage_core.blobs.opening import open_blobs
-from storage_core.blobs.protocol import BlobInfo, Blobs, Source
+from storage_core.blobs.protocol import ArtefactFile, Artefacts, BlobInfo, Blobs, Source
 
-__all__ = ["NO_JOB", "BlobInfo", "BlobKey", "Blobs", "Source", "UploadSetId", "open_blobs"]
+__all__ = [
+    "NO_JOB",
+    "ArtefactFile",
+    "Artefacts",
+    "BlobInfo",
+    "BlobKey",
+    "Blobs",
+    "Source",
+    "UploadSetId",
+    "open_blobs",
+]

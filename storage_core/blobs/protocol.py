@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 import msgspec
 
-from storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId
+from storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId, check_blob_job, check_blob_key
 from storage_core.blobs.local import LocalBlobs
+from storage_core.errors import InvalidInputError
 from storage_core.journal.rows import BlobUse, Guarantee
 
 Source = bytes | Path | Iterable[bytes]
@@ -26,6 +27,76 @@ class BlobInfo(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str
     blob_key: BlobKey
     size_bytes: int
+
+
+class ArtefactFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that a job's tasks need.
+
+    Attributes:
+        name: Of the file that it was: an import path wants it back.
+    """
+
+    blob_key: BlobKey
+    name: str
+    use: BlobUse = "library"
+
+
+class Artefacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What was uploaded for a job: put before the job exists, made its own as it is submitted.
+
+    Attributes:
+        job_id: Of the job in the blob stores.
+        blobs: In the order in which they were given.
+    """
+
+    job_id: str
+    blobs: tuple[ArtefactFile, ...]
+
+    @property
+    def blob_keys(self) -> list[BlobKey]:
+        """Keys of all its blobs."""
+        return [blob.blob_key for blob in self.blobs]
+
+    def handle(self) -> dict[str, Any]:
+        """Return what tells another Airflow task of them: small, JSON, and of lists of equal length."""
+        return {
+            "job_id": self.job_id,
+            "blob_keys": [str(key) for key in self.blob_keys],
+            "names": [blob.name for blob in self.blobs],
+            "uses": [blob.use for blob in self.blobs],
+        }
+
+    @classmethod
+    def of_handle(cls, handle: object) -> Self:
+        """Return what `handle` told; `uses` may be missing, then all are libraries.
+
+        Raises:
+            InvalidInputError: It is something else.
+        """
+        try:
+            told = msgspec.convert(handle, _Handle)
+            uses = told.uses or ["library"] * len(told.names)
+            files = zip(told.blob_keys, told.names, uses, strict=True)
+            return cls(
+                job_id=check_blob_job(told.job_id),
+                blobs=tuple(
+                    ArtefactFile(blob_key=check_blob_key(blob_key), name=name, use=use)
+                    for blob_key, name, use in files
+                ),
+            )
+        except (msgspec.ValidationError, ValueError) as error:
+            raise InvalidInputError(
+                f"artefacts={str(handle)[:120]!r} are none ({error}): pass the output of BlobUploadOperator"
+            ) from None
+
+
+class _Handle(msgspec.Struct, frozen=True):
+    """The form of a handle of artefacts."""
+
+    job_id: str
+    blob_keys: list[str]
+    names: list[str]
+    uses: list[BlobUse] = msgspec.field(default_factory=list)
 
 
 class Blobs(Protocol):

@@ -1,0 +1,46 @@
+"""What was uploaded for a job travels between Airflow tasks as a small dictionary of JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from storage_core.blobs import ArtefactFile, Artefacts, BlobKey
+from storage_core.errors import InvalidInputError
+
+KEY = BlobKey(f"{'a' * 64}-{'0' * 32}")
+
+
+def test_artefacts_come_out_of_their_handle_as_they_went_in() -> None:
+    library = ArtefactFile(blob_key=KEY, name="rates.whl")
+    jar = ArtefactFile(blob_key=KEY, name="udf.jar", use="other")
+    artefacts = Artefacts(job_id="sales", blobs=(library, jar))
+
+    told = json.loads(json.dumps(artefacts.handle()))
+
+    assert told["blob_keys"] == [KEY, KEY]
+    assert told["names"] == ["rates.whl", "udf.jar"]
+    assert Artefacts.of_handle(told) == artefacts
+
+
+def test_a_handle_without_uses_is_of_libraries() -> None:
+    (blob,) = Artefacts.of_handle({"job_id": "sales", "blob_keys": [KEY], "names": ["rates.py"]}).blobs
+    assert blob.use == "library"
+
+
+@pytest.mark.parametrize(
+    "handle",
+    [
+        None,
+        "sales",
+        {"job_id": "sales"},
+        {"job_id": "sales", "blob_keys": [KEY], "names": []},
+        {"job_id": "sales", "blob_keys": ["../x"], "names": ["x"]},
+        {"job_id": "../sales", "blob_keys": [KEY], "names": ["x"]},
+        {"job_id": "sales", "blob_keys": [KEY], "names": ["x"], "uses": ["nothing"]},
+    ],
+)
+def test_what_is_no_handle_of_artefacts_is_refused(handle: object) -> None:
+    with pytest.raises(InvalidInputError):
+        Artefacts.of_handle(handle)
