@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # A file's tests stay together, for they share what is slow to set up. Real parts are used one test after the other.
-TWO_AT_A_TIME := -n 2 --dist loadfile
+TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
 
 help:  ## Show this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,7 +17,7 @@ demo: $(READY)  ## Run the main job on real flights, kill its driver, recover, c
 
 test: $(READY)  ## Run the tests; with Go on the machine also against a real S3 server
 	@scripts/need java
-	@scripts/with-s3-server sh -ec ' \
+	@scripts/in-memory scripts/with-s3-server sh -ec ' \
 		$(BIN)/pytest -m "not integration and not demo" $(TWO_AT_A_TIME) $(PYTEST_ARGS); \
 		$(BIN)/pytest -m "integration and not demo" $(PYTEST_ARGS)'
 
@@ -26,7 +26,7 @@ test-demo: $(READY)  ## Run the demo as a test: its table, and that nothing of i
 	@$(BIN)/pytest -m demo
 
 test-fast: $(READY)  ## Run the unit and contract tests: no Spark, no Airflow, nothing killed
-	@$(BIN)/pytest tests/unit tests/contract -m "not integration and not fault" $(TWO_AT_A_TIME) $(PYTEST_ARGS)
+	@scripts/in-memory $(BIN)/pytest tests/unit tests/contract -m "not integration and not fault" $(TWO_AT_A_TIME) $(PYTEST_ARGS)
 
 lint: $(READY)  ## Check format, style, types and the import contracts
 	@$(BIN)/ruff format --check .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -67,12 +68,19 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A directory on a disk, also where `make test` keeps other files in memory: disks give inodes anew."""
+    with tempfile.TemporaryDirectory(prefix="lockgate-", dir="/var/tmp") as root:
+        yield Path(root)
+
+
+@pytest.fixture
 def open_at(
-    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, request: pytest.FixtureRequest, on_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], Store]:
     """Open stores of the kind under test, at names that lie beside each other and are new to this test."""
     if kind == "local":
-        return lambda name: open_store(str(tmp_path / name), Settings())
+        return lambda name: open_store(str(on_disk / name), Settings())
     if kind in {"moto", "fake-s3"}:
         endpoint, destination = request.getfixturevalue(f"{kind.removesuffix('-s3')}_endpoint"), DESTINATION
         key, secret = "test", "test"
