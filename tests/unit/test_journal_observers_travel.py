@@ -91,6 +91,13 @@ def newest(reading: Reading) -> Stamp:
     return reading.status().stamp
 
 
+def test_a_header_that_a_person_gives_to_the_command_line_is_a_token_there(here: Settings) -> None:
+    journal = opened(here)
+    told = at_least(journal, "1.7").popitem()[1]
+    with configured_reads(here, at_least=told):  # type: ignore[union-attr]
+        assert journal.seen == Stamp(1, 7)
+
+
 def test_what_is_told_of_another_journal_of_the_same_name_is_let_be(here: Settings) -> None:
     other = {CARRIED_AS: f"main@{'0' * 32}=9.9"}
     heed(other)

@@ -19,6 +19,7 @@ from storage_core.journal.observers.reaching import BehindError, reading_at_leas
 from storage_core.journal.observers.rota import Rota
 from storage_core.journal.observers.token import Token
 from storage_core.journal.reading import Reading
+from storage_core.journal.told import travels_as
 from storage_core.stamp import Stamp
 
 T = TypeVar("T")
@@ -96,9 +97,10 @@ class Client:
 
         A new client that was given a token need not ask the primary what is new.
         """
-        for stamp in token.for_journal(self.journal.name):
-            self.journal.sight.add(stamp)
-            self._is_new = False
+        for name in (self.journal.name, travels_as(self.journal)):
+            for stamp in token.for_journal(name):
+                self.journal.sight.add(stamp)
+                self._is_new = False
 
     def msync(self) -> Stamp:
         """Learn the primary's newest stamp: what others have told of is then read, too.
