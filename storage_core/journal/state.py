@@ -48,7 +48,7 @@ class State:
     def get(self, kind: type[R], *key: Any) -> R | None:
         """Return the row with this key as it is now, None if there is none."""
         at = (kind, key)
-        if at not in self._changed:
+        if at not in self._changed and at not in self._read:
             self.load([at])
         return cast("R | None", self._changed[at] if at in self._changed else self._read[at])
 

@@ -10,12 +10,16 @@ import msgspec
 
 from storage_core.errors import InvalidInputError
 from storage_core.journal.mutation import Mutation
+from storage_core.journal.ops import Op
 
 _KEY_BYTES: Final = 2_400
 """PostgreSQL bounds an entry of an index at 2,704 bytes."""
 
-_INDEXED: Final = frozenset({"request_id", "holder"})
-"""The fields that stand in an index, besides those that are keys."""
+_LONGEST_CHARACTER: Final = 4
+"""Bytes of a character in UTF-8."""
+
+_INDEXED: Final = frozenset({"holder"})
+"""The fields of ops that stand in an index, besides those that are keys."""
 
 _GREATEST: Final = 2**63
 _UNKEPT: Final = re.compile("[\0\ud800-\udfff]")
@@ -28,26 +32,38 @@ def check_values(mutation: Mutation) -> None:
         InvalidInputError: A text holds a null character or half a surrogate pair, a key is too long, or a
             number is not finite or takes more than 64 bits.
     """
-    fields = {"request_id": mutation.request_id, **msgspec.structs.asdict(mutation.op)}
-    for name, value in fields.items():
-        if not _can_be_kept(value):
-            raise InvalidInputError(
-                f"{type(mutation.op).__name__}: {name} {value!r:.100} cannot be kept by every database; "
-                "nothing was changed; use text without null characters and surrogates, and finite numbers"
-            )
-    keys = [key for _, key in mutation.op.touches()]
-    for key in (*keys, *((fields[name],) for name in _INDEXED & fields.keys())):
-        size = sum(len(str(part).encode()) for part in key)
-        if size > _KEY_BYTES:
-            raise InvalidInputError(
-                f"{type(mutation.op).__name__}: {str(key[0])[:100]}… is {size} bytes long, a name may be "
-                f"{_KEY_BYTES}; nothing was changed; use a shorter one"
-            )
+    op, request_id = mutation.op, mutation.request_id
+    if not (_can_be_kept(request_id) and all(map(_can_be_kept, msgspec.structs.astuple(op)))):
+        raise _unkept(mutation)
+    for _, key in op.touches():
+        _check_length(op, key)
+    for name in _INDEXED.intersection(op.__struct_fields__):
+        _check_length(op, (getattr(op, name),))
+    _check_length(op, (request_id,))
 
 
 def _can_be_kept(value: Any) -> bool:
     if isinstance(value, str):
-        return _UNKEPT.search(value) is None
+        return (value.isascii() and "\0" not in value) or _UNKEPT.search(value) is None
     if isinstance(value, float):
         return math.isfinite(value)
     return not isinstance(value, int) or -_GREATEST <= value < _GREATEST
+
+
+def _unkept(mutation: Mutation) -> InvalidInputError:
+    fields = {"request_id": mutation.request_id, **msgspec.structs.asdict(mutation.op)}
+    name, value = next((name, value) for name, value in fields.items() if not _can_be_kept(value))
+    return InvalidInputError(
+        f"{type(mutation.op).__name__}: {name} {value!r:.100} cannot be kept by every database; "
+        "nothing was changed; use text without null characters and surrogates, and finite numbers"
+    )
+
+
+def _check_length(op: Op, key: tuple[Any, ...]) -> None:
+    text = "".join(map(str, key))
+    if len(text) <= _KEY_BYTES // _LONGEST_CHARACTER or (size := len(text.encode())) <= _KEY_BYTES:
+        return
+    raise InvalidInputError(
+        f"{type(op).__name__}: {str(key[0])[:100]}… is {size} bytes long, a name may be "
+        f"{_KEY_BYTES}; nothing was changed; use a shorter one"
+    )
