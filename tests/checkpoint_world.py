@@ -146,6 +146,18 @@ class JournalWorld:
             connection.exec_driver_sql(statement)
 
 
+def flip_a_byte(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x01
+    path.write_bytes(data)
+
+
+def file_of(journals: JournalWorld, stamp: Stamp) -> Path:
+    """Where a checkpoint lies."""
+    [path] = (journals.root / "checkpoints/main/checkpoints").glob(f"*{stamp.sequence:018d}.jsonl.zst")
+    return path
+
+
 @contextmanager
 def dying_at(number: int) -> Iterator[list[str]]:
     """Die at the n-th point that is passed, counted from 1; from there on no call has an effect.

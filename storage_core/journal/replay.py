@@ -7,7 +7,7 @@ now, and only the word in which its state was told may differ.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -19,7 +19,6 @@ from storage_core.journal.reading import Entry, Reading
 from storage_core.journal.rows import Row
 from storage_core.journal.state import Key, Rows, State
 
-R = TypeVar("R", bound=Row)
 BATCH: Final = 1000
 """Entries that are read, folded and written together."""
 
@@ -31,53 +30,6 @@ class WritableRows(Rows, Protocol):
 
     def write(self, changes: Mapping[Key, Row | None]) -> None:
         """Write rows, and remove those that are None."""
-
-
-class MemoryRows:
-    """Rows that nobody else has: what `verify` folds into."""
-
-    def __init__(self) -> None:
-        self._rows: dict[type[Row], dict[tuple[Any, ...], Row]] = {}
-        self._indexes: dict[type[Row], dict[tuple[str, ...], _Index]] = {}
-
-    def find(self, kind: type[R], keys: Sequence[tuple[Any, ...]]) -> Sequence[R]:
-        """Return the rows with these keys, those that there are."""
-        rows = self.all(kind)
-        return [rows[key] for key in keys if key in rows]
-
-    def where(self, kind: type[R], columns: Mapping[str, Any]) -> Sequence[R]:
-        """Return the rows whose columns have these values."""
-        rows, names = self.all(kind), tuple(columns)
-        indexes = self._indexes.setdefault(kind, {})
-        if names not in indexes:
-            indexes[names] = {}
-            for key, row in rows.items():
-                indexes[names].setdefault(_values(row, names), set()).add(key)
-        return [rows[key] for key in indexes[names].get(tuple(columns.values()), ())]
-
-    def write(self, changes: Mapping[Key, Row | None]) -> None:
-        """Write rows, and remove those that are None."""
-        for (kind, key), row in changes.items():
-            before = self.all(kind).pop(key, None)
-            if row is not None:
-                self.all(kind)[key] = row
-            for names, index in self._indexes.get(kind, {}).items():
-                if before is not None:
-                    index[_values(before, names)].discard(key)
-                if row is not None:
-                    index.setdefault(_values(row, names), set()).add(key)
-
-    def all(self, kind: type[R]) -> dict[tuple[Any, ...], R]:
-        """Return a table's rows by key."""
-        return cast("dict[tuple[Any, ...], R]", self._rows.setdefault(kind, {}))
-
-
-_Index = dict[tuple[Any, ...], set[tuple[Any, ...]]]
-"""Keys of rows by the values of some columns."""
-
-
-def _values(row: Row, names: Sequence[str]) -> tuple[Any, ...]:
-    return tuple(getattr(row, name) for name in names)
 
 
 def batches(reading: Reading, after: int, last: int) -> Iterator[Sequence[Entry]]:

@@ -1,13 +1,14 @@
 """Verifying: what the entries say, folded again, must be what the checkpoints and the tables hold.
 
 It begins as far back as entries reach, not at the newest checkpoint: so a checkpoint that was just copied
-from the tables is proved by the one before it, and may be pruned to.
+from the tables is proved by the one before it, and may be pruned to. What it folds lies in a temporary
+database, so that a journal of any size is verified in little memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -17,8 +18,9 @@ from storage_core.journal.checkpoint import Checkpoints
 from storage_core.journal.epochs import read_epochs, survived
 from storage_core.journal.progress import Progress, no_progress
 from storage_core.journal.reading import Reading
-from storage_core.journal.replay import MemoryRows, batches, load, replay
-from storage_core.journal.rows import ROWS, Lease, Row
+from storage_core.journal.replay import batches, load, replay
+from storage_core.journal.rows import Row
+from storage_core.journal.scratch import Scratch, scratch
 from storage_core.journal.snapshot import End, Request, table_rows
 from storage_core.stamp import Stamp
 
@@ -62,10 +64,13 @@ def verify(reading: Reading, checkpoints: Checkpoints, progress: Progress = no_p
         reading: One state, on the primary or on an observer.
         checkpoints: Of this journal.
         progress: Hears the entries.
+
+    Raises:
+        JournalUnavailableError: There is no room for temporary files.
     """
-    with step("verify"):
+    with step("verify"), scratch() as beside:
         reading.stay_open()
-        verifying = _Verifying(reading, checkpoints, progress)
+        verifying = _Verifying(reading, checkpoints, beside, progress)
         verification = verifying.run()
         for stamp, end in verifying.good.items():  # anew each time: an earlier word may be of another file
             checkpoints.vouch(stamp, end, reading.now_s())
@@ -80,13 +85,15 @@ class _Verifying:
         good: The last lines of the checkpoints that hold what folding gave.
     """
 
-    def __init__(self, reading: Reading, checkpoints: Checkpoints, progress: Progress) -> None:
+    def __init__(
+        self, reading: Reading, checkpoints: Checkpoints, beside: Scratch, progress: Progress
+    ) -> None:
         self._reading = reading
         self._checkpoints = checkpoints
         self._progress = progress
         self._status = reading.status()
         self._epochs = read_epochs(reading)
-        self._rows = MemoryRows()
+        self._beside = beside
         self._folded = 0
         self.findings: list[str] = []
         self.good: dict[Stamp, End] = {}
@@ -127,10 +134,13 @@ class _Verifying:
     def _begin(self, ahead: list[Stamp]) -> Stamp:
         """Load the oldest checkpoint that entries follow; where one is damaged, the next."""
         while ahead:
-            stamp, self._rows = ahead.pop(0), MemoryRows()
+            stamp = ahead.pop(0)
+            self._beside.clear()
             try:
                 with self._checkpoints.open(stamp, self._status.identity) as snapshot:
-                    load(self._rows, (row for row in snapshot.rows() if not isinstance(row, Request)))
+                    load(
+                        self._beside.folded, (row for row in snapshot.rows() if not isinstance(row, Request))
+                    )
                     if stamp.sequence == self._status.pruned_sequence:  # else nothing proves it
                         self.good[stamp] = snapshot.end
             except MalformedJournalError as error:
@@ -147,7 +157,7 @@ class _Verifying:
 
     def _fold_up_to(self, sequence: int) -> None:
         for entries in batches(self._reading, self._folded, sequence):
-            replay(self._rows, entries, self._epochs)
+            replay(self._beside.folded, entries, self._epochs)
             self._folded = entries[-1].sequence
             self._progress("fold entries", self._folded, self._status.stamp.sequence)
 
@@ -177,37 +187,10 @@ class _Verifying:
 
     def _compare(self, where: str, rows: Iterable[Row]) -> bool:
         """Compare rows with the folded ones; returns whether they are the same."""
-        differing: list[str] = []
-        seen: dict[type[Row], set[tuple[Any, ...]]] = {kind: set() for kind in ROWS}
-        for row in rows:
-            seen[type(row)].add(row.key)
-            differing += _difference(row, self._rows.all(type(row)).get(row.key))
-        for kind in ROWS:
-            missing = self._rows.all(kind).keys() - seen[kind]
-            differing += [
-                f"{kind.TABLE} {_name(key)} is missing, and entries made it" for key in sorted(missing)
-            ]
-        self.findings += [f"{where}: {words}" for words in differing[:_NAMED]]
-        if len(differing) > _NAMED:
-            self.findings.append(f"{where}: {len(differing) - _NAMED} more rows differ")
+        differing = 0
+        for differing, difference in enumerate(self._beside.differences(rows), start=1):
+            if differing <= _NAMED:
+                self.findings.append(f"{where}: {difference}")
+        if differing > _NAMED:
+            self.findings.append(f"{where}: {differing - _NAMED} more rows differ")
         return not differing
-
-
-def _difference(row: Row, folded: Row | None) -> list[str]:
-    if isinstance(row, Lease) and isinstance(folded, Lease):
-        folded = msgspec.structs.replace(folded, renewed_s=row.renewed_s)  # the one field outside the fold
-    if row == folded:
-        return []
-    name = f"{row.TABLE} {_name(row.key)}"
-    if folded is None:
-        return [f"{name} is there, and no entry made it"]
-    column, found, expected = next(
-        (column, found, expected)
-        for column in row.__struct_fields__
-        if (found := getattr(row, column)) != (expected := getattr(folded, column))
-    )
-    return [f"{name}: {column} is {found!r}, and entries give {expected!r}"]
-
-
-def _name(key: tuple[Any, ...]) -> str:
-    return "/".join(str(part) for part in key)

@@ -7,10 +7,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from storage_core.cli.app import build
+from storage_core.journal import Journal, Leases, open_journal
 from storage_core.journal.configured import close_journals
 from storage_core.settings import Settings
+from tests.checkpoint_world import JournalWorld
 from tests.cli_world import Run
-from tests.commit_world import World
+from tests.commit_world import ManualClock, World
+from tests.postgres_world import Server
 
 
 @pytest.fixture
@@ -24,6 +27,36 @@ def journal_world(world: World) -> Iterator[World]:
     """An empty local destination whose jobs have their leases in a journal."""
     yield world.with_journal()
     close_journals()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """A clock that the test moves."""
+    return ManualClock()
+
+
+@pytest.fixture
+def timed_journal(journal_url: str, clock: ManualClock) -> Iterator[Journal]:
+    """A new journal in a database of each kind, by the test's clock."""
+    with open_journal(journal_url, clock=clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def leases(timed_journal: Journal) -> Leases:
+    """The leases of that journal."""
+    return Leases(timed_journal)
+
+
+@pytest.fixture
+def journals(journal_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> JournalWorld:
+    """An empty journal on each kind of database, with a spare database beside it."""
+    if journal_url.startswith("sqlite"):
+        spare = f"sqlite:///{tmp_path / 'spare.db'}"
+    else:
+        server: Server = request.getfixturevalue("postgres")
+        spare = server.new_database(journal_url.rpartition("/")[2] + "_spare")
+    return JournalWorld(tmp_path, journal_url, spare)
 
 
 @pytest.fixture
