@@ -1,8 +1,4 @@
-"""A store in an S3 bucket: a pending upload is a multipart upload that nobody has completed yet.
-
-Creations, conditional changes and completions are sent once: botocore's own repetition could meet its first
-try and report it as someone else's. Everything else may be repeated.
-"""
+"""A store in an S3 bucket: a pending upload is a multipart upload that nobody has completed yet."""
 
 from __future__ import annotations
 
@@ -11,19 +7,15 @@ import copy
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from botocore.exceptions import ClientError, IncompleteReadError, ResponseStreamingError
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from botocore.exceptions import ClientError
 
 from storage_core.errors import (
     InvalidInputError,
     ObjectNotFoundError,
-    OutcomeUnknownError,
     PreconditionFailedError,
-    StoreUnavailableError,
     UnsupportedStoreError,
     UploadGoneError,
 )
@@ -41,8 +33,9 @@ from storage_core.stores.protocol import (
     check_key,
     check_parts,
 )
-from storage_core.stores.s3_client import Clients, clients_for, endpoint_of
-from storage_core.stores.s3_errors import Call, is_code, scrubbed, translated
+from storage_core.stores.s3_calls import S3Calls
+from storage_core.stores.s3_client import endpoint_of
+from storage_core.stores.s3_errors import is_code, scrubbed
 from storage_core.stores.s3_lifecycle import doubt_of_rules
 
 if TYPE_CHECKING:
@@ -57,7 +50,6 @@ if TYPE_CHECKING:
     )
 
 TOKEN_METADATA: Final = "lockgate-token"  # noqa: S105 - the name of a metadata entry
-_CUT_SHORT: Final = (IncompleteReadError, ResponseStreamingError)
 
 
 class S3Store:
@@ -81,7 +73,7 @@ class S3Store:
             conditional_delete=endpoint_of(settings) is None,
             min_part_bytes=5 * MIB,
         )
-        self._prefix = f"{prefix}/" if prefix else ""
+        self._calls = S3Calls(self.url, bucket, prefix, settings)
         self._settings = settings
 
     def with_capabilities(self, capabilities: Capabilities) -> Self:
@@ -94,12 +86,12 @@ class S3Store:
         """PutObject, with `If-Match` for a version; see `Store.put`."""
         request = self._put_request(key, data)
         if if_version is None:
-            with self._repeating("PutObject", key) as clients:
+            with self._calls.repeating("PutObject", key) as clients:
                 return _made(key, len(data), clients.repeating.put_object(**request))
         if not self.capabilities.conditional_put:
             raise self._unsupported("replace a given version only", key)
         request["IfMatch"] = _quoted(if_version)
-        with self._once("PutObject", key) as clients:
+        with self._calls.once("PutObject", key) as clients:
             try:
                 return _made(key, len(data), clients.single.put_object(**request))
             except ClientError as fault:
@@ -114,7 +106,7 @@ class S3Store:
         """PutObject with `If-None-Match`, sent once; see `Store.create`."""
         request = self._put_request(key, data)
         request["IfNoneMatch"] = "*"
-        with self._once("PutObject", key, if_absent=True) as clients:
+        with self._calls.once("PutObject", key, if_absent=True) as clients:
             return _made(key, len(data), clients.single.put_object(**request))
 
     def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
@@ -122,12 +114,12 @@ class S3Store:
         if length == 0:
             self.head(key)
             return b""
-        request: GetObjectRequestTypeDef = {"Bucket": self.bucket, "Key": self._key(key)}
+        request: GetObjectRequestTypeDef = {"Bucket": self.bucket, "Key": self._calls.key(key)}
         if start or length is not None:
             request["Range"] = f"bytes={start}-{'' if length is None else start + length - 1}"
-        with self._reading("GetObject", key) as clients:
+        with self._calls.reading("GetObject", key) as clients:
             try:
-                for attempt in self._tries():
+                for attempt in self._calls.tries():
                     with attempt:
                         return clients.repeating.get_object(**request)["Body"].read()
             except ClientError as fault:
@@ -137,8 +129,8 @@ class S3Store:
 
     def head(self, key: str) -> ObjectInfo:
         """HeadObject; see `Store.head`."""
-        with self._reading("HeadObject", key) as clients:
-            answer = clients.repeating.head_object(Bucket=self.bucket, Key=self._key(key))
+        with self._calls.reading("HeadObject", key) as clients:
+            answer = clients.repeating.head_object(Bucket=self.bucket, Key=self._calls.key(key))
         token = answer["Metadata"].get(TOKEN_METADATA)
         return ObjectInfo(
             key=key,
@@ -154,24 +146,24 @@ class S3Store:
         """ListObjectsV2, one request a page; see `Store.pages`."""
         request: ListObjectsV2RequestTypeDef = {
             "Bucket": self.bucket,
-            "Prefix": self._prefix + prefix,
+            "Prefix": self._calls.prefix + prefix,
             "MaxKeys": max(1, min(page_size, PAGE)),
         }
         if after:
-            request["StartAfter"] = self._prefix + after
+            request["StartAfter"] = self._calls.prefix + after
         while True:
-            with self._reading("ListObjectsV2", prefix) as clients:
+            with self._calls.reading("ListObjectsV2", prefix) as clients:
                 answer = clients.repeating.list_objects_v2(**request)
             page = [
                 ObjectInfo(
-                    key=found["Key"].removeprefix(self._prefix),
+                    key=found["Key"].removeprefix(self._calls.prefix),
                     size=found["Size"],
                     version=found["ETag"].strip('"'),
                     modified_s=found["LastModified"].timestamp(),
                 )
                 for found in answer.get("Contents", [])
                 # Some tools mark a folder by an empty object of its name: the destination's is no file in it.
-                if found["Key"] != self._prefix
+                if found["Key"] != self._calls.prefix
             ]
             if page:
                 yield page
@@ -182,15 +174,15 @@ class S3Store:
     def delete(self, key: str, *, if_version: str | None = None) -> None:
         """DeleteObject, with `If-Match` for a version; see `Store.delete`."""
         if if_version is None:
-            with self._repeating("DeleteObject", key) as clients:
-                clients.repeating.delete_object(Bucket=self.bucket, Key=self._key(key))
+            with self._calls.repeating("DeleteObject", key) as clients:
+                clients.repeating.delete_object(Bucket=self.bucket, Key=self._calls.key(key))
             return
         if not self.capabilities.conditional_delete:
             raise self._unsupported("delete a given version only", key)
-        with self._once("DeleteObject", key) as clients:
+        with self._calls.once("DeleteObject", key) as clients:
             try:
                 clients.single.delete_object(
-                    Bucket=self.bucket, Key=self._key(key), IfMatch=_quoted(if_version)
+                    Bucket=self.bucket, Key=self._calls.key(key), IfMatch=_quoted(if_version)
                 )
             except ClientError as fault:
                 if not is_code(fault, "NoSuchKey", "404"):
@@ -214,7 +206,7 @@ class S3Store:
         """CreateMultipartUpload with the token as metadata; see `Store.begin_upload`."""
         request: CreateMultipartUploadRequestTypeDef = {
             "Bucket": self.bucket,
-            "Key": self._key(key),
+            "Key": self._calls.key(key),
             "Metadata": {**(metadata or {}), TOKEN_METADATA: token},
             "ChecksumAlgorithm": "CRC32",
         }
@@ -225,7 +217,7 @@ class S3Store:
         if self._settings.s3_sse_kms_key_id:
             request["ServerSideEncryption"] = "aws:kms"
             request["SSEKMSKeyId"] = self._settings.s3_sse_kms_key_id
-        with self._repeating("CreateMultipartUpload", key) as clients:
+        with self._calls.repeating("CreateMultipartUpload", key) as clients:
             return clients.repeating.create_multipart_upload(**request)["UploadId"]
 
     def put_part(self, key: str, upload_id: str, number: int, offset: int, data: bytes) -> Part:  # noqa: ARG002
@@ -235,10 +227,10 @@ class S3Store:
                 f"put part {number} of {key!r}: numbers go from 1 to {self.capabilities.max_parts}; "
                 "use larger parts (LOCKGATE_PART_BYTES)"
             )
-        with self._repeating("UploadPart", key) as clients:
+        with self._calls.repeating("UploadPart", key) as clients:
             answer = clients.repeating.upload_part(
                 Bucket=self.bucket,
-                Key=self._key(key),
+                Key=self._calls.key(key),
                 UploadId=upload_id,
                 PartNumber=number,
                 Body=data,
@@ -258,8 +250,8 @@ class S3Store:
     def complete_upload(self, pending: PendingUpload, *, if_absent: bool = False) -> ObjectInfo:
         """CompleteMultipartUpload, sent once; see `Store.complete_upload`."""
         parts: CompletedMultipartUploadTypeDef = {"Parts": [_completed(part) for part in pending.parts]}
-        bucket, key = self.bucket, self._key(pending.key)
-        with self._once("CompleteMultipartUpload", pending.key, if_absent=if_absent) as clients:
+        bucket, key = self.bucket, self._calls.key(pending.key)
+        with self._calls.once("CompleteMultipartUpload", pending.key, if_absent=if_absent) as clients:
             complete = clients.single.complete_multipart_upload
             if if_absent:
                 answer = complete(
@@ -276,9 +268,9 @@ class S3Store:
     def abort_upload(self, key: str, upload_id: str) -> None:
         """AbortMultipartUpload; see `Store.abort_upload`."""
         try:
-            with self._repeating("AbortMultipartUpload", key) as clients:
+            with self._calls.repeating("AbortMultipartUpload", key) as clients:
                 clients.repeating.abort_multipart_upload(
-                    Bucket=self.bucket, Key=self._key(key), UploadId=upload_id
+                    Bucket=self.bucket, Key=self._calls.key(key), UploadId=upload_id
                 )
         except UploadGoneError:
             return
@@ -293,9 +285,9 @@ class S3Store:
 
     def upload_bytes(self, key: str, upload_id: str) -> int:
         """ListParts, a request a thousand parts; see `Store.upload_bytes`."""
-        with self._reading("ListParts", key) as clients:
+        with self._calls.reading("ListParts", key) as clients:
             pages = clients.repeating.get_paginator("list_parts").paginate(
-                Bucket=self.bucket, Key=self._key(key), UploadId=upload_id
+                Bucket=self.bucket, Key=self._calls.key(key), UploadId=upload_id
             )
             return sum(part["Size"] for page in pages for part in page.get("Parts", []))
 
@@ -309,7 +301,7 @@ class S3Store:
         Raises:
             AccessDeniedError: The credentials may not read the rules.
         """
-        with self._reading("GetBucketLifecycleConfiguration", "") as clients:
+        with self._calls.reading("GetBucketLifecycleConfiguration", "") as clients:
             try:
                 answer = clients.repeating.get_bucket_lifecycle_configuration(Bucket=self.bucket)
                 rules = answer.get("Rules", [])  # rclone answers with a listing
@@ -317,19 +309,19 @@ class S3Store:
                 if not is_code(fault, "NoSuchLifecycleConfiguration"):
                     raise
                 rules = []
-        return doubt_of_rules(rules, self._prefix, longest_job_s=self._settings.longest_job_s)
+        return doubt_of_rules(rules, self._calls.prefix, longest_job_s=self._settings.longest_job_s)
 
     def _uploads(self, prefix: str) -> Iterator[UploadInfo]:
         request: ListMultipartUploadsRequestTypeDef = {
             "Bucket": self.bucket,
-            "Prefix": self._prefix + prefix,
+            "Prefix": self._calls.prefix + prefix,
         }
         while True:
-            with self._reading("ListMultipartUploads", prefix) as clients:
+            with self._calls.reading("ListMultipartUploads", prefix) as clients:
                 answer = clients.repeating.list_multipart_uploads(**request)
             found = [
                 UploadInfo(
-                    key=upload["Key"].removeprefix(self._prefix),
+                    key=upload["Key"].removeprefix(self._calls.prefix),
                     upload_id=upload["UploadId"],
                     begun_s=upload["Initiated"].timestamp(),
                 )
@@ -345,7 +337,7 @@ class S3Store:
             whole = [upload for upload in found if upload.key != found[-1].key]
             if whole:
                 request.pop("UploadIdMarker", None)
-                request["KeyMarker"] = self._prefix + whole[-1].key
+                request["KeyMarker"] = self._calls.prefix + whole[-1].key
             else:
                 request["KeyMarker"] = answer["NextKeyMarker"]
                 request["UploadIdMarker"] = answer["NextUploadIdMarker"]
@@ -356,12 +348,12 @@ class S3Store:
         failures: list[DeleteFailure] = []
         for key in keys:
             try:
-                names[self._key(key)] = key
+                names[self._calls.key(key)] = key
             except InvalidInputError as fault:
                 failures.append(DeleteFailure(key=key, reason=str(fault)))
         if not names:
             return failures
-        with self._repeating("DeleteObjects", "") as clients:
+        with self._calls.repeating("DeleteObjects", "") as clients:
             answer = clients.repeating.delete_objects(
                 Bucket=self.bucket, Delete={"Objects": [{"Key": name} for name in names], "Quiet": True}
             )
@@ -370,13 +362,10 @@ class S3Store:
             failures.append(DeleteFailure(key=names[refused["Key"]], reason=reason))
         return failures
 
-    def _key(self, key: str) -> str:
-        return self._prefix + check_key(key)
-
     def _put_request(self, key: str, data: bytes) -> PutObjectRequestTypeDef:
         request: PutObjectRequestTypeDef = {
             "Bucket": self.bucket,
-            "Key": self._key(key),
+            "Key": self._calls.key(key),
             "Body": data,
             "ChecksumCRC32": _crc32(data),
         }
@@ -384,42 +373,6 @@ class S3Store:
             request["ServerSideEncryption"] = "aws:kms"
             request["SSEKMSKeyId"] = self._settings.s3_sse_kms_key_id
         return request
-
-    def _call(self, operation: str, key: str, *, changes: bool, if_absent: bool = False) -> Call:
-        url = f"{self.url}/{key}"
-        return Call(operation, url, self.bucket, changes=changes, if_absent=if_absent)
-
-    @contextmanager
-    def _reading(self, operation: str, key: str) -> Iterator[Clients]:
-        with translated(self._call(operation, key, changes=False)):
-            yield clients_for(self._settings)
-
-    @contextmanager
-    def _once(self, operation: str, key: str, *, if_absent: bool = False) -> Iterator[Clients]:
-        with translated(self._call(operation, key, changes=True, if_absent=if_absent)):
-            yield clients_for(self._settings)
-
-    @contextmanager
-    def _repeating(self, operation: str, key: str) -> Iterator[Clients]:
-        clients = clients_for(self._settings)
-        clients.lost_tries.seen = False
-        try:
-            with translated(self._call(operation, key, changes=True)):
-                yield clients
-        except StoreUnavailableError as fault:
-            if not clients.lost_tries.seen:
-                raise
-            raise OutcomeUnknownError(
-                f"{fault}; but an earlier try got no answer: it may have been done; nothing was deleted"
-            ) from None
-
-    def _tries(self) -> Retrying:
-        return Retrying(
-            retry=retry_if_exception_type(_CUT_SHORT),
-            stop=stop_after_attempt(self._settings.s3_max_attempts),
-            wait=wait_random_exponential(multiplier=0.1, max=5),
-            reraise=True,
-        )
 
     def _unsupported(self, what: str, key: str) -> UnsupportedStoreError:
         return UnsupportedStoreError(
