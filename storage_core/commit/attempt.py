@@ -20,17 +20,13 @@ from storage_core.clock import Clock
 from storage_core.commit.committers import committer_named
 from storage_core.commit.conflict import owner_of
 from storage_core.commit.early import show
-from storage_core.commit.folder import JobFolder, claim, find
+from storage_core.commit.folder import JobFolder
 from storage_core.commit.layout import is_hidden
 from storage_core.commit.parallel import in_parallel
 from storage_core.commit.process import OwnProcess
-from storage_core.commit.records import (
-    AbortedAttempt,
-    JobRecord,
-    PendingFile,
-    PendingSet,
-)
+from storage_core.commit.records import JobRecord, PendingFile, PendingSet
 from storage_core.commit.staging import staging_dir
+from storage_core.commit.task_commit import create_pending_set
 from storage_core.commit.temporary import make_attempt_dir
 from storage_core.commit.writer import PendingFileWriter
 from storage_core.errors import (
@@ -430,27 +426,7 @@ class Attempt:
         )
         with step("task-commit"):
             self._check_driver()
-            self._check_undecided()
-            key = self._folder.pending_set_key(self.task_id, self.attempt_id)
-            standing = claim(self._folder.store, key, record)
-        if standing.files != record.files:
-            raise ConflictError(
-                f"{key} stands already with other content; nothing of this attempt is committed; "
-                "every execution of a task needs an attempt id of its own"
-            )
-        return standing
-
-    def _check_undecided(self) -> None:
-        if self._folder.decision() is not None:
-            raise ConflictError(
-                f"job {self._folder.job_id} is decided: task {self.task_id} cannot commit any more; "
-                "nothing of this attempt is committed"
-            )
-        key = self._folder.key(f"tasks/{self.task_id}/{self.attempt_id}.aborted")
-        if find(self._folder.store, AbortedAttempt, key) is not None:
-            raise FencedError(
-                f"attempt {self.attempt_id} of task {self.task_id} was aborted by another process"
-            )
+            return create_pending_set(self._folder, record)
 
     def _end(self) -> None:
         self._executor.shutdown(wait=True)
