@@ -1,0 +1,106 @@
+"""What a process counts of its tasks, with one worker in a thread over Celery's memory broker."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import signals
+from celery.contrib.testing.worker import start_worker
+from celery.exceptions import Reject
+from prometheus_client import CollectorRegistry
+
+from storage_core.errors import InvalidInputError
+from storage_core.settings import load_settings
+from tests.celery_world import memory_broker, wait_until
+from workers.application import COMMIT_QUEUE, app
+from workers.figures import TaskFigures
+
+
+@app.task(name="test.ended", bind=True, max_retries=1, default_retry_delay=0)
+def ended(self: Any, how: str) -> None:
+    """End in one of the ways in which a task can end."""
+    if how == "retry" and self.request.retries == 0:
+        raise self.retry()
+    if how == "failure":
+        raise InvalidInputError("who, which call, next step")
+    if how == "rejected":
+        raise Reject("given back", requeue=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def worker() -> Iterator[None]:
+    with (
+        memory_broker(),
+        start_worker(app, pool="solo", perform_ping_check=False, queues=[COMMIT_QUEUE], shutdown_timeout=30),
+    ):
+        yield
+
+
+@pytest.fixture
+def counted() -> Iterator[CollectorRegistry]:
+    """Count what runs meanwhile."""
+    registry = CollectorRegistry()
+    figures = TaskFigures(registry)
+    figures.connect()
+    yield registry
+    signals.task_prerun.disconnect(figures.begin)
+    signals.task_postrun.disconnect(figures.end)
+
+
+def figure(registry: CollectorRegistry, name: str, **labels: str) -> float:
+    return registry.get_sample_value(f"lockgate_worker_{name}", {"task": "test.ended", **labels}) or 0
+
+
+@pytest.mark.parametrize(
+    ("how", "outcomes"),
+    [
+        ("success", {"success": 1}),
+        ("failure", {"failure": 1}),
+        ("retry", {"retry": 1, "success": 1}),
+        ("rejected", {"rejected": 1}),
+    ],
+)
+def test_a_task_is_counted_by_how_it_ended_and_how_long_it_took(
+    counted: CollectorRegistry, how: str, outcomes: dict[str, int]
+) -> None:
+    ended.delay(how)
+
+    for outcome, times in outcomes.items():
+        wait_until(lambda: figure(counted, "task_seconds_count", outcome=outcome) == times)  # noqa: B023
+        assert figure(counted, "task_seconds_sum", outcome=outcome) > 0
+    assert figure(counted, "tasks_begun_total") == sum(outcomes.values())
+
+
+def test_a_task_that_was_never_begun_here_does_not_end_here(counted: CollectorRegistry) -> None:
+    signals.task_postrun.send(ended, task=ended, task_id="another's", state="SUCCESS")
+    assert figure(counted, "task_seconds_count", outcome="success") == 0
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "http"])
+def test_a_port_that_cannot_be_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, port: str) -> None:
+    monkeypatch.setenv("LOCKGATE_WORKER_METRICS_PORT", port)
+    with pytest.raises(InvalidInputError, match="LOCKGATE_WORKER_METRICS_PORT"):
+        load_settings()
+
+
+def test_a_worker_without_a_port_serves_nothing_and_loads_nothing_for_it(tmp_path: Path) -> None:
+    script = (
+        "import sys; from workers.application import app; "
+        "worker = app.Worker(pool='solo', hostname='w@h', quiet=True); "
+        "print([step.obj for step in worker.steps if type(step).__name__ == 'ServeFigures'], "
+        "'prometheus_client' in sys.modules)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", script],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={"LOCKGATE_HOME": str(tmp_path), "LOCKGATE_BROKER_URL": "memory://"},
+    )
+    assert said.stdout.split() == ["[None]", "False"]
