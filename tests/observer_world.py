@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
@@ -13,7 +14,8 @@ from sqlalchemy import delete, update
 from storage_core.journal import Journal, Reading, Stamp, open_journal
 from storage_core.journal.metrics import registry
 from storage_core.journal.observers import Client, Tailer, open_observer, open_tailer
-from storage_core.journal.ops.leases import TakeLease
+from storage_core.journal.ops.jobs import RecordJob
+from storage_core.journal.ops.leases import DropLease, FreeLease, TakeLease
 from storage_core.journal.rows import ROWS, Lease
 from storage_core.journal.schema import ENTRY, HEAD, LEASE
 from storage_core.journal.writing import begin_epoch, lock_head
@@ -108,3 +110,48 @@ def lose_after(journal: Journal, sequence: int, *, new_epoch: bool = True) -> No
 def figure(name: str, **labels: str) -> float:
     """Return a figure of the journal's."""
     return registry().get_sample_value(f"lockgate_journal_{name}", labels) or 0.0
+
+
+def write_all_kinds(journal: Journal) -> None:
+    """Write entries that insert, change and remove rows of several tables."""
+    first, second = take(journal, "a"), take(journal, "b")
+    journal.apply(FreeLease(resource="a", stamp=first))
+    journal.apply(DropLease(resource="a"))
+    journal.apply(FreeLease(resource="b", stamp=second))
+    for phase in ("open", "committed"):
+        journal.apply(
+            RecordJob(
+                destination="file:///d", job_id="j-g1", name="j", short_id="aaaaaaaaaa", committer="magic",
+                mode="append", phase=phase, job_attempt="1", set_up_s=1.0,
+            )
+        )  # fmt: skip
+
+
+def primary_of(world: ObserverWorld) -> dict[str, object]:
+    with world.journal.reading() as reading:
+        return content(reading)
+
+
+def copy_of(world: ObserverWorld, number: int = 0) -> dict[str, object]:
+    with world.tailers[number]._mirror.database.snapshot() as connection:
+        return content(world.tailers[number]._mirror._reading(connection))
+
+
+def copied_until(world: ObserverWorld) -> int:
+    """Return the newest entry that came by the slow path."""
+    status = world.tailers[0]._mirror.status()
+    assert status is not None
+    return status.pruned_sequence
+
+
+def dump(path: Path) -> list[str]:
+    with sqlite3.connect(path) as connection:
+        lines = list(connection.iterdump())
+    connection.close()
+    return lines
+
+
+def prune(journal: Journal, sequence: int) -> None:
+    with journal.database.write() as connection:
+        connection.execute(delete(ENTRY).where(ENTRY.c.sequence <= sequence))
+        connection.execute(update(HEAD).values(pruned_sequence=sequence))

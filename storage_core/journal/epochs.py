@@ -32,7 +32,7 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_epochs(reading: Reading) -> list[Epoch]:
     """Return a journal's epochs in their order."""
-    names = [field.name for field in msgspec.structs.fields(Epoch)]
+    names = Epoch.__struct_fields__
     question = select(*(EPOCH.c[name] for name in names)).where(EPOCH.c.journal == reading.journal)
     rows = reading.connection.execute(question.order_by(EPOCH.c.epoch))
     return [Epoch(**dict(zip(names, row, strict=True))) for row in rows]

@@ -103,7 +103,7 @@ class Reading(SqlRows):
 
     def entries(self, after: int, limit: int) -> Sequence[Entry]:
         """Return at most `limit` entries whose sequence is greater, in their order."""
-        names = [field.name for field in msgspec.structs.fields(Entry)]
+        names = Entry.__struct_fields__
         question = (
             select(*(ENTRY.c[name] for name in names))
             .where(ENTRY.c.journal == self.journal, ENTRY.c.sequence > after)

@@ -33,8 +33,10 @@ DOWN: Final = (JournalUnavailableError, MalformedJournalError)
 REST_S: Final = 1.0
 """After observers were waited for in vain, they are asked, but not waited for, for so long."""
 
-_FIRST_PAUSE_S: Final = 0.001
-_LONGEST_PAUSE_S: Final = 0.02
+_FIRST_PAUSE_S: Final = 0.0002
+_LONGEST_PAUSE_S: Final = 0.005
+_GROWTH: Final = 1.5
+"""A wait lasts half as long again as it must, at most: asking costs an observer as much as a read does."""
 
 
 class ObserverStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -240,4 +242,4 @@ def _pauses(in_all_s: float) -> Iterator[float]:
     while in_all_s > 0:
         yield min(pause_s, in_all_s)
         in_all_s -= pause_s
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        pause_s = min(_GROWTH * pause_s, _LONGEST_PAUSE_S)

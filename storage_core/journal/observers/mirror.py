@@ -119,19 +119,22 @@ class Mirror:
             mine = update(HEAD).where(HEAD.c.journal == self._journal)
             connection.execute(mine.values(pruned_sequence=HEAD.c.sequence))
 
-    def follow(self, at: Status, news: News) -> None:
+    def follow(self, at: Status, news: News) -> Status | None:
         """Fold what is new.
 
         Args:
             at: Where the copy stood when the news were read; if it does no more, another tailer was faster.
             news: From there on, of the same epoch.
 
+        Returns:
+            Where the copy stands now, None if that was another tailer's doing.
+
         Raises:
             MalformedJournalError: The entries do not follow from what is here; nothing was changed.
         """
         with self._writing() as connection:
             if self._status(connection) != at:
-                return
+                return None
             if news.entries:
                 replay(
                     SqlRows(connection, self._journal), news.entries, read_epochs(self._reading(connection))
@@ -140,22 +143,29 @@ class Mirror:
                 connection.execute(insert(ENTRY), entries)
             if news.renewals:
                 connection.execute(_RENEW, [self._renewed(renewal) for renewal in news.renewals])
-            self._move_head(connection, at, news)
+            return self._move_head(connection, at, news)
 
-    def _move_head(self, connection: Connection, at: Status, news: News) -> None:
+    def _move_head(self, connection: Connection, at: Status, news: News) -> Status:
         sequence = news.entries[-1].sequence if news.entries else at.stamp.sequence
         pruned = max(at.pruned_sequence, min(sequence, news.status.pruned_sequence))
         if pruned > at.pruned_sequence:
             gone = delete(ENTRY).where(ENTRY.c.journal == self._journal, ENTRY.c.sequence <= pruned)
             connection.execute(gone)
-        moved: dict[str, Any] = {"sequence": sequence, "pruned_sequence": pruned}
-        if sequence == news.status.stamp.sequence:
-            moved |= {
-                "safe_since_s": news.status.safe_since_s,
-                "safe_reason": news.status.safe_reason,
-                "requests_since_s": news.status.requests_since_s,
-            }
-        connection.execute(update(HEAD).where(HEAD.c.journal == self._journal).values(moved))
+        # What no entry says is true of the newest state only.
+        says = news.status if sequence == news.status.stamp.sequence else at
+        moved = msgspec.structs.replace(says, stamp=Stamp(at.stamp.epoch, sequence), pruned_sequence=pruned)
+        connection.execute(
+            _MOVE_HEAD,
+            {
+                "of_journal": self._journal,
+                "now_sequence": sequence,
+                "now_pruned": pruned,
+                "now_safe_since_s": moved.safe_since_s,
+                "now_safe_reason": moved.safe_reason,
+                "now_requests_since_s": moved.requests_since_s,
+            },
+        )
+        return moved
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
@@ -200,4 +210,16 @@ _RENEW: Final = (
         LEASE.c.sequence == bindparam("of_sequence"),
     )
     .values(renewed_s=func.max(LEASE.c.renewed_s, bindparam("now_renewed_s")))
+)
+
+_MOVE_HEAD: Final = (
+    update(HEAD)
+    .where(HEAD.c.journal == bindparam("of_journal"))
+    .values(
+        sequence=bindparam("now_sequence"),
+        pruned_sequence=bindparam("now_pruned"),
+        safe_since_s=bindparam("now_safe_since_s"),
+        safe_reason=bindparam("now_safe_reason"),
+        requests_since_s=bindparam("now_requests_since_s"),
+    )
 )

@@ -31,6 +31,7 @@ from storage_core.journal.database import Database, parse_url
 from storage_core.journal.journal import MAIN
 from storage_core.journal.migrate import version_of
 from storage_core.journal.observers.mirror import Mirror, News, Renewal
+from storage_core.journal.observers.watch import Watch
 from storage_core.journal.reading import Reading, Status
 from storage_core.journal.replay import batches
 from storage_core.journal.schema import LEASE, VERSION
@@ -47,6 +48,9 @@ RENEWALS_EVERY_S: Final = 1.0
 
 _OVERLAP_S: Final = 10.0
 """A renewal that was told the time so long ago may be committed only now."""
+
+_LOOK_S: Final = 0.0005
+"""A primary's file is looked at so often while it is waited for: it costs a fiftieth of a poll."""
 
 _SHORTEST_PAUSE_S: Final = 0.001
 _LONGEST_PAUSE_S: Final = 0.02
@@ -78,7 +82,8 @@ class Tailer:
         self._journal = journal
         self._clock = clock or SystemClock()
         self._far_behind = far_behind
-        self._at: Status | None = None  # known while this tailer changes nothing: another one is found out
+        self._watch = Watch(Path(source.url.database or "")) if source.is_sqlite else None
+        self._at: Status | None = None  # unknown after trouble; another tailer is found out
         self._is_suspect = False
         self._looked_s: float | None = None
         self._renewed_s = 0.0
@@ -135,10 +140,12 @@ class Tailer:
                 continue
             pause_s = _SHORTEST_PAUSE_S if moved else min(2 * pause_s, _LONGEST_PAUSE_S)
             if abs(moved) < BATCH:
-                self._clock.wait(stop, pause_s)
+                self._rest(stop, pause_s)
 
     def close(self) -> None:
         """Give the connections back."""
+        if self._watch is not None:
+            self._watch.close()
         self._source.close()
         self._mirror.database.close()
 
@@ -147,6 +154,15 @@ class Tailer:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    def _rest(self, stop: threading.Event, pause_s: float) -> None:
+        """Wait so long, or until the primary's file is seen to change."""
+        if self._watch is None:
+            self._clock.wait(stop, pause_s)
+            return
+        for _ in range(round(pause_s / _LOOK_S)):
+            if self._clock.wait(stop, _LOOK_S) or self._watch.has_changed():
+                return
 
     def _must_copy(self, at: Status, status: Status) -> bool:
         if at.identity != status.identity:
@@ -181,7 +197,7 @@ class Tailer:
     def _follow(self, at: Status, news: News) -> int:
         self._at = None
         try:
-            self._mirror.follow(at, news)
+            self._at = self._mirror.follow(at, news)
         except MalformedJournalError as error:
             self._suspect(error)
             return 0
