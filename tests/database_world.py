@@ -1,0 +1,18 @@
+"""What the tests of a journal's databases write and look at."""
+
+from __future__ import annotations
+
+from storage_core.journal import Journal
+from storage_core.journal.ops.leases import TakeLease
+
+QUICK = 0.05
+"""Seconds that a lock is waited for, where a test wants the wait to be in vain."""
+
+
+def take(resource: str, detail: str = "") -> TakeLease:
+    return TakeLease(resource=resource, holder="h", purpose="write", soft_s=30, hard_s=120, detail=detail)
+
+
+def entries(journal: Journal) -> int:
+    with journal.reading() as reading:
+        return len(reading.entries(0, 1000))
