@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import get_args
 
 import pytest
 
 from storage_core.errors import FencedError, LeaseHeldError
-from storage_core.journal import Journal, Leases, LeaseState, Mutation, Refused, Stamp, open_journal
+from storage_core.journal import Journal, Leases, LeaseState, Mutation, Refused, Stamp
 from storage_core.journal import leases as leases_module
 from storage_core.journal.ops.leases import NEXT, TAKES, DropLease, Purpose, TakeLease
 from storage_core.journal.rows import Standing
@@ -109,22 +109,6 @@ WAYS: dict[Callable[[Resource], None], LeaseState] = {
     never_taken: FREE,
 }
 """How a lease comes to stand so."""
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def journal(journal_url: str, clock: ManualClock) -> Iterator[Journal]:
-    with open_journal(journal_url, clock=clock) as opened:
-        yield opened
-
-
-@pytest.fixture
-def leases(journal: Journal) -> Leases:
-    return Leases(journal)
 
 
 @pytest.fixture
@@ -321,34 +305,34 @@ def test_more_leases_than_a_statement_may_name_are_renewed_together(
     assert {view.state for view in leases.in_states(LeaseState)} == {HELD}
 
 
-def test_renewals_write_no_entries(lease: Resource, journal: Journal) -> None:
+def test_renewals_write_no_entries(lease: Resource, timed_journal: Journal) -> None:
     held(lease)
     lease.renew()
-    assert journal.status().stamp == Stamp(1, 1)
+    assert timed_journal.status().stamp == Stamp(1, 1)
 
 
-def test_of_two_takers_in_one_group_the_first_has_it(journal: Journal) -> None:
+def test_of_two_takers_in_one_group_the_first_has_it(timed_journal: Journal) -> None:
     takes = [
         TakeLease(resource="a", holder=holder, purpose="write", soft_s=SOFT_S, hard_s=HARD_S)
         for holder in ("first", "second")
     ]
-    granted, refused = journal.write([Mutation(op=take) for take in takes])
+    granted, refused = timed_journal.write([Mutation(op=take) for take in takes])
     assert isinstance(refused, Refused)
     assert isinstance(refused.error, LeaseHeldError)
     assert not isinstance(granted, Refused)
-    view = Leases(journal).look("a")
+    view = Leases(timed_journal).look("a")
     assert view is not None
     assert view.lease.holder == "first"
 
 
-def test_only_a_free_lease_is_dropped(lease: Resource, journal: Journal) -> None:
+def test_only_a_free_lease_is_dropped(lease: Resource, timed_journal: Journal) -> None:
     held(lease)
-    journal.apply(DropLease(resource=lease.name))
+    timed_journal.apply(DropLease(resource=lease.name))
     assert lease.state is HELD
     lease.free()
-    journal.apply(DropLease(resource=lease.name))
+    timed_journal.apply(DropLease(resource=lease.name))
     assert lease.leases.look(lease.name) is None
-    journal.apply(DropLease(resource=lease.name))
+    timed_journal.apply(DropLease(resource=lease.name))
 
 
 def test_a_parked_lease_that_is_taken_over_has_no_deadline_any_more(lease: Resource) -> None:

@@ -40,22 +40,6 @@ class SteppedClock(ManualClock):
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def journal(journal_url: str, clock: ManualClock) -> Iterator[Journal]:
-    with open_journal(journal_url, clock=clock) as opened:
-        yield opened
-
-
-@pytest.fixture
-def leases(journal: Journal) -> Leases:
-    return Leases(journal)
-
-
-@pytest.fixture
 def renewer(leases: Leases, clock: ManualClock) -> Iterator[Renewer]:
     renewer = Renewer(leases, every_s=EVERY_S, clock=clock)
     yield renewer
@@ -200,7 +184,7 @@ def test_a_lease_that_is_not_kept_is_nobodys_to_check(renewer: Renewer, leases: 
 
 
 def test_a_check_says_that_the_journal_is_down_and_the_lease_is_not_lost_by_it(
-    leases: Leases, clock: ManualClock, journal: Journal
+    leases: Leases, clock: ManualClock, timed_journal: Journal
 ) -> None:
     renewer = Renewer(leases, every_s=EVERY_S, clock=clock)
     keep(renewer, leases, "a")
