@@ -78,10 +78,12 @@ class LocalBlobs:
 
     Args:
         path: Of the directory.
+        is_durable: Whether a blob that was placed outlives the machine's crash; a cache's need not.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_durable: bool = True) -> None:
         self.path = path.absolute()
+        self._is_durable = is_durable
         self._verified: dict[Path, tuple[int, int, int, int]] = {}
         self._changing = threading.Lock()
         with translated("open", str(self.path), changes=False):
@@ -119,7 +121,7 @@ class LocalBlobs:
                     path.unlink(missing_ok=True)
 
     def place(self, incoming: Incoming, job_id: str, blob_key: BlobKey) -> Path:
-        """Move a complete file to its blob's name, durably; returns the path.
+        """Move a complete file to its blob's name; returns the path.
 
         Raises:
             CorruptBlobError: Its bytes are not those that the key names.
@@ -130,12 +132,14 @@ class LocalBlobs:
                 f"{incoming.digest}; nothing was kept; send them again"
             )
         target = self.path_of(job_id, blob_key)
-        incoming.sync()
+        if self._is_durable:
+            incoming.sync()
         FAILPOINTS.hit("blob-place.rename.before")
         with translated("place", str(target), changes=True):
             self._renamed(incoming.path, target)
         with after_the_effect("place", str(target)):
-            _sync_folder(target.parent)
+            if self._is_durable:
+                _sync_folder(target.parent)
             self._note_verified(target)
         FAILPOINTS.hit("blob-place.rename.after")
         return target
