@@ -24,8 +24,11 @@ from storage_core.journal.ops import Op
 from storage_core.journal.ops.claims import ClaimName, ReleaseName
 from storage_core.journal.ops.jobs import ForgetJob, RecordJob, RecordTask
 from storage_core.journal.ops.leases import DropLease, FreeLease, ParkLease, TakeLease
+from storage_core.journal.rows import ROWS
 
-TABLES: Final = ("lease", "destination", "job", "attempt", "claim")
+TABLES: Final = tuple(kind.TABLE for kind in ROWS)
+"""Those of entries that the model does not know stay empty."""
+
 CLOCKS_APART_S: Final = 300.0
 ENDED: Final = {"committed", "failed"}
 TAKEN_FROM: Final = {
