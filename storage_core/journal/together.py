@@ -72,7 +72,7 @@ def ask(connection: Connection, questions: Sequence[Question]) -> list[Sequence[
             for cursor, question in zip(cursors, questions, strict=True):
                 text = _text(question.statement, connection.dialect)
                 cursor.execute(text, question.parameters, prepare=question.keeps_plan)
-        return [cursor.fetchall() if cursor.description else () for cursor in cursors]
+        return [cursor.fetchall() if _has_rows(cursor) else () for cursor in cursors]
 
 
 def copy_in(connection: Connection, table: Table, journal: str, rows: Sequence[msgspec.Struct]) -> None:
@@ -99,6 +99,10 @@ def is_sqlite(connection: Connection) -> bool:
 def _rows(connection: Connection, question: Question) -> Sequence[Row]:
     result = connection.execute(question.statement, question.parameters)
     return [tuple(row) for row in result] if result.returns_rows else ()
+
+
+def _has_rows(cursor: psycopg.Cursor[Row]) -> bool:
+    return cursor.pgresult is not None and cursor.pgresult.nfields > 0  # `description` tells of every column
 
 
 @contextmanager
