@@ -64,6 +64,15 @@ class Settings(BaseSettings):
     blob_token_file: Path | None = Field(
         default=None, description="its first line is the bearer token that this process shows a blob server"
     )
+    blob_ca_file: Path | None = Field(
+        default=None, description="certificates that the blob server's is verified by; absent: the system's"
+    )
+    blob_timeout_s: float = Field(
+        default=300.0, gt=0, description="for one answer of a blob server, with its copy to the HA store"
+    )
+    blob_max_bytes: int = Field(
+        default=64 * 1024 * MIB, ge=1, description="the blob server refuses a larger blob"
+    )
     blob_cache_dir: Path | None = Field(
         default=None, description="a worker's cache of blobs; absent: blob-cache below home"
     )

@@ -99,6 +99,19 @@ class _Handle(msgspec.Struct, frozen=True):
     uses: list[BlobUse] = msgspec.field(default_factory=list)
 
 
+class NewBlob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is said of bytes that are put, apart from their job; see `Blobs.put`."""
+
+    guarantee: Guarantee = "ha"
+    use: BlobUse = "other"
+    name: str = ""
+    upload_set: UploadSetId | None = None
+    owners: tuple[str, ...] = ()
+    lapse_s: float | None = None
+    digest: str | None = None
+    request_id: str | None = None
+
+
 class Blobs(Protocol):
     """A blob server. Safe to use from several threads.
 
@@ -124,6 +137,7 @@ class Blobs(Protocol):
         owners: Sequence[str] = (),
         lapse_s: float | None = None,
         digest: str | None = None,
+        request_id: str | None = None,
     ) -> BlobInfo:
         """Put bytes; durable when this returns: in the local store, and in the HA store if `ha`.
 
@@ -137,16 +151,22 @@ class Blobs(Protocol):
             owners: Whose references it has at once; without any, and without a set, it is staged.
             lapse_s: The references lapse so much later, for their owners may never come.
             digest: SHA-256 that the bytes must have, in hexadecimal.
+            request_id: The same over all tries of one put: they make one blob.
 
         Raises:
             CorruptBlobError: The bytes that came have another digest; nothing was kept.
+            ConflictError: An earlier put with this request id had other bytes; nothing was kept.
             FencedError: The set is complete or was given up, or the job has ended; nothing was kept.
             StoreUnavailableError: A store is full or away; nothing was kept.
             OutcomeUnknownError: The blob may have been put; what nobody refers to is swept.
         """
 
-    def complete_set(self, upload_set: UploadSetId) -> int:
+    def complete_set(self, upload_set: UploadSetId, *, request_id: str | None = None) -> int:
         """Stage all blobs of a set: the job is to be submitted within the retention interval.
+
+        Args:
+            upload_set: As `begin_set` returned it.
+            request_id: The same over all tries.
 
         Returns:
             How many blobs it has.

@@ -10,7 +10,7 @@ the sweep finds. A row without bytes never stands.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -24,25 +24,29 @@ from storage_core.blobs.keys import (
     check_blob_job,
     check_blob_key,
     check_upload_set,
+    digest_of,
     new_blob_key,
     new_upload_set,
 )
 from storage_core.blobs.local import CHUNK, Incoming, LocalBlobs
-from storage_core.blobs.protocol import BlobInfo, Source
+from storage_core.blobs.protocol import BlobInfo, NewBlob, Source
 from storage_core.clock import Clock, SystemClock
 from storage_core.errors import (
+    ConflictError,
     CorruptBlobError,
     FencedError,
     LockgateError,
+    NotAppliedError,
     ObjectNotFoundError,
     OutcomeUnknownError,
+    StoreUnavailableError,
 )
 from storage_core.failpoints import step
-from storage_core.journal import Journal, Mutation, Refused, Written
+from storage_core.journal import Journal, Mutation, Refused, Stamp
 from storage_core.journal.blob_rows import owned_by
 from storage_core.journal.leases import Leases
 from storage_core.journal.ops import Op
-from storage_core.journal.ops.leases import TakeLease
+from storage_core.journal.ops.leases import DropLease, FreeLease, TakeLease
 from storage_core.journal.ops.references import (
     DropReference,
     FailJob,
@@ -52,7 +56,7 @@ from storage_core.journal.ops.references import (
 )
 from storage_core.journal.ops.uploads import BeginUpload, CompleteUpload, PutBlob, upload_resource
 from storage_core.journal.renewer import Renewer
-from storage_core.journal.rows import BlobUse, Guarantee
+from storage_core.journal.rows import BlobUse, Guarantee, UploadSet
 
 RENEW_S: Final = 20.0
 SOFT_S: Final = 60.0
@@ -79,13 +83,34 @@ class BlobServer:
         self.ha = ha
         self.journal = journal
         self._clock = clock or SystemClock()
-        self._renewer = Renewer(Leases(journal), every_s=RENEW_S, clock=self._clock)
+        self._leases = Leases(journal)
+        self._renewer = Renewer(self._leases, every_s=RENEW_S, clock=self._clock)
         self._opening = threading.Lock()
         self._own: UploadSetId | None = None
 
     def begin_set(self, job_id: str) -> UploadSetId:
         """Open an upload set whose lease this server renews; see `Blobs.begin_set`."""
         return self._begin(check_blob_job(job_id))
+
+    def begin_set_of(self, holder: str, job_id: str) -> tuple[UploadSetId, Stamp]:
+        """Open an upload set for an uploader that is another process, and renews its lease itself.
+
+        Args:
+            holder: The uploader.
+            job_id: Of the job that the blobs are for.
+
+        Returns:
+            The set, and the stamp with which it is to be renewed.
+        """
+        return self._take_set(holder, check_blob_job(job_id))
+
+    def renew_sets(self, holder: str, held: Mapping[UploadSetId, Stamp]) -> dict[UploadSetId, str]:
+        """Renew the leases of an uploader that is another process; returns a word about each that is lost."""
+        names = {upload_resource(check_upload_set(upload_set)): upload_set for upload_set in held}
+        lost = self._leases.renew(
+            holder, {resource: held[upload_set] for resource, upload_set in names.items()}
+        )
+        return {names[resource]: words for resource, words in lost.items()}
 
     def put(
         self,
@@ -99,36 +124,53 @@ class BlobServer:
         owners: Sequence[str] = (),
         lapse_s: float | None = None,
         digest: str | None = None,
+        request_id: str | None = None,
     ) -> BlobInfo:
         """Take bytes in; see `Blobs.put`."""
+        new = NewBlob(
+            guarantee=guarantee,
+            use=use,
+            name=name,
+            upload_set=upload_set,
+            owners=tuple(owners),
+            lapse_s=lapse_s,
+            digest=digest,
+            request_id=request_id,
+        )
         check_blob_job(job_id)
         with self.local.incoming() as incoming:
             for chunk in chunks_of(source):
                 incoming.write(chunk)
-            if digest is not None and digest != incoming.digest:
-                raise CorruptBlobError(
-                    f"blob {name or 'without a name'} of job {job_id}: {incoming.size_bytes} bytes came that "
-                    f"hash to {incoming.digest}, not to {digest}; nothing was kept; send them again"
-                )
-            under = check_upload_set(upload_set) if upload_set is not None else self._own_set()
-            blob = PutBlob(
-                job_id=job_id,
-                blob_key=new_blob_key(incoming.digest, under),
-                upload_set=under,
-                guarantee=guarantee,
-                use=use,
-                name=name,
-                size_bytes=incoming.size_bytes,
-                joins=upload_set is not None,
-                owners=tuple(owners),
-                lapse_s=lapse_s,
-            )
-            self._keep(incoming, blob)
-        return BlobInfo(job_id=job_id, blob_key=BlobKey(blob.blob_key), size_bytes=blob.size_bytes)
+            return self.keep(incoming, job_id, new)
 
-    def complete_set(self, upload_set: UploadSetId) -> int:
+    def keep(self, incoming: Incoming, job_id: str, new: NewBlob) -> BlobInfo:
+        """Make a blob of bytes that are complete; see `Blobs.put`."""
+        check_blob_job(job_id)
+        if new.digest is not None and new.digest != incoming.digest:
+            raise CorruptBlobError(
+                f"blob {new.name or 'without a name'} of job {job_id}: {incoming.size_bytes} bytes came that "
+                f"hash to {incoming.digest}, not to {new.digest}; nothing was kept; send them again"
+            )
+        under = check_upload_set(new.upload_set) if new.upload_set is not None else self._own_set()
+        blob = PutBlob(
+            job_id=job_id,
+            blob_key=new_blob_key(incoming.digest, under),
+            upload_set=under,
+            guarantee=new.guarantee,
+            use=new.use,
+            name=new.name,
+            size_bytes=incoming.size_bytes,
+            joins=new.upload_set is not None,
+            owners=new.owners,
+            lapse_s=new.lapse_s,
+        )
+        recorded = self._keep(incoming, blob, new.request_id)
+        return BlobInfo(job_id=job_id, blob_key=recorded, size_bytes=blob.size_bytes)
+
+    def complete_set(self, upload_set: UploadSetId, *, request_id: str | None = None) -> int:
         """Stage a set's blobs; see `Blobs.complete_set`."""
-        count: int = self._apply(CompleteUpload(upload_set=check_upload_set(upload_set)))
+        complete = CompleteUpload(upload_set=check_upload_set(upload_set))
+        count: int = self._apply(complete, request_id)
         self._renewer.drop(upload_resource(upload_set))
         return count
 
@@ -233,33 +275,71 @@ class BlobServer:
     ) -> None:
         self.close()
 
-    def _keep(self, incoming: Incoming, blob: PutBlob) -> None:
-        """Place the bytes in every store, then record them; on a refusal nothing is left."""
-        job_id, blob_key = blob.job_id, BlobKey(blob.blob_key)
-        try:
-            with step("blob-put"):
-                path = self.local.place(incoming, job_id, blob_key)
-                if self.ha is not None and blob.guarantee == "ha":
-                    self.ha.put(path, job_id, blob_key)
-                self._record(blob)
-        except OutcomeUnknownError:
-            raise  # it may have been put: what nobody recorded is found by the sweep
-        except BaseException:
-            with suppress(LockgateError):
-                self.local.delete(job_id, blob_key)
-            if self.ha is not None and blob.guarantee == "ha":
-                with suppress(LockgateError):
-                    self.ha.delete([(job_id, blob_key)])
-            raise
+    def _keep(self, incoming: Incoming, blob: PutBlob, request_id: str | None) -> BlobKey:
+        """Place the bytes in every store, then record them; on a refusal nothing is left.
 
-    def _record(self, blob: PutBlob) -> None:
+        Returns:
+            The blob's key, or that of the blob which an earlier try of the same request has made.
+        """
+        with step("blob-put"):
+            try:
+                self._place(incoming, blob)
+            except OutcomeUnknownError:
+                raise  # what nobody recorded is found by the sweep
+            except BaseException:
+                self._discard(blob)
+                raise
+            try:
+                recorded = self._record(blob, request_id)
+            except (NotAppliedError, FencedError):  # after anything else it may have been recorded
+                self._discard(blob)
+                raise
+            if recorded != blob.blob_key:
+                self._discard(blob)
+            if digest_of(recorded) != incoming.digest:
+                raise ConflictError(
+                    f"put {request_id} of job {blob.job_id} has made blob {recorded}, of other bytes; "
+                    "nothing was kept of these; put them under a new request id"
+                )
+        return recorded
+
+    def _place(self, incoming: Incoming, blob: PutBlob) -> None:
+        """Place the bytes in every store that the blob's guarantee asks for."""
+        job_id, blob_key = blob.job_id, BlobKey(blob.blob_key)
+        path = self.local.place(incoming, job_id, blob_key)
+        if self.ha is not None and blob.guarantee == "ha":
+            self.ha.put(path, job_id, blob_key)
+
+    def _discard(self, blob: PutBlob) -> None:
+        """Delete the bytes of a blob that was not recorded; what is left the sweep finds."""
+        job_id, blob_key = blob.job_id, BlobKey(blob.blob_key)
+        with suppress(LockgateError):
+            self.local.delete(job_id, blob_key)
+        if self.ha is not None and blob.guarantee == "ha":
+            with suppress(LockgateError):
+                self.ha.delete([(job_id, blob_key)])
+
+    def _record(self, blob: PutBlob, request_id: str | None) -> BlobKey:
+        of_job = None if request_id is None else f"{request_id}@{blob.job_id}"
         try:
-            self._apply(blob)
+            return BlobKey(self._apply(blob, of_job))
         except FencedError:
-            with self._opening:
-                if self._own == blob.upload_set:  # the next put opens another one
-                    self._own = None
-            raise
+            if blob.joins or not self._has_lost(UploadSetId(blob.upload_set)):
+                raise
+            raise StoreUnavailableError(
+                f"blob {blob.job_id}/{blob.blob_key}: this server's own upload set {blob.upload_set} had "
+                "lapsed; nothing was kept; put the bytes again: it opens another set"
+            ) from None
+
+    def _has_lost(self, own: UploadSetId) -> bool:
+        """Tell whether this server's own set was given up; if so, the next put opens another one."""
+        with self.journal.reading() as reading:
+            if reading.get(UploadSet, own) is not None:
+                return False
+        with self._opening:
+            if self._own == own:
+                self._own = None
+        return True
 
     def _own_set(self) -> UploadSetId:
         """Return the set for single blobs of any job, open."""
@@ -269,24 +349,33 @@ class BlobServer:
             return self._own
 
     def _begin(self, job_id: str) -> UploadSetId:
+        since_s = self._clock.now_s()
+        upload_set, stamp = self._take_set(self._renewer.holder, job_id)
+        self._renewer.keep(upload_resource(upload_set), stamp, since_s=since_s)
+        return upload_set
+
+    def _take_set(self, holder: str, job_id: str) -> tuple[UploadSetId, Stamp]:
         upload_set = new_upload_set()
         resource = upload_resource(upload_set)
-        lease = TakeLease(
-            resource=resource, holder=self._renewer.holder, purpose="write", soft_s=SOFT_S, hard_s=HARD_S
-        )
-        since_s = self._clock.now_s()
+        lease = TakeLease(resource=resource, holder=holder, purpose="write", soft_s=SOFT_S, hard_s=HARD_S)
         taken, begun = self.journal.write(
             [Mutation(op=lease), Mutation(op=BeginUpload(upload_set=upload_set, job_id=job_id))]
         )
-        for outcome in (taken, begun):
-            if isinstance(outcome, Refused):
-                raise outcome.error
-        if isinstance(taken, Written):
-            self._renewer.keep(resource, taken.result.stamp, since_s=since_s)
-        return upload_set
+        if isinstance(taken, Refused):
+            raise taken.error
+        stamp: Stamp = taken.result.stamp
+        if isinstance(begun, Refused):
+            self.journal.write(
+                [
+                    Mutation(op=FreeLease(resource=resource, stamp=stamp)),
+                    Mutation(op=DropLease(resource=resource)),
+                ]
+            )
+            raise begun.error
+        return upload_set, stamp
 
-    def _apply(self, op: Op) -> Any:
-        return self.journal.apply(op).result
+    def _apply(self, op: Op, request_id: str | None = None) -> Any:
+        return self.journal.apply(op, request_id).result
 
 
 def chunks_of(source: Source) -> Iterator[bytes]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import secrets
 import threading
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Protocol
 
 from storage_core.clock import Clock, SystemClock
 from storage_core.errors import FencedError, LockgateError
 from storage_core.journal.forks import FORKS, Forkable
-from storage_core.journal.leases import Leases
 from storage_core.stamp import Stamp
 
 RENEWER: Final = "lockgate-renewer"
@@ -21,18 +21,25 @@ def new_holder() -> str:
     return secrets.token_hex(16)
 
 
+class Renewing(Protocol):
+    """Renews leases: `Leases` of a journal, or a service that asks them."""
+
+    def renew(self, holder: str, held: Mapping[str, Stamp]) -> Mapping[str, str]:
+        """Renew all that a holder holds, stamps by resource; returns a word about each that is lost."""
+
+
 class Renewer(Forkable):
     """Renews a holder's leases until they are dropped or lost.
 
     A fork is another holder, and holds nothing: if it renewed its parent's leases, they outlived the parent.
 
     Args:
-        leases: Of the journal.
+        leases: Of a journal, here or behind a service.
         every_s: Between two renewals.
         clock: Waits; the machine's by default.
     """
 
-    def __init__(self, leases: Leases, *, every_s: float, clock: Clock | None = None) -> None:
+    def __init__(self, leases: Renewing, *, every_s: float, clock: Clock | None = None) -> None:
         self._leases = leases
         self._every_s = every_s
         self._clock = clock or SystemClock()

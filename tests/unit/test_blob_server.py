@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.errors import CorruptBlobError, FencedError, ObjectNotFoundError
+from storage_core.blobs.keys import upload_set_of
+from storage_core.blobs.server import HARD_S
+from storage_core.errors import (
+    ConflictError,
+    CorruptBlobError,
+    FencedError,
+    ObjectNotFoundError,
+    StoreUnavailableError,
+)
+from storage_core.journal.ops.uploads import AbandonUpload
+from storage_core.journal.rows import Lease
 from tests.blob_world import BlobWorld, blob_world, damage, key_of
 
 
@@ -125,3 +135,64 @@ def test_dropping_the_last_reference_stages_a_blob_and_a_new_one_takes_it_out(wo
     assert world.staged_s(blob) == world.clock.now_s()
     world.server.refer(*key_of(blob), "viewer:3")
     assert world.staged_s(blob) is None
+
+
+def test_a_put_that_is_repeated_makes_one_blob_and_leaves_one_copy(world: BlobWorld) -> None:
+    first = world.server.put(b"a", job_id="sales", owners=["job"], request_id="r1")
+    again = world.server.put(b"a", job_id="sales", owners=["job"], request_id="r1")
+    assert again == first
+    assert [found.blob_key for found in world.server.local.blobs("sales")] == [first.blob_key]
+    assert world.server.ha is not None
+    assert [found.blob_key for found in world.server.ha.blobs("sales")] == [first.blob_key]
+    assert world.server.put(b"a", job_id="other", request_id="r1").blob_key != first.blob_key
+
+
+def test_a_request_id_that_comes_again_with_other_bytes_is_refused(world: BlobWorld) -> None:
+    first = world.server.put(b"a", job_id="sales", request_id="r1")
+    with pytest.raises(ConflictError, match="of other bytes"):
+        world.server.put(b"b", job_id="sales", request_id="r1")
+    assert [found.blob_key for found in world.server.local.blobs("sales")] == [first.blob_key]
+
+
+def test_a_set_that_is_completed_again_under_its_request_id_tells_the_same(world: BlobWorld) -> None:
+    upload_set = world.server.begin_set("sales")
+    world.server.put(b"a", job_id="sales", upload_set=upload_set)
+    assert world.server.complete_set(upload_set, request_id="r1") == 1
+    assert world.server.complete_set(upload_set, request_id="r1") == 1
+
+
+def test_a_server_whose_own_set_was_given_up_opens_another_one(world: BlobWorld) -> None:
+    first = world.server.put(b"a")
+    world.clock.now += HARD_S
+    world.journal.apply(AbandonUpload(upload_set=upload_set_of(first.blob_key)))
+    with pytest.raises(StoreUnavailableError, match="put the bytes again"):
+        world.server.put(b"b")
+    assert world.is_local(world.server.put(b"b"))
+
+
+def test_a_put_for_a_job_that_has_ended_leaves_the_servers_own_set_as_it_is(world: BlobWorld) -> None:
+    before = world.server.put(b"a")
+    world.server.finish("sales")
+    with pytest.raises(FencedError, match="has ended"):
+        world.server.put(b"late", job_id="sales")
+    assert upload_set_of(world.server.put(b"b").blob_key) == upload_set_of(before.blob_key)
+
+
+def test_another_process_renews_the_set_that_was_opened_for_it(world: BlobWorld) -> None:
+    upload_set, stamp = world.server.begin_set_of("uploader", "sales")
+    world.clock.now += HARD_S - 1
+    assert world.server.renew_sets("uploader", {upload_set: stamp}) == {}
+    world.clock.now += HARD_S - 1
+    with pytest.raises(ConflictError, match="lives"):
+        world.journal.apply(AbandonUpload(upload_set=upload_set))
+    world.clock.now += 1
+    world.journal.apply(AbandonUpload(upload_set=upload_set))
+    assert set(world.server.renew_sets("uploader", {upload_set: stamp})) == {upload_set}
+
+
+def test_a_set_that_is_refused_leaves_no_lease(world: BlobWorld) -> None:
+    world.server.finish("sales")
+    with pytest.raises(FencedError, match="has ended"):
+        world.server.begin_set("sales")
+    with world.journal.reading() as reading:
+        assert list(reading.where(Lease, {})) == []

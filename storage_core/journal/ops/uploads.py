@@ -54,6 +54,8 @@ class PutBlob(Op, frozen=True, tag="put-blob"):
         lapse_s: The references lapse so much later; None: they do not.
     """
 
+    RESULT: ClassVar = str
+
     job_id: str
     blob_key: str
     upload_set: str
@@ -73,8 +75,8 @@ class PutBlob(Op, frozen=True, tag="put-blob"):
             (BlobJob, (self.job_id,)),
         ]
 
-    def fold(self, state: State, moment: Moment) -> None:
-        """Insert the blob, and its references."""
+    def fold(self, state: State, moment: Moment) -> str:
+        """Insert the blob, and its references; returns its key: a repeated request learns the first one's."""
         refuse_ended(state, self.job_id)
         if state.get(UploadSet, self.upload_set) is None:
             raise FencedError(
@@ -105,6 +107,7 @@ class PutBlob(Op, frozen=True, tag="put-blob"):
                     until_s=None if self.lapse_s is None else moment.at_s + self.lapse_s,
                 )
             )
+        return self.blob_key
 
 
 class CompleteUpload(Op, frozen=True, tag="complete-upload"):
