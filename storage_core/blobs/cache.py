@@ -1,0 +1,208 @@
+"""A worker's cache of blobs: from its own folder, else from the HA store, else from the server.
+
+Whatever it hands out hashes to its key, and stays where it is while somebody refers to it.
+
+Source: Flink BLOB storage, "BlobCache Download".
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from storage_core.blobs.cache_folder import CacheFolder, Evicted
+from storage_core.blobs.ha import HaBlobs
+from storage_core.blobs.keys import BlobKey, digest_of
+from storage_core.blobs.local import LocalBlobs
+from storage_core.blobs.protocol import Blobs
+from storage_core.clock import Clock, SystemClock
+from storage_core.errors import (
+    AccessDeniedError,
+    CorruptBlobError,
+    LockgateError,
+    ObjectNotFoundError,
+    StoreUnavailableError,
+)
+from storage_core.journal.rows import Guarantee
+
+REST_S: Final = 30.0
+"""For so long an HA store that gave no answer is not asked again: each blob would wait for it."""
+
+Fill = Callable[[LocalBlobs, str, BlobKey], Path]
+"""Copies a blob to a local store, verified; returns its path there."""
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class BlobCache:
+    """Blobs as files of this machine. Safe to use from several threads, processes and forks.
+
+    Use it as a context manager, or `close` it.
+
+    Args:
+        path: Of its folder, shared by all processes of a machine that name it.
+        ha: Read only; None: there is none.
+        origin: The blob server.
+        limit_bytes: Unreferenced blobs leave the cache beyond this.
+        interval_s: A blob stays so long after its last reference.
+        is_kept: Leave the folder when the last process has closed it: a task that is tried again finds it.
+        clock: The machine's by default.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        ha: HaBlobs | None,
+        origin: Blobs,
+        *,
+        limit_bytes: int,
+        interval_s: float,
+        is_kept: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self.folder = CacheFolder(path, limit_bytes=limit_bytes, interval_s=interval_s, clock=self._clock)
+        self.origin = origin
+        self._ha = ha
+        self._ha_rests_until_s = 0.0
+        self._is_kept = is_kept
+
+    @property
+    def local(self) -> LocalBlobs:
+        """The blobs that are here."""
+        return self.folder.local
+
+    @contextmanager
+    def holding(self, job_id: str, blob_key: BlobKey, *, guarantee: Guarantee = "ha") -> Iterator[Path]:
+        """Refer to a blob, and hold the path of its verified file, until the block ends.
+
+        Args:
+            job_id: That it belongs to.
+            blob_key: Its key.
+            guarantee: That it was put with; of a re-creatable one the HA store is not asked.
+
+        Raises:
+            ObjectNotFoundError: There is no such blob.
+            CorruptBlobError: Every copy of it is damaged.
+            StoreUnavailableError: It is not here, and nobody who may have it answers; or the disk is full.
+            AccessDeniedError: The server does not let this process have it.
+        """
+        with self.folder.holding(job_id, blob_key):
+            yield self._file(job_id, blob_key, guarantee)
+
+    def get(self, job_id: str, blob_key: BlobKey, *, guarantee: Guarantee = "ha") -> bytes:
+        """Return a blob's bytes, for one that fits in memory; arguments and errors as for `holding`.
+
+        A file that was damaged without a trace since it was verified is fetched again.
+        """
+        with self.folder.holding(job_id, blob_key):
+            data = self._file(job_id, blob_key, guarantee).read_bytes()
+            if hashlib.sha256(data).hexdigest() == digest_of(blob_key):
+                return data
+            self.local.forget_verified(job_id, blob_key)
+            return self._file(job_id, blob_key, guarantee).read_bytes()
+
+    def evict(self) -> Evicted:
+        """Delete what nobody has referred to for an interval, and what is idle beyond the limit."""
+        return self.folder.evict()
+
+    def close(self) -> None:
+        """End all references of this process; the last one that closes the cache deletes it, unless kept."""
+        self.folder.close(is_kept=self._is_kept)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _file(self, job_id: str, blob_key: BlobKey, guarantee: Guarantee) -> Path:
+        """Return the path of a verified file; its blob is referred to, and so stays."""
+        try:
+            return self.local.verified(job_id, blob_key)
+        except (ObjectNotFoundError, CorruptBlobError):
+            pass
+        with self.folder.fetching(job_id, blob_key):
+            try:
+                return self.local.verified(job_id, blob_key)  # another has fetched it meanwhile
+            except (ObjectNotFoundError, CorruptBlobError) as error:
+                fault = error
+            path = self._fetched_in_spite_of_a_full_disk(job_id, blob_key, guarantee, fault)
+        self.folder.came_in(path.stat().st_size)
+        return path
+
+    def _fetched_in_spite_of_a_full_disk(
+        self, job_id: str, blob_key: BlobKey, guarantee: Guarantee, fault: LockgateError
+    ) -> Path:
+        try:
+            return self._fetched(job_id, blob_key, guarantee, fault)
+        except StoreUnavailableError as error:
+            if not _is_full(error) or not self.folder.evict(make_room=True).blobs:
+                raise
+        return self._fetched(job_id, blob_key, guarantee, fault)
+
+    def _fetched(self, job_id: str, blob_key: BlobKey, guarantee: Guarantee, fault: LockgateError) -> Path:
+        """Return the path of a blob that came from elsewhere.
+
+        Args:
+            job_id: That it belongs to.
+            blob_key: Its key.
+            guarantee: That it was put with.
+            fault: Why it is not here.
+        """
+        faults = {"cache": fault}
+        for name, fill in self._sources(guarantee):
+            try:
+                return fill(self.local, job_id, blob_key)
+            except LockgateError as error:
+                if _is_full(error):
+                    raise
+                if name == "HA store" and not isinstance(error, ObjectNotFoundError | CorruptBlobError):
+                    self._ha_rests_until_s = self._clock.now_s() + REST_S
+                faults[name] = error
+        raise _unfound(job_id, blob_key, self._with_ha_unasked(faults, guarantee))
+
+    def _sources(
+        self, guarantee: Guarantee
+    ) -> Iterator[tuple[str, Callable[[LocalBlobs, str, BlobKey], Path]]]:
+        if self._ha is not None and guarantee == "ha" and self._clock.now_s() >= self._ha_rests_until_s:
+            yield "HA store", self._ha.fill
+        yield "server", self.origin.fetch
+
+    def _with_ha_unasked(
+        self, faults: dict[str, LockgateError], guarantee: Guarantee
+    ) -> dict[str, LockgateError | str]:
+        """Add why the HA store was not asked, if it was not."""
+        if self._ha is None:
+            why = "there is none"
+        elif guarantee != "ha":
+            why = "it has no re-creatable blobs"
+        else:
+            why = f"it gave no answer less than {REST_S:g} s ago"
+        return {"cache": faults["cache"], "HA store": faults.get("HA store", why), "server": faults["server"]}
+
+
+def _is_full(error: LockgateError) -> bool:
+    """Tell whether it was this machine's disk that failed, and no source."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in _FULL
+
+
+def _unfound(job_id: str, blob_key: BlobKey, faults: dict[str, LockgateError | str]) -> LockgateError:
+    """Return the error that tells what each of the three has said."""
+    kind: type[LockgateError] = StoreUnavailableError
+    remedy = "try again when they answer"
+    if any(isinstance(faults[name], CorruptBlobError) for name in ("HA store", "server")):
+        kind, remedy = CorruptBlobError, "upload it again, or compute it again"
+    elif isinstance(faults["server"], ObjectNotFoundError):
+        kind, remedy = ObjectNotFoundError, "it was deleted, or never put; upload it again"
+    elif isinstance(faults["server"], AccessDeniedError):
+        kind, remedy = AccessDeniedError, "give this process the token of its job"
+    told = "; ".join(f"{name}: {fault}" for name, fault in faults.items())
+    return kind(f"blob {job_id}/{blob_key} cannot be had; {told}; nothing was handed out; {remedy}")
