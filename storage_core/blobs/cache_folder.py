@@ -102,6 +102,8 @@ class CacheFolder(Forkable):
         clock: The machine's by default.
     """
 
+    _holds: dict[tuple[str, str], _Hold]
+
     def __init__(
         self, path: Path, *, limit_bytes: int, interval_s: float, clock: Clock | None = None
     ) -> None:
@@ -174,8 +176,7 @@ class CacheFolder(Forkable):
             is_kept: Leave the folder to the next process, which may be a task tried again.
         """
         with self._changing:
-            holds = self._holds
-            self._holds = {}
+            holds, self._holds = self._holds, {}
         for hold in holds.values():
             hold.file.close()
         if is_kept and not self._owner.closed:
@@ -197,7 +198,7 @@ class CacheFolder(Forkable):
 
     def _begin(self) -> None:
         self._changing = threading.Lock()
-        self._holds: dict[tuple[str, str], _Hold] = {}
+        self._holds = {}
         self._room_bytes = self._limit_bytes // LOOKS
         self._is_over = False
 
