@@ -8,9 +8,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from storage_core.blobs.keys import BlobKey, check_blob_job, check_blob_key, digest_of, is_blob_key
+import msgspec
+
+from storage_core.blobs.keys import (
+    BlobKey,
+    check_blob_job,
+    check_blob_key,
+    digest_of,
+    is_blob_job,
+    is_blob_key,
+)
 from storage_core.blobs.local import Found, Incoming, LocalBlobs
-from storage_core.errors import CorruptBlobError, LockgateError, ObjectNotFoundError, StoreUnavailableError
+from storage_core.errors import CorruptBlobError, LockgateError, ObjectNotFoundError
 from storage_core.failpoints import step
 from storage_core.ids import new_token
 from storage_core.parallel import in_order, in_parallel
@@ -20,6 +29,14 @@ from storage_core.stores import Part, Store
 READ_BYTES: Final = 8 * MIB
 READ_AHEAD: Final = 4
 """Calls of so many bytes under way for one download: all that it holds in memory."""
+
+
+class OpenUpload(msgspec.Struct, frozen=True):
+    """A multipart upload that was begun and neither completed nor aborted."""
+
+    job_id: str
+    blob_key: BlobKey
+    upload_id: str
 
 
 class HaBlobs:
@@ -94,42 +111,51 @@ class HaBlobs:
         with step("blob-ha-delete"):
             return [keys[failure.key] for failure in self.store.delete_many(list(keys))]
 
-    def delete_job(self, job_id: str) -> None:
-        """Delete all blobs of a job, and what is being uploaded for it.
+    def delete_job(self, job_id: str) -> int:
+        """Delete all blobs of a job, and what is being uploaded for it; returns how many were left.
 
         Raises:
-            StoreUnavailableError: Some were left; they are found again by the next sweep.
+            LockgateError: The store did not answer, or refused all.
         """
         prefix = f"{check_blob_job(job_id)}/"
-        left: list[str] = []
+        left = 0
         with step("blob-ha-delete"):
             for page in self.store.pages(prefix):
-                left += [failure.key for failure in self.store.delete_many([info.key for info in page])]
+                left += len(self.store.delete_many([info.key for info in page]))
             for uploads in self.store.upload_pages(prefix):
                 for upload in uploads:
                     self.store.abort_upload(upload.key, upload.upload_id)
-        if left:
-            raise StoreUnavailableError(
-                f"blobs of job {job_id} in {self.store.url}: {len(left)} were left, {left[0]} the first; "
-                "the next sweep deletes them"
-            )
+        return left
 
     def blobs(self, job_id: str | None = None) -> Iterator[Found]:
         """Yield the blobs of one job, or of all, by key; foreign objects are left out."""
         prefix = "" if job_id is None else f"{check_blob_job(job_id)}/"
         for page in self.store.pages(prefix):
             for info in page:
-                owner, _, name = info.key.partition("/")
-                if is_blob_key(name):
-                    yield Found(job_id=owner, blob_key=BlobKey(name), size_bytes=info.size)
+                named = _named(info.key)
+                if named is not None:
+                    yield Found(job_id=named[0], blob_key=named[1], size_bytes=info.size)
+
+    def open_uploads(self) -> Iterator[list[OpenUpload]]:
+        """Yield the multipart uploads of blobs that are open, in pages; foreign ones are left out."""
+        for page in self.store.upload_pages():
+            named = [(_named(info.key), info.upload_id) for info in page]
+            yield [OpenUpload(*name, upload_id) for name, upload_id in named if name is not None]
+
+    def abort(self, upload: OpenUpload) -> None:
+        """Drop an open upload; one that is gone is dropped already."""
+        self.store.abort_upload(_key(upload.job_id, upload.blob_key), upload.upload_id)
+
+    def size_of(self, job_id: str, blob_key: BlobKey) -> int | None:
+        """Return how many bytes a blob's object has, None if it is not there."""
+        try:
+            return self.store.head(_key(job_id, blob_key)).size
+        except ObjectNotFoundError:
+            return None
 
     def has(self, job_id: str, blob_key: BlobKey) -> bool:
         """Tell whether a blob is there; its bytes are not looked at."""
-        try:
-            self.store.head(_key(job_id, blob_key))
-        except ObjectNotFoundError:
-            return False
-        return True
+        return self.size_of(job_id, blob_key) is not None
 
     def _put_parts(self, file: int, size_bytes: int, key: str) -> None:
         part_bytes = max(self._part_bytes, -(-size_bytes // self.store.capabilities.max_parts))
@@ -151,3 +177,9 @@ class HaBlobs:
 
 def _key(job_id: str, blob_key: BlobKey) -> str:
     return f"{check_blob_job(job_id)}/{check_blob_key(blob_key)}"
+
+
+def _named(key: str) -> tuple[str, BlobKey] | None:
+    """Return the job and the blob key that an object is named for, None if it is foreign."""
+    job_id, _, name = key.partition("/")
+    return (job_id, BlobKey(name)) if is_blob_key(name) and is_blob_job(job_id) else None

@@ -88,3 +88,12 @@ def check_blob_job(text: str) -> str:
         InvalidInputError: It cannot be one segment of a path.
     """
     return check_id("job id of a blob", text)
+
+
+def is_blob_job(text: str) -> bool:
+    """Tell whether a text can be the name of a folder of blobs."""
+    try:
+        check_blob_job(text)
+    except InvalidInputError:
+        return False
+    return True

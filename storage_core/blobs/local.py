@@ -19,7 +19,14 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from storage_core.blobs.keys import BlobKey, check_blob_job, check_blob_key, digest_of, is_blob_key
+from storage_core.blobs.keys import (
+    BlobKey,
+    check_blob_job,
+    check_blob_key,
+    digest_of,
+    is_blob_job,
+    is_blob_key,
+)
 from storage_core.errors import CorruptBlobError, InvalidInputError, ObjectNotFoundError
 from storage_core.failpoints import FAILPOINTS
 from storage_core.stores.local_errors import after_the_effect, translated
@@ -197,6 +204,12 @@ class LocalBlobs:
         with self._changing:
             self._verified = {path: seen for path, seen in self._verified.items() if path.parent != folder}
 
+    def drop_empty(self, job_id: str) -> None:
+        """Remove a job's folder if nothing is in it: a blob that comes in makes it again."""
+        folder = self.path / check_blob_job(job_id)
+        with suppress(OSError):  # it is not empty, or not there
+            folder.rmdir()
+
     def delete_all(self) -> None:
         """Remove the whole store: a cache's, whose worker stops."""
         with translated("delete", str(self.path), changes=True), suppress(FileNotFoundError):
@@ -209,7 +222,7 @@ class LocalBlobs:
         with translated("list", str(self.path), changes=False), suppress(FileNotFoundError):
             with os.scandir(self.path) as entries:
                 names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-            yield from (name for name in names if name != INCOMING)
+            yield from filter(is_blob_job, names)
 
     def blobs(self, job_id: str) -> Iterator[Found]:
         """Yield the blobs of a job's folder, in no order; foreign files are left out."""

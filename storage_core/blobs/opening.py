@@ -30,7 +30,13 @@ def open_blobs(settings: Settings, *, clock: Clock | None = None) -> BlobServer:
             "blobs need a journal, and LOCKGATE_JOURNAL_URL is none: it knows what keeps a blob; unset it "
             "for SQLite below LOCKGATE_HOME, or name a PostgreSQL"
         )
-    return BlobServer(LocalBlobs(blob_dir(settings)), ha_blobs(settings), journal, clock=clock)
+    return BlobServer(
+        LocalBlobs(blob_dir(settings)),
+        ha_blobs(settings),
+        journal,
+        retention_s=settings.retention_interval_s,
+        clock=clock,
+    )
 
 
 def ha_blobs(settings: Settings) -> HaBlobs | None:

@@ -10,8 +10,10 @@ import msgspec
 
 from storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId, check_blob_job, check_blob_key
 from storage_core.blobs.local import LocalBlobs
+from storage_core.blobs.reports import SweepReport, Verified
 from storage_core.errors import InvalidInputError
-from storage_core.journal.rows import BlobUse, Guarantee
+from storage_core.journal.rows import Blob, BlobUse, Guarantee, Reference
+from storage_core.parallel import Progress, no_progress
 
 Source = bytes | Path | Iterable[bytes]
 """Bytes, a file that is read while it is sent, or a stream that can be read once."""
@@ -229,4 +231,48 @@ class Blobs(Protocol):
         Raises:
             ObjectNotFoundError: There is no such blob.
             CorruptBlobError: Every copy of it is damaged.
+        """
+
+    def page(self, job_id: str | None = None, *, after: tuple[str, str] = ("", "")) -> Sequence[Blob]:
+        """Return what is known of at most a thousand blobs, by job and key; none: there are no more.
+
+        Args:
+            job_id: Of the job; None: of all.
+            after: Job and key of the last one of the page before.
+        """
+
+    def references(
+        self, *, job_id: str | None = None, blob_key: str | None = None, owner: str | None = None
+    ) -> Sequence[Reference]:
+        """Return what keeps blobs, by job, blob or owner."""
+
+    def sweep(
+        self, *, dry_run: bool, orphans: bool | None = None, progress: Progress = no_progress
+    ) -> SweepReport:
+        """Delete what nothing keeps.
+
+        Args:
+            dry_run: Change nothing, say what would go.
+            orphans: List the stores, too, for bytes that no row knows; None: where that is due.
+            progress: Hears how far it is.
+
+        Raises:
+            SafeModeError: The journal is in safe mode; nothing was deleted.
+        """
+
+    def verify(
+        self,
+        job_id: str | None = None,
+        *,
+        after: tuple[str, str] = ("", ""),
+        deep: bool = False,
+        heal: bool = False,
+    ) -> Verified:
+        """Look whether a page of blobs has the bytes that it should have.
+
+        Args:
+            job_id: Of the job; None: of all.
+            after: Job and key of the last one of the page before.
+            deep: Read all bytes and hash them; else only sizes are looked at.
+            heal: Replace a bad copy by the good one.
         """

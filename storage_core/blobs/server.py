@@ -30,6 +30,9 @@ from storage_core.blobs.keys import (
 )
 from storage_core.blobs.local import CHUNK, Incoming, LocalBlobs
 from storage_core.blobs.protocol import BlobInfo, NewBlob, Source
+from storage_core.blobs.reports import SweepReport, Verified
+from storage_core.blobs.sweep import sweep
+from storage_core.blobs.verify import verify
 from storage_core.clock import Clock, SystemClock
 from storage_core.errors import (
     ConflictError,
@@ -43,7 +46,7 @@ from storage_core.errors import (
 )
 from storage_core.failpoints import step
 from storage_core.journal import Journal, Mutation, Refused, Stamp
-from storage_core.journal.blob_rows import owned_by
+from storage_core.journal.blob_rows import blobs_of, owned_by, references_of
 from storage_core.journal.leases import Leases
 from storage_core.journal.ops import Op
 from storage_core.journal.ops.leases import DropLease, FreeLease, TakeLease
@@ -56,12 +59,14 @@ from storage_core.journal.ops.references import (
 )
 from storage_core.journal.ops.uploads import BeginUpload, CompleteUpload, PutBlob, upload_resource
 from storage_core.journal.renewer import Renewer
-from storage_core.journal.rows import BlobUse, Guarantee, UploadSet
+from storage_core.journal.rows import Blob, BlobUse, Guarantee, Reference, UploadSet
+from storage_core.parallel import Progress, no_progress
 
 RENEW_S: Final = 20.0
 SOFT_S: Final = 60.0
 HARD_S: Final = 1_200.0
 """Of the leases of upload sets: an uploader of which nothing was heard for so long is gone."""
+RETENTION_S: Final = 1_800.0
 
 
 class BlobServer:
@@ -73,15 +78,23 @@ class BlobServer:
         local: Its files; no other server's.
         ha: None: the local store is all that there is.
         journal: Knows the blobs and what keeps them; stays open.
+        retention_s: An unreferenced blob lives one to two of these.
         clock: Waits between renewals; the machine's by default.
     """
 
     def __init__(
-        self, local: LocalBlobs, ha: HaBlobs | None, journal: Journal, *, clock: Clock | None = None
+        self,
+        local: LocalBlobs,
+        ha: HaBlobs | None,
+        journal: Journal,
+        *,
+        retention_s: float = RETENTION_S,
+        clock: Clock | None = None,
     ) -> None:
         self.local = local
         self.ha = ha
         self.journal = journal
+        self.retention_s = retention_s
         self._clock = clock or SystemClock()
         self._leases = Leases(journal)
         self._renewer = Renewer(self._leases, every_s=RENEW_S, clock=self._clock)
@@ -215,11 +228,19 @@ class BlobServer:
         self.delete_job(job_id)
 
     def delete_job(self, job_id: str) -> None:
-        """Delete the folders of a job that has ended, local and HA."""
+        """Delete the folders of a job that has ended, local and HA.
+
+        Raises:
+            StoreUnavailableError: Some bytes were left; the next sweep deletes them.
+        """
         with step("blob-finish"):
             self.local.delete_job(job_id)
-            if self.ha is not None:
-                self.ha.delete_job(job_id)
+            left = 0 if self.ha is None else self.ha.delete_job(job_id)
+        if left:
+            raise StoreUnavailableError(
+                f"blobs of job {job_id}, which has ended: the HA store kept {left} of them; the next sweep "
+                "deletes them"
+            )
 
     def path(self, job_id: str, blob_key: BlobKey) -> Path:
         """Return the path of a blob's verified file, refilled from the HA store if need be.
@@ -257,6 +278,35 @@ class BlobServer:
     def get(self, job_id: str, blob_key: BlobKey) -> bytes:
         """Return a blob's bytes; see `Blobs.get`."""
         return self.path(job_id, blob_key).read_bytes()
+
+    def page(self, job_id: str | None = None, *, after: tuple[str, str] = ("", "")) -> Sequence[Blob]:
+        """Return what is known of a page of blobs; see `Blobs.page`."""
+        with self.journal.reading() as reading:
+            return blobs_of(reading, job_id, after=after)
+
+    def references(
+        self, *, job_id: str | None = None, blob_key: str | None = None, owner: str | None = None
+    ) -> Sequence[Reference]:
+        """Return what keeps blobs; see `Blobs.references`."""
+        with self.journal.reading() as reading:
+            return references_of(reading, job_id=job_id, blob_key=blob_key, owner=owner)
+
+    def sweep(
+        self, *, dry_run: bool, orphans: bool | None = None, progress: Progress = no_progress
+    ) -> SweepReport:
+        """Delete what nothing keeps; see `Blobs.sweep`."""
+        return sweep(self, dry_run=dry_run, orphans=orphans, progress=progress)
+
+    def verify(
+        self,
+        job_id: str | None = None,
+        *,
+        after: tuple[str, str] = ("", ""),
+        deep: bool = False,
+        heal: bool = False,
+    ) -> Verified:
+        """Look whether blobs have their bytes; see `Blobs.verify`."""
+        return verify(self, job_id, after=after, deep=deep, heal=heal)
 
     def close(self) -> None:
         """Complete this server's own upload set, so that nothing of it is kept."""

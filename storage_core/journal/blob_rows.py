@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from sqlalchemy import and_, exists, select, tuple_
+from sqlalchemy import ColumnElement, and_, exists, func, select, tuple_
 
+from storage_core.journal.bulk import matching, parameters
 from storage_core.journal.reading import Reading
 from storage_core.journal.rows import Blob, BlobJob, Reference, UploadSet
 from storage_core.journal.schema import BLOB, BLOB_JOB, REFERENCE
 from storage_core.journal.tables import columns_of, row_of
+from storage_core.journal.together import is_sqlite
 
 PAGE: Final = 1_000
 """Rows a question, and entries a transaction of a sweep."""
+
+_KEY: Final = (BLOB.c.job_id, BLOB.c.blob_key)
 
 
 def owned_by(reading: Reading, owner: str) -> list[Reference]:
@@ -29,28 +33,39 @@ def staged_before(reading: Reading, at_s: float, *, limit: int = PAGE) -> list[B
         at_s: By the journal's clock.
         limit: Greatest number.
     """
-    asked = (
-        select(*columns_of(Blob))
-        .where(
-            BLOB.c.journal == reading.journal,
-            BLOB.c.staged_s <= at_s,
-            BLOB.c.deleting_s.is_(None),
-        )
-        .order_by(BLOB.c.staged_s)
-        .limit(limit)
-    )
+    asked = select(*columns_of(Blob)).where(*_staged_before(reading, at_s))
+    asked = asked.order_by(BLOB.c.staged_s).limit(limit)
     return [row_of(Blob, row) for row in reading.connection.execute(asked)]
 
 
-def deleting(reading: Reading, *, limit: int = PAGE) -> list[Blob]:
-    """Return blobs that are marked, whose bytes may be gone or not."""
-    asked = (
-        select(*columns_of(Blob))
-        .where(BLOB.c.journal == reading.journal, BLOB.c.deleting_s.is_not(None))
-        .order_by(BLOB.c.deleting_s)
-        .limit(limit)
-    )
+def every_staged(reading: Reading, at_s: float) -> Iterator[Blob]:
+    """Yield all that `staged_before` returns pages of, within one transaction that changes none of it."""
+    asked = select(*columns_of(Blob)).where(*_staged_before(reading, at_s)).order_by(BLOB.c.staged_s)
+    for row in reading.connection.execute(asked.execution_options(yield_per=PAGE)):
+        yield row_of(Blob, row)
+
+
+def deleting(reading: Reading, *, after: Blob | None = None, limit: int = PAGE) -> list[Blob]:
+    """Return a page of the blobs that are marked, whose bytes may be gone or not.
+
+    Args:
+        reading: Of the primary, for a sweep that acts on it.
+        after: The last one of the page before.
+        limit: Greatest number.
+    """
+    order = (BLOB.c.deleting_s, *_KEY)
+    asked = select(*columns_of(Blob)).order_by(*order).limit(limit)
+    asked = asked.where(BLOB.c.journal == reading.journal, BLOB.c.deleting_s.is_not(None))
+    if after is not None:
+        asked = asked.where(tuple_(*order) > (after.deleting_s, after.job_id, after.blob_key))
     return [row_of(Blob, row) for row in reading.connection.execute(asked)]
+
+
+def known_blobs(reading: Reading, keys: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return those of these pairs of job and key that have a row."""
+    asked = matching([_KEY], [column.name for column in _KEY], is_sqlite(reading.connection))
+    found = reading.connection.execute(asked, parameters(reading.journal, _KEY, keys))
+    return {(row.job_id, row.blob_key) for row in found}
 
 
 def lapsed_references(reading: Reading, at_s: float, *, limit: int = PAGE) -> list[Reference]:
@@ -62,6 +77,12 @@ def lapsed_references(reading: Reading, at_s: float, *, limit: int = PAGE) -> li
         .limit(limit)
     )
     return [row_of(Reference, row) for row in reading.connection.execute(asked)]
+
+
+def lapsed_count(reading: Reading, at_s: float) -> int:
+    """Return of how many references the owners did not come in time."""
+    asked = select(func.count()).where(REFERENCE.c.journal == reading.journal, REFERENCE.c.until_s <= at_s)
+    return int(reading.connection.execute(asked).scalar_one())
 
 
 def upload_sets(reading: Reading) -> list[UploadSet]:
@@ -115,3 +136,15 @@ def blobs_of(
         asked = asked.where(BLOB.c.job_id == job_id)
     asked = asked.order_by(BLOB.c.job_id, BLOB.c.blob_key).limit(limit)
     return [row_of(Blob, row) for row in reading.connection.execute(asked)]
+
+
+def references_of(
+    reading: Reading, *, job_id: str | None = None, blob_key: str | None = None, owner: str | None = None
+) -> Sequence[Reference]:
+    """Return what keeps blobs, by job, blob or owner."""
+    given = {"job_id": job_id, "blob_key": blob_key, "owner": owner}
+    return reading.where(Reference, {name: value for name, value in given.items() if value is not None})
+
+
+def _staged_before(reading: Reading, at_s: float) -> tuple[ColumnElement[bool], ...]:
+    return BLOB.c.journal == reading.journal, BLOB.c.staged_s <= at_s, BLOB.c.deleting_s.is_(None)

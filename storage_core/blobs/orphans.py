@@ -1,0 +1,168 @@
+"""Bytes that no row knows: found by listing the stores, staged as whatever nothing refers to.
+
+A put that died, or whose journal gave no answer, leaves bytes without a row. Their key names the upload set
+that they were put under: while that is open somebody may still record them, afterwards nobody can.
+
+Listing costs a request a thousand blobs where nothing else of a sweep does, so it has a rhythm of its own. It
+is due a day after the last one, and at once where a sweep gives up an upload set: whoever held it is gone and
+may have left something. The local store keeps when it was last listed, so that a server without one, new or
+with a new disk, lists first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from storage_core.blobs.keys import upload_set_of
+from storage_core.blobs.local import Found
+from storage_core.blobs.reports import Why
+from storage_core.blobs.tally import Tally
+from storage_core.failpoints import step
+from storage_core.journal import Mutation, Written
+from storage_core.journal.blob_rows import PAGE, known_blobs, upload_sets
+from storage_core.journal.ops.removals import AdoptBlob
+from storage_core.parallel import Progress
+from storage_core.stores.local_errors import translated
+from storage_core.stores.pages import in_pages
+
+if TYPE_CHECKING:
+    from storage_core.blobs.server import BlobServer
+
+LISTED: Final = ".listed"
+LISTING_EVERY_S: Final = 86_400.0
+
+
+class Sought(msgspec.Struct, frozen=True, kw_only=True):
+    """What a listing of the stores brought to light.
+
+    Attributes:
+        aborted_uploads: Multipart uploads in the HA store that no open set explained.
+        is_settled: Nothing is left that a later listing could judge otherwise.
+    """
+
+    aborted_uploads: int
+    is_settled: bool
+
+
+class LastListing:
+    """When a local store and its HA store were last listed and nothing was left open, as a file there.
+
+    Args:
+        folder: Of the local store.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / LISTED
+
+    def is_due(self, now_s: float) -> bool:
+        """Tell whether they are to be listed again, by the journal's clock."""
+        with translated("read", str(self._path), changes=False):
+            try:
+                listed_s = float(self._path.read_text())
+            except (FileNotFoundError, ValueError):  # a file that was cut off says nothing
+                return True
+        return not 0 <= now_s - listed_s < LISTING_EVERY_S
+
+    def note(self, at_s: float) -> None:
+        """Keep that they were listed."""
+        with translated("write", str(self._path), changes=True):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.write_text(repr(at_s))
+
+    def forget(self) -> None:
+        """Make the next listing due."""
+        with translated("delete", str(self._path), changes=True), suppress(FileNotFoundError):
+            self._path.unlink()
+
+
+def seek_orphans(server: BlobServer, tally: Tally, *, dry_run: bool, progress: Progress) -> Sought:
+    """List the stores and stage what no row knows; abort uploads that nobody can complete.
+
+    Args:
+        server: Its stores and its journal.
+        tally: Hears what was found.
+        dry_run: Only find it.
+        progress: Hears how many blobs were listed; how many there are nobody knows.
+
+    Raises:
+        LockgateError: A store could not be listed; what was staged stays so.
+    """
+    with step("blob-orphans"):
+        with server.journal.reading() as reading:
+            began_s = reading.now_s()
+        listed, is_settled = 0, True
+        for page in in_pages(_everything(server), PAGE):
+            orphans, could_judge = _judge(server, page)
+            is_settled &= could_judge
+            for found in orphans if dry_run else _adopted(server, orphans):
+                tally.take(Why.ORPHAN, found.job_id, found.blob_key, found.size_bytes)
+            listed += len(page)
+            progress("list", listed, 0)
+        aborted = _abort_uploads(server, dry_run=dry_run)
+        if is_settled and not dry_run:
+            LastListing(server.local.path).note(began_s)
+    return Sought(aborted_uploads=aborted, is_settled=is_settled)
+
+
+def _everything(server: BlobServer) -> Iterator[Found]:
+    """Yield what lies in both stores; what both have comes twice."""
+    for job_id in server.local.jobs():
+        yield from server.local.blobs(job_id)
+    if server.ha is not None:
+        yield from server.ha.blobs()
+
+
+def _judge(server: BlobServer, page: Sequence[Found]) -> tuple[list[Found], bool]:
+    """Return the orphans among listed blobs, and whether every blob of them could be judged.
+
+    The rows are read after the listing: a blob that was recorded meanwhile has its row by then.
+    """
+    with server.journal.reading() as reading:
+        open_sets = {one.upload_set for one in upload_sets(reading)}
+        known = known_blobs(reading, [(found.job_id, found.blob_key) for found in page])
+    unknown = [found for found in page if (found.job_id, found.blob_key) not in known]
+    orphans = [found for found in unknown if upload_set_of(found.blob_key) not in open_sets]
+    return orphans, len(orphans) == len(unknown)
+
+
+def _adopted(server: BlobServer, orphans: Sequence[Found]) -> list[Found]:
+    """Stage orphans; returns those that nobody has staged or recorded meanwhile."""
+    if not orphans:
+        return []
+    outcomes = server.journal.write([Mutation(op=_adoption(found)) for found in orphans])
+    return [
+        found
+        for found, outcome in zip(orphans, outcomes, strict=True)
+        if isinstance(outcome, Written) and outcome.result
+    ]
+
+
+def _adoption(found: Found) -> AdoptBlob:
+    return AdoptBlob(
+        job_id=found.job_id,
+        blob_key=found.blob_key,
+        upload_set=upload_set_of(found.blob_key),
+        guarantee="ha",  # so that it goes from both stores, wherever it was found
+        size_bytes=found.size_bytes,
+    )
+
+
+def _abort_uploads(server: BlobServer, *, dry_run: bool) -> int:
+    """Abort multipart uploads whose set is not open: what they would become could not be recorded."""
+    if server.ha is None:
+        return 0
+    aborted = 0
+    for uploads in server.ha.open_uploads():
+        with server.journal.reading() as reading:  # after the listing: a set is opened before its uploads
+            open_sets = {one.upload_set for one in upload_sets(reading)}
+        for upload in uploads:
+            if upload_set_of(upload.blob_key) not in open_sets:
+                aborted += 1
+                if not dry_run:
+                    server.ha.abort(upload)
+    return aborted
