@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from celery.result import denied_join_result
+from celery.states import READY_STATES
 
 from storage_core.journal import Journal
 from storage_core.journal.configured import close_journals, configured_journal
 from storage_core.journal.observers import configured_reads
 from storage_core.settings import Settings, load_settings
-from tests.celery_world import embedded_broker, worker_process
+from tests.celery_world import embedded_broker, wait_until, worker_process
 from tests.observer_world import take
 from tests.postgres_world import Server, primary
 from tests.reading_worker import read, rows, write
@@ -73,8 +75,11 @@ def with_tokens(task: Any) -> dict[str, Any]:
 
 def without_tokens(task: Any) -> dict[str, Any]:
     """Send as a program does that knows nothing of tokens."""
-    row = app.send_task(task.name).get(timeout=PATIENCE_S)
-    assert isinstance(row, dict)
+    with denied_join_result():  # as `gather` sends: a subscription would outlive this test's broker
+        sent = app.send_task(task.name)
+    wait_until(lambda: app.backend.get_state(sent.id) in READY_STATES, within_s=PATIENCE_S)
+    row = app.backend.get_result(sent.id)
+    assert isinstance(row, dict), row
     return row
 
 
