@@ -25,9 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.journal_load import READS_A_WRITE, Load, begun, record, run_together
-from storage_core.errors import NotAppliedError
-from storage_core.journal import Stamp, Written, open_journal
-from storage_core.journal.observers import Observer, open_observer
+from storage_core.journal import Written, open_journal
+from storage_core.journal.observers import Client, open_observer
 from tests.postgres_world import Server, postgres_bin, primary
 
 PARTS = ("writes", "renewals", "lag", "reads")
@@ -166,13 +165,12 @@ def show_lag(place: Place, seconds: float, console: Console) -> None:
     for kind in place.kinds:
         for threads, size in ((0, 0), (4, 1), (4, 16)):
             url = place.new_url(kind)
-            with open_journal(url) as journal, _observers(place, url, 1) as (observing,):
-                observer = open_observer(observing, journal)
+            open_journal(url).close()
+            with _observers(place, url, 1) as (observing,):
                 loads = [Load(step="write", url=url, seconds=seconds, threads=threads, size=size)]
                 with begun(loads if threads else []) as processes:
-                    lags = sorted(_lags(url, observer, seconds * 0.9))
+                    lags = sorted(_lags(url, observing, seconds * 0.9))
                     done = [process.result() for process in processes]
-                observer.close()
             rate = sum(one.items / one.seconds for one in done)
             table.add_row(
                 "tailing file" if kind == "sqlite" else "hot standby",
@@ -185,27 +183,22 @@ def show_lag(place: Place, seconds: float, console: Console) -> None:
     console.print(table)
 
 
-def _lags(url: str, observer: Observer, seconds: float) -> Iterator[float]:
-    """Write one task commit after the other; yield how long the observer lacks each."""
+def _lags(url: str, observing: str, seconds: float) -> Iterator[float]:
+    """Write one task commit after the other; yield how long a client waits until an observer holds each."""
     began_s = time.perf_counter()
-    with open_journal(url) as journal:
+    with (
+        open_journal(url) as journal,
+        Client(journal, [open_observer(observing, journal)], wait_ms=60_000) as client,
+    ):
         for number in count():
             if time.perf_counter() - began_s > seconds:
                 return
             (written,) = journal.write([record("probe", number)])
             answered_s = time.perf_counter()
             if isinstance(written, Written):
-                while not _holds(observer, written.stamp):
-                    pass
+                if client.read(lambda reading: reading.database) is journal.database:
+                    raise RuntimeError(f"observer {observing} was not read: {client.observers()}")
                 yield time.perf_counter() - answered_s
-
-
-def _holds(observer: Observer, stamp: Stamp) -> bool:
-    try:
-        with observer.reading([stamp]):
-            return True
-    except NotAppliedError:
-        return False
 
 
 def show_reads(place: Place, seconds: float, console: Console) -> None:
