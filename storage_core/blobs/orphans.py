@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from storage_core.blobs.keys import upload_set_of
+from storage_core.blobs.keys import BlobKey, upload_set_of
 from storage_core.blobs.local import Found
 from storage_core.blobs.reports import Why
 from storage_core.blobs.tally import Tally
@@ -47,6 +47,18 @@ class Sought(msgspec.Struct, frozen=True, kw_only=True):
 
     aborted_uploads: int
     is_settled: bool
+
+
+class _Listed(NamedTuple):
+    """A blob, and in which store it was met."""
+
+    found: Found
+    in_ha: bool
+
+    @property
+    def key(self) -> tuple[str, BlobKey]:
+        """Its job and its key."""
+        return self.found.job_id, self.found.blob_key
 
 
 class LastListing:
@@ -99,8 +111,9 @@ def seek_orphans(server: BlobServer, tally: Tally, *, dry_run: bool, progress: P
         for page in in_pages(_everything(server), PAGE):
             orphans, could_judge = _judge(server, page)
             is_settled &= could_judge
-            for found in orphans if dry_run else _adopted(server, orphans):
-                tally.take(Why.ORPHAN, found.job_id, found.blob_key, found.size_bytes)
+            taken = _met_first(server, orphans) if dry_run else _adopted(server, orphans)
+            for at in taken:
+                tally.take(Why.ORPHAN, at.found.job_id, at.found.blob_key, at.found.size_bytes)
             listed += len(page)
             progress("list", listed, 0)
         aborted = _abort_uploads(server, dry_run=dry_run)
@@ -109,37 +122,42 @@ def seek_orphans(server: BlobServer, tally: Tally, *, dry_run: bool, progress: P
     return Sought(aborted_uploads=aborted, is_settled=is_settled)
 
 
-def _everything(server: BlobServer) -> Iterator[Found]:
+def _everything(server: BlobServer) -> Iterator[_Listed]:
     """Yield what lies in both stores; what both have comes twice."""
     for job_id in server.local.jobs():
-        yield from server.local.blobs(job_id)
+        yield from (_Listed(found, in_ha=False) for found in server.local.blobs(job_id))
     if server.ha is not None:
-        yield from server.ha.blobs()
+        yield from (_Listed(found, in_ha=True) for found in server.ha.blobs())
 
 
-def _judge(server: BlobServer, page: Sequence[Found]) -> tuple[list[Found], bool]:
+def _judge(server: BlobServer, page: Sequence[_Listed]) -> tuple[list[_Listed], bool]:
     """Return the orphans among listed blobs, and whether every blob of them could be judged.
 
     The rows are read after the listing: a blob that was recorded meanwhile has its row by then.
     """
     with server.journal.reading() as reading:
         open_sets = {one.upload_set for one in upload_sets(reading)}
-        known = known_blobs(reading, [(found.job_id, found.blob_key) for found in page])
-    unknown = [found for found in page if (found.job_id, found.blob_key) not in known]
-    orphans = [found for found in unknown if upload_set_of(found.blob_key) not in open_sets]
+        known = known_blobs(reading, [at.key for at in page])
+    unknown = [at for at in page if at.key not in known]
+    orphans = [at for at in unknown if upload_set_of(at.found.blob_key) not in open_sets]
     return orphans, len(orphans) == len(unknown)
 
 
-def _adopted(server: BlobServer, orphans: Sequence[Found]) -> list[Found]:
+def _adopted(server: BlobServer, orphans: Sequence[_Listed]) -> list[_Listed]:
     """Stage orphans; returns those that nobody has staged or recorded meanwhile."""
     if not orphans:
         return []
-    outcomes = server.journal.write([Mutation(op=_adoption(found)) for found in orphans])
+    outcomes = server.journal.write([Mutation(op=_adoption(at.found)) for at in orphans])
     return [
-        found
-        for found, outcome in zip(orphans, outcomes, strict=True)
+        at
+        for at, outcome in zip(orphans, outcomes, strict=True)
         if isinstance(outcome, Written) and outcome.result
     ]
+
+
+def _met_first(server: BlobServer, orphans: Sequence[_Listed]) -> list[_Listed]:
+    """Return orphans without those of the HA store that the local one has, too, and has told of."""
+    return [at for at in orphans if not at.in_ha or server.local.size_of(*at.key) is None]
 
 
 def _adoption(found: Found) -> AdoptBlob:

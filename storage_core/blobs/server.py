@@ -29,6 +29,7 @@ from storage_core.blobs.keys import (
     new_upload_set,
 )
 from storage_core.blobs.local import CHUNK, Incoming, LocalBlobs
+from storage_core.blobs.orphans import LastListing
 from storage_core.blobs.protocol import BlobInfo, NewBlob, Source
 from storage_core.blobs.reports import SweepReport, Verified
 from storage_core.blobs.sweep import sweep
@@ -268,6 +269,11 @@ class BlobServer:
             "it was deleted, or never put"
         )
 
+    def recheck(self, job_id: str, blob_key: BlobKey) -> None:
+        """Read a blob's file again, and heal it, for somebody has received other bytes; raises as `path`."""
+        self.local.forget_verified(job_id, blob_key)
+        self.path(job_id, blob_key)
+
     def fetch(self, local: LocalBlobs, job_id: str, blob_key: BlobKey) -> Path:
         """Copy a blob to another local store; see `Blobs.fetch`."""
         with self.path(job_id, blob_key).open("rb", buffering=0) as file, local.incoming() as incoming:
@@ -335,14 +341,18 @@ class BlobServer:
             try:
                 self._place(incoming, blob)
             except OutcomeUnknownError:
-                raise  # what nobody recorded is found by the sweep
+                self._leave(blob)
+                raise
             except BaseException:
                 self._discard(blob)
                 raise
             try:
                 recorded = self._record(blob, request_id)
-            except (NotAppliedError, FencedError):  # after anything else it may have been recorded
+            except (NotAppliedError, FencedError):
                 self._discard(blob)
+                raise
+            except BaseException:  # it may have been recorded
+                self._leave(blob)
                 raise
             if recorded != blob.blob_key:
                 self._discard(blob)
@@ -368,6 +378,19 @@ class BlobServer:
         if self.ha is not None and blob.guarantee == "ha":
             with suppress(LockgateError):
                 self.ha.delete([(job_id, blob_key)])
+
+    def _leave(self, blob: PutBlob) -> None:
+        """Leave bytes of which nobody knows whether they were recorded to the sweep.
+
+        It takes them when their set is closed: this server's own is used no more, and lapses.
+        """
+        with self._opening:
+            is_own = self._own == blob.upload_set
+            if is_own:
+                self._own = None
+        if is_own:
+            self._renewer.drop(upload_resource(blob.upload_set))
+        LastListing(self.local.path).forget()
 
     def _record(self, blob: PutBlob, request_id: str | None) -> BlobKey:
         of_job = None if request_id is None else f"{request_id}@{blob.job_id}"

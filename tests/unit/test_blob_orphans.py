@@ -1,0 +1,225 @@
+"""Bytes that no row knows are found and staged, wherever they lie and whoever left them there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage_core.blobs.keys import UploadSetId, new_blob_key, new_upload_set
+from storage_core.blobs.orphans import LISTED
+from storage_core.blobs.protocol import BlobInfo
+from storage_core.blobs.recovery import recover
+from storage_core.blobs.reports import Amount, SweepReport, Why
+from storage_core.errors import OutcomeUnknownError
+from storage_core.failpoints import FAILPOINTS
+from storage_core.ids import new_token
+from storage_core.journal.checkpoint import open_checkpoints
+from storage_core.journal.restore import restore_in_place
+from storage_core.settings import Settings
+from storage_core.stores.local import LocalStore
+from storage_core.stores.watched import watched
+from tests.blob_world import INTERVAL_S, BlobWorld, blob_world, key_of
+
+
+@pytest.fixture
+def world(tmp_path: Path, journal_url: str) -> Iterator[BlobWorld]:
+    with blob_world(tmp_path, journal_url, store=watched(LocalStore(tmp_path / "ha"))) as world:
+        yield world
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    FAILPOINTS.arm({})
+
+
+def stray(world: BlobWorld, upload_set: UploadSetId | None = None, *, is_local: bool = True) -> BlobInfo:
+    """Bytes in the HA store, and in the local one, of which the journal does not know."""
+    local = world.server.local
+    with local.incoming() as incoming:
+        incoming.write(b"stray")
+        blob_key = new_blob_key(incoming.digest, upload_set or new_upload_set())
+        path = local.place(incoming, "sales", blob_key)
+    assert world.server.ha is not None
+    world.server.ha.put(path, "sales", blob_key)
+    if not is_local:
+        local.delete("sales", blob_key)
+    return BlobInfo(job_id="sales", blob_key=blob_key, size_bytes=5)
+
+
+def sweep(world: BlobWorld, *, orphans: bool | None = None, dry_run: bool = False) -> SweepReport:
+    return world.server.sweep(dry_run=dry_run, orphans=orphans)
+
+
+def is_gone(world: BlobWorld, blob: BlobInfo) -> bool:
+    found = {world.is_local(blob), world.is_in_ha(blob), world.row(blob) is not None}
+    return found == {False}
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_stray_bytes_are_staged_and_go_an_interval_later(world: BlobWorld, is_local: bool) -> None:
+    blob = stray(world, is_local=is_local)
+    report = sweep(world, orphans=True)
+    assert report.swept == {Why.ORPHAN: Amount(blobs=1, size_bytes=5)}
+    assert report.deleted == Amount()
+    world.clock.sleep(INTERVAL_S)
+    assert sweep(world).deleted.blobs == 1
+    assert is_gone(world, blob)
+
+
+def test_stray_bytes_can_still_be_referred_to_while_they_are_staged(world: BlobWorld) -> None:
+    blob = stray(world)
+    sweep(world, orphans=True)
+    world.server.refer(*key_of(blob), "viewer:1")
+    world.clock.sleep(10 * INTERVAL_S)
+    sweep(world)
+    assert world.server.get(*key_of(blob)) == b"stray"
+
+
+def test_bytes_that_an_open_set_may_still_record_are_let_be_and_looked_at_again(world: BlobWorld) -> None:
+    upload_set = world.server.begin_set("sales")
+    blob = stray(world, upload_set)
+    assert sweep(world, orphans=True).swept == {}
+    assert world.row(blob) is None
+    world.server.complete_set(upload_set)
+    assert sweep(world).swept == {Why.ORPHAN: Amount(blobs=1, size_bytes=5)}
+
+
+def test_known_blobs_are_no_orphans(world: BlobWorld) -> None:
+    for number in range(5):
+        world.server.put(b"%d" % number, job_id=f"job-{number % 2}", owners=["job"])
+    assert sweep(world, orphans=True).swept == {}
+
+
+def test_foreign_files_and_objects_are_let_be(world: BlobWorld) -> None:
+    folder = world.server.local.path / "lost found"
+    folder.mkdir(parents=True)
+    (folder / "file").touch()
+    assert world.store is not None
+    world.store.put("other/place/object", b"foreign")
+    world.store.begin_upload("other/upload", new_token())
+    report = sweep(world, orphans=True)
+    assert (report.swept, report.aborted_uploads) == ({}, 0)
+    assert (folder / "file").exists()
+    assert world.store.get("other/place/object") == b"foreign"
+
+
+def test_a_listing_is_due_first_and_then_once_a_day(world: BlobWorld) -> None:
+    assert sweep(world).sought_orphans
+    for _ in range(47):
+        world.clock.sleep(INTERVAL_S)
+        world.server._renewer.renew()
+        assert not sweep(world).sought_orphans
+    world.clock.sleep(INTERVAL_S)
+    assert sweep(world).sought_orphans
+
+
+@pytest.mark.parametrize("text", ["", "garbage", "99999999999999"])
+def test_a_note_of_the_last_listing_that_cannot_be_makes_one_due(world: BlobWorld, text: str) -> None:
+    sweep(world)
+    (world.server.local.path / LISTED).write_text(text)
+    assert sweep(world).sought_orphans
+    assert not sweep(world).sought_orphans
+
+
+def test_the_stores_are_listed_when_an_uploader_was_lost(world: BlobWorld) -> None:
+    sweep(world)
+    blob = stray(world, world.server.begin_set("sales"))
+    assert not sweep(world).sought_orphans
+    world.clock.sleep(INTERVAL_S)
+    report = sweep(world)
+    assert (report.abandoned_sets, report.swept[Why.ORPHAN].blobs) == (1, 1)
+    world.clock.sleep(INTERVAL_S)
+    sweep(world)
+    assert is_gone(world, blob)
+
+
+def test_a_put_of_which_nobody_knows_whether_it_was_recorded_is_swept_while_the_server_goes_on(
+    world: BlobWorld,
+) -> None:
+    world.server.put(b"before")
+    sweep(world)
+    FAILPOINTS.arm({"blob-ha.put.after": "lost"})
+    with pytest.raises(OutcomeUnknownError):
+        world.server.put(b"lost")
+    (lost,) = (found for found in world.server.local.blobs("no_job") if found.size_bytes == 4)
+    blob = BlobInfo(job_id="no_job", blob_key=lost.blob_key, size_bytes=4)
+    after = world.server.put(b"after it", owners=["viewer:1"])
+    world.clock.sleep(1_200.0)
+    world.server._renewer.renew()
+    assert sweep(world).swept == {Why.ORPHAN: Amount(blobs=1, size_bytes=4)}
+    world.clock.sleep(INTERVAL_S)
+    sweep(world)
+    assert is_gone(world, blob)
+    assert world.server.get(*key_of(after)) == b"after it"
+
+
+def test_uploads_that_no_open_set_explains_are_aborted(world: BlobWorld) -> None:
+    assert world.store is not None
+    opened, closed = world.server.begin_set("sales"), new_upload_set()
+    for upload_set in (opened, closed):
+        world.store.begin_upload(f"sales/{new_blob_key('0' * 64, upload_set)}", new_token())
+    assert sweep(world, orphans=True, dry_run=True).aborted_uploads == 1
+    assert sweep(world, orphans=True).aborted_uploads == 1
+    (left,) = (info for page in world.store.upload_pages() for info in page)
+    assert opened in left.key
+
+
+def test_an_ha_store_that_is_away_leaves_the_listing_for_the_next_sweep(world: BlobWorld) -> None:
+    blob = stray(world, is_local=False)
+    FAILPOINTS.arm({"blob-orphans.list.before": "refuse"})
+    report = sweep(world)
+    assert not report.sought_orphans
+    assert "no row knows" in report.problems[0]
+    assert sweep(world).swept[Why.ORPHAN].blobs == 1
+    assert world.staged_s(blob) == world.clock.now_s()
+
+
+def test_a_dry_run_names_orphans_once_and_changes_nothing(world: BlobWorld) -> None:
+    blob = stray(world)
+    report = sweep(world, dry_run=True)
+    assert report.swept == {Why.ORPHAN: Amount(blobs=1, size_bytes=5)}
+    assert world.row(blob) is None
+    assert sweep(world).swept == report.swept
+
+
+def test_a_server_that_starts_stages_what_no_row_knows(world: BlobWorld) -> None:
+    known = world.server.put(b"library", job_id="sales", owners=["job"])
+    blob = stray(world)
+    sweep(world, orphans=False)
+    world.restart()
+    assert recover(world.server) == Amount(blobs=1, size_bytes=5)
+    assert recover(world.server) == Amount()
+    world.clock.sleep(INTERVAL_S)
+    assert not sweep(world, orphans=False).sought_orphans
+    assert is_gone(world, blob)
+    assert world.server.get(*key_of(known)) == b"library"
+
+
+def test_a_server_that_lost_its_disk_refills_from_the_ha_store(world: BlobWorld) -> None:
+    library = world.server.put(b"library", job_id="sales", owners=["job"])
+    world.server.local.delete_all()
+    world.restart()
+    assert recover(world.server) == Amount()
+    assert not world.is_local(library)
+    assert world.server.get(*key_of(library)) == b"library"
+    assert world.is_local(library)
+
+
+def test_in_safe_mode_a_server_starts_and_lets_everything_be(world: BlobWorld, tmp_path: Path) -> None:
+    blob = stray(world)
+    restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
+    assert recover(world.server) == Amount()
+    assert world.row(blob) is None
+
+
+def test_files_that_a_dead_writer_left_go_with_the_next_sweep(world: BlobWorld) -> None:
+    left = world.server.local.path / ".incoming" / ("0" * 32)
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"half")
+    with world.server.local.incoming() as incoming:
+        sweep(world)
+        assert incoming.path.exists()
+    assert not left.exists()
