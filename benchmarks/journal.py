@@ -1,6 +1,6 @@
 """What a journal bears: mutations, renewals and reads a second, and how far observers lag behind it.
 
-    python -m benchmarks.journal [--seconds 3] [--sync-us 1000] [--part writes --part renewals …]
+    python -m benchmarks.journal [--seconds 3] [--sync-us 1000] [--part writes …] [--database postgresql …]
 
 Starts a PostgreSQL server of its own that syncs its log, and standbys of it; without PostgreSQL on the
 machine only SQLite is measured. A mutation is the record of a task commit, the most frequent one of a job.
@@ -19,7 +19,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
+from statistics import median
+from typing import NamedTuple
 
+import msgspec
 import psycopg
 from rich.console import Console
 from rich.table import Table
@@ -29,17 +32,39 @@ from storage_core.journal import Written, open_journal
 from storage_core.journal.observers import Client, open_observer
 from tests.postgres_world import Server, postgres_bin, primary
 
+KINDS = ("sqlite", "postgresql")
 PARTS = ("writes", "renewals", "lag", "reads")
-CALLS = [(1, 1), (1, 16), (1, 64), (16, 1), (64, 1), (256, 1), (512, 1), (16, 16), (64, 16)]
+CALLS = [(1, 1), (1, 64), (16, 1), (64, 1), (256, 1), (512, 1), (64, 16)]
 """Mutations a call, and threads that call."""
+
+WRITES = (
+    "a call",
+    "threads",
+    "mutations",
+    "commits",
+    "plain",
+    "numbered",
+    "client us",
+    "server us",
+    "to plain",
+    "to numbered",
+    "to first",
+)
+"""Headings: so many a second; processor time of a mutation; ratios of mutations a second."""
 
 HOLDERS = [(1, 1), (1, 1000), (16, 10), (16, 100)]
 """Holders, each of which renews in a thread, and the leases of each."""
 
-_PLAIN = (
+ROUNDS = 3
+"""Each figure of a write is the median of so many, for the machine may be busy with other things."""
+
+_TABLES = (
     "CREATE TABLE plain (id INTEGER PRIMARY KEY, op TEXT NOT NULL, payload TEXT NOT NULL)",
-    "INSERT INTO plain VALUES ({0}, {0}, {0})",
+    "CREATE TABLE numbers (journal TEXT PRIMARY KEY, sequence INTEGER NOT NULL)",
+    "INSERT INTO numbers VALUES ('main', 0)",
 )
+_NEXT = "UPDATE numbers SET sequence = sequence + 1 WHERE journal = 'main' RETURNING sequence"
+_INSERT = "INSERT INTO plain VALUES ({0}, {0}, {0})"
 _PAYLOAD = "x" * 250
 _databases = count(1)
 
@@ -47,10 +72,10 @@ _databases = count(1)
 class Place:
     """Where journals are made: a directory, and a server if there is one."""
 
-    def __init__(self, root: Path, server: Server | None) -> None:
+    def __init__(self, root: Path, server: Server | None, kinds: Sequence[str]) -> None:
         self.root = root
         self.server = server
-        self.kinds = ("sqlite",) if server is None else ("sqlite", "postgresql")
+        self.kinds = kinds
 
     def new_url(self, kind: str) -> str:
         """URL of a new database."""
@@ -59,20 +84,40 @@ class Place:
             return self.server.new_database(f"bench_{number}")
         return f"sqlite:///{self.root}/journal-{number}.db"
 
+    def server_cpu_s(self, url: str) -> float:
+        """Processor time of the server's sessions that have ended: waits until those of a database have."""
+        if self.server is None or url.startswith("sqlite"):
+            return 0.0
+        sessions = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{url.rpartition('/')[2]}'"
+        while self.server.run_sql(sessions) != "0":
+            time.sleep(0.01)
+        pid = (self.server.root / "data" / "postmaster.pid").read_text().split()[0]
+        of_children = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[13:15]
+        return sum(map(int, of_children)) / os.sysconf("SC_CLK_TCK")
 
-def one_insert_a_transaction(url: str, seconds: float) -> float:
-    """Insert a row, commit, and so on: the plainest loop that there is; returns rows a second."""
-    with _plain(url) as (connection, statement):
+
+def one_insert_a_transaction(url: str, seconds: float, *, is_numbered: bool = False) -> float:
+    """Insert a row, commit, and so on, with nothing but the driver; returns rows a second.
+
+    Args:
+        url: Of a new database.
+        seconds: How long.
+        is_numbered: Take the row's number from another row first, which is then locked: the least that an
+            entry without gaps needs.
+    """
+    insert = _INSERT.format("?" if url.startswith("sqlite") else "%s")
+    with _plain(url) as connection:
         began_s, rows = time.perf_counter(), 0
         while time.perf_counter() - began_s < seconds:
-            connection.execute(statement, (rows, "record-task", _PAYLOAD))
+            number = connection.execute(_NEXT).fetchall()[0][0] if is_numbered else rows
+            connection.execute(insert, (number, "record-task", _PAYLOAD))
             connection.commit()
             rows += 1
         return rows / (time.perf_counter() - began_s)
 
 
 @contextmanager
-def _plain(url: str) -> Iterator[tuple[sqlite3.Connection | psycopg.Connection, str]]:
+def _plain(url: str) -> Iterator[sqlite3.Connection | psycopg.Connection]:
     if url.startswith("sqlite"):
         connection: sqlite3.Connection | psycopg.Connection = sqlite3.connect(url.removeprefix("sqlite:///"))
         connection.execute("PRAGMA journal_mode=WAL")
@@ -80,52 +125,76 @@ def _plain(url: str) -> Iterator[tuple[sqlite3.Connection | psycopg.Connection, 
     else:
         connection = psycopg.connect(url)
     try:
-        connection.execute(_PLAIN[0])
+        for statement in _TABLES:
+            connection.execute(statement)
         connection.commit()
-        yield connection, _PLAIN[1].format("?" if url.startswith("sqlite") else "%s")
+        yield connection
     finally:
         connection.close()
 
 
+class Writes(NamedTuple):
+    """What was measured at once of one way to write.
+
+    Attributes:
+        mutations: A second.
+        transactions: A second.
+        plain: Inserts a second by the plainest loop, run just before.
+        numbered: The same with a number from a locked row.
+        client_us: Of the writing process's processor, for a mutation.
+        server_us: Of PostgreSQL's.
+    """
+
+    mutations: float
+    transactions: float
+    plain: float
+    numbered: float
+    client_us: float
+    server_us: float
+
+
+def measure_writes(place: Place, kind: str, load: Load) -> Writes:
+    """Measure the plain loops for a quarter of the time each, then a load."""
+    plain, numbered = (
+        one_insert_a_transaction(place.new_url(kind), load.seconds / 4, is_numbered=is_numbered)
+        for is_numbered in (False, True)
+    )
+    url = place.new_url(kind)
+    open_journal(url).close()
+    spent_s = place.server_cpu_s(url)
+    (done,) = run_together([msgspec.structs.replace(load, url=url)])
+    spent_s = place.server_cpu_s(url) - spent_s
+    return Writes(
+        mutations=done.items / done.seconds,
+        transactions=_transactions(url) / done.seconds,
+        plain=plain,
+        numbered=numbered,
+        client_us=done.cpu_s / done.items * 1e6,
+        server_us=spent_s / done.items * 1e6,
+    )
+
+
 def show_writes(place: Place, seconds: float, console: Console) -> None:
-    """Measure writes against the plain loop, run before and after each, and against one call a transaction.
+    """Measure writes against two plain loops, and against one mutation a transaction of the same journal.
 
     What a group gains depends on what the disk's sync costs: every transaction waits for one.
     """
-    table = _table(
-        "Mutations a second, one process",
-        (
-            "database",
-            "a call",
-            "threads",
-            "transactions/s",
-            "mutations/s",
-            "plain inserts/s",
-            "to plain",
-            "to one a transaction",
-        ),
-    )
     for kind in place.kinds:
+        table = _table(f"Writes a second on {kind}, one process, and what one costs", WRITES)
         alone = 0.0
         for size, threads in CALLS:
-            before = one_insert_a_transaction(place.new_url(kind), seconds / 2)
-            url = place.new_url(kind)
-            load = Load(step="write", url=url, seconds=seconds, threads=threads, size=size)
-            (done,) = run_together([load])
-            after = one_insert_a_transaction(place.new_url(kind), seconds / 2)
-            rate, plain = done.items / done.seconds, (before + after) / 2
-            alone = alone or rate
-            table.add_row(
-                kind,
-                str(size),
-                str(threads),
-                f"{_transactions(url) / done.seconds:,.0f}",
-                f"{rate:,.0f}",
-                f"{plain:,.0f}",
-                f"{rate / plain:.1f}",
-                f"{rate / alone:.1f}",
+            load = Load(step="write", url="", seconds=seconds, threads=threads, size=size)
+            rounds = [measure_writes(place, kind, load) for _ in range(ROUNDS)]
+            middle = Writes(*(median(figures) for figures in zip(*rounds, strict=True)))
+            alone = alone or middle.mutations
+            ratios = (
+                median(one.mutations / one.plain for one in rounds),
+                median(one.mutations / one.numbered for one in rounds),
+                middle.mutations / alone,
             )
-    console.print(table)
+            figures = (size, threads, *middle)
+            table.add_row(*(f"{figure:,.0f}" for figure in figures), *(f"{ratio:.1f}" for ratio in ratios))
+        console.print(table)
 
 
 def _transactions(url: str) -> int:
@@ -266,14 +335,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="for each figure")
     parser.add_argument("--sync-us", type=int, default=0, help="let PostgreSQL wait so long at every commit")
     parser.add_argument("--part", action="append", choices=PARTS)
+    parser.add_argument("--database", action="append", choices=KINDS)
     options = parser.parse_args()
     shown = {"writes": show_writes, "renewals": show_renewals, "lag": show_lag, "reads": show_reads}
-    console = Console(width=110)
+    console = Console(width=125)
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lockgate-bench-")))
         waits = {"commit_delay": str(options.sync_us), "commit_siblings": "0"}
         server = stack.enter_context(primary(root / "primary", **waits)) if postgres_bin() else None
-        place = Place(root, server)
+        kinds = [kind for kind in options.database or KINDS if server is not None or kind == "sqlite"]
+        place = Place(root, server, kinds)
         console.print(describe(place))
         for part in options.part or PARTS:
             shown[part](place, options.seconds, console)

@@ -45,11 +45,12 @@ class Load(msgspec.Struct, kw_only=True):
 
 
 class Counted(msgspec.Struct):
-    """What a process did: calls, and what they came to, in so many seconds."""
+    """What a process did: calls, and what they came to, in so many seconds and so many of its processor's."""
 
     calls: int
     items: int
     seconds: float
+    cpu_s: float = 0.0
 
 
 class Process:
@@ -126,7 +127,7 @@ def task_of(name: str, number: int) -> tuple[str, str, str, str]:
 def in_threads(load: Load, work: Callable[[int], int]) -> Counted:
     """Call `work` in each thread, with the thread's number, until the time is over; it returns its items."""
     calls, items = [0] * load.threads, [0] * load.threads
-    began_s = time.perf_counter()
+    began_s, began_cpu_s = time.perf_counter(), time.process_time()
 
     def run(thread: int) -> None:
         while time.perf_counter() - began_s < load.seconds:
@@ -138,7 +139,8 @@ def in_threads(load: Load, work: Callable[[int], int]) -> Counted:
         thread.start()
     for thread in threads:
         thread.join()
-    return Counted(sum(calls), sum(items), time.perf_counter() - began_s)
+    spent_s, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
+    return Counted(sum(calls), sum(items), spent_s, cpu_s)
 
 
 def write(load: Load, journal: Journal) -> Callable[[int], int]:
