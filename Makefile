@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # A file's tests stay together, for they share what is slow to set up. Real parts are used one test after the other.
 TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
+# Tests start hundreds of processes, each of which would compile anew all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 help:  ## Show this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
