@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,12 @@ pytestmark = [
     # Great Expectations and PySpark warn of each other's and of pandas' versions when they are imported.
     pytest.mark.filterwarnings("ignore"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def main_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give it a file: PySpark takes a process without one, such as each of `pytest -n`, for a doctest's."""
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", __file__, raising=False)
 
 
 @pytest.fixture
