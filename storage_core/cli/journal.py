@@ -11,6 +11,7 @@ from storage_core.cli import metrics, observers
 from storage_core.cli.observers import AtLeast
 from storage_core.cli.render import (
     JsonFlag,
+    age,
     byte_size,
     moment,
     print_fields,
@@ -226,7 +227,9 @@ def _show(seen: Overview) -> None:
             ("checkpoint", None if newest is None else f"{newest.stamp}, {byte_size(newest.size)}"),
             (
                 "made",
-                None if newest is None else f"{moment(newest.made_s)}, {_age(seen.checkpoint_age_s)} ago",
+                None
+                if newest is None
+                else f"{moment(newest.made_s)}, {age(seen.checkpoint_age_s or 0.0)} ago",
             ),
             ("since then", f"{seen.entries_since_checkpoint} entries"),
         ]
@@ -239,12 +242,3 @@ def _show(seen: Overview) -> None:
         [(epoch.epoch, moment(epoch.began_s), epoch.before, epoch.reason) for epoch in seen.epochs],
         empty="",
     )
-
-
-def _age(seconds: float | None) -> str:
-    """Show how long ago: `3 h`."""
-    amount = seconds or 0.0
-    for unit, size in (("days", 86_400.0), ("h", 3600.0), ("min", 60.0)):
-        if amount >= 2 * size:
-            return f"{amount / size:.0f} {unit}"
-    return f"{amount:.0f} s"

@@ -116,6 +116,14 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
+def age(seconds: float) -> str:
+    """Show how long ago: `3 h`."""
+    for unit, size in (("days", 86_400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def byte_size(size: int) -> str:
     """Show bytes with a unit: `1.5 MiB`."""
     amount, units = float(size), iter(("B", "KiB", "MiB", "GiB", "TiB"))
