@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -35,6 +35,8 @@ INCOMING: Final = ".incoming"
 CHUNK: Final = 1024 * 1024
 """Bytes in memory at a time, whatever a blob's size."""
 
+Heard = Callable[[int], None]
+
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """A blob's file, or object, as a listing finds it."""
@@ -47,13 +49,19 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 class Incoming:
     """A blob on its way in: written once, from the beginning to the end, and hashed as it is.
 
+    Args:
+        path: Of the file.
+        file: Open, empty, unbuffered.
+        heard: Hears how many bytes were written so far.
+
     Attributes:
         size_bytes: Written so far.
     """
 
-    def __init__(self, path: Path, file: BinaryIO) -> None:
+    def __init__(self, path: Path, file: BinaryIO, heard: Heard = lambda _: None) -> None:
         self.path = path
         self.size_bytes = 0
+        self._heard = heard
         self._file = file
         self._hash = hashlib.sha256()
 
@@ -67,6 +75,7 @@ class Incoming:
             self._file.write(data)
         self._hash.update(data)
         self.size_bytes += len(data)
+        self._heard(self.size_bytes)
 
     @property
     def digest(self) -> str:
@@ -86,11 +95,13 @@ class LocalBlobs:
     Args:
         path: Of the directory.
         is_durable: Whether a blob that was placed outlives the machine's crash; a cache's need not.
+        heard: Hears how many bytes of a blob that comes in were written so far.
     """
 
-    def __init__(self, path: Path, *, is_durable: bool = True) -> None:
+    def __init__(self, path: Path, *, is_durable: bool = True, heard: Heard = lambda _: None) -> None:
         self.path = path.absolute()
         self._is_durable = is_durable
+        self._heard = heard
         self._verified: dict[Path, tuple[int, int, int, int]] = {}
         self._changing = threading.Lock()
         with translated("open", str(self.path), changes=False):
@@ -122,7 +133,7 @@ class LocalBlobs:
         with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # its writer lives
-                yield Incoming(path, file)
+                yield Incoming(path, file, self._heard)
             finally:
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
