@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -74,6 +75,27 @@ class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
     def deleted(self) -> Amount:
         """All that was deleted, or would be."""
         return sum((amount for why, amount in self.swept.items() if why is not Why.ORPHAN), Amount())
+
+    def rows(self) -> list[tuple[str, int, int | None]]:
+        """Return for a table, of all that there was: what, how many, and their bytes where it has any."""
+        amounts = [(_SAID[why], amount.blobs, amount.size_bytes) for why, amount in self.swept.items()]
+        counts = [
+            ("references that lapsed", self.lapsed_references),
+            ("upload sets given up", self.abandoned_sets),
+            ("ended jobs", self.final_jobs),
+            ("ended jobs forgotten", self.forgotten_jobs),
+            ("uploads of nobody aborted", self.aborted_uploads),
+            ("blobs that a store kept", self.left),
+        ]
+        return [*amounts, *((what, count, None) for what, count in counts if count)]
+
+
+_SAID: Final = {
+    Why.STAGED: "unreferenced for an interval: deleted",
+    Why.FINAL: "of ended jobs: deleted",
+    Why.MARKED: "marked by an earlier sweep: deleted",
+    Why.ORPHAN: "known to no row: staged",
+}
 
 
 class Fault(StrEnum):

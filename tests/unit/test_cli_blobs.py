@@ -1,0 +1,164 @@
+"""`lockgate blobs` as its users run it, over the embedded journal and a directory as HA store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage_core.blobs import NO_JOB
+from storage_core.journal.configured import close_journals
+from storage_core.settings import Settings
+from tests.blob_world import damage
+from tests.cli_world import Run, document
+
+
+@pytest.fixture
+def place(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory to work in; blobs have an HA store beside it."""
+    monkeypatch.setenv("LOCKGATE_BLOB_STORE_URL", (tmp_path / "ha").as_uri())
+    place = tmp_path / "place"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    yield place
+    close_journals()
+
+
+@pytest.fixture
+def library(place: Path) -> Path:
+    """A directory of two files."""
+    folder = place / "library"
+    (folder / "rates").mkdir(parents=True)
+    (folder / "rates" / "flat.py").write_text("RATE = 1\n")
+    (folder / "prices.py").write_text("PRICE = 10\n")
+    return folder
+
+
+def put(run: Run, *arguments: str) -> dict[str, str]:
+    result = run("blobs", "put", *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return {one["name"]: one["blob_key"] for one in document(result)["blobs"]}
+
+
+def local_file(place: Path, job: str, key: str) -> Path:
+    return place.parent / "home" / "blobs" / job / key
+
+
+def ha_file(place: Path, job: str, key: str) -> Path:
+    return place.parent / "ha" / job / key
+
+
+def test_a_directory_is_put_as_one_set_and_comes_back_file_by_file(run: Run, library: Path) -> None:
+    keys = put(run, str(library), "--job", "sales")
+
+    assert set(keys) == {"prices.py", "rates/flat.py"}
+    result = run("blobs", "get", "sales", keys["rates/flat.py"])
+    assert result.exit_code == 0
+    assert Path("flat.py").read_text() == "RATE = 1\n"
+    run("blobs", "get", "sales", keys["prices.py"], "-o", "other.py")
+    assert Path("other.py").read_text() == "PRICE = 10\n"
+    assert not list(Path().glob(".lockgate-*"))
+
+
+def test_what_was_put_is_listed_with_its_standing(run: Run, library: Path) -> None:
+    put(run, str(library), "--job", "sales")
+    put(run, str(library / "prices.py"), "--recreatable", "--owner", "viewer:me")
+
+    shown = run("blobs", "list").stdout
+    assert "3 blobs" in shown
+    assert shown.count("unreferenced since") == 2
+    assert "local only" in shown
+    (blob,) = document(run("blobs", "list", NO_JOB, "--json"))
+    assert (blob["name"], blob["guarantee"], blob["size_bytes"]) == ("prices.py", "recreatable", 11)
+    assert "no blob of job other" in run("blobs", "list", "other").stdout
+
+
+def test_references_are_listed_by_owner_and_by_blob(run: Run, library: Path) -> None:
+    keys = put(run, str(library), "--job", "sales", "--owner", "viewer:me")
+
+    assert len(document(run("blobs", "refs", "--owner", "viewer:me", "--json"))) == 2
+    (one,) = document(run("blobs", "refs", "sales", keys["prices.py"], "--json"))
+    assert one["owner"] == "viewer:me"
+    assert "viewer:me" in run("blobs", "refs", "sales").stdout
+    assert "no reference" in run("blobs", "refs", "other").stdout
+    assert run("blobs", "refs").exit_code == 2
+
+
+def test_a_sweep_says_what_would_go_and_takes_it_only_when_told(
+    run: Run, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKGATE_RETENTION_INTERVAL_S", "1e-9")
+    put(run, str(library), "--job", "sales")
+
+    told = run("blobs", "sweep")
+    assert "add --yes" in told.stdout
+    assert "unreferenced for an interval" in told.stdout
+    assert len(document(run("blobs", "list", "--json"))) == 2
+
+    report = document(run("blobs", "sweep", "--yes", "--json"))
+    assert report["swept"] == {"staged": {"blobs": 2, "size_bytes": 20}}
+    assert report["sought_orphans"]
+    assert document(run("blobs", "list", "--json")) == []
+    assert "nothing to do" in run("blobs", "sweep", "--yes", "--no-orphans").stdout
+
+
+def test_verify_exits_with_3_until_what_it_found_is_healed(run: Run, place: Path, library: Path) -> None:
+    keys = put(run, str(library), "--job", "sales", "--owner", "viewer:me")
+    assert "0 findings" in run("blobs", "verify", "--deep").stdout
+    damage(ha_file(place, "sales", keys["prices.py"]))
+
+    assert run("blobs", "verify").exit_code == 0
+    found = run("blobs", "verify", "--deep")
+    assert found.exit_code == 3
+    assert "add --heal" in found.stdout
+    healed = run("blobs", "verify", "sales", "--deep", "--heal")
+    assert (healed.exit_code, "healed" in healed.stdout) == (0, True)
+    assert run("blobs", "verify", "--deep").exit_code == 0
+
+
+def test_verify_tells_what_is_lost_and_counts_orphans(run: Run, place: Path, library: Path) -> None:
+    keys = put(run, str(library / "prices.py"), "--job", "sales", "--recreatable", "--owner", "viewer:me")
+    lost = local_file(place, "sales", keys["prices.py"])
+    stray = lost.with_name(lost.name[:-1] + ("0" if lost.name[-1] != "0" else "1"))
+    lost.rename(stray)
+
+    result = run("blobs", "verify", "--json")
+    assert result.exit_code == 3
+    found = document(result)
+    assert [(one["is_lost"], one["faults"]) for one in found["findings"]] == [(True, {"local": "missing"})]
+    assert found["sweep"]["swept"] == {"orphan": {"blobs": 1, "size_bytes": 11}}
+    shown = run("blobs", "verify").stdout
+    assert "lost: upload it again" in shown
+    assert "1 orphans, 11 B" in shown
+
+
+def test_two_files_of_one_name_and_none_at_all_are_refused(run: Run, place: Path, library: Path) -> None:
+    (place / "prices.py").touch()
+    result = run("blobs", "put", str(library), str(place / "prices.py"))
+    assert (result.exit_code, "upload them apart" in result.stderr) == (2, True)
+    assert run("blobs", "put", str(place / "gone.py")).exit_code == 2
+    (place / "empty").mkdir()
+    assert "no file" in run("blobs", "put", str(place / "empty")).stderr
+
+
+def test_a_get_overwrites_no_file_that_was_not_named(run: Run, place: Path, library: Path) -> None:
+    keys = put(run, str(library / "prices.py"))
+    (place / "prices.py").write_text("mine")
+    result = run("blobs", "get", NO_JOB, keys["prices.py"])
+    assert (result.exit_code, "--output" in result.stderr) == (2, True)
+    assert (place / "prices.py").read_text() == "mine"
+    assert run("blobs", "get", NO_JOB, keys["prices.py"], "-o", "gone/file").exit_code == 2
+
+
+def test_a_blob_that_is_not_there_is_an_error_with_its_code(run: Run, place: Path) -> None:
+    key = f"{'0' * 64}-{'0' * 32}"
+    assert run("blobs", "get", "sales", key).exit_code == 4
+    assert run("blobs", "get", "sales", "no-key").exit_code == 2
+    assert list(place.iterdir()) == []
+
+
+def test_without_a_journal_there_are_no_blobs(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
+    result = run("blobs", "list")
+    assert (result.exit_code, "LOCKGATE_JOURNAL_URL" in result.stderr) == (2, True)
