@@ -40,6 +40,7 @@ class SparkWriteOperator(BaseOperator):
         options: Of Spark's writer for this format.
         master: Spark's.
         spark_config: Spark settings.
+        artefacts: Output of `BlobUploadOperator`: its libraries can be imported on the driver and executors.
         task_mib: MiB of staged files in one task, about; a greater file is a task of its own.
         chunks: Greatest number of chunks that the task ids come in.
         park_timeout_s: How long recovery leaves the job alone, counted from the start of this task and again
@@ -54,6 +55,7 @@ class SparkWriteOperator(BaseOperator):
         "options",
         "master",
         "spark_config",
+        "artefacts",
         "task_mib",
     )
     template_fields_renderers = {"op_kwargs": "json", "options": "json", "spark_config": "json"}  # noqa: RUF012 - as Airflow declares it
@@ -70,6 +72,7 @@ class SparkWriteOperator(BaseOperator):
         options: Mapping[str, str] | None = None,
         master: str = "local[*]",
         spark_config: Mapping[str, str] | None = None,
+        artefacts: Mapping[str, Any] | Any = None,
         task_mib: int = 256,
         chunks: int = 4,
         park_timeout_s: float | None = None,
@@ -84,6 +87,7 @@ class SparkWriteOperator(BaseOperator):
         self.options = options
         self.master = master
         self.spark_config = spark_config
+        self.artefacts = artefacts
         self.task_mib = task_mib
         self.chunks = chunks
         self.park_timeout_s = park_timeout_s
@@ -121,6 +125,7 @@ class SparkWriteOperator(BaseOperator):
                 master=self.master,
                 app_name=f"lockgate {self.dag_id}.{self.task_id}",
                 config=dict(self.spark_config or {}),
+                artefacts=self.artefacts,
             )
         )
         return [StagedFile(path, size) for path, size in told]

@@ -9,13 +9,19 @@ import pickle
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from operators.spark_process import LENGTH_BYTES, SparkWork
+from storage_core.blobs import Artefacts
+from storage_core.blobs.configured_cache import configured_cache
+from storage_core.blobs.library import NO_LIBRARIES, Libraries, LibraryCache
 from storage_core.errors import InvalidInputError, LockgateError
+from storage_core.settings import load_settings
 from storage_core.spark import spark_session
+from storage_core.spark.libraries import add_libraries, library_config
 
 ORPHANED: Final = 120
 """Exit code of a child whose parent died."""
@@ -43,11 +49,25 @@ def resolve(reference: str | Callable[..., Any]) -> Callable[..., Any]:
 
 def _do(work: SparkWork) -> Any:
     run = resolve(work.run)
-    spark = spark_session(work.app_name, master=work.master, config=work.config)
-    try:
-        return run(spark, **work.arguments)
-    finally:
-        spark.stop()
+    with _libraries(work.artefacts) as libraries:
+        config = {**library_config(libraries), **work.config}
+        spark = spark_session(work.app_name, master=work.master, config=config)
+        try:
+            add_libraries(spark, libraries)
+            return run(spark, **work.arguments)
+        finally:
+            spark.stop()
+
+
+@contextmanager
+def _libraries(artefacts: Mapping[str, Any] | None) -> Iterator[Libraries]:
+    """Hold a job's libraries until its session has stopped: executors fetch them from here."""
+    if artefacts is None:
+        yield NO_LIBRARIES
+        return
+    cache = configured_cache(load_settings())
+    with LibraryCache(cache).holding(Artefacts.of_handle(artefacts)) as libraries:
+        yield libraries
 
 
 def _exit_with_parent() -> None:

@@ -37,6 +37,7 @@ class SparkWork:
         master: Spark's.
         app_name: What Spark calls the application.
         config: Spark settings.
+        artefacts: Handle of what the job was uploaded with: its libraries are the session's.
     """
 
     run: str | Callable[..., Any]
@@ -44,6 +45,7 @@ class SparkWork:
     master: str = "local[*]"
     app_name: str = "lockgate"
     config: Mapping[str, str] = field(default_factory=dict)
+    artefacts: Mapping[str, Any] | None = None
 
 
 class LineLog(Protocol):
