@@ -20,6 +20,7 @@ ROUTES: Final = {
     "lockgate.complete_shard": {"queue": COMMIT_QUEUE},
     "lockgate.recover_job": {"queue": RECOVERY_QUEUE},
     "lockgate.sweep_uploads": {"queue": SWEEP_QUEUE},
+    "lockgate.sweep_blobs": {"queue": SWEEP_QUEUE},
 }
 
 SOFT_TIME_LIMIT_S: Final = 2 * 3600
@@ -84,4 +85,4 @@ def result_backend(url: str) -> str:
 
 app = Celery("lockgate", include=["workers.tasks"])
 app.add_defaults(configuration)
-app.steps["worker"].add("workers.serving:ServeFigures")
+app.steps["worker"].update({"workers.serving:ServeFigures", "workers.libraries:KeepCache"})

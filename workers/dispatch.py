@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 from celery.canvas import Signature
 
+from storage_core.blobs.reports import SweepReport
 from storage_core.commit.completion import ShardReport
 from storage_core.commit.parallel import Progress, no_progress
 from storage_core.errors import LockgateError
@@ -20,6 +21,7 @@ from storage_core.ids import JobId
 from workers.application import COMMIT_QUEUE, SWEEP_QUEUE
 from workers.gather import Row, gather
 from workers.tasks import commit_task, complete_shard, sweep_uploads
+from workers.tasks import sweep_blobs as sweep_task
 
 TIMEOUT_S: Final = 4 * 3600.0
 GRACE_S: Final = 60.0
@@ -116,6 +118,31 @@ def sweep(
         progress=no_progress,
     )
     return rows[0]
+
+
+def sweep_blobs(
+    *,
+    dry_run: bool = True,
+    orphans: bool | None = None,
+    timeout_s: float = TIMEOUT_S,
+    grace_s: float = GRACE_S,
+) -> SweepReport:
+    """Have a worker sweep the blobs that nothing keeps, at the blob server of its settings.
+
+    Raises:
+        MissingPartError: No worker listens.
+        LockgateError: What the worker met.
+    """
+    (row,) = _run(
+        [sweep_task.s(dry_run, orphans)],
+        work="sweep of blobs",
+        step="sweep",
+        queue=SWEEP_QUEUE,
+        timeout_s=timeout_s,
+        grace_s=grace_s,
+        progress=no_progress,
+    )
+    return msgspec.convert(row, SweepReport)
 
 
 def _run(

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from storage_core.blobs import open_blobs
 from storage_core.commit import recover_job as recover
 from storage_core.commit import sweep_uploads as sweep
 from storage_core.commit.completion import complete_shard_of
@@ -41,6 +42,12 @@ def sweep_destination(destination: str, dry_run: bool = True) -> dict[str, Any]:
     return _built_in(sweep(destination, dry_run=dry_run, settings=load_settings()))
 
 
+def sweep_kept_blobs(dry_run: bool = True, orphans: bool | None = None) -> dict[str, Any]:
+    """Delete the blobs that nothing keeps, at the blob server of this worker's settings."""
+    with open_blobs(load_settings()) as blobs:
+        return _built_in(blobs.sweep(dry_run=dry_run, orphans=orphans))
+
+
 def _built_in(record: msgspec.Struct) -> dict[str, Any]:
     built_in = msgspec.to_builtins(record)
     return dict(built_in)
@@ -50,3 +57,4 @@ commit_task = app.task(commit_staged_task, name="lockgate.commit_task", **OPTION
 complete_shard = app.task(complete_plan_shard, name="lockgate.complete_shard", **OPTIONS)
 recover_job = app.task(settle_job, name="lockgate.recover_job", **OPTIONS)
 sweep_uploads = app.task(sweep_destination, name="lockgate.sweep_uploads", **OPTIONS)
+sweep_blobs = app.task(sweep_kept_blobs, name="lockgate.sweep_blobs", **OPTIONS)

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs import NO_JOB
+from storage_core.blobs import NO_JOB, open_blobs
+from storage_core.failpoints import FAILPOINTS
 from storage_core.journal.configured import close_journals
-from storage_core.settings import Settings
+from storage_core.settings import Settings, load_settings
 from tests.blob_world import damage
 from tests.cli_world import Run, document
+from tests.commit_world import ManualClock
 
 
 @pytest.fixture
@@ -85,22 +87,31 @@ def test_references_are_listed_by_owner_and_by_blob(run: Run, library: Path) -> 
     assert run("blobs", "refs").exit_code == 2
 
 
-def test_a_sweep_says_what_would_go_and_takes_it_only_when_told(
-    run: Run, library: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOCKGATE_RETENTION_INTERVAL_S", "1e-9")
-    put(run, str(library), "--job", "sales")
+def test_a_sweep_says_what_would_go_and_takes_it_only_when_told(run: Run, place: Path) -> None:
+    with open_blobs(load_settings(), clock=ManualClock(1_700_000_000.0)) as blobs:
+        blobs.put(b"put years ago", job_id="sales")
 
     told = run("blobs", "sweep")
     assert "add --yes" in told.stdout
     assert "unreferenced for an interval" in told.stdout
-    assert len(document(run("blobs", "list", "--json"))) == 2
+    assert len(document(run("blobs", "list", "--json"))) == 1
 
     report = document(run("blobs", "sweep", "--yes", "--json"))
-    assert report["swept"] == {"staged": {"blobs": 2, "size_bytes": 20}}
+    assert report["swept"] == {"staged": {"blobs": 1, "size_bytes": 13}}
     assert report["sought_orphans"]
     assert document(run("blobs", "list", "--json")) == []
     assert "nothing to do" in run("blobs", "sweep", "--yes", "--no-orphans").stdout
+
+
+def test_a_store_that_kept_something_is_told_of_and_exits_with_6(run: Run, place: Path) -> None:
+    with open_blobs(load_settings(), clock=ManualClock(1_700_000_000.0)) as blobs:
+        blobs.put(b"put years ago", job_id="sales")
+    FAILPOINTS.arm({"blob-ha-delete.delete_many.before": "refuse"})
+    try:
+        result = run("blobs", "sweep", "--yes")
+    finally:
+        FAILPOINTS.arm({})
+    assert (result.exit_code, "left for the next sweep" in result.stdout) == (6, True)
 
 
 def test_verify_exits_with_3_until_what_it_found_is_healed(run: Run, place: Path, library: Path) -> None:

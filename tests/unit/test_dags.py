@@ -60,10 +60,9 @@ def parse(*files: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in output.splitlines() if line.startswith('{"seconds"')]
 
 
-def test_there_are_four_dags_named_like_their_files(parsed: dict[str, Any]) -> None:
-    assert {stem: dag["dag_id"] for stem, dag in parsed.items()} == {
-        name: name for name in ("dataset_commit", "job_recovery", "journal_checkpoint", "upload_sweep")
-    }
+def test_there_are_five_dags_named_like_their_files(parsed: dict[str, Any]) -> None:
+    names = ("blob_sweep", "dataset_commit", "job_recovery", "journal_checkpoint", "upload_sweep")
+    assert {stem: dag["dag_id"] for stem, dag in parsed.items()} == {name: name for name in names}
 
 
 def test_dag_files_parse_in_well_under_a_second_of_cpu(parsed: dict[str, Any]) -> None:
@@ -121,6 +120,16 @@ def test_recovery_runs_every_five_minutes_the_sweep_every_hour_the_journals_upke
     assert parsed["job_recovery"]["schedule"] == "0:05:00"
     assert parsed["upload_sweep"]["schedule"] == "@hourly"
     assert parsed["journal_checkpoint"]["schedule"] == "@daily"
+
+
+def test_blobs_are_swept_every_retention_interval(
+    parsed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert parsed["blob_sweep"]["schedule"] == "0:30:00"
+    monkeypatch.setenv("LOCKGATE_RETENTION_INTERVAL_S", "60")
+
+    (dag,) = parse(dags_folder() / "blob_sweep.py")
+    assert dag["schedule"] == "0:01:00"
 
 
 def test_how_often_recovery_runs_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,189 @@
+"""Artefacts of jobs: uploaded before their job is set up, swept when nothing keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException
+
+from operators.destinations import check_bool
+from operators.progress import LoggedProgress
+from operators.retries import no_vain_retry
+from storage_core.errors import InvalidInputError
+from storage_core.ids import job_name, new_token
+from storage_core.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from storage_core.blobs.reports import SweepReport
+
+SweepBy = Literal["auto", "here", "workers"]
+
+
+def sweep_interval() -> timedelta:
+    """Return the time between two runs of the sweep's DAG: `LOCKGATE_RETENTION_INTERVAL_S`.
+
+    Raises:
+        InvalidInputError: A setting cannot be.
+    """
+    return timedelta(seconds=load_settings().retention_interval_s)
+
+
+class BlobUploadOperator(BaseOperator):
+    """Uploads files that a job's tasks need: libraries, jars, whatever they read. All of them, or none.
+
+    Returns the handle of the artefacts, `job_id`, `blob_keys`, `names` and `uses`, for
+    `JobSetupOperator(artefacts=upload.output)`. The job is to be set up within the retention interval
+    (`LOCKGATE_RETENTION_INTERVAL_S`): what no job took is swept then. A retry uploads anew.
+
+    Args:
+        files: Paths of files, or of directories whose files are all uploaded; they are on the machine that
+            runs this task.
+        job_id: Of the job in the blob stores; None: one of its own.
+        recreatable: They are kept in the local store only, and let go when the job fails.
+        use: What they are for: `library` is put on the import path of the job's tasks.
+    """
+
+    template_fields: Sequence[str] = ("files", "job_id", "use")
+    ui_color = "#fff4e5"
+
+    def __init__(
+        self,
+        *,
+        files: Sequence[str] | str,
+        job_id: str | None = None,
+        recreatable: bool = False,
+        use: Literal["library", "other"] = "library",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.files = files
+        self.job_id = job_id
+        self.recreatable = recreatable
+        self.use = use
+
+    @no_vain_retry()
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Upload the files and return their handle."""
+        from storage_core.blobs import ArtefactFile, Artefacts, open_blobs  # noqa: PLC0415 - opens a journal
+        from storage_core.blobs.uploading import files_below, upload  # noqa: PLC0415
+
+        check_bool("recreatable", self.recreatable)
+        if self.use not in {"library", "other"}:
+            raise InvalidInputError(
+                f"use={self.use!r}: files are a `library` or `other`; nothing was uploaded"
+            )
+        given = [self.files] if isinstance(self.files, str) else self.files
+        files = files_below(Path(path) for path in given)
+        job_id = self.job_id or job_name(f"{context['ti'].dag_id}-{new_token()}")
+        with open_blobs(load_settings()) as blobs:
+            uploaded = upload(
+                blobs,
+                files,
+                job_id=job_id,
+                guarantee="recreatable" if self.recreatable else "ha",
+                use=self.use,
+                progress=LoggedProgress(self.log),
+            )
+        for one in uploaded:
+            self.log.info("%s: %d bytes, blob %s", one.name, one.size_bytes, one.blob_key)
+        artefacts = tuple(
+            ArtefactFile(blob_key=one.blob_key, name=one.name, use=self.use) for one in uploaded
+        )
+        return Artefacts(job_id=job_id, blobs=artefacts).handle()
+
+
+class BlobSweepOperator(BaseOperator):
+    """Deletes the blobs that nothing has referred to for a whole retention interval.
+
+    Returns how many blobs were taken by each reason, and their bytes. Fails, to be tried again, where a store
+    kept something, and while the journal is in safe mode.
+
+    Args:
+        report_only: Change nothing, only tell what would go.
+        orphans: List the stores, too, for bytes that no row knows; None: once a day, and after a crash.
+        sweep_by: `here`, in this task: right where the local store is, or where a blob server is named.
+            `workers`: a Celery worker of the queue `sweep`, on the machine of the local store. `auto`:
+            workers where `LOCKGATE_BROKER_URL` names a broker and `LOCKGATE_BLOB_SERVER_URL` no server.
+        timeout_s: How long a worker may take.
+        grace_s: How long to wait for a worker where none listens.
+    """
+
+    template_fields: Sequence[str] = ("report_only", "orphans", "sweep_by")
+    ui_color = "#fff4e5"
+
+    def __init__(
+        self,
+        *,
+        report_only: bool = False,
+        orphans: bool | None = None,
+        sweep_by: SweepBy = "auto",
+        timeout_s: float = 3600.0,
+        grace_s: float = 60.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.report_only = report_only
+        self.orphans = orphans
+        self.sweep_by = sweep_by
+        self.timeout_s = timeout_s
+        self.grace_s = grace_s
+
+    @no_vain_retry()
+    def execute(self, context: Context) -> dict[str, dict[str, int]]:  # noqa: ARG002 - Airflow's
+        """Sweep, and tell what went."""
+        check_bool("report_only", self.report_only)
+        if self.orphans is not None:
+            check_bool("orphans", self.orphans)
+        settings = load_settings()
+        report = self._by_worker() if self._is_by_worker(settings) else self._here(settings)
+        self.log.info("%s:\n%s", "would be swept" if report.is_dry_run else "swept", summary_table(report))
+        for one in report.blobs:
+            self.log.info("%s/%s: %d bytes: %s", one.job_id, one.blob_key, one.size_bytes, one.why)
+        if report.problems:
+            raise AirflowException(
+                f"{report.left} blobs were left, the next sweep tries again: {'; '.join(report.problems)}"
+            )
+        return {
+            str(why): {"blobs": amount.blobs, "size_bytes": amount.size_bytes}
+            for why, amount in report.swept.items()
+        }
+
+    def _is_by_worker(self, settings: Settings) -> bool:
+        if self.sweep_by not in {"auto", "here", "workers"}:
+            raise InvalidInputError(
+                f"sweep_by={self.sweep_by!r}: `here`, in the task, or Celery `workers`, or `auto` chooses; "
+                "nothing was done"
+            )
+        by_itself = settings.broker_url is not None and settings.blob_server_url is None
+        return self.sweep_by == "workers" or (self.sweep_by == "auto" and by_itself)
+
+    def _by_worker(self) -> SweepReport:
+        from workers.dispatch import sweep_blobs  # noqa: PLC0415 - imports Celery
+
+        return sweep_blobs(
+            dry_run=self.report_only, orphans=self.orphans, timeout_s=self.timeout_s, grace_s=self.grace_s
+        )
+
+    def _here(self, settings: Settings) -> SweepReport:
+        from storage_core.blobs import open_blobs  # noqa: PLC0415 - opens a journal
+
+        with open_blobs(settings) as blobs:
+            return blobs.sweep(
+                dry_run=self.report_only, orphans=self.orphans, progress=LoggedProgress(self.log)
+            )
+
+
+def summary_table(report: SweepReport) -> str:
+    """Return a line a reason, with number and bytes, in columns that are aligned."""
+    rows = [("what", "number", "bytes")]
+    rows += [(what, str(number), "-" if size is None else str(size)) for what, number, size in report.rows()]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
