@@ -4,17 +4,36 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from storage_core.blobs.client import BlobClient
 from storage_core.blobs.ha import HaBlobs
+from storage_core.blobs.http.connection import Connection
 from storage_core.blobs.local import LocalBlobs
 from storage_core.blobs.server import BlobServer
-from storage_core.clock import Clock
+from storage_core.clock import Clock, SystemClock
 from storage_core.errors import InvalidInputError
 from storage_core.journal.configured import configured_journal
 from storage_core.settings import Settings
 from storage_core.stores import open_store
 
 
-def open_blobs(settings: Settings, *, clock: Clock | None = None) -> BlobServer:
+def open_blobs(settings: Settings, *, clock: Clock | None = None) -> BlobServer | BlobClient:
+    """Open the blob server of the settings: elsewhere if `blob_server_url` says so, else in this process.
+
+    Close it after use.
+
+    Args:
+        settings: See `open_client` and `open_server`.
+        clock: Takes the place of the machine's, and of the journal's, for tests.
+
+    Raises:
+        InvalidInputError: The settings name none that can be.
+    """
+    if settings.blob_server_url is None:
+        return open_server(settings, clock=clock)
+    return open_client(settings, clock=clock)
+
+
+def open_server(settings: Settings, *, clock: Clock | None = None) -> BlobServer:
     """Open the blob server of this process; close it after use.
 
     Args:
@@ -30,13 +49,29 @@ def open_blobs(settings: Settings, *, clock: Clock | None = None) -> BlobServer:
             "blobs need a journal, and LOCKGATE_JOURNAL_URL is none: it knows what keeps a blob; unset it "
             "for SQLite below LOCKGATE_HOME, or name a PostgreSQL"
         )
-    return BlobServer(
-        LocalBlobs(blob_dir(settings)),
-        ha_blobs(settings),
-        journal,
-        retention_s=settings.retention_interval_s,
-        clock=clock,
+    return BlobServer(LocalBlobs(blob_dir(settings)), ha_blobs(settings), journal, clock=clock)
+
+
+def open_client(settings: Settings, *, clock: Clock | None = None) -> BlobClient:
+    """Open a client of a blob server elsewhere; close it after use. Nothing is asked of it yet.
+
+    Args:
+        settings: `blob_server_url`, `blob_token_file`, `blob_ca_file` and `blob_timeout_s` count.
+        clock: Waits in the place of the machine's, for tests.
+
+    Raises:
+        InvalidInputError: There is no URL, or a file that the settings name cannot be read.
+    """
+    if settings.blob_server_url is None:
+        raise InvalidInputError("LOCKGATE_BLOB_SERVER_URL names no blob server; set it to one")
+    connection = Connection(
+        settings.blob_server_url,
+        token_file=settings.blob_token_file,
+        ca_file=settings.blob_ca_file,
+        timeout_s=settings.blob_timeout_s,
+        clock=clock or SystemClock(),
     )
+    return BlobClient(connection, clock=clock)
 
 
 def ha_blobs(settings: Settings) -> HaBlobs | None:

@@ -315,13 +315,13 @@ class BlobServer:
         return verify(self, job_id, after=after, deep=deep, heal=heal)
 
     def close(self) -> None:
-        """Complete this server's own upload set, so that nothing of it is kept."""
+        """Complete this server's own upload set, so that nothing of it is kept; others lapse."""
         with self._opening:
             own, self._own = self._own, None
         if own is not None:
             with suppress(LockgateError):
                 self.complete_set(own)
-            self._renewer.drop(upload_resource(own))
+        self._renewer.close()
 
     def __enter__(self) -> Self:
         return self

@@ -86,6 +86,11 @@ class Renewer(Forkable):
         if ended is not None and ended is not threading.current_thread():
             ended.join()
 
+    def close(self) -> None:
+        """Renew nothing any more: what is held lapses."""
+        for resource in tuple(self._held):
+            self.drop(resource)
+
     def check(self, resource: str, within_s: float) -> None:
         """Raise if the lease is lost; renew it now unless it was renewed within so many seconds.
 

@@ -1,0 +1,311 @@
+"""Blobs of a server elsewhere, over HTTP: the calls of `BlobServer`, tried again where that does no harm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from storage_core.blobs.http import wire
+from storage_core.blobs.http.batches import BATCH, batches, get_batch, put_batch
+from storage_core.blobs.http.connection import WORTH_ANOTHER, Connection, decoded
+from storage_core.blobs.http.downloading import Memory, blob_path, download
+from storage_core.blobs.http.outgoing import Outgoing, SourceBrokeError
+from storage_core.blobs.http.sweeping import SweepOrder, sweep_there
+from storage_core.blobs.keys import (
+    NO_JOB,
+    BlobKey,
+    UploadSetId,
+    check_blob_job,
+    check_upload_set,
+    digest_of,
+)
+from storage_core.blobs.local import LocalBlobs
+from storage_core.blobs.protocol import BlobInfo, NewBlob, Source
+from storage_core.blobs.reports import SweepReport, Verified
+from storage_core.blobs.server import RENEW_S
+from storage_core.clock import Clock, SystemClock
+from storage_core.errors import CorruptBlobError, LockgateError
+from storage_core.journal.mutation import new_request_id
+from storage_core.journal.renewer import Renewer
+from storage_core.journal.rows import Blob, BlobUse, Guarantee, Reference
+from storage_core.parallel import Progress, no_progress
+from storage_core.stamp import Stamp
+
+_UNSAID: Final = msgspec.structs.asdict(NewBlob())
+
+T = TypeVar("T")
+
+
+class BlobClient:
+    """A blob server over HTTP. See `Blobs` for its calls; safe to use from several threads.
+
+    Use it as a context manager, or `close` it: it renews no upload set any more then.
+
+    Args:
+        connection: To the server.
+        clock: Waits between renewals; the machine's by default.
+    """
+
+    def __init__(self, connection: Connection, *, clock: Clock | None = None) -> None:
+        self._connection = connection
+        self._clock = clock or SystemClock()
+        self._renewer = Renewer(_SetsThere(connection), every_s=RENEW_S, clock=self._clock)
+
+    @property
+    def url(self) -> str:
+        """Of the server."""
+        return self._connection.url
+
+    def begin_set(self, job_id: str) -> UploadSetId:
+        """Open an upload set, whose lease this process renews; see `Blobs.begin_set`."""
+        since_s = self._clock.now_s()
+        begin = wire.BeginSet(holder=self._renewer.holder)
+        begun = self._post(_job(job_id, "sets"), wire.SetBegun, begin)
+        self._renewer.keep(begun.upload_set, begun.stamp, since_s=since_s)
+        return begun.upload_set
+
+    def put(
+        self,
+        source: Source,
+        *,
+        job_id: str = NO_JOB,
+        guarantee: Guarantee = "ha",
+        use: BlobUse = "other",
+        name: str = "",
+        upload_set: UploadSetId | None = None,
+        owners: Sequence[str] = (),
+        lapse_s: float | None = None,
+        digest: str | None = None,
+        request_id: str | None = None,
+    ) -> BlobInfo:
+        """Put bytes; see `Blobs.put`. An upload that broke begins anew, if its source can.
+
+        Whatever the source raises goes on to the caller; nothing is kept then.
+        """
+        new = NewBlob(
+            guarantee=guarantee,
+            use=use,
+            name=name,
+            upload_set=upload_set,
+            owners=tuple(owners),
+            lapse_s=lapse_s,
+            digest=digest,
+            request_id=request_id or new_request_id(),
+        )
+        outgoing = Outgoing(source)
+        info = self._sent(outgoing, f"{_job(job_id, 'blobs')}?{_query(new)}")
+        if outgoing.digest != digest_of(info.blob_key):
+            with suppress(LockgateError):  # the blob is none that the caller asked for: let the sweep have it
+                for owner in new.owners:
+                    self.drop(job_id, info.blob_key, owner)
+            raise CorruptBlobError(
+                f"blob {name or 'without a name'} of job {job_id}: {info.size_bytes} bytes arrived at "
+                f"{self.url} that are not those that were sent; they are left to the sweep; send them again"
+            )
+        return info
+
+    def put_many(self, blobs: Iterable[tuple[NewBlob, bytes]], *, job_id: str = NO_JOB) -> Iterator[BlobInfo]:
+        """Put small blobs in few requests; yields what came of each, in their order.
+
+        Args:
+            blobs: Read as they are sent.
+            job_id: Of the job that they belong to.
+
+        Raises:
+            LockgateError: Of the first one that was refused; those before it were put, later ones may be.
+        """
+        path = _job(job_id, "put-many")
+        for batch in batches(blobs):
+            yield from put_batch(self._connection, path, batch)
+
+    def complete_set(self, upload_set: UploadSetId, *, request_id: str | None = None) -> int:
+        """Stage a set's blobs; see `Blobs.complete_set`."""
+        complete = wire.CompleteSet(request_id=request_id or new_request_id())
+        counted = self._post(f"/sets/{check_upload_set(upload_set)}/complete", wire.Counted, complete)
+        self._renewer.drop(upload_set)
+        return counted.count
+
+    def submit(
+        self, job_id: str, blob_keys: Sequence[BlobKey], *, destination: str = "", commit_job: str = ""
+    ) -> None:
+        """Make blobs a job's own; see `Blobs.submit`."""
+        told = wire.Submit(blob_keys=tuple(blob_keys), destination=destination, commit_job=commit_job)
+        self._post(_job(job_id, "submit"), wire.Nothing, told)
+
+    def refer(self, job_id: str, blob_key: BlobKey, owner: str, *, lapse_s: float | None = None) -> None:
+        """Keep a blob for an owner; see `Blobs.refer`."""
+        told = wire.Refer(owner=owner, lapse_s=lapse_s)
+        self._post(f"{blob_path(job_id, blob_key)}/refer", wire.Nothing, told)
+
+    def drop(self, job_id: str, blob_key: BlobKey, owner: str) -> None:
+        """End an owner's reference; see `Blobs.drop`."""
+        self._post(f"{blob_path(job_id, blob_key)}/drop", wire.Nothing, wire.Drop(owner=owner))
+
+    def drop_owner(self, owner: str) -> int:
+        """End all references of an owner; see `Blobs.drop_owner`. The last try counts."""
+        return self._post("/owners/drop", wire.Counted, wire.Drop(owner=owner)).count
+
+    def fail(self, job_id: str) -> None:
+        """Let go what can be made again; see `Blobs.fail`."""
+        self._post(_job(job_id, "fail"), wire.Nothing)
+
+    def finish(self, job_id: str) -> None:
+        """End a job; see `Blobs.finish`."""
+        self._post(_job(job_id, "finish"), wire.Nothing)
+
+    def fetch(self, local: LocalBlobs, job_id: str, blob_key: BlobKey) -> Path:
+        """Copy a blob to a local store; see `Blobs.fetch`."""
+
+        def once() -> Path | None:
+            with local.incoming() as incoming:
+                download(self._connection, job_id, blob_key, incoming)
+                if incoming.digest != digest_of(blob_key):
+                    return None
+                return local.place(incoming, job_id, blob_key)
+
+        return self._undamaged(once, job_id, blob_key)
+
+    def get(self, job_id: str, blob_key: BlobKey) -> bytes:
+        """Return a blob's bytes; see `Blobs.get`."""
+
+        def once() -> bytes | None:
+            memory = Memory()
+            download(self._connection, job_id, blob_key, memory)
+            return memory.data() if memory.digest == digest_of(blob_key) else None
+
+        return self._undamaged(once, job_id, blob_key)
+
+    def get_many(self, job_id: str, blob_keys: Sequence[BlobKey]) -> Iterator[bytes]:
+        """Yield the bytes of small blobs, in their order, from few requests.
+
+        Raises:
+            LockgateError: Of the first one that cannot be had.
+        """
+        path = _job(job_id, "get-many")
+        for start in range(0, len(blob_keys), BATCH):
+            keys = blob_keys[start : start + BATCH]
+            for blob_key, data in zip(keys, get_batch(self._connection, path, keys), strict=True):
+                yield self.get(job_id, blob_key) if data is None else data  # which has the server look again
+
+    def page(self, job_id: str | None = None, *, after: tuple[str, str] = ("", "")) -> Sequence[Blob]:
+        """Return what is known of a page of blobs; see `Blobs.page`."""
+        if job_id is None:
+            path = f"/blobs?{urlencode({'after_job': after[0], 'after': after[1]})}"
+        else:
+            path = f"{_job(job_id, 'blobs')}?{urlencode({'after': after[1]})}"
+        return self._get(path, wire.Page).blobs
+
+    def references(
+        self, *, job_id: str | None = None, blob_key: str | None = None, owner: str | None = None
+    ) -> Sequence[Reference]:
+        """Return what keeps blobs; see `Blobs.references`."""
+        asked = {"job_id": job_id, "blob_key": blob_key, "owner": owner}
+        query = urlencode({name: value for name, value in asked.items() if value is not None})
+        return self._get(f"/references?{query}", wire.References).references
+
+    def sweep(
+        self, *, dry_run: bool, orphans: bool | None = None, progress: Progress = no_progress
+    ) -> SweepReport:
+        """Have the server delete what nothing keeps; see `Blobs.sweep`. The token must open all jobs."""
+        return sweep_there(self._connection, SweepOrder(dry_run=dry_run, orphans=orphans), progress)
+
+    def verify(
+        self,
+        job_id: str | None = None,
+        *,
+        after: tuple[str, str] = ("", ""),
+        deep: bool = False,
+        heal: bool = False,
+    ) -> Verified:
+        """Have the server look whether blobs have their bytes; see `Blobs.verify`."""
+        told = wire.Verify(job_id=job_id, after=after, deep=deep, heal=heal)
+        return self._post("/verify", Verified, told)
+
+    def close(self) -> None:
+        """Hang up; sets that are not complete lapse."""
+        self._renewer.close()
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _get(self, path: str, kind: type[T]) -> T:
+        return self._connection.call("GET", path, kind)
+
+    def _post(self, path: str, kind: type[T], told: object = None) -> T:
+        return self._connection.call("POST", path, kind, told)
+
+    def _sent(self, outgoing: Outgoing, path: str) -> BlobInfo:
+        """Send a source until it is a blob."""
+        headers = {"content-type": wire.BLOB}
+        if outgoing.size_bytes is not None:
+            headers["content-length"] = str(outgoing.size_bytes)
+
+        def once() -> BlobInfo:
+            with self._connection.exchange("PUT", path, headers=headers, body=outgoing) as answer:
+                return decoded(answer, BlobInfo)
+
+        try:
+            return self._connection.repeatedly(once, lambda: not outgoing.is_spent)
+        except SourceBrokeError as broke:
+            if broke.__cause__ is None:
+                raise
+            raise broke.__cause__ from None
+        except WORTH_ANOTHER as error:
+            if outgoing.is_spent:
+                words = f"{error}; its source is a stream that cannot be read again: put a new one"
+                raise type(error)(words) from error
+            raise
+
+    def _undamaged(self, once: Callable[[], T | None], job_id: str, blob_key: BlobKey) -> T:
+        """Get a blob; if other bytes arrive, have the server look at its copy, and get it once more.
+
+        Args:
+            once: Returns None for a blob that arrived damaged.
+            job_id: Of the blob.
+            blob_key: Of the blob.
+        """
+        found = once()
+        if found is None:
+            self._post(f"{blob_path(job_id, blob_key)}/recheck", wire.Nothing)
+            found = once()
+        if found is None:
+            raise CorruptBlobError(
+                f"blob {job_id}/{blob_key} of {self.url} arrived damaged twice, and its server finds it "
+                "whole: something between here and there changes it; nothing was kept"
+            )
+        return found
+
+
+class _SetsThere:
+    """The leases of upload sets, behind a server. The resources are the sets."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def renew(self, holder: str, held: Mapping[str, Stamp]) -> Mapping[str, str]:
+        """Renew all that a holder holds; returns a word about each that is lost."""
+        told = wire.RenewSets(holder=holder, held={UploadSetId(name): stamp for name, stamp in held.items()})
+        renewed = self._connection.call("POST", "/sets/renew", wire.SetsRenewed, told)
+        return {str(name): words for name, words in renewed.lost.items()}
+
+
+def _job(job_id: str, call: str) -> str:
+    return f"/jobs/{quote(check_blob_job(job_id), safe='')}/{call}"
+
+
+def _query(new: NewBlob) -> str:
+    said = {name: value for name, value in msgspec.structs.asdict(new).items() if value != _UNSAID[name]}
+    said["owner"] = said.pop("owners", ())
+    return urlencode(said, doseq=True)

@@ -1,0 +1,107 @@
+"""Routes that move a blob, of any size."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from storage_core.blobs.http.answers import BlobBytes, Json, opened
+from storage_core.blobs.http.body import Body
+from storage_core.blobs.http.ranges import UnsatisfiableRangeError, asked_range
+from storage_core.blobs.http.service import Service
+from storage_core.blobs.http.wire import etag_of
+from storage_core.blobs.keys import UploadSetId, check_blob_job, check_blob_key, check_upload_set
+from storage_core.blobs.local import Incoming
+from storage_core.blobs.protocol import NewBlob
+from storage_core.ids import check_id
+from storage_core.journal.rows import BlobUse, Guarantee
+
+
+def transfers(service: Service) -> APIRouter:
+    """Return the routes."""
+    of = _Transfers(service)
+    routes = APIRouter(prefix="/jobs/{job_id}/blobs", dependencies=[Depends(service.admit_to_job)])
+    routes.add_api_route("", of.put, methods=["PUT"], name="put", status_code=201)
+    routes.add_api_route("/{blob_key}", of.get, methods=["GET"], name="get")
+    routes.add_api_route("/{blob_key}", of.get, methods=["HEAD"], name="head")
+    return routes
+
+
+class _Transfers:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def put(
+        self,
+        *,
+        request: Request,
+        job_id: str,
+        guarantee: Guarantee = "ha",
+        use: BlobUse = "other",
+        name: str = "",
+        upload_set: str | None = None,
+        owner: Annotated[tuple[str, ...], Query()] = (),
+        lapse_s: Annotated[float | None, Query(ge=0)] = None,
+        digest: str | None = None,
+        request_id: str | None = None,
+    ) -> Response:
+        """Take a blob in; answered when it is durable."""
+        check_blob_job(job_id)
+        new = NewBlob(
+            guarantee=guarantee,
+            use=use,
+            name=name,
+            upload_set=None if upload_set is None else UploadSetId(check_upload_set(upload_set)),
+            owners=owner,
+            lapse_s=lapse_s,
+            digest=digest,
+            request_id=None if request_id is None else check_id("request id", request_id),
+        )
+        async with self._incoming() as incoming:
+            await self._pour(self._service.blob_body(request), incoming)
+            info = await self._service.move(self._service.server.keep, incoming, job_id, new)
+        return Json(info, 201, {"etag": etag_of(info.blob_key)})
+
+    async def get(self, request: Request, job_id: str, blob_key: str) -> Response:
+        """Hand a blob out, or a range of it."""
+        key = check_blob_key(blob_key)
+        tag = etag_of(key)
+        find = partial(self._service.server.path, job_id, key)
+        blob = await self._service.move(opened, find, key)
+        asked = request.headers.get("range")
+        if request.headers.get("if-range", tag) != tag:
+            asked = None
+        try:
+            part = asked_range(asked, blob.size_bytes)
+        except UnsatisfiableRangeError:
+            await self._service.move(blob.close)
+            return Response(status_code=416, headers={"content-range": f"bytes */{blob.size_bytes}"})
+        return BlobBytes(self._service, blob, part)
+
+    @asynccontextmanager
+    async def _incoming(self) -> AsyncIterator[Incoming]:
+        held = ExitStack()
+        incoming = await self._service.move(held.enter_context, self._service.server.local.incoming())
+        try:
+            yield incoming
+        finally:
+            await self._service.move(held.close)
+
+    async def _pour(self, body: Body, incoming: Incoming) -> None:
+        """Write and hash a piece while the next one comes."""
+        writing: asyncio.Future[None] | None = None
+        try:
+            async for piece in body.pieces():
+                if writing is not None:
+                    await writing
+                writing = asyncio.ensure_future(self._service.move(incoming.write, piece))
+        finally:
+            if writing is not None:
+                await writing
