@@ -161,7 +161,7 @@ class WorkerProcess:
         wait_until(lambda: text in self.log.read_text())
 
 
-def wait_until(condition: Callable[[], bool], within_s: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], within_s: float = 300) -> None:
     """Look again and again until something that will happen has happened."""
     deadline = time.monotonic() + within_s
     while not condition():
@@ -196,7 +196,7 @@ def worker_process(
         reader = threading.Thread(target=_copy, args=(process, out, ready))
         reader.start()
         try:
-            if not ready.wait(60) or process.poll() is not None:
+            if not ready.wait(300) or process.poll() is not None:
                 raise AssertionError(f"the worker did not start:\n{log.read_text()}")
             yield WorkerProcess(process, log)
         finally:

@@ -55,7 +55,7 @@ def test_when_a_pool_child_is_killed_in_a_task_commit_another_worker_gets_the_ta
     deadly = {"LOCKGATE_FAILPOINTS": f"{point}=kill"}
 
     with ThreadPoolExecutor(1) as driver, worker_process(tmp_path / "log-1", environment=deadly) as first:
-        rows = driver.submit(commit_tasks, *staged.ids, staged.task_ids, timeout_s=120)
+        rows = driver.submit(commit_tasks, *staged.ids, staged.task_ids, timeout_s=300)
         first.wait_for_line("signal 9 (SIGKILL)")
         with worker_process(tmp_path / "log-2", name="second"):
             assert [row["task_id"] for row in rows.result()] == staged.task_ids
@@ -74,8 +74,8 @@ def test_when_a_whole_worker_is_killed_in_a_task_commit_another_one_gets_the_tas
         ThreadPoolExecutor(1) as driver,
         worker_process(tmp_path / "log-1", pool="solo", environment=deadly) as first,
     ):
-        rows = driver.submit(commit_tasks, *staged.ids, staged.task_ids, timeout_s=120)
-        assert first.process.wait(60) == -signal.SIGKILL
+        rows = driver.submit(commit_tasks, *staged.ids, staged.task_ids, timeout_s=300)
+        assert first.process.wait(300) == -signal.SIGKILL
         with worker_process(tmp_path / "log-2", name="second"):
             assert [row["task_id"] for row in rows.result()] == staged.task_ids
 
@@ -87,7 +87,7 @@ def test_when_a_worker_is_killed_while_it_completes_a_plan_another_one_goes_on(
 ) -> None:
     staged = StagedJob(tmp_path, settings)
     with worker_process(tmp_path / "log-0"):
-        commit_tasks(*staged.ids, staged.task_ids, timeout_s=60)
+        commit_tasks(*staged.ids, staged.task_ids, timeout_s=300)
     deadly = {"LOCKGATE_FAILPOINTS": "complete.complete.after=kill@3", "LOCKGATE_PARALLELISM": "1"}
 
     with (
@@ -95,7 +95,7 @@ def test_when_a_worker_is_killed_while_it_completes_a_plan_another_one_goes_on(
         worker_process(tmp_path / "log-1", pool="solo", environment=deadly) as first,
     ):
         receipt = driver.submit(staged.attach().commit, complete=complete_by_workers)
-        assert first.process.wait(60) == -signal.SIGKILL
+        assert first.process.wait(300) == -signal.SIGKILL
         assert 0 < len(staged.listed()) < staged.files
         assert staged.visible_rows() == []  # readers of the manifest see whole jobs only
         with worker_process(tmp_path / "log-2", name="second"):
@@ -111,10 +111,10 @@ def test_tasks_of_a_preempted_worker_are_done_by_another_and_count_as_no_failure
     staged = StagedJob(tmp_path, settings, files=24)
 
     with ThreadPoolExecutor(1) as driver, worker_process(tmp_path / "log-1") as first:
-        rows = driver.submit(commit_tasks, *staged.ids, staged.task_ids, timeout_s=120)
+        rows = driver.submit(commit_tasks, *staged.ids, staged.task_ids, timeout_s=300)
         first.wait_for_line(" succeeded in ")
         os.kill(first.pid, order)
-        first.process.wait(60)
+        first.process.wait(300)
         with worker_process(tmp_path / "log-2", name="second"):
             # The driver gives up at the first task that fails: none does.
             assert [row["task_id"] for row in rows.result()] == staged.task_ids
@@ -129,7 +129,7 @@ def test_when_the_broker_is_killed_and_started_again_its_messages_are_worked_on(
     record = start_broker(settings)
 
     with ThreadPoolExecutor(1) as driver:
-        rows = driver.submit(commit_tasks, *staged.ids, staged.task_ids, timeout_s=120)
+        rows = driver.submit(commit_tasks, *staged.ids, staged.task_ids, timeout_s=300)
         with redis.Redis.from_url(record.url) as client:
             wait_until(lambda: client.llen("commit") == staged.files)
             client.config_set("appendfsync", "always")
@@ -149,7 +149,7 @@ def test_when_the_broker_does_not_come_back_the_outcome_is_unknown_and_a_repetit
     record = start_broker(settings)
 
     with ThreadPoolExecutor(1) as driver:
-        rows = driver.submit(commit_tasks, *staged.ids, staged.task_ids, timeout_s=120, grace_s=3)
+        rows = driver.submit(commit_tasks, *staged.ids, staged.task_ids, timeout_s=300, grace_s=3)
         with redis.Redis.from_url(record.url) as client:
             wait_until(lambda: client.llen("commit") == staged.files)
         os.kill(record.pid, signal.SIGKILL)
@@ -158,5 +158,5 @@ def test_when_the_broker_does_not_come_back_the_outcome_is_unknown_and_a_repetit
 
     start_broker(settings)
     with worker_process(tmp_path / "log"):
-        commit_tasks(*staged.ids, staged.task_ids, timeout_s=60)
+        commit_tasks(*staged.ids, staged.task_ids, timeout_s=300)
     check_rows_exactly_once(staged)

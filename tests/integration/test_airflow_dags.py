@@ -17,7 +17,7 @@ from tests.integration.airflow_home import Airflow, airflow
 
 __all__ = ["airflow"]
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 MANY_ROWS = {
     "name": "many",

@@ -26,7 +26,7 @@ from workers.staged import commit_staged_task
 
 pytestmark = pytest.mark.integration
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 COMMIT = """
 import json, sys

@@ -16,7 +16,7 @@ from workers.broker import find_broker
 
 __all__ = ["airflow"]
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -61,7 +61,7 @@ def test_of_processes_that_race_to_start_it_one_does(settings: Settings) -> None
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=True,
         )
         return started.stdout.strip()
@@ -77,7 +77,7 @@ def test_of_processes_that_race_to_start_it_one_does(settings: Settings) -> None
 def test_it_outlives_the_process_that_started_it(settings: Settings) -> None:
     environment = {**os.environ, "LOCKGATE_HOME": str(settings.home)}
     subprocess.run(
-        [sys.executable, "-c", START], env=environment, check=True, timeout=60, capture_output=True
+        [sys.executable, "-c", START], env=environment, check=True, timeout=300, capture_output=True
     )
 
     assert find_broker(settings) is not None

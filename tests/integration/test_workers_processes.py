@@ -47,7 +47,7 @@ def test_the_main_path_from_staged_files_to_visible_rows(
 ) -> None:
     staged = StagedJob(tmp_path, settings, files=40)
 
-    rows = commit_tasks(*staged.ids, staged.task_ids, timeout_s=60)
+    rows = commit_tasks(*staged.ids, staged.task_ids, timeout_s=300)
     assert [row["task_id"] for row in rows] == staged.task_ids
     assert staged.listed() == []
     receipt = staged.attach().commit(complete=complete_by_workers)
@@ -65,19 +65,19 @@ def test_an_error_in_a_worker_process_comes_back_with_its_type(
         file.write((staged.staging / "month=2" / "part-00001.parquet").read_bytes())
 
     with pytest.raises(ConflictError, match="of the frozen listing; nothing of it is committed"):
-        commit_tasks(*staged.ids, staged.task_ids, timeout_s=60)
+        commit_tasks(*staged.ids, staged.task_ids, timeout_s=300)
 
 
 def test_recovery_and_sweep_have_their_own_queues(
     tmp_path: Path, settings: Settings, worker: WorkerProcess
 ) -> None:
     staged = StagedJob(tmp_path, settings)
-    commit_tasks(*staged.ids, staged.task_ids, timeout_s=60)
+    commit_tasks(*staged.ids, staged.task_ids, timeout_s=300)
     staged.attach().park(0)
 
     lapsed = JobAt(staged.destination, staged.job.job_id)
-    (recovered,) = settle_by_workers([lapsed], settings=settings, timeout_s=60)
-    swept = sweep(staged.destination, timeout_s=60)
+    (recovered,) = settle_by_workers([lapsed], settings=settings, timeout_s=300)
+    swept = sweep(staged.destination, timeout_s=300)
 
     assert (recovered.action, recovered.ended) == (RecoveryAction.ABORT, JobPhase.FAILED)
     assert swept["uploads"] == []
@@ -89,7 +89,7 @@ def test_a_worker_finds_the_broker_that_a_driver_started_and_starts_none(
 ) -> None:
     before = find_broker(settings)
 
-    (answer,) = app.control.ping(timeout=5)
+    (answer,) = app.control.ping(timeout=300, limit=1)
 
     assert before is not None
     assert list(answer.values()) == [{"ok": "pong"}]
@@ -109,7 +109,7 @@ def test_the_broker_commands_start_it_tell_of_it_and_stop_it(tmp_path: Path) -> 
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         return done.returncode, done.stdout
@@ -136,7 +136,7 @@ def test_the_worker_command_runs_a_worker_that_stops_when_told(tmp_path: Path, s
         wait_until(lambda: " ready." in log.read_text())
     finally:
         process.terminate()
-    assert process.wait(60) == 0
+    assert process.wait(300) == 0
     assert f"lockgate-{process.pid}@" in log.read_text()
 
 
