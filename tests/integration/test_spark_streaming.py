@@ -204,7 +204,9 @@ def test_a_driver_that_is_killed_anywhere_and_started_again_has_every_row_once(
     for point, place in places.items():
         assert place.ids(spark) in (TWO_BATCHES[:ROWS], TWO_BATCHES), point
         place.feed(2)
-        place.run(spark)
+    for query in [place.start(spark) for place in places.values()]:
+        query.awaitTermination()
+    for point, place in places.items():
         assert place.ids(spark) == place.listed_ids(spark) == THREE_BATCHES, point
         assert place.open_uploads() == [], point
 
