@@ -5,7 +5,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# A file's tests stay together, for they share what is slow to set up. Real parts are used one test after the other.
+# A file's tests stay together, for they share what is slow to set up.
 TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
 # Tests start hundreds of processes, each of which would compile anew all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -21,7 +21,7 @@ test: $(READY)  ## Run the tests; with Go on the machine also against a real S3 
 	@scripts/need java
 	@scripts/in-memory scripts/with-s3-server sh -ec ' \
 		$(BIN)/pytest -m "not integration and not demo" $(TWO_AT_A_TIME) $(PYTEST_ARGS); \
-		$(BIN)/pytest -m "integration and not demo" $(PYTEST_ARGS)'
+		$(BIN)/pytest -m "integration and not demo" $(TWO_AT_A_TIME) --timeout 900 $(PYTEST_ARGS)'
 
 test-demo: $(READY)  ## Run the demo as a test: its table, and that nothing of it is left running
 	@scripts/need java
