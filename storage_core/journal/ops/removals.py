@@ -99,18 +99,19 @@ class ForgetBlob(Op, frozen=True, tag="forget-blob"):
     blob_key: str
 
     def touches(self) -> Iterable[Key]:
-        """Name the blob."""
-        return [(Blob, (self.job_id, self.blob_key))]
+        """Name the blob and its job."""
+        return [(Blob, (self.job_id, self.blob_key)), (BlobJob, (self.job_id,))]
 
     def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
-        """Remove a blob that was marked, with what still refers to it."""
+        """Remove a blob that was marked, with what still refers to it: that can only be an ended job's."""
         blob = state.get(Blob, self.job_id, self.blob_key)
         if blob is None:
             return
         if blob.deleting_s is None:
             raise ConflictError(f"blob {self.job_id}/{self.blob_key} is not marked as deleting; it stays")
-        for reference in references_to(state, blob):
-            state.delete(reference)
+        if is_ended(state, self.job_id):
+            for reference in references_to(state, blob):
+                state.delete(reference)
         state.delete(blob)
 
 
