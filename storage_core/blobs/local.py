@@ -6,14 +6,17 @@ A file whose process died is removed by the next one that opens the store: its w
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
 import secrets
 import shutil
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -29,11 +32,15 @@ from storage_core.blobs.keys import (
 )
 from storage_core.errors import CorruptBlobError, InvalidInputError, ObjectNotFoundError
 from storage_core.failpoints import FAILPOINTS
+from storage_core.journal.forks import FORKS, Forkable
 from storage_core.stores.local_errors import after_the_effect, translated
 
 INCOMING: Final = ".incoming"
 CHUNK: Final = 1024 * 1024
 """Bytes in memory at a time, whatever a blob's size."""
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NO_FILE: Final = frozenset({errno.ELOOP, errno.ENXIO})
+"""What opening says of a link, or a socket, where a file is to be."""
 
 Heard = Callable[[int], None]
 
@@ -72,7 +79,9 @@ class Incoming:
             StoreUnavailableError: The disk is full.
         """
         with translated("write", str(self.path), changes=True):
-            self._file.write(data)
+            rest = memoryview(data)
+            while rest:  # a disk that is almost full takes a part and says so
+                rest = rest[self._file.write(rest) :]
         self._hash.update(data)
         self.size_bytes += len(data)
         self._heard(self.size_bytes)
@@ -89,7 +98,7 @@ class Incoming:
             os.fsync(self._file.fileno())
 
 
-class LocalBlobs:
+class LocalBlobs(Forkable):
     """A directory of blobs, which the first write makes. Safe to use from several threads and processes.
 
     Args:
@@ -103,11 +112,16 @@ class LocalBlobs:
         self._is_durable = is_durable
         self._heard = heard
         self._verified: dict[Path, tuple[int, int, int, int]] = {}
-        self._changing = threading.Lock()
+        self.forked()
+        FORKS.tell(self)
         with translated("open", str(self.path), changes=False):
             if self.path.exists() and not self.path.is_dir():
                 raise InvalidInputError(f"blob store {self.path} is a file; name a directory")
         self.drop_abandoned()
+
+    def forked(self) -> None:
+        """Begin with a lock that nobody holds: the thread that may have held it is not here."""
+        self._changing = threading.Lock()
 
     def path_of(self, job_id: str, blob_key: BlobKey) -> Path:
         """Return where a blob is, or would be.
@@ -125,14 +139,11 @@ class LocalBlobs:
             AccessDeniedError: The directory cannot be written.
             StoreUnavailableError: The disk is full.
         """
-        folder = self.path / INCOMING
-        path = folder / secrets.token_hex(16)
+        path = self.path / INCOMING / secrets.token_hex(16)
         with translated("write", str(path), changes=True):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file = path.open("xb", buffering=0)
+            file = _new_locked(path)
         with file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # its writer lives
                 yield Incoming(path, file, self._heard)
             finally:
                 with suppress(OSError):
@@ -171,7 +182,7 @@ class LocalBlobs:
         """
         path = self.path_of(job_id, blob_key)
         try:
-            with translated("read", str(path), changes=False), path.open("rb", buffering=0) as file:
+            with translated("read", str(path), changes=False), _opened(path) as file:
                 signature = _signature(os.fstat(file.fileno()))
                 with self._changing:
                     if self._verified.get(path) == signature:
@@ -179,8 +190,13 @@ class LocalBlobs:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         except ObjectNotFoundError:
             raise ObjectNotFoundError(f"blob {job_id}/{blob_key} is not in {self.path}") from None
-        if digest != digest_of(blob_key):
+        except _NoFileError:
             self.delete(job_id, blob_key)
+            raise CorruptBlobError(
+                f"blob {job_id}/{blob_key} in {self.path} was no file: it was damaged, and removed"
+            ) from None
+        if digest != digest_of(blob_key):
+            self._delete_seen(path, signature)
             raise CorruptBlobError(
                 f"blob {job_id}/{blob_key} in {self.path} hashes to {digest}: it was damaged, and removed"
             )
@@ -196,22 +212,29 @@ class LocalBlobs:
     def size_of(self, job_id: str, blob_key: BlobKey) -> int | None:
         """Return how many bytes a blob's file has, None if it is not here."""
         try:
-            return self.path_of(job_id, blob_key).stat().st_size
+            return self.path_of(job_id, blob_key).lstat().st_size
         except FileNotFoundError:
             return None
 
     def delete(self, job_id: str, blob_key: BlobKey) -> None:
-        """Remove a blob's file; one that is not there is removed already."""
+        """Remove a blob's file, or what is in its place; one that is not there is removed already."""
         path = self.path_of(job_id, blob_key)
+        FAILPOINTS.hit("blob-delete.unlink.before")
         with translated("delete", str(path), changes=True):
-            path.unlink(missing_ok=True)
+            try:
+                path.unlink(missing_ok=True)
+            except IsADirectoryError:
+                _remove_tree(path)
+        FAILPOINTS.hit("blob-delete.unlink.after")
         self.forget_verified(job_id, blob_key)
 
     def delete_job(self, job_id: str) -> None:
         """Remove all blobs of a job, and their folder, as one."""
         folder = self.path / check_blob_job(job_id)
-        with translated("delete", str(folder), changes=True), suppress(FileNotFoundError):
-            shutil.rmtree(folder)
+        FAILPOINTS.hit("blob-delete.job.before")
+        with translated("delete", str(folder), changes=True):
+            _remove_tree(folder)
+        FAILPOINTS.hit("blob-delete.job.after")
         with self._changing:
             self._verified = {path: seen for path, seen in self._verified.items() if path.parent != folder}
 
@@ -223,8 +246,8 @@ class LocalBlobs:
 
     def delete_all(self) -> None:
         """Remove the whole store: a cache's, whose worker stops."""
-        with translated("delete", str(self.path), changes=True), suppress(FileNotFoundError):
-            shutil.rmtree(self.path)
+        with translated("delete", str(self.path), changes=True):
+            _remove_tree(self.path)
         with self._changing:
             self._verified.clear()
 
@@ -274,9 +297,64 @@ class LocalBlobs:
                 continue
             return
 
+    def _delete_seen(self, path: Path, signature: tuple[int, int, int, int]) -> None:
+        """Remove a file that was read, unless another has been put in its place meanwhile."""
+        with translated("delete", str(path), changes=True), suppress(FileNotFoundError), self._changing:
+            if _signature(path.lstat()) == signature:
+                path.unlink()
+                self._verified.pop(path, None)
+
     def _note_verified(self, path: Path) -> None:
         with suppress(FileNotFoundError), self._changing:
             self._verified[path] = _signature(path.stat())
+
+
+class _NoFileError(Exception):
+    """Something else is where a file is to be."""
+
+
+def _opened(path: Path) -> FileIO:
+    """Open a file for reading; a link is none, wherever it leads.
+
+    Raises:
+        _NoFileError: It is no file.
+    """
+    try:
+        opened = os.open(path, _READ)
+    except OSError as fault:
+        if fault.errno in _NO_FILE:
+            raise _NoFileError from None
+        raise
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise _NoFileError
+    return FileIO(opened, "rb")
+
+
+def _new_locked(path: Path) -> BinaryIO:
+    """Make a file under a lock, which says that its writer lives."""
+    while True:
+        try:
+            file = path.open("xb", buffering=0)
+        except FileNotFoundError:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            continue
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file.fileno()).st_nlink:
+                return file
+        except BaseException:
+            file.close()
+            path.unlink(missing_ok=True)
+            raise
+        file.close()  # taken for a dead writer's, before it was locked, and dropped
+
+
+def _remove_tree(folder: Path) -> None:
+    """Remove a folder; whoever removes some of it meanwhile is no hindrance."""
+    while folder.is_dir():
+        with suppress(FileNotFoundError):
+            shutil.rmtree(folder)
 
 
 def _signature(status: os.stat_result) -> tuple[int, int, int, int]:
