@@ -37,7 +37,7 @@ def open_server(settings: Settings, *, clock: Clock | None = None) -> BlobServer
     """Open the blob server of this process; close it after use.
 
     Args:
-        settings: `blob_dir`, `blob_store_url` and the journal's count.
+        settings: `blob_dir`, `blob_store_url`, `retention_interval_s` and the journal's count.
         clock: Takes the place of the machine's, and of the journal's, for tests.
 
     Raises:
@@ -49,7 +49,13 @@ def open_server(settings: Settings, *, clock: Clock | None = None) -> BlobServer
             "blobs need a journal, and LOCKGATE_JOURNAL_URL is none: it knows what keeps a blob; unset it "
             "for SQLite below LOCKGATE_HOME, or name a PostgreSQL"
         )
-    return BlobServer(LocalBlobs(blob_dir(settings)), ha_blobs(settings), journal, clock=clock)
+    return BlobServer(
+        LocalBlobs(blob_dir(settings)),
+        ha_blobs(settings),
+        journal,
+        retention_s=settings.retention_interval_s,
+        clock=clock,
+    )
 
 
 def open_client(settings: Settings, *, clock: Clock | None = None) -> BlobClient:
