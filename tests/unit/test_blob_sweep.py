@@ -9,19 +9,24 @@ from pathlib import Path
 import pytest
 
 from storage_core.blobs import sweep as sweeping
+from storage_core.blobs.opening import open_server
 from storage_core.blobs.protocol import BlobInfo
 from storage_core.blobs.reports import Amount, SweepReport, Why
 from storage_core.errors import ObjectNotFoundError, SafeModeError, StoreUnavailableError
 from storage_core.failpoints import FAILPOINTS
 from storage_core.journal.checkpoint import open_checkpoints
+from storage_core.journal.configured import close_journals
+from storage_core.journal.ops.references import FinishJob
 from storage_core.journal.ops.removals import MarkDeleting
 from storage_core.journal.restore import restore_in_place
 from storage_core.journal.rows import BlobJob
 from storage_core.journal.safe_mode import leave_safe_mode
+from storage_core.parallel import in_parallel
 from storage_core.settings import Settings
 from storage_core.stores.local import LocalStore
 from storage_core.stores.watched import watched
 from tests.blob_world import INTERVAL_S, BlobWorld, blob_world, key_of
+from tests.commit_world import ManualClock
 
 
 @pytest.fixture
@@ -327,3 +332,32 @@ def test_references_and_pages_of_blobs_can_be_asked_for(world: BlobWorld) -> Non
     (reference,) = world.server.references(owner="viewer:1")
     assert (reference.job_id, reference.blob_key) == key_of(blobs[0])
     assert len(world.server.references(job_id="sales")) == 3
+
+
+def test_two_sweeps_at_once_do_no_harm(world: BlobWorld) -> None:
+    gone = [world.server.put(b"%d" % number) for number in range(20)]
+    kept = [world.server.put(b"%d" % number, owners=["viewer:1"]) for number in range(5)]
+    for number in range(5):
+        world.server.put(b"library", job_id=f"job-{number}", owners=["job"])
+        world.journal.apply(FinishJob(job_id=f"job-{number}"))
+    world.clock.sleep(INTERVAL_S)
+    world.server._renewer.renew()
+
+    reports = list(in_parallel(lambda _: world.server.sweep(dry_run=False, orphans=True), range(2), 2))
+
+    assert [report.problems for report in reports] == [(), ()]
+    assert not any(is_there(world, blob) for blob in gone)
+    assert all(is_there(world, blob) for blob in kept)
+    assert {blob.job_id for blob in world.server.page()} == {"no_job"}
+
+
+def test_the_interval_is_a_setting(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "home", retention_interval_s=60.0)
+    clock = ManualClock()
+    with open_server(settings, clock=clock) as server:
+        server.put(b"nobody's")
+        clock.sleep(59.0)
+        assert server.sweep(dry_run=False).deleted.blobs == 0
+        clock.sleep(1.0)
+        assert server.sweep(dry_run=False).deleted.blobs == 1
+    close_journals()
