@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +18,13 @@ from storage_core.blobs.keys import (
     is_blob_key,
 )
 from storage_core.blobs.local import Found, Incoming, LocalBlobs
-from storage_core.errors import CorruptBlobError, LockgateError, ObjectNotFoundError
+from storage_core.errors import (
+    CorruptBlobError,
+    LockgateError,
+    NotAppliedError,
+    ObjectNotFoundError,
+    OutcomeUnknownError,
+)
 from storage_core.failpoints import step
 from storage_core.ids import new_token
 from storage_core.parallel import in_order, in_parallel
@@ -57,7 +62,8 @@ class HaBlobs:
         """Copy a file to its blob's name; whole when this returns, and durable.
 
         Raises:
-            LockgateError: It could not be; nothing is left that anybody sees.
+            NotAppliedError: It could not be; nothing is left of it.
+            OutcomeUnknownError: It is there or not; parts of it may be left.
         """
         key = _key(job_id, blob_key)
         with step("blob-ha"), path.open("rb", buffering=0) as file:
@@ -169,9 +175,15 @@ class HaBlobs:
         try:
             parts = list(in_parallel(send, range(0, size_bytes, part_bytes), self._parallelism))
             self.store.complete_upload(self.store.seal_upload(key, upload_id, token, parts))
-        except BaseException:
-            with suppress(LockgateError):
+        except BaseException as error:
+            try:
                 self.store.abort_upload(key, upload_id)
+            except LockgateError as left:
+                if isinstance(error, NotAppliedError):
+                    raise OutcomeUnknownError(
+                        f"upload {upload_id} of {key} to {self.store.url} failed ({error}) and could not be "
+                        f"aborted ({left}); its parts are left to the sweep; put the bytes again"
+                    ) from error
             raise
 
 

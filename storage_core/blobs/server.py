@@ -9,6 +9,7 @@ the sweep finds. A row without bytes never stands.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -39,6 +40,7 @@ from storage_core.errors import (
     ConflictError,
     CorruptBlobError,
     FencedError,
+    InvalidInputError,
     LockgateError,
     NotAppliedError,
     ObjectNotFoundError,
@@ -48,6 +50,7 @@ from storage_core.errors import (
 from storage_core.failpoints import step
 from storage_core.journal import Journal, Mutation, Refused, Stamp
 from storage_core.journal.blob_rows import blobs_of, owned_by, references_of
+from storage_core.journal.forks import FORKS, Forkable
 from storage_core.journal.leases import Leases
 from storage_core.journal.ops import Op
 from storage_core.journal.ops.leases import DropLease, FreeLease, TakeLease
@@ -60,8 +63,9 @@ from storage_core.journal.ops.references import (
 )
 from storage_core.journal.ops.uploads import BeginUpload, CompleteUpload, PutBlob, upload_resource
 from storage_core.journal.renewer import Renewer
-from storage_core.journal.rows import Blob, BlobUse, Guarantee, Reference, UploadSet
+from storage_core.journal.rows import Blob, BlobJob, BlobUse, Guarantee, Reference, UploadSet
 from storage_core.parallel import Progress, no_progress
+from storage_core.stores.local_errors import translated
 
 RENEW_S: Final = 20.0
 SOFT_S: Final = 60.0
@@ -70,7 +74,7 @@ HARD_S: Final = 1_200.0
 RETENTION_S: Final = 1_800.0
 
 
-class BlobServer:
+class BlobServer(Forkable):
     """Blobs over a local store, an HA store if there is one, and a journal. See `Blobs` for its calls.
 
     Use it as a context manager, or `close` it: its own upload set is completed then.
@@ -99,6 +103,11 @@ class BlobServer:
         self._clock = clock or SystemClock()
         self._leases = Leases(journal)
         self._renewer = Renewer(self._leases, every_s=RENEW_S, clock=self._clock)
+        self.forked()
+        FORKS.tell(self)
+
+    def forked(self) -> None:
+        """Begin without a set of one's own: the parent's is the parent's to renew and to complete."""
         self._opening = threading.Lock()
         self._own: UploadSetId | None = None
 
@@ -221,11 +230,11 @@ class BlobServer:
 
     def fail(self, job_id: str) -> None:
         """Let go what can be made again; see `Blobs.fail`."""
-        self._apply(FailJob(job_id=check_blob_job(job_id)))
+        self._apply(FailJob(job_id=_check_can_end(job_id)))
 
     def finish(self, job_id: str) -> None:
         """End a job and delete its folders; see `Blobs.finish`. The sweep forgets its rows."""
-        self._apply(FinishJob(job_id=check_blob_job(job_id)))
+        self._apply(FinishJob(job_id=_check_can_end(job_id)))
         self.delete_job(job_id)
 
     def delete_job(self, job_id: str) -> None:
@@ -259,7 +268,7 @@ class BlobServer:
             pass
         try:
             if self.ha is not None:
-                return self.ha.fill(self.local, job_id, blob_key)
+                return self._refilled(self.ha, job_id, blob_key)
         except ObjectNotFoundError:
             pass
         if damaged is not None:
@@ -276,14 +285,20 @@ class BlobServer:
 
     def fetch(self, local: LocalBlobs, job_id: str, blob_key: BlobKey) -> Path:
         """Copy a blob to another local store; see `Blobs.fetch`."""
-        with self.path(job_id, blob_key).open("rb", buffering=0) as file, local.incoming() as incoming:
-            while data := file.read(CHUNK):
-                incoming.write(data)
-            return local.place(incoming, job_id, blob_key)
+        path = self.path(job_id, blob_key)
+        try:
+            return _copied(path, local, job_id, blob_key)
+        except CorruptBlobError:  # damaged without a trace since it was verified
+            self.local.forget_verified(job_id, blob_key)
+            return _copied(self.path(job_id, blob_key), local, job_id, blob_key)
 
     def get(self, job_id: str, blob_key: BlobKey) -> bytes:
         """Return a blob's bytes; see `Blobs.get`."""
-        return self.path(job_id, blob_key).read_bytes()
+        data = _read(self.path(job_id, blob_key))
+        if hashlib.sha256(data).hexdigest() == digest_of(blob_key):
+            return data
+        self.local.forget_verified(job_id, blob_key)
+        return _read(self.path(job_id, blob_key))
 
     def page(self, job_id: str | None = None, *, after: tuple[str, str] = ("", "")) -> Sequence[Blob]:
         """Return what is known of a page of blobs; see `Blobs.page`."""
@@ -343,6 +358,9 @@ class BlobServer:
             except OutcomeUnknownError:
                 self._leave(blob)
                 raise
+            except NotAppliedError:  # the HA store has none of it
+                self._discard(blob, has_ha=False)
+                raise
             except BaseException:
                 self._discard(blob)
                 raise
@@ -370,14 +388,42 @@ class BlobServer:
         if self.ha is not None and blob.guarantee == "ha":
             self.ha.put(path, job_id, blob_key)
 
-    def _discard(self, blob: PutBlob) -> None:
-        """Delete the bytes of a blob that was not recorded; what is left the sweep finds."""
+    def _discard(self, blob: PutBlob, *, has_ha: bool = True) -> None:
+        """Delete the bytes of a blob that was not recorded; what a store keeps is left to the sweep."""
         job_id, blob_key = blob.job_id, BlobKey(blob.blob_key)
-        with suppress(LockgateError):
+        try:
             self.local.delete(job_id, blob_key)
-        if self.ha is not None and blob.guarantee == "ha":
-            with suppress(LockgateError):
-                self.ha.delete([(job_id, blob_key)])
+            is_kept = False
+            if has_ha and self.ha is not None and blob.guarantee == "ha":
+                is_kept = bool(self.ha.delete([(job_id, blob_key)]))
+        except LockgateError:
+            is_kept = True
+        if is_kept:
+            self._leave(blob)
+
+    def _refilled(self, ha: HaBlobs, job_id: str, blob_key: BlobKey) -> Path:
+        """Copy a blob from the HA store, unless it goes: its sweep may have passed here already.
+
+        Raises:
+            ObjectNotFoundError: It is not there, or goes.
+        """
+        path = ha.fill(self.local, job_id, blob_key)
+        if self._goes(job_id, blob_key):
+            self.local.delete(job_id, blob_key)
+            raise ObjectNotFoundError(f"blob {job_id}/{blob_key} is being deleted: nothing refers to it")
+        return path
+
+    def _goes(self, job_id: str, blob_key: BlobKey) -> bool:
+        """Tell whether a blob is being deleted; where nobody knows, it is not."""
+        try:
+            with self.journal.reading() as reading:
+                if reading.status().safe_since_s is not None:
+                    return False
+                blob, job = reading.get(Blob, job_id, blob_key), reading.get(BlobJob, job_id)
+        except LockgateError:  # a get needs no journal; the next listing finds what should not be here
+            LastListing(self.local.path).forget()
+            return False
+        return blob is None or blob.deleting_s is not None or (job is not None and job.final_s is not None)
 
     def _leave(self, blob: PutBlob) -> None:
         """Leave bytes of which nobody knows whether they were recorded to the sweep.
@@ -449,6 +495,32 @@ class BlobServer:
 
     def _apply(self, op: Op, request_id: str | None = None) -> Any:
         return self.journal.apply(op, request_id).result
+
+
+def _check_can_end(job_id: str) -> str:
+    """Return the id of a job that can fail or finish.
+
+    Raises:
+        InvalidInputError: It is of blobs that belong to no job: others' blobs would go.
+    """
+    if check_blob_job(job_id) == NO_JOB:
+        raise InvalidInputError(
+            f"{NO_JOB} is no job: it neither fails nor ends; nothing was changed; drop references instead"
+        )
+    return job_id
+
+
+def _read(path: Path) -> bytes:
+    with translated("read", str(path), changes=False):
+        return path.read_bytes()
+
+
+def _copied(path: Path, local: LocalBlobs, job_id: str, blob_key: BlobKey) -> Path:
+    with local.incoming() as incoming:
+        with translated("read", str(path), changes=False), path.open("rb", buffering=0) as file:
+            while data := file.read(CHUNK):
+                incoming.write(data)
+        return local.place(incoming, job_id, blob_key)
 
 
 def chunks_of(source: Source) -> Iterator[bytes]:
