@@ -1,6 +1,9 @@
-"""Entries about jobs: an index over what the stores say. The registry decides nothing.
+"""Entries about jobs: an index over what the stores say. The registry decides nothing about data.
 
-Source: commit protocol, "Job commit"; architecture, rule 5.
+What a job was submitted with goes by what is told of it: a new driver lets go what can be made again, and the
+job's end ends its blobs, whoever tells it.
+
+Source: commit protocol, "Job commit"; architecture, rule 5; Flink BLOB storage, "BLOB Lifecycle".
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ from collections.abc import Iterable
 import msgspec
 
 from storage_core.journal.ops.base import Moment, Op
-from storage_core.journal.rows import Destination, Job, Phase, TaskAttempt
+from storage_core.journal.ops.references import fail_job, finish_job
+from storage_core.journal.rows import BlobJob, Destination, Job, Phase, TaskAttempt
 from storage_core.journal.state import Key, State
 
 TERMINAL = frozenset({"committed", "failed"})
@@ -41,14 +45,20 @@ class RecordJob(Op, frozen=True, tag="record-job"):
         return [(Job, (self.destination, self.job_id)), (Destination, (self.destination,))]
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Insert the job, or bring it to this phase."""
+        """Insert the job, or bring it to this phase; its blobs follow."""
         known = state.get(Job, self.destination, self.job_id)
         if known is not None and known.set_up_s > self.set_up_s:
             return
         if known is not None and known.set_up_s < self.set_up_s:
+            _finish_blobs(state, moment, self.destination, self.job_id)
             known = None  # another job of the same id
         if known is not None and known.phase in TERMINAL and self.phase not in TERMINAL:
             return
+        if self.phase in TERMINAL:
+            _finish_blobs(state, moment, self.destination, self.job_id)
+        elif known is not None and self._is_taken_over(known):
+            for job in _blob_jobs(state, self.destination, self.job_id):
+                fail_job(state, moment, job.job_id)
         ended_s = None
         if self.phase in TERMINAL:
             ended_s = known.ended_s if known is not None and known.ended_s is not None else moment.at_s
@@ -70,6 +80,10 @@ class RecordJob(Op, frozen=True, tag="record-job"):
         place = state.get(Destination, self.destination)
         first_s = moment.at_s if place is None else place.first_s
         state.put(Destination(url=self.destination, first_s=first_s, last_s=moment.at_s))
+
+    def _is_taken_over(self, known: Job) -> bool:
+        """Tell whether this is a new driver's, so that the one before it has failed."""
+        return bool(self.job_attempt and known.job_attempt) and self.job_attempt != known.job_attempt
 
 
 class RecordTask(Op, frozen=True, tag="record-task"):
@@ -104,10 +118,20 @@ class ForgetJob(Op, frozen=True, tag="forget-job"):
         """Name the job."""
         return [(Job, (self.destination, self.job_id))]
 
-    def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
-        """Remove the job and its attempts."""
+    def fold(self, state: State, moment: Moment) -> None:
+        """Remove the job and its attempts, and end its blobs."""
+        _finish_blobs(state, moment, self.destination, self.job_id)
         for attempt in state.where(TaskAttempt, destination=self.destination, job_id=self.job_id):
             state.delete(attempt)
         job = state.get(Job, self.destination, self.job_id)
         if job is not None:
             state.delete(job)
+
+
+def _finish_blobs(state: State, moment: Moment, destination: str, job_id: str) -> None:
+    for job in _blob_jobs(state, destination, job_id):
+        finish_job(state, moment, job)
+
+
+def _blob_jobs(state: State, destination: str, job_id: str) -> list[BlobJob]:
+    return state.where(BlobJob, destination=destination, commit_job=job_id)

@@ -13,9 +13,9 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from storage_core.errors import FencedError, ObjectNotFoundError, SafeModeError
+from storage_core.errors import ConflictError, FencedError, ObjectNotFoundError, SafeModeError
 from storage_core.journal.ops.base import Moment, Op
-from storage_core.journal.rows import Blob, BlobJob, Reference
+from storage_core.journal.rows import Blob, BlobJob, Job, Reference
 from storage_core.journal.state import Key, State
 
 JOB_OWNER: Final = "job"
@@ -40,8 +40,10 @@ class SubmitJob(Op, frozen=True, tag="submit-job"):
     commit_job: str = ""
 
     def touches(self) -> Iterable[Key]:
-        """Name the job and its blobs."""
+        """Name the job, the commit job that it is, and its blobs."""
         yield BlobJob, (self.job_id,)
+        if self.commit_job:
+            yield Job, (self.destination, self.commit_job)
         for blob_key in self.blob_keys:
             yield Blob, (self.job_id, blob_key)
             yield Reference, (self.job_id, blob_key, JOB_OWNER)
@@ -49,17 +51,41 @@ class SubmitJob(Op, frozen=True, tag="submit-job"):
     def fold(self, state: State, moment: Moment) -> None:
         """Insert the job, and its reference to each blob; a second time changes nothing."""
         refuse_ended(state, self.job_id)
+        known = state.get(BlobJob, self.job_id)
+        if self.commit_job:
+            self._refuse_unfit_commit_job(state, known)
         for blob_key in self.blob_keys:
             refer(state, moment, self.job_id, blob_key, owner=JOB_OWNER)
-        known = state.get(BlobJob, self.job_id)
+        destination, commit_job = self.destination, self.commit_job
+        if known is not None and not commit_job:
+            destination, commit_job = known.destination, known.commit_job
         state.put(
             BlobJob(
                 job_id=self.job_id,
-                destination=self.destination,
-                commit_job=self.commit_job,
+                destination=destination,
+                commit_job=commit_job,
                 submitted_s=moment.at_s if known is None else known.submitted_s,
             )
         )
+
+    def _refuse_unfit_commit_job(self, state: State, known: BlobJob | None) -> None:
+        """Let a commit job take blobs only before its end, and only its own: else nobody would end them.
+
+        Raises:
+            ConflictError: The blobs are another commit job's.
+            FencedError: This one has ended.
+        """
+        owner = (self.destination, self.commit_job)
+        if known is not None and known.commit_job and (known.destination, known.commit_job) != owner:
+            raise ConflictError(
+                f"the blobs of {self.job_id} belong to job {known.commit_job} at {known.destination}, with "
+                "which they go; nothing was changed; upload them again, for this job"
+            )
+        told = state.get(Job, *owner)
+        if told is not None and told.ended_s is not None:
+            raise FencedError(
+                f"job {self.commit_job} at {self.destination} has ended: it takes no blobs of {self.job_id}"
+            )
 
 
 class TakeReference(Op, frozen=True, tag="take-reference"):
