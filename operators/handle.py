@@ -17,6 +17,7 @@ from storage_core.commit import JobPhase
 from storage_core.commit.parallel import no_progress
 from storage_core.errors import FencedError, InvalidInputError, LockgateError
 from storage_core.ids import JobAttemptId, JobId, JobName, job_name
+from storage_core.settings import load_settings
 from workers.tokens import HEADER, take_up, tokens
 
 if TYPE_CHECKING:
@@ -149,6 +150,14 @@ def parked_on_failure(job: Job, timeout_s: float | None, log: Logger) -> Iterato
         except LockgateError as error:
             log.warning("job %s could not be parked after the failure below: %s", job.job_id, error)
         raise
+
+
+def drop_artefacts(job: Job) -> None:
+    """Delete what the job was set up with, if it has ended; the next sweep deletes what this leaves."""
+    if job.spec.artefacts is not None:
+        from storage_core.blobs.ending import delete_ended  # noqa: PLC0415 - SQLAlchemy
+
+        delete_ended(job.spec.artefacts.job_id, load_settings())
 
 
 def park(job: Job, timeout_s: float | None, log: Logger) -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
-from operators.handle import JobHandle, attach, handle_of, parked_after, parked_on_failure, run_name
+from operators.handle import (
+    JobHandle,
+    attach,
+    drop_artefacts,
+    handle_of,
+    parked_after,
+    parked_on_failure,
+    run_name,
+)
 from operators.progress import LoggedProgress
 from operators.receipts import announce, flat
 from operators.retries import no_vain_retry
@@ -49,6 +57,8 @@ class JobSetupOperator(BaseOperator):
             `LOCKGATE_HOME`.
         on_lapse: What recovery does with the job when its park has run out: `abort` or `resume`.
         rerun: What a recomputation does with the earlier run's files: `replace` or `append`.
+        artefacts: Output of `BlobUploadOperator`: the job's own from its set-up to its end. A run that is
+            cleared after that is cleared from the upload on.
         park_timeout_s: How long recovery leaves the job alone; None: `LOCKGATE_PARK_TIMEOUT_S`.
     """
 
@@ -63,6 +73,7 @@ class JobSetupOperator(BaseOperator):
         "staging",
         "on_lapse",
         "rerun",
+        "artefacts",
     )
     ui_color = "#e8f0fe"
 
@@ -81,6 +92,7 @@ class JobSetupOperator(BaseOperator):
         staging: str | None = None,
         on_lapse: OnLapse = "abort",
         rerun: Rerun = "replace",
+        artefacts: Mapping[str, Any] | Any = None,
         park_timeout_s: float | None = None,
         **kwargs: Any,
     ) -> None:
@@ -97,6 +109,7 @@ class JobSetupOperator(BaseOperator):
         self.staging = staging
         self.on_lapse = on_lapse
         self.rerun = rerun
+        self.artefacts = artefacts
         self.park_timeout_s = park_timeout_s
 
     @no_vain_retry()
@@ -126,6 +139,7 @@ class JobSetupOperator(BaseOperator):
             audit=self.audit,
             on_lapse=self.on_lapse,
             rerun=self.rerun,
+            artefacts=self.artefacts,
         )
 
 
@@ -170,6 +184,7 @@ class JobCommitOperator(BaseOperator):
         job = attach(self.job, progress=LoggedProgress(self.log))
         with parked_on_failure(job, self.park_timeout_s, self.log):
             receipt = flat(job.commit(complete=self._completer()))
+        drop_artefacts(job)
         announce(context, job.destination, receipt, self.outlets)
         self.log.info("committed: %s", receipt)
         return receipt
@@ -217,5 +232,6 @@ class JobAbortOperator(BaseOperator):
             phase = str(job.phase())
         finally:
             job.close()
+        drop_artefacts(job)
         self.log.info("job %s is %s", job.job_id, phase)
         return phase

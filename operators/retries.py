@@ -9,6 +9,7 @@ from typing import Final
 from airflow.sdk.exceptions import AirflowFailException
 
 from storage_core.errors import (
+    ArtefactsGoneError,
     AuditFailedError,
     InvalidInputError,
     JobFailedError,
@@ -22,6 +23,7 @@ SAME_AGAIN: Final = (
     UnsupportedStoreError,
     AuditFailedError,
     JobFailedError,
+    ArtefactsGoneError,
 )
 """Errors that no retry changes."""
 

@@ -10,6 +10,7 @@
     │   │   ├── MalformedJournalError  the same of the journal, or of a snapshot of it
     │   │   └── CorruptBlobError       a blob's bytes do not hash to its key
     │   ├── ObjectNotFoundError      no object, bucket or job under this name
+    │   │   └── ArtefactsGoneError     what a job was to be set up with is not there for it any more
     │   ├── AlreadyExistsError       create-if-absent met an object
     │   ├── PreconditionFailedError  the object is not the version that the call named
     │   ├── UploadGoneError          the pending upload was completed, aborted or never begun
@@ -86,6 +87,10 @@ class ObjectNotFoundError(NotAppliedError):
     """No object, bucket or job under this name."""
 
     exit_code = 4
+
+
+class ArtefactsGoneError(ObjectNotFoundError):
+    """What a job was to be set up with is not there for it any more: upload it again, for a new set-up."""
 
 
 class AlreadyExistsError(NotAppliedError):

@@ -30,7 +30,8 @@ from storage_core.errors import (
 
 if TYPE_CHECKING:
     from storage_core.cli.job_index import IndexedJob
-    from storage_core.commit import JobSummary, Receipt, RecoveryResult
+    from storage_core.commit import Job, JobSummary, Receipt, RecoveryResult
+    from storage_core.commit.artefacts import JobArtefacts
     from storage_core.commit.parallel import Progress
     from storage_core.commit.success import SuccessSummary
 
@@ -99,6 +100,7 @@ def show(job: JobWords, json: JsonFlag = False) -> None:
             ("on lapse", record.spec.on_lapse),
             ("job attempt", view.job_attempt),
             ("journal", record.journal.partition("@")[2] or None),
+            ("artefacts", record.spec.artefacts and _told(record.spec.artefacts)),
             ("tasks", view.tasks and f"{view.tasks.committed} of {view.tasks.text} committed"),
             ("decision", decision and f"{decision.verdict} at {moment(decision.decided_s)}"),
             ("reason", (decision and decision.reason) or None),
@@ -136,6 +138,7 @@ def commit(
                 "done; wait for it, or take the job from it with --take-over"
             )
         receipt = attached.commit()
+    _drop_artefacts(attached)
     if json:
         print_json(receipt)
     else:
@@ -154,7 +157,9 @@ def abort(
 
     destination, job_id = locate(job)
     with progress_bar() as progress:
-        phase = attach_job(destination, job_id, progress=progress).abort(reason)
+        attached = attach_job(destination, job_id, progress=progress)
+        phase = attached.abort(reason)
+    _drop_artefacts(attached)
     if phase not in {JobPhase.ABORTING, JobPhase.FAILED}:
         raise ConflictError(
             f"job {job_id} at {destination} is {phase}: its commit is decided, so it was not aborted; "
@@ -227,6 +232,19 @@ def rescan(
             [(one.job_id, one.action, one.was, one.now, one.detail) for one in found],
             empty=f"the index knows all jobs at {destination}",
         )
+
+
+def _told(artefacts: JobArtefacts) -> str:
+    return f"{', '.join(artefacts.names)} (blobs of {artefacts.job_id})"
+
+
+def _drop_artefacts(job: Job) -> None:
+    """Delete what the job was set up with, if it has ended."""
+    if job.spec.artefacts is not None:
+        from storage_core.blobs.ending import delete_ended  # noqa: PLC0415
+        from storage_core.settings import load_settings  # noqa: PLC0415
+
+        delete_ended(job.spec.artefacts.job_id, load_settings())
 
 
 def _recovered(

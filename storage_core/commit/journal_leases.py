@@ -19,7 +19,13 @@ from storage_core.commit.lease import LeaseState, LeaseView
 from storage_core.commit.phase import JobPhase
 from storage_core.commit.place import linked_place, place_of
 from storage_core.commit.records import JobRecord, LeaseRecord
-from storage_core.commit.registering import end_of_link, job_mutation, warn_untold
+from storage_core.commit.registering import (
+    end_of_link,
+    job_mutation,
+    refuse_unsubmitted,
+    submission,
+    warn_untold,
+)
 from storage_core.errors import FencedError, JournalUnavailableError
 from storage_core.failpoints import step
 from storage_core.ids import JobAttemptId, Token
@@ -50,7 +56,13 @@ class JournalLeases:
     clock: Clock
 
     def hold(self, folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId) -> JournalHold:
-        """Take the lease with a new stamp, from whoever holds it, and renew it from now on."""
+        """Take the lease with a new stamp, from whoever holds it, and renew it from now on.
+
+        In the same transaction the registry is told, and what was uploaded for the job becomes its own.
+
+        Raises:
+            ArtefactsGoneError: That is not there any more; the lease is not renewed.
+        """
         driven = _DRIVEN.under(self.journal, self.settings, self.clock)
         resource = job_resource(place_of(folder.store), folder.job_id)
         take = TakeLease(
@@ -64,13 +76,15 @@ class JournalLeases:
         with step("lease"):
             began_s = self.clock.now_s()
             registered = job_mutation(folder, job, JobPhase.OPEN, job_attempt)
-            taken, told, *_ = self.journal.write(
-                [Mutation(op=take), registered, *end_of_link(self.journal, folder)]
+            submitting = submission(folder, job, job_attempt)
+            taken, told, *rest = self.journal.write(
+                [Mutation(op=take), registered, *submitting, *end_of_link(self.journal, folder)]
             )
             if isinstance(taken, Refused):
                 raise taken.error
             if isinstance(told, Refused):
                 warn_untold(folder, told.error)
+            refuse_unsubmitted(folder, rest[: len(submitting)])
             _note(folder, job_attempt, Token(driven.holder), taken.stamp, self.clock)
             driven.drive(resource, taken.stamp, since_s=began_s)
         return JournalHold(driven, resource, taken.stamp)

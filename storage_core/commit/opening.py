@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from storage_core.clock import Clock, SystemClock
+from storage_core.commit.artefacts import artefacts_of
 from storage_core.commit.committers import committer_named, configured_committer
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.job import Job
@@ -14,10 +17,13 @@ from storage_core.commit.phase import JobPhase
 from storage_core.commit.probing import probed
 from storage_core.commit.records import Column, JobSpec, Mode, OnLapse, Rerun, Scope
 from storage_core.commit.setup import check_spec, set_up
+from storage_core.errors import ArtefactsGoneError, InvalidInputError, LockgateError
 from storage_core.ids import JobAttemptId, JobId, check_id, job_name, new_job_attempt_id
 from storage_core.settings import Settings, load_settings
 from storage_core.stores import open_store
 from storage_core.stores.urls import parse_destination
+
+LOG: Final = logging.getLogger("lockgate.job")
 
 
 def open_job(
@@ -38,6 +44,7 @@ def open_job(
     allow_irreversible: bool = False,
     allow_unsafe: bool = False,
     replaced_retention_s: float = 0.0,
+    artefacts: Mapping[str, Any] | None = None,
     job_attempt: str | None = None,
     settings: Settings | None = None,
     clock: Clock | None = None,
@@ -69,6 +76,8 @@ def open_job(
         allow_irreversible: With `unique_filenames=False`: overwrite those.
         allow_unsafe: Take a committer whose files are seen before the job commits.
         replaced_retention_s: Keep replaced files that long for readers of older log entries.
+        artefacts: Handle of blobs that were uploaded for the job, `Artefacts.handle()`: they become its own
+            with its set-up, and go with its end.
         job_attempt: Of a driver whose processes all open the job (Spark's tasks of a streaming batch): it is
             then parked in that driver's name instead of held by one of them.
         settings: From the environment by default.
@@ -79,6 +88,8 @@ def open_job(
         InvalidInputError: An option or the destination cannot be.
         ConflictError: An unfinished job of this name was asked for something else, or the mode forbids it.
         UnsupportedStoreError: The store cannot hold the protocol's promises.
+        ArtefactsGoneError: They were uploaded longer than the retention interval ago, or are another job's;
+            the job was aborted.
         JournalUnavailableError: The journal cannot be reached; nothing was written.
     """
     settings = settings or load_settings()
@@ -98,8 +109,10 @@ def open_job(
         allow_irreversible=allow_irreversible,
         allow_unsafe=allow_unsafe,
         replaced_retention_s=replaced_retention_s,
+        artefacts=None if artefacts is None else artefacts_of(artefacts),
     )
     check_spec(spec)
+    _check_journal(spec, settings)
     journal = journal_for_job(settings, clock)
     store = probed(open_store(destination, settings), settings, clock)
     shared = None if job_attempt is None else JobAttemptId(check_id("job attempt", job_attempt))
@@ -114,15 +127,35 @@ def open_job(
             progress=progress or no_progress,
         )
         if job.phase() is JobPhase.OPEN:
-            if shared is None:
-                job.hold()
-            else:
-                job.share()
+            _begin(job, is_shared=shared is not None)
             return job
         # An earlier run was cut short after its decision. Committed: that was this run. Failed: it left
         # nothing, and the next generation takes the data.
         if job.finish() is JobPhase.COMMITTED:
             return job
+
+
+def _check_journal(spec: JobSpec, settings: Settings) -> None:
+    if spec.artefacts is not None and not settings.has_journal:
+        raise InvalidInputError(
+            "artefacts of a job need a journal, which knows what keeps a blob, and LOCKGATE_JOURNAL_URL is "
+            "none; nothing was set up; unset it for SQLite below LOCKGATE_HOME, or name a PostgreSQL"
+        )
+
+
+def _begin(job: Job, *, is_shared: bool) -> None:
+    """Take the job's lease; a job whose artefacts are gone can never do its work, and is aborted."""
+    try:
+        if is_shared:
+            job.share()
+        else:
+            job.hold()
+    except ArtefactsGoneError as error:
+        try:
+            job.abort(str(error))
+        except LockgateError as second:
+            LOG.warning("job %s could not be aborted now (%s): recovery will", job.job_id, second)
+        raise
 
 
 def attach_job(

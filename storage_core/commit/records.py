@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from storage_core import ids
+from storage_core.commit.artefacts import JobArtefacts
 from storage_core.commit.codec import Record
 from storage_core.ids import JobName, ShortId, Token
 from storage_core.stamp import Stamp
@@ -58,6 +59,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         allow_irreversible: With `unique_filenames=False`: overwriting a foreign object is wanted.
         allow_unsafe: A committer whose files are seen before the job commits is wanted.
         replaced_retention_s: Replaced files stay that long for readers of older log entries.
+        artefacts: What its tasks need of the blob stores.
     """
 
     committer: str = "magic"
@@ -73,6 +75,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     allow_irreversible: bool = False
     allow_unsafe: bool = False
     replaced_retention_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    artefacts: JobArtefacts | None = None
 
 
 class JobRecord(Record, frozen=True, tag="job"):

@@ -17,13 +17,14 @@ from storage_core.commit.job_leases import is_journal_of, own_journal
 from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.commit.place import linked_place, place_of
 from storage_core.commit.records import JobRecord, PendingSet
-from storage_core.errors import FencedError, LockgateError
+from storage_core.errors import ArtefactsGoneError, FencedError, LockgateError
 from storage_core.failpoints import step
 from storage_core.ids import JobId
-from storage_core.journal import Journal, Mutation, Refused
+from storage_core.journal import Journal, Mutation, Outcome, Refused
 from storage_core.journal.ops import Op
 from storage_core.journal.ops.jobs import ForgetJob, RecordJob, RecordTask
 from storage_core.journal.ops.leases import DropLease, FreeLease
+from storage_core.journal.ops.references import SubmitJob
 from storage_core.journal.registry import job_resource
 from storage_core.journal.rows import Job, Lease, Phase
 from storage_core.settings import Settings
@@ -91,6 +92,37 @@ def job_mutation(folder: JobFolder, job: JobRecord, phase: JobPhase, job_attempt
     """Return `record_job` under the id that it has whoever tells it, and however often."""
     entry = record_job(folder, job, phase, job_attempt)
     return _once(entry, folder, job, job_attempt, entry.phase)
+
+
+def submission(folder: JobFolder, job: JobRecord, job_attempt: str) -> list[Mutation]:
+    """Return what makes a job's artefacts its own, to be written right after `job_mutation`; none: nothing.
+
+    Each driver asks once: the failure of the one before it has let go what can be made again.
+    """
+    artefacts = job.spec.artefacts
+    if artefacts is None:
+        return []
+    entry = SubmitJob(
+        job_id=artefacts.job_id,
+        blob_keys=artefacts.blob_keys,
+        destination=place_of(folder.store),
+        commit_job=job.job_id,
+    )
+    return [_once(entry, folder, job, job_attempt, "artefacts")]
+
+
+def refuse_unsubmitted(folder: JobFolder, submitted: Sequence[Outcome]) -> None:
+    """Let a job go on only with its artefacts; once it is decided it needs them no more.
+
+    Raises:
+        ArtefactsGoneError: They are not there for it; its registry entry stands.
+    """
+    for outcome in submitted:
+        if isinstance(outcome, Refused) and folder.decision() is None:
+            raise ArtefactsGoneError(
+                f"job {folder.job_id} at {folder.store.url} has not got its artefacts ({outcome.error}); it "
+                "can only be aborted; upload them again and set a job up with what that returns"
+            )
 
 
 def end_of_leases(journal: Journal, folder: JobFolder) -> list[Mutation]:

@@ -36,6 +36,8 @@ from storage_core.ids import JobId, JobName, ShortId, job_id, new_token, short_i
 from storage_core.stores import Store
 
 SHORT_ID_TRIES: Final = 16
+SHOWN: Final = 200
+"""Characters of a value in an error: a list of artefacts may be long."""
 
 
 def set_up(
@@ -199,11 +201,18 @@ def _same(record: JobRecord, spec: JobSpec) -> JobRecord:
     if record.spec == spec:
         return record
     asked, standing = msgspec.to_builtins(spec), msgspec.to_builtins(record.spec)
-    differing = ", ".join(f"{k}: {standing[k]!r}, now {v!r}" for k, v in asked.items() if standing[k] != v)
+    differing = ", ".join(
+        f"{k}: {_short(standing[k])}, now {_short(v)}" for k, v in asked.items() if standing[k] != v
+    )
     raise ConflictError(
         f"job {record.job_id} is unfinished and was asked for something else ({differing}); nothing was "
         "changed; run it as it was, abort it (`lockgate jobs abort`), or choose another name"
     )
+
+
+def _short(value: object) -> str:
+    told = repr(value)
+    return told if len(told) <= SHOWN else f"{told[:SHOWN]}…"
 
 
 def _check_destination(store: Store, spec: JobSpec, earlier: frozenset[JobId]) -> None:

@@ -1,0 +1,43 @@
+"""A job's end as whoever has ended it sees it: what it was set up with goes now, not with the next sweep."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from storage_core.blobs.opening import open_blobs
+from storage_core.clock import Clock
+from storage_core.errors import LockgateError
+from storage_core.journal.configured import configured_journal
+from storage_core.journal.rows import BlobJob
+from storage_core.journal.safe_mode import refuse_in_safe_mode
+from storage_core.settings import Settings
+
+LOG: Final = logging.getLogger("lockgate.blobs")
+
+
+def delete_ended(job_id: str, settings: Settings, *, clock: Clock | None = None) -> bool:
+    """Delete the blobs of a job if the journal says that it has ended; returns whether they are gone.
+
+    No trouble with them is the job's: where it does not come to this, the next sweep deletes them.
+
+    Args:
+        job_id: In the blob stores.
+        settings: Name the journal and the blob server.
+        clock: Takes the place of the machine's, for tests.
+    """
+    try:
+        journal = configured_journal(settings, clock)
+        if journal is None:
+            return False
+        with journal.reading() as reading:
+            job = reading.get(BlobJob, job_id)
+        if job is None or job.final_s is None:
+            return False
+        refuse_in_safe_mode(journal, f"deleting the blobs of job {job_id}, which has ended")
+        with open_blobs(settings, clock=clock) as blobs:
+            blobs.finish(job_id)
+    except LockgateError as error:
+        LOG.warning("%s; the next sweep deletes them", error)
+        return False
+    return True
