@@ -19,10 +19,10 @@ from storage_core.journal import Journal
 from storage_core.journal.configured import close_journals, configured_journal
 from storage_core.journal.observers import configured_reads
 from storage_core.settings import Settings, load_settings
+from tests import reading_worker
 from tests.celery_world import embedded_broker, wait_until, worker_process
 from tests.observer_world import take
 from tests.postgres_world import Server, primary
-from tests.reading_worker import read, rows, write
 from workers.application import COMMIT_QUEUE, app
 from workers.gather import gather
 
@@ -85,18 +85,18 @@ def without_tokens(task: Any) -> dict[str, Any]:
 
 def test_a_worker_reads_what_its_sender_has_written_before(settings: Settings, tmp_path: Path) -> None:
     with worker_process(tmp_path / "log", application="tests.reading_worker", pool="solo"):
-        assert with_tokens(read) == {"rows": 1}
+        assert with_tokens(reading_worker.read) == {"rows": 1}
         take(opened(settings))
-        assert without_tokens(read)["rows"] == 1
-        assert with_tokens(read) == {"rows": 2}
+        assert without_tokens(reading_worker.read)["rows"] == 1
+        assert with_tokens(reading_worker.read) == {"rows": 2}
 
 
 def test_a_sender_reads_what_the_worker_has_written_for_it(settings: Settings, tmp_path: Path) -> None:
     reads = configured_reads(settings)
     assert reads is not None
     with reads, worker_process(tmp_path / "log", application="tests.reading_worker", pool="solo"):
-        assert reads.read(rows) == 1
-        without_tokens(write)
-        assert reads.read(rows) == 1
-        assert with_tokens(write) == {}
-        assert reads.read(rows) == 3
+        assert reads.read(reading_worker.rows) == 1
+        without_tokens(reading_worker.write)
+        assert reads.read(reading_worker.rows) == 1
+        assert with_tokens(reading_worker.write) == {}
+        assert reads.read(reading_worker.rows) == 3

@@ -6,30 +6,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from celery import signals
 from celery.contrib.testing.worker import start_worker
-from celery.exceptions import Reject
 from prometheus_client import CollectorRegistry
 
 from storage_core.errors import InvalidInputError
 from storage_core.settings import load_settings
+from tests import worker_tasks
 from tests.celery_world import memory_broker, wait_until
 from workers.application import COMMIT_QUEUE, app
 from workers.figures import TaskFigures
-
-
-@app.task(name="test.ended", bind=True, max_retries=1, default_retry_delay=0)
-def ended(self: Any, how: str) -> None:
-    """End in one of the ways in which a task can end."""
-    if how == "retry" and self.request.retries == 0:
-        raise self.retry()
-    if how == "failure":
-        raise InvalidInputError("who, which call, next step")
-    if how == "rejected":
-        raise Reject("given back", requeue=False)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -68,7 +56,7 @@ def figure(registry: CollectorRegistry, name: str, **labels: str) -> float:
 def test_a_task_is_counted_by_how_it_ended_and_how_long_it_took(
     counted: CollectorRegistry, how: str, outcomes: dict[str, int]
 ) -> None:
-    ended.delay(how)
+    worker_tasks.ended.delay(how)
 
     for outcome, times in outcomes.items():
         wait_until(lambda: figure(counted, "task_seconds_count", outcome=outcome) == times)  # noqa: B023
@@ -77,7 +65,9 @@ def test_a_task_is_counted_by_how_it_ended_and_how_long_it_took(
 
 
 def test_a_task_that_was_never_begun_here_does_not_end_here(counted: CollectorRegistry) -> None:
-    signals.task_postrun.send(ended, task=ended, task_id="another's", state="SUCCESS")
+    signals.task_postrun.send(
+        worker_tasks.ended, task=worker_tasks.ended, task_id="another's", state="SUCCESS"
+    )
     assert figure(counted, "task_seconds_count", outcome="success") == 0
 
 

@@ -18,33 +18,12 @@ from celery.contrib.testing.worker import start_worker
 from storage_core.journal import Journal, Stamp
 from storage_core.journal.configured import close_journals, configured_journal
 from storage_core.settings import Settings
+from tests import worker_tasks
 from tests.celery_world import memory_broker
 from tests.observer_world import take
 from workers.application import COMMIT_QUEUE, app
-from workers.carrying import CarryingTask
 from workers.gather import gather
-from workers.tokens import HEADER, tokens
-
-TRIES: list[str] = []
-ANSWER: dict[str, Any] = {}
-
-
-@app.task(name="test.heard", base=CarryingTask, bind=True)
-def heard(self: Any) -> dict[str, Any]:
-    """Tell the header that came, and what the process had seen when the task began."""
-    return {"header": (self.request.headers or {}).get(HEADER), "seen": tokens().get(HEADER), **ANSWER}
-
-
-@app.task(name="test.stubborn", base=CarryingTask, bind=True, autoretry_for=(OSError,), retry_backoff=False,
-          default_retry_delay=0, max_retries=3)  # fmt: skip
-def stubborn(self: Any, journal_writes: bool) -> dict[str, Any]:
-    """Fail twice, then tell the header of each try."""
-    TRIES.append((self.request.headers or {}).get(HEADER, ""))
-    if len(TRIES) < 3:
-        if journal_writes:
-            take(opened())
-        raise OSError("not yet")
-    return {"tries": list(TRIES)}
+from workers.tokens import HEADER
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,8 +42,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
     yield
     close_journals()
-    TRIES.clear()
-    ANSWER.clear()
+    worker_tasks.TRIES.clear()
+    worker_tasks.ANSWER.clear()
 
 
 def opened() -> Journal:
@@ -81,20 +60,20 @@ def ran(task: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
 
 
 def test_without_a_journal_a_message_carries_no_header_and_the_answer_is_the_row_alone() -> None:
-    assert ran(heard) == {"header": None, "seen": None}
-    assert heard.apply_async().get(timeout=60) == {"header": None, "seen": None}
+    assert ran(worker_tasks.heard) == {"header": None, "seen": None}
+    assert worker_tasks.heard.apply_async().get(timeout=60) == {"header": None, "seen": None}
 
 
 def test_a_message_carries_what_its_sender_has_seen() -> None:
     stamp = take(opened())
-    assert ran(heard)["header"] == f"main@{opened().identity}={stamp}"
+    assert ran(worker_tasks.heard)["header"] == f"main@{opened().identity}={stamp}"
 
 
 def test_a_worker_takes_the_token_up_before_the_task_runs() -> None:
     told = f"main@{opened().identity}=1.7"
     close_journals()
 
-    row = ran(heard, headers={HEADER: told})
+    row = ran(worker_tasks.heard, headers={HEADER: told})
 
     assert row == {"header": told, "seen": told}
     assert opened().seen == Stamp(1, 7)
@@ -104,16 +83,16 @@ def test_an_answer_carries_what_the_worker_has_seen_and_its_sender_takes_it_up()
     told = f"main@{opened().identity}=1.9"
 
     # What a worker elsewhere would add to its row.
-    ANSWER[HEADER] = told
-    outcome = heard.apply_async().get(timeout=60)
+    worker_tasks.ANSWER[HEADER] = told
+    outcome = worker_tasks.heard.apply_async().get(timeout=60)
     assert outcome[HEADER] == told
-    assert HEADER not in ran(heard)
+    assert HEADER not in ran(worker_tasks.heard)
 
     assert opened().seen == Stamp(1, 9)
 
 
 def test_a_retry_carries_what_the_try_before_it_has_seen() -> None:
-    row = ran(stubborn, True)
+    row = ran(worker_tasks.stubborn, True)
 
     identity = opened().identity
     assert row["tries"] == ["", f"main@{identity}=1.1", f"main@{identity}=1.2"]
@@ -124,21 +103,21 @@ def test_a_header_that_is_no_token_runs_the_task_all_the_same(
     garbage: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        row = ran(heard, headers={HEADER: garbage})
+        row = ran(worker_tasks.heard, headers={HEADER: garbage})
     assert row["seen"] is None
     assert ("it is ignored" in caplog.text) is bool(garbage)
 
 
 def test_an_answer_that_is_no_token_is_a_row_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
-    ANSWER[HEADER] = "nonsense"
+    worker_tasks.ANSWER[HEADER] = "nonsense"
     with caplog.at_level(logging.WARNING):
-        assert ran(heard) == {"header": None, "seen": None}
+        assert ran(worker_tasks.heard) == {"header": None, "seen": None}
     assert "it is ignored" in caplog.text
 
 
 def test_a_task_that_is_called_as_a_function_is_the_function() -> None:
     take(opened())
-    assert HEADER not in heard()
+    assert HEADER not in worker_tasks.heard()
 
 
 def test_a_process_that_has_no_journal_sends_without_loading_any_of_it() -> None:
