@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from typing import Any
 
@@ -34,6 +35,7 @@ class ServedFigures:
                 f"LOCKGATE_WORKER_METRICS_HOST={host} LOCKGATE_WORKER_METRICS_PORT={port}: {error.strerror}; "
                 "the worker was not started; give each worker of a machine a port of its own"
             ) from None
+        self._served_by = os.getpid()
         # Only now: who has the port has the folder.
         registry.register(share_in(settings.home_dir / "metrics" / f"{socket.gethostname()}-{port}"))
         signals.worker_process_init.connect(self._leave_port, weak=False)
@@ -47,7 +49,8 @@ class ServedFigures:
 
     def _leave_port(self, **_: Any) -> None:
         """Close what a process of the pool has inherited: it would keep the port beyond the worker's end."""
-        self._server.socket.close()
+        if os.getpid() != self._served_by:  # a pool that is the worker itself, `solo`, says the same of it
+            self._server.socket.close()
 
 
 class ServeFigures(bootsteps.StartStopStep):  # type: ignore[misc]
