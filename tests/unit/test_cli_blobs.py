@@ -11,7 +11,8 @@ from storage_core.blobs import NO_JOB, open_blobs
 from storage_core.failpoints import FAILPOINTS
 from storage_core.journal.configured import close_journals
 from storage_core.settings import Settings, load_settings
-from tests.blob_world import damage
+from tests.blob_http_world import served
+from tests.blob_world import INTERVAL_S, blob_world, damage
 from tests.cli_world import Run, document
 from tests.commit_world import ManualClock
 
@@ -173,3 +174,24 @@ def test_without_a_journal_there_are_no_blobs(run: Run, place: Path, monkeypatch
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
     result = run("blobs", "list")
     assert (result.exit_code, "LOCKGATE_JOURNAL_URL" in result.stderr) == (2, True)
+
+
+def test_a_server_elsewhere_is_asked_for_everything(
+    run: Run, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with blob_world(tmp_path / "there") as world, served(world.server) as url:
+        monkeypatch.setenv("LOCKGATE_BLOB_SERVER_URL", url)
+        nobodys = world.server.put(b"nobody's")
+        world.clock.sleep(INTERVAL_S)
+
+        keys = put(run, str(library), "--job", "sales", "--owner", "viewer:me")
+        assert len(document(run("blobs", "list", "sales", "--json"))) == 2
+        assert len(document(run("blobs", "refs", "sales", keys["prices.py"], "--json"))) == 1
+        assert run("blobs", "get", "sales", keys["prices.py"], "-o", "fetched.py").exit_code == 0
+        assert Path("fetched.py").read_text() == "PRICE = 10\n"
+        assert "0 findings" in run("blobs", "verify", "--deep").stdout
+        assert "add --yes" in run("blobs", "sweep").stdout
+        assert world.is_local(nobodys)
+        report = document(run("blobs", "sweep", "--yes", "--json"))
+        assert report["swept"] == {"staged": {"blobs": 1, "size_bytes": 8}}
+        assert not world.is_local(nobodys)
