@@ -8,6 +8,7 @@ from typing import Final
 from storage_core.blobs.opening import open_blobs
 from storage_core.clock import Clock
 from storage_core.errors import LockgateError
+from storage_core.failpoints import step
 from storage_core.journal.configured import configured_journal
 from storage_core.journal.rows import BlobJob
 from storage_core.journal.safe_mode import refuse_in_safe_mode
@@ -27,17 +28,22 @@ def delete_ended(job_id: str, settings: Settings, *, clock: Clock | None = None)
         clock: Takes the place of the machine's, for tests.
     """
     try:
-        journal = configured_journal(settings, clock)
-        if journal is None:
-            return False
-        with journal.reading() as reading:
-            job = reading.get(BlobJob, job_id)
-        if job is None or job.final_s is None:
-            return False
-        refuse_in_safe_mode(journal, f"deleting the blobs of job {job_id}, which has ended")
-        with open_blobs(settings, clock=clock) as blobs:
-            blobs.finish(job_id)
+        with step("blob-finish"):
+            return _delete_ended(job_id, settings, clock)
     except LockgateError as error:
         LOG.warning("%s; the next sweep deletes them", error)
         return False
+
+
+def _delete_ended(job_id: str, settings: Settings, clock: Clock | None) -> bool:
+    journal = configured_journal(settings, clock)
+    if journal is None:
+        return False
+    with journal.reading() as reading:
+        job = reading.get(BlobJob, job_id)
+    if job is None or job.final_s is None:
+        return False
+    refuse_in_safe_mode(journal, f"deleting the blobs of job {job_id}, which has ended")
+    with open_blobs(settings, clock=clock) as blobs:
+        blobs.finish(job_id)
     return True

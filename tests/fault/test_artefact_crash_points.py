@@ -1,0 +1,157 @@
+"""Crash before and after every call of a job with artefacts: its upload, its set-up, its end, what follows.
+
+As `test_commit_journal_crash_points.py`. Two things must hold wherever it died: what a job that has not ended
+refers to can be read, also after sweeps; and when recovery and the sweeps are done, nothing is left of it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from storage_core.blobs.ending import delete_ended
+from storage_core.commit.phase import TERMINAL, JobPhase
+from storage_core.commit.rescan import rescan
+from storage_core.errors import LockgateError
+from storage_core.failpoints import FAILPOINTS
+from storage_core.journal.configured import close_journals
+from tests.artefact_world import bytes_of, check_live, rows_of, sweep, sweep_all, uploaded, with_blobs
+from tests.blob_world import INTERVAL_S
+from tests.commit_world import World, write
+from tests.conftest import Tell
+from tests.snapshots import Snapshot, observed, one_by_one, snapshots_of
+
+pytestmark = pytest.mark.fault
+
+OLD = {"old.csv": b"old"}
+NEW = {"a.csv": b"new"}
+
+
+@pytest.fixture(autouse=True)
+def fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here processes die, not machines: what was written is there, whether it is durable or not."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+
+
+@pytest.fixture
+def worlds(tmp_path: Path) -> Iterator[Iterator[World]]:
+    """Endless fresh destinations, with a journal and two stores of blobs."""
+    yield (fresh(tmp_path / f"world-{number}") for number in count())
+    FAILPOINTS.observer = None
+    FAILPOINTS.arm({})
+    close_journals()
+
+
+def fresh(root: Path) -> World:
+    world = one_by_one(with_blobs(World(root, str(root / "dest"))))
+    world.run("old", OLD)  # the destination has been probed
+    return world
+
+
+def job(world: World, how: str) -> None:
+    """A whole job, from its upload to the deletion of what it was set up with."""
+    handle = uploaded(world)
+    with world.open_job("etl", artefacts=handle) as opened:
+        write(opened, "t", NEW)
+        if how == "commit":
+            opened.commit()
+        elif how == "abort":
+            opened.abort()
+        else:
+            opened.park()
+    if how == "a second driver":
+        with world.open_job("etl", artefacts=handle) as opened:
+            write(opened, "t", NEW)
+            opened.commit()
+    delete_ended(handle["job_id"], world.settings, clock=world.clock)
+
+
+def settled(snapshot: Snapshot, ran: World) -> tuple[bool, int]:
+    """Sweep, recover, sweep; returns whether the job is there, and how many blobs a live job had."""
+    close_journals()  # the process is dead
+    world, where = snapshot.move_to(ran), snapshot.points[0]
+    live = check_live(world)
+    for _ in range(2):
+        world.clock.sleep(INTERVAL_S)
+        sweep(world)
+    assert check_live(world) == live, where
+    assert all(result.ended in TERMINAL for result in world.recover()), where
+    list(rescan(world.url, settings=world.settings, clock=world.clock))
+    sweep_all(world)
+    assert (bytes_of(world), rows_of(world)) == ([], []), where
+    assert world.visible() in (OLD, OLD | NEW), where
+    assert world.open_uploads() == [], where
+    return world.visible() != OLD, live
+
+
+@pytest.mark.parametrize("how", ["commit", "abort", "a second driver"])
+def test_a_crash_at_any_call_of_a_job_with_artefacts_loses_no_live_blob_and_leaves_none(
+    worlds: Iterator[World], how: str, tmp_path: Path, tell: Tell
+) -> None:
+    world = next(worlds)
+    there: list[bool] = []
+    live: set[int] = set()
+    points: list[str] = []
+    for snapshot in snapshots_of(world, lambda: job(world, how), tmp_path / "snapshots"):
+        is_there, blobs = settled(snapshot, world)
+        there.append(is_there)
+        live.add(blobs)
+        points += snapshot.points
+    tell(f"{how}: {len(points)} crash points, {len(there)} of them with a state of their own")
+    assert {"lease.journal-write.before", "lease.journal-write.after"} <= set(points)
+    assert {"blob-finish.journal-write.after", "blob-ha-delete.delete_many.after"} <= set(points)
+    assert there == sorted(there)
+    assert there[-1] is (how != "abort")
+    assert live == {0, 1}
+
+
+def test_a_crash_of_a_set_up_that_comes_too_late_leaves_nothing(
+    worlds: Iterator[World], tmp_path: Path
+) -> None:
+    world = next(worlds)
+    handle = uploaded(world)
+    world.clock.sleep(INTERVAL_S)
+    sweep(world)
+
+    def set_up() -> None:
+        with pytest.raises(LockgateError, match="upload them again"):
+            world.open_job("etl", artefacts=handle)
+
+    for snapshot in snapshots_of(world, set_up, tmp_path / "snapshots"):
+        assert settled(snapshot, world) == (False, 0)
+    assert world.attach("etl-g1").phase() is JobPhase.FAILED
+
+
+@pytest.mark.parametrize("action", ["lost", "refuse"])
+def test_a_call_of_a_set_up_whose_answer_is_lost_or_refused_loses_no_live_blob_and_leaves_none(
+    worlds: Iterator[World], action: str
+) -> None:
+    names: list[str] = []
+    world = next(worlds)
+    with observed(names.append):
+        job(world, "commit")
+    side = ".after" if action == "lost" else ".before"
+    for name in dict.fromkeys(name for name in names if ".journal-" in name and name.endswith(side)):
+        close_journals()
+        shutil.rmtree(world.root)
+        world = next(worlds)
+        FAILPOINTS.arm({name: action})
+        try:
+            job(world, "commit")
+        except LockgateError:
+            raised = True
+        else:
+            raised = False
+        finally:
+            FAILPOINTS.arm({})
+        check_live(world)
+        world.recover()
+        list(rescan(world.url, settings=world.settings, clock=world.clock))
+        sweep_all(world)
+        assert (bytes_of(world), rows_of(world)) == ([], []), name
+        assert raised or world.visible() == OLD | NEW, name
