@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from storage_core.blobs.at_once import delete_logs
 from storage_core.blobs.ha import HaBlobs
 from storage_core.blobs.keys import (
     NO_JOB,
@@ -214,7 +215,9 @@ class BlobServer(Forkable):
 
     def drop(self, job_id: str, blob_key: BlobKey, owner: str) -> None:
         """End an owner's reference; see `Blobs.drop`."""
-        self._apply(DropReference(job_id=job_id, blob_key=blob_key, owner=owner))
+        is_idle = self._apply(DropReference(job_id=job_id, blob_key=blob_key, owner=owner))
+        if is_idle:
+            delete_logs(self, [(job_id, blob_key)])
 
     def drop_owner(self, owner: str) -> int:
         """End all references of an owner; see `Blobs.drop_owner`."""
@@ -226,6 +229,7 @@ class BlobServer(Forkable):
                 for one in found
             ]
         )
+        delete_logs(self, [(one.job_id, one.blob_key) for one in found])
         return len(found)
 
     def fail(self, job_id: str) -> None:
