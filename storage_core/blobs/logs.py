@@ -1,0 +1,193 @@
+"""A running task's log in the blob stores, published version by version as its file grows.
+
+A new part comes first, then the version that names it, then the older version's reference goes, and with its
+last reference a log's blob is deleted at once: whoever shows a log refers to what it shows.
+
+Logs are re-creatable: they are in the local store of the blob server only.
+
+Source: Flink BLOB storage, "Log Files".
+"""
+
+from __future__ import annotations
+
+from io import SEEK_END, RawIOBase
+from pathlib import Path
+from typing import Final
+
+from storage_core.blobs.keys import BlobKey
+from storage_core.blobs.log_versions import (
+    FULL_BYTES,
+    SEAM_BYTES,
+    Log,
+    LogPart,
+    LogVersion,
+    encoded,
+    find_versions,
+    merged_with_next,
+    seam_of,
+)
+from storage_core.blobs.protocol import Blobs
+
+KEPT_S: Final = 30 * 86_400.0
+"""A log that belongs to no job is kept so long after its last version."""
+
+PIECE_BYTES: Final = 16 * 1024 * 1024
+"""Greatest size of a part: so much is in memory at a time."""
+
+
+class LogWriter:
+    """Publishes a log's file as it grows. One writer a file; not for several threads at once.
+
+    It goes on with what an earlier writer has published of the same file, also in another process, and also
+    on another machine, whose file has none of the earlier bytes: they stay, and its own come after them.
+
+    Args:
+        blobs: Where to.
+        log: Its name.
+        path: Of the file.
+        file_name: Tells it from the log's other files.
+        lapse_s: The log goes so long after its last version; None: with its job.
+
+    Raises:
+        OSError: The file cannot be read.
+        LockgateError: What is known of the log could not be read.
+    """
+
+    def __init__(
+        self, blobs: Blobs, log: Log, path: Path, *, file_name: str = "", lapse_s: float | None = KEPT_S
+    ) -> None:
+        self._blobs = blobs
+        self._log = log
+        self._path = path
+        self._file_name = file_name
+        self._lapse_s = lapse_s
+        self._shown: BlobKey | None = None
+        self._passed: list[tuple[str, BlobKey]] = []
+        self.version = self._resumed()
+
+    def publish(self) -> LogVersion:
+        """Publish what the file has by now, and return that version; only new bytes are moved.
+
+        A file that has become shorter, or begins with other bytes than it did, was rotated: the log begins
+        anew, and what it had is let go.
+
+        Raises:
+            OSError: The file cannot be read.
+            LockgateError: The older version is still shown; the next call publishes these bytes, too.
+        """
+        with self._path.open("rb", buffering=0) as file:
+            size_bytes = file.seek(0, SEEK_END)
+            before = self.version
+            if not _continues(file, size_bytes, before):
+                before = LogVersion(file_name=self._file_name, number=before.number, began=before.number + 1)
+            elif size_bytes == before.in_file:
+                self._let_go()
+                return before
+            self._show(self._grown(file, size_bytes, before))
+        return self.version
+
+    def renew(self) -> None:
+        """Let the parts live as long as the last version, for a log that took long to write."""
+        for part in self.version.parts:
+            self._blobs.refer(self._log.job_id, part.blob_key, self._parts_owner, lapse_s=self._lapse_s)
+
+    @property
+    def _parts_owner(self) -> str:
+        return self._log.parts_owner(self._file_name)
+
+    def _resumed(self) -> LogVersion:
+        """Return the version to go on from."""
+        found = [
+            one for one in find_versions(self._blobs, self._log) if one.version.file_name == self._file_name
+        ]
+        if not found:
+            return LogVersion(file_name=self._file_name)
+        *older, last = found
+        self._passed += [(self._log.owner, one.blob_key) for one in older]
+        self._shown, version = last.blob_key, last.version
+        with self._path.open("rb", buffering=0) as file:
+            if _continues(file, file.seek(0, SEEK_END), version):
+                return version
+        return LogVersion(
+            file_name=self._file_name,
+            number=version.number,
+            began=version.began,
+            parts=version.parts,
+            file_begins=version.size_bytes,
+        )
+
+    def _grown(self, file: RawIOBase, size_bytes: int, before: LogVersion) -> LogVersion:
+        """Put the bytes that a version lacks, with those before them where it is time to merge parts."""
+        in_file = tuple(part for begins, part in before.ranges() if begins >= before.file_begins)
+        is_small = size_bytes - before.in_file < FULL_BYTES
+        merged = merged_with_next(in_file) if is_small else ()
+        begins = before.in_file - sum(part.size_bytes for part in merged)
+        level = merged[0].level + 1 if merged else 0
+        pieces = range(begins, size_bytes, PIECE_BYTES)
+        added = [
+            self._put(file, before.file_begins, at, min(at + PIECE_BYTES, size_bytes), level) for at in pieces
+        ]
+        return LogVersion(
+            file_name=self._file_name,
+            number=before.number + 1,
+            began=before.began,
+            parts=(*before.parts[: len(before.parts) - len(merged)], *added),
+            file_begins=before.file_begins,
+            seam=seam_of(_read(file, max(0, size_bytes - SEAM_BYTES), size_bytes)),
+        )
+
+    def _put(self, file: RawIOBase, file_begins: int, begins: int, ends: int, level: int) -> LogPart:
+        blob = self._blobs.put(
+            _read(file, begins, ends),
+            job_id=self._log.job_id,
+            guarantee="recreatable",
+            use="log",
+            name=f"{self._log.name} {file_begins + begins}-{file_begins + ends}",
+            owners=[self._parts_owner],
+            lapse_s=self._lapse_s,
+        )
+        return LogPart(blob_key=blob.blob_key, size_bytes=blob.size_bytes, level=level)
+
+    def _show(self, version: LogVersion) -> None:
+        """Make a version the one that is found, and let the one before go."""
+        blob = self._blobs.put(
+            encoded(version),
+            job_id=self._log.job_id,
+            guarantee="recreatable",
+            use="log",
+            name=f"{self._log.name} version {version.number}",
+            owners=[self._log.owner],
+            lapse_s=self._lapse_s,
+        )
+        if self._shown is not None:
+            self._passed.append((self._log.owner, self._shown))
+        kept = {part.blob_key for part in version.parts}
+        self._passed += [
+            (self._parts_owner, part.blob_key) for part in self.version.parts if part.blob_key not in kept
+        ]
+        self._shown, self.version = blob.blob_key, version
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Drop the references to what is shown no more; what could not be dropped is, the next time."""
+        while self._passed:
+            owner, blob_key = self._passed[0]
+            self._blobs.drop(self._log.job_id, blob_key, owner)
+            del self._passed[0]
+
+
+def _continues(file: RawIOBase, size_bytes: int, version: LogVersion) -> bool:
+    """Tell whether a file has the bytes of a version where they should be."""
+    ends = version.in_file
+    if size_bytes < ends:
+        return False
+    return seam_of(_read(file, max(0, ends - SEAM_BYTES), ends)) == version.seam
+
+
+def _read(file: RawIOBase, begins: int, ends: int) -> bytes:
+    """Return a range of a file's bytes; shorter if the file has become so."""
+    file.seek(begins)
+    data = bytearray()
+    while len(data) < ends - begins and (more := file.read(ends - begins - len(data))):
+        data += more
+    return bytes(data)
