@@ -88,6 +88,27 @@ def looking_for(
     return Question(_find(table, is_sqlite(connection), lock), given)
 
 
+def looking_in(
+    connection: Connection,
+    table: Table,
+    journal: str,
+    key: Sequence[str],
+    beginnings: Sequence[tuple[Any, ...]],
+) -> Question:
+    """Ask for the rows of a journal whose keys begin so, without the column `journal`.
+
+    Args:
+        connection: Will ask it.
+        table: Where to look.
+        journal: Name of the journal.
+        key: The primary key's other columns.
+        beginnings: Values of the first of them, all equally many.
+    """
+    by = tuple(key[: len(beginnings[0])])
+    given = parameters(journal, [table.c[name] for name in by], beginnings)
+    return Question(_find_in(table, by, is_sqlite(connection)), given)
+
+
 def removing(connection: Connection, table: Table, journal: str, keys: Sequence[tuple[Any, ...]]) -> Question:
     """Delete the rows of a journal with these keys."""
     given = parameters(journal, _keys(table), keys)
@@ -202,6 +223,11 @@ def _recordset(columns: Sequence[Column[Any]]) -> TableValuedAlias:
 @cache
 def _find(table: Table, for_sqlite: bool, lock: bool) -> Query:
     return matching([_rest(table)], [at.name for at in _keys(table)], for_sqlite, lock=lock)
+
+
+@cache
+def _find_in(table: Table, by: tuple[str, ...], for_sqlite: bool) -> Query:
+    return matching([_rest(table)], by, for_sqlite)
 
 
 @cache

@@ -14,6 +14,8 @@ from storage_core.journal.rows import Row
 R = TypeVar("R", bound=Row)
 Key = tuple[type[Row], tuple[Any, ...]]
 """A table and the key of a row in it."""
+Span = tuple[type[Row], tuple[Any, ...]]
+"""A table and the beginning of the keys of some rows in it, such as all references to one blob."""
 
 
 class Rows(Protocol):
@@ -34,6 +36,8 @@ class State:
         self._read: dict[Key, Row | None] = {}
         self._changed: dict[Key, Row | None] = {}
         self._undo: list[tuple[Key, bool, Row | None]] = []
+        self._spans: dict[Span, set[tuple[Any, ...]]] = {}
+        self._lengths: dict[type[Row], set[int]] = {}
 
     def load(self, keys: Iterable[Key]) -> None:
         """Read what will be asked for, a table a question."""
@@ -45,6 +49,15 @@ class State:
         found = {row.key: row for row in rows}
         self._read.update({(kind, key): found.get(key) for key in keys})
 
+    def learn_spans(self, spans: Iterable[Span], rows: Iterable[Row]) -> None:
+        """Take rows for all that was found in these spans."""
+        for kind, beginning in spans:
+            self._spans[kind, beginning] = set()
+            self._lengths.setdefault(kind, set()).add(len(beginning))
+        for row in rows:
+            self._read.setdefault((type(row), row.key), row)
+            self._note_in_spans((type(row), row.key))
+
     def get(self, kind: type[R], *key: Any) -> R | None:
         """Return the row with this key as it is now, None if there is none."""
         at = (kind, key)
@@ -54,6 +67,11 @@ class State:
 
     def where(self, kind: type[R], **columns: Any) -> list[R]:
         """Return the rows whose columns have these values now, by key."""
+        if tuple(columns) == kind.KEY[: len(columns)]:
+            keys = self._spans.get((kind, tuple(columns.values())))
+            if keys is not None:
+                rows = [self._now((kind, key)) for key in sorted(keys)]
+                return [cast("R", row) for row in rows if row is not None]
         found: dict[tuple[Any, ...], R] = {}
         for row in self._rows.where(kind, columns):
             self._read.setdefault((kind, row.key), row)
@@ -98,6 +116,18 @@ class State:
     def _set(self, at: Key, row: Row | None) -> None:
         self._undo.append((at, at in self._changed, self._changed.get(at)))
         self._changed[at] = row
+        self._note_in_spans(at)
+
+    def _now(self, at: Key) -> Row | None:
+        return self._changed[at] if at in self._changed else self._read.get(at)
+
+    def _note_in_spans(self, at: Key) -> None:
+        """Let the spans that a key lies in know it; that it is there no more, they need not know."""
+        kind, key = at
+        for length in self._lengths.get(kind, ()):
+            span = self._spans.get((kind, key[:length]))
+            if span is not None:
+                span.add(key)
 
 
 def by_kind(keys: Iterable[Key]) -> dict[type[Row], list[tuple[Any, ...]]]:
@@ -110,3 +140,11 @@ def by_kind(keys: Iterable[Key]) -> dict[type[Row], list[tuple[Any, ...]]]:
 
 def _has(row: Row, columns: Mapping[str, Any]) -> bool:
     return all(getattr(row, column) == value for column, value in columns.items())
+
+
+def by_length(spans: Iterable[Span]) -> dict[tuple[type[Row], int], list[tuple[Any, ...]]]:
+    """Return the beginnings of the spans of each table that are equally long, once each, in their order."""
+    wanted: dict[tuple[type[Row], int], list[tuple[Any, ...]]] = {}
+    for kind, beginning in dict.fromkeys(spans):
+        wanted.setdefault((kind, len(beginning)), []).append(beginning)
+    return wanted

@@ -46,6 +46,10 @@ class SqlRows:
         lock = self._lock and kind in _RENEWED
         return bulk.looking_for(self.connection, _table(kind), self.journal, keys, lock=lock)
 
+    def looking_in(self, kind: type[Row], beginnings: Sequence[tuple[Any, ...]]) -> Question:
+        """Ask for the rows whose keys begin so, all equally long: `row_of` reads what comes back."""
+        return bulk.looking_in(self.connection, _table(kind), self.journal, kind.KEY, beginnings)
+
     def where(self, kind: type[R], columns: Mapping[str, Any]) -> Sequence[R]:
         """Return the rows whose columns have these values, all of them for none, by key."""
         table = _table(kind)

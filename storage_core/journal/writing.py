@@ -22,7 +22,7 @@ from storage_core.journal.mutation import Mutation, Outcome, Refused, Written
 from storage_core.journal.ops import Moment, decode_result, encode_op
 from storage_core.journal.reading import Entry
 from storage_core.journal.schema import ENTRY, EPOCH, HEAD, REQUEST
-from storage_core.journal.state import State, by_kind
+from storage_core.journal.state import State, by_kind, by_length
 from storage_core.journal.tables import SqlRows, row_of
 from storage_core.journal.together import PLANS_KEPT, Question, Row, ask
 from storage_core.stamp import Stamp
@@ -121,17 +121,21 @@ def _learn(
     """Lock the head; learn after it what came of these requests, and the rows that they touch."""
     connection, journal = rows.connection, rows.journal
     wanted = by_kind(key for mutation in mutations for key in mutation.op.touches())
+    spans = by_length(span for mutation in mutations for span in mutation.op.spans())
     locked, known, *found = ask(
         connection,
         [
             _locking(database, journal, keeps_plans=not database.is_sqlite),
             _knowing(database, journal, [mutation.request_id for mutation in mutations]),
             *(rows.looking_for(kind, keys) for kind, keys in wanted.items()),
+            *(rows.looking_in(kind, beginnings) for (kind, _), beginnings in spans.items()),
         ],
     )
     head = _head(connection, database, journal, locked)
-    for (kind, keys), these in zip(wanted.items(), found, strict=True):
+    for (kind, keys), these in zip(wanted.items(), found[: len(wanted)], strict=True):
         state.learn(kind, keys, [row_of(kind, row) for row in these])
+    for ((kind, _), beginnings), these in zip(spans.items(), found[len(wanted) :], strict=True):
+        state.learn_spans([(kind, one) for one in beginnings], [row_of(kind, row) for row in these])
     return head, {one.request_id: one for one in starmap(_Remembered, known)}
 
 

@@ -118,3 +118,23 @@ def test_every_kind_of_entry_says_how_it_folds() -> None:
         Unfoldable()
     assert len(OPS) > 5
     assert [kind for kind in OPS if kind.__abstractmethods__] == []
+
+
+def test_a_span_that_was_read_follows_what_is_put_deleted_and_undone() -> None:
+    rows = Memory()
+    state = State(rows)
+    state.learn_spans([(Claim, ("s3://lake",))], [claim("kept"), claim("gone")])
+
+    def names() -> list[str]:
+        return [row.name for row in state.where(Claim, store="s3://lake")]
+
+    assert names() == ["gone", "kept"]
+    state.delete(claim("gone"))
+    state.put(Claim(store="s3://other", name="elsewhere", body="", claimed_s=0.0))
+    assert names() == ["kept"]
+    mark = state.mark()
+    state.put(claim("new"))
+    assert names() == ["kept", "new"]
+    state.undo(mark)
+    assert names() == ["kept"]
+    assert rows.questions == 0

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from storage_core.journal.state import Key, State
+from storage_core.journal.state import Key, Span, State
 from storage_core.stamp import Stamp
 
 
@@ -51,6 +51,10 @@ class Op(
 
     def touches(self) -> Iterable[Key]:
         """Name the rows that the fold will ask for: they are read together, for a whole group."""
+        return ()
+
+    def spans(self) -> Iterable[Span]:
+        """Name what the fold will ask for by the beginning of a key: read together, too."""
         return ()
 
     @abstractmethod

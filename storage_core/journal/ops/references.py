@@ -16,7 +16,7 @@ import msgspec
 from storage_core.errors import ConflictError, FencedError, ObjectNotFoundError, SafeModeError
 from storage_core.journal.ops.base import Moment, Op
 from storage_core.journal.rows import Blob, BlobJob, Job, Reference
-from storage_core.journal.state import Key, State
+from storage_core.journal.state import Key, Span, State
 
 JOB_OWNER: Final = "job"
 """Owner of the reference that a job has to what it was submitted with."""
@@ -130,6 +130,10 @@ class DropReference(Op, frozen=True, tag="drop-reference"):
             (Blob, (self.job_id, self.blob_key)),
         ]
 
+    def spans(self) -> Iterable[Span]:
+        """Name the references to the blob."""
+        return [(Reference, (self.job_id, self.blob_key))]
+
     def fold(self, state: State, moment: Moment) -> bool:
         """Remove the reference, stage the blob if it was the last; returns whether nothing refers to it."""
         return _drop(state, moment, self.job_id, self.blob_key, self.owner)
@@ -150,6 +154,10 @@ class LapseReference(Op, frozen=True, tag="lapse-reference"):
             (Reference, (self.job_id, self.blob_key, self.owner)),
             (Blob, (self.job_id, self.blob_key)),
         ]
+
+    def spans(self) -> Iterable[Span]:
+        """Name the references to the blob."""
+        return [(Reference, (self.job_id, self.blob_key))]
 
     def fold(self, state: State, moment: Moment) -> bool:
         """Remove it if its time is over; returns whether nothing refers to the blob."""

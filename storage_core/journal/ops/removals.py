@@ -13,8 +13,8 @@ import msgspec
 from storage_core.errors import ConflictError
 from storage_core.journal.ops.base import Moment, Op
 from storage_core.journal.ops.references import is_ended, references_to, refuse_safe_mode
-from storage_core.journal.rows import Blob, BlobJob, Guarantee, UploadSet
-from storage_core.journal.state import Key, State
+from storage_core.journal.rows import Blob, BlobJob, Guarantee, Reference, UploadSet
+from storage_core.journal.state import Key, Span, State
 
 
 class AdoptBlob(Op, frozen=True, tag="adopt-blob"):
@@ -75,6 +75,10 @@ class MarkDeleting(Op, frozen=True, tag="mark-deleting"):
         """Name the blob and its job."""
         return [(Blob, (self.job_id, self.blob_key)), (BlobJob, (self.job_id,))]
 
+    def spans(self) -> Iterable[Span]:
+        """Name the references to the blob."""
+        return [(Reference, (self.job_id, self.blob_key))]
+
     def fold(self, state: State, moment: Moment) -> bool:
         """Mark it if it may go; returns whether its bytes may be deleted now."""
         refuse_safe_mode(moment, f"blob {self.job_id}/{self.blob_key}")
@@ -101,6 +105,10 @@ class ForgetBlob(Op, frozen=True, tag="forget-blob"):
     def touches(self) -> Iterable[Key]:
         """Name the blob and its job."""
         return [(Blob, (self.job_id, self.blob_key)), (BlobJob, (self.job_id,))]
+
+    def spans(self) -> Iterable[Span]:
+        """Name the references to the blob."""
+        return [(Reference, (self.job_id, self.blob_key))]
 
     def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
         """Remove a blob that was marked, with what still refers to it: that can only be an ended job's."""
