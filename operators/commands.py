@@ -1,0 +1,75 @@
+"""What this package adds to the `lockgate` command: the clean-up after XCom rows."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from storage_core.cli.render import JsonFlag, print_json, print_line, print_table
+
+xcom_commands = typer.Typer(
+    help="XCom values that are kept as blobs.",
+    no_args_is_help=True,
+)
+
+
+def register(root: typer.Typer) -> None:
+    """Add the commands; called through the entry-point group `lockgate.commands`."""
+    root.add_typer(xcom_commands, name="xcom")
+
+
+@xcom_commands.callback()
+def group() -> None:
+    """Keep `sweep` a command of its own: Typer takes a group's only command for the group."""
+
+
+@xcom_commands.command("sweep")
+def sweep(
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Drop; without it, only say what would go.")] = False,
+    deleted_dags: Annotated[
+        bool,
+        typer.Option(
+            "--deleted-dags",
+            help="Also of DAGs that this Airflow does not know. Not where another Airflow shares the blobs.",
+        ),
+    ] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Drop references of XCom rows that Airflow has deleted; without --yes only says which.
+
+    Runs where Airflow's database is reached, after `airflow db clean`. `lockgate blobs sweep` deletes the
+    blobs, once they have been without a reference for LOCKGATE_RETENTION_INTERVAL_S.
+    """
+    from operators.xcom_sweep import sweep_xcoms  # noqa: PLC0415 - slow to import
+    from storage_core.blobs import open_blobs  # noqa: PLC0415
+    from storage_core.settings import load_settings  # noqa: PLC0415
+
+    settings = load_settings()
+    with open_blobs(settings) as blobs:
+        swept = sweep_xcoms(
+            blobs,
+            before_s=time.time() - settings.retention_interval_s,
+            deleted_dags=deleted_dags,
+            dry_run=not yes,
+        )
+    if json:
+        print_json(swept)
+        return
+    print_table(
+        ("DAG", "run", "task", "map index", "key", "blob key"),
+        [
+            (row.dag_id, row.run_id, row.task_id, row.map_index, row.key, one.blob_key)
+            for one in swept.gone
+            for row in [one.row]
+        ],
+        empty="every row is there" if swept.kept else "no row has a blob",
+    )
+    print_line(
+        f"{len(swept.gone)} without their rows, {swept.kept} with; {swept.young} too young to tell, "
+        f"{swept.foreign} of DAGs that this Airflow does not know"
+    )
+    if swept.is_dry_run and swept.gone:
+        print_line("a dry run: nothing was changed; add --yes")
