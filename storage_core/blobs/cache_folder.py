@@ -92,8 +92,8 @@ class _Survey:
 class CacheFolder(Forkable):
     """The folder of a cache, shared by processes and threads.
 
-    The first process that opens it reads what a killed worker has left, drops what was damaged, and stages
-    the rest; a fork has its own references.
+    The first process that opens it reads what a killed one had in use, drops what is damaged, and stages the
+    rest; a fork has its own references.
 
     Args:
         path: Of the folder, which the first use makes.
@@ -218,12 +218,14 @@ class CacheFolder(Forkable):
             return lock_shared(self._owners)
 
     def _take_over(self) -> None:
-        """Verify what a process that was killed has left, and stage it: the next sweep may have it."""
-        shutil.rmtree(self.path / "held", ignore_errors=True)
-        shutil.rmtree(self.path / "libraries", ignore_errors=True)
+        """Verify and stage what a killed process had in use; the rest is verified at its first use."""
         now_s = self._clock.now_s()
-        for job_id in self.local.jobs():
-            self._idle([blob for blob in self.local.blobs(job_id) if self._is_whole(blob)], now_s)
+        for job_id in self._jobs():
+            if _was_in_use(self._lock_of(job_id, JOB)):
+                shutil.rmtree(self.libraries(job_id), ignore_errors=True)
+            for blob in self.local.blobs(job_id):
+                if _was_in_use(self._lock_of(job_id, blob.blob_key)) and self._is_whole(blob):
+                    self._idle([blob], now_s)
 
     def _is_whole(self, blob: Found) -> bool:
         try:
@@ -370,3 +372,11 @@ def _stamp(file: FileIO, since_s: float) -> None:
 def _stamped(file: FileIO) -> float:
     """Return since when nobody refers to a blob; 0: somebody does, or died before saying so."""
     return os.fstat(file.fileno()).st_mtime
+
+
+def _was_in_use(lock: Path) -> bool:
+    """Tell whether the last process that held a lock died with it, or none ever had it."""
+    try:
+        return lock.stat().st_mtime == 0.0
+    except FileNotFoundError:
+        return True

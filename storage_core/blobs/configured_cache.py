@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -30,17 +32,24 @@ def configured_cache(settings: Settings) -> BlobCache:
     return _OPENED.get(settings)
 
 
-def open_cache(settings: Settings, *, is_kept: bool = False, clock: Clock | None = None) -> BlobCache:
-    """Open a cache of one's own; close it after use. Arguments as for `BlobCache`, errors as above."""
-    return BlobCache(
-        cache_dir(settings),
-        ha_blobs(settings),
-        open_blobs(settings, clock=clock),
-        limit_bytes=settings.blob_cache_bytes,
-        interval_s=settings.retention_interval_s,
-        is_kept=is_kept,
-        clock=clock,
-    )
+@contextmanager
+def open_cache(
+    settings: Settings, *, is_kept: bool = False, clock: Clock | None = None
+) -> Iterator[BlobCache]:
+    """Hold a cache of one's own, and its blob server; arguments as for `BlobCache`, errors as above."""
+    with (
+        open_blobs(settings, clock=clock) as origin,
+        BlobCache(
+            cache_dir(settings),
+            ha_blobs(settings),
+            origin,
+            limit_bytes=settings.blob_cache_bytes,
+            interval_s=settings.retention_interval_s,
+            is_kept=is_kept,
+            clock=clock,
+        ) as cache,
+    ):
+        yield cache
 
 
 def cache_dir(settings: Settings) -> Path:
@@ -58,6 +67,7 @@ class _Opened(Forkable):
 
     def __init__(self) -> None:
         self._caches: dict[str, BlobCache] = {}
+        self._open = ExitStack()
         self._opening = threading.Lock()
         FORKS.tell(self)
 
@@ -65,7 +75,9 @@ class _Opened(Forkable):
         named = settings.model_dump_json()
         with self._opening:
             if named not in self._caches:
-                self._caches[named] = open_cache(settings, is_kept=True)
+                cache = self._open.enter_context(open_cache(settings, is_kept=True))
+                cache.evict()  # for processes before this one, that were ended before they could
+                self._caches[named] = cache
             return self._caches[named]
 
     def forked(self) -> None:
@@ -73,9 +85,8 @@ class _Opened(Forkable):
 
     def close(self) -> None:
         with self._opening:
-            while self._caches:
-                _, cache = self._caches.popitem()
-                cache.close()
+            self._caches.clear()
+            self._open.close()
 
 
 _OPENED: Final = _Opened()

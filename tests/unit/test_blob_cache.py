@@ -290,6 +290,28 @@ def test_a_start_after_a_kill_drops_what_is_damaged_and_keeps_the_rest(world: Ca
     assert restarted.evict().blobs == 1
 
 
+def test_a_task_that_ended_well_leaves_its_blobs_staged_since_then(world: CacheWorld) -> None:
+    world.is_kept = True
+    blob = world.put(b"library")
+    world.cache().get(*key_of(blob))
+    world.open[0].close()
+    world.blobs.clock.sleep(INTERVAL_S - 1)
+    other = world.cache()
+    assert other.evict().blobs == 0
+    other.close()
+    world.blobs.clock.sleep(2)
+    assert world.cache().evict().blobs == 1
+
+
+def test_what_nobody_knows_to_have_been_fetched_is_read_at_the_start(world: CacheWorld) -> None:
+    prepopulated = world.put(b"prepopulated")
+    world.file_of(prepopulated).parent.mkdir(parents=True)
+    world.file_of(prepopulated).write_bytes(b"PREPOPULATED")
+    cache = world.cache()
+    assert not world.is_cached(prepopulated)
+    assert cache.get(*key_of(prepopulated)) == b"prepopulated"
+
+
 def test_a_fork_holds_nothing_of_its_parents_and_its_end_takes_nothing_from_it(world: CacheWorld) -> None:
     blob = world.put(b"a")
     cache = world.cache()
