@@ -91,6 +91,12 @@ class Settings(BaseSettings):
     xcom_threshold_bytes: int = Field(
         default=64 * 1024, ge=0, description="a larger XCom value is kept as a blob"
     )
+    log_interval_s: float = Field(
+        default=10.0, gt=0, description="the log of a running Airflow task is published this often"
+    )
+    log_lapse_s: float = Field(
+        default=30 * 86_400.0, gt=0, description="the log of an Airflow task is kept so long after its end"
+    )
     celery_threshold_bytes: int = Field(
         default=64 * 1024, ge=0, description="larger arguments or results of a task are kept as a blob"
     )
