@@ -1,0 +1,175 @@
+"""Kill -9 a blob server, a cache and a sweep before every step: no live byte is lost, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage_core.blobs.cache import BlobCache
+from storage_core.blobs.protocol import BlobInfo
+from storage_core.blobs.recovery import recover
+from storage_core.blobs.server import HARD_S
+from storage_core.settings import MIB
+from tests.blob_deaths import BEGINS_S, Deaths, Say, assert_settled, prepare, world_at
+from tests.blob_world import INTERVAL_S, BlobWorld, key_of
+from tests.conftest import Tell
+
+pytestmark = pytest.mark.fault
+
+AFTER_S = INTERVAL_S + HARD_S
+"""What was staged at the beginning is due, and every lease has lapsed."""
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """In memory where the machine has that: here processes die, not machines."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as root:
+        yield Path(root)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> list[BlobInfo]:
+    """The blobs that are kept in what every run begins with."""
+    return prepare(tmp_path / "template")
+
+
+def upload_and_submit(world: BlobWorld, say: Say) -> None:
+    """A job's life until it runs."""
+    server = world.server
+    upload_set = server.begin_set("new")
+    blobs = [
+        server.put(data, job_id="new", use="library", upload_set=upload_set)
+        for data in (b"small", b"of several parts" * 100)
+    ]
+    assert server.complete_set(upload_set) == 2
+    server.submit("new", [blob.blob_key for blob in blobs])
+    for blob in blobs:
+        say(blob)
+    say(server.put(b"message", job_id="new", guarantee="recreatable", owners=["receiver:9"]))
+    old = server.put(b"log", job_id="new", use="log", guarantee="recreatable", owners=["viewer:9"])
+    say(server.put(b"longer log", job_id="new", use="log", guarantee="recreatable", owners=["viewer:9"]))
+    server.drop(*key_of(old), "viewer:9")
+    server.close()
+
+
+def fail_and_finish(world: BlobWorld, say: Say) -> None:
+    """A job's end: nothing of it needs to stay."""
+    world.server.fail("sales")
+    world.server.finish("sales")
+
+
+def sweep(world: BlobWorld, say: Say) -> None:
+    report = world.server.sweep(dry_run=False)
+    assert report.problems == ()
+
+
+def refill(world: BlobWorld, say: Say) -> None:
+    """A server that lost its disk: it starts, and hands out what outlives that."""
+    world.server.local.delete_all()
+    recover(world.server)
+    (library,) = (row for row in world.server.page("sales") if row.guarantee == "ha" and not row.staged_s)
+    world.server.path(*library.key)
+
+
+def test_a_server_that_is_killed_at_any_step_of_a_jobs_uploads_loses_nothing_and_leaves_nothing(
+    tmp_path: Path, kept: list[BlobInfo], tell: Tell
+) -> None:
+    deaths = Deaths(tmp_path / "world", tmp_path / "template", upload_and_submit, after_s=1.0)
+    steps = []
+    for death in deaths.each():
+        assert_settled(tmp_path / "world", deaths.dies_s, [*kept, *death.told], f"{len(steps)} {death.step}")
+        steps.append(death.step)
+    tell(f"{len(steps) - 1} deaths of a server amid uploads")
+    assert {"rename", "fsync", "blob-put.journal-write.before", "blob-put.journal-write.after"} <= set(steps)
+
+
+def test_a_server_that_is_killed_at_any_step_of_a_jobs_end_leaves_nothing_of_it(
+    tmp_path: Path, kept: list[BlobInfo], tell: Tell
+) -> None:
+    deaths = Deaths(tmp_path / "world", tmp_path / "template", fail_and_finish, after_s=AFTER_S)
+    others = [blob for blob in kept if blob.job_id != "sales"]
+    steps = []
+    for death in deaths.each():
+        where = f"{len(steps)} {death.step}"
+        steps.append(death.step)
+        assert_settled(tmp_path / "world", deaths.dies_s, others, where)
+    tell(f"{len(steps) - 1} deaths of a server amid a job's end")
+    assert {"unlink", "rmdir"} <= set(steps)
+
+
+def test_a_sweep_that_is_killed_at_any_step_is_finished_by_the_next(
+    tmp_path: Path, kept: list[BlobInfo], tell: Tell
+) -> None:
+    deaths = Deaths(tmp_path / "world", tmp_path / "template", sweep, after_s=AFTER_S)
+    steps = []
+    for death in deaths.each():
+        assert_settled(tmp_path / "world", deaths.dies_s, kept, f"{len(steps)} {death.step}")
+        steps.append(death.step)
+    tell(f"{len(steps) - 1} deaths of a sweep")
+    assert {"unlink", "rmdir", "blob-sweep.journal-write.after", "blob-orphans.journal-write.after"} <= set(
+        steps
+    )
+
+
+def test_a_server_that_is_killed_at_any_step_of_its_recovery_recovers_again(
+    tmp_path: Path, kept: list[BlobInfo], tell: Tell
+) -> None:
+    deaths = Deaths(tmp_path / "world", tmp_path / "template", refill, after_s=AFTER_S)
+    (library,) = (blob for blob in kept if blob.size_bytes == 4_000)
+    steps = []
+    for death in deaths.each():
+        with world_at(tmp_path / "world", deaths.dies_s) as world:
+            for lost in (blob for blob in kept if blob is not library):
+                world.server.drop(*key_of(lost), "viewer:1")
+                world.server.drop(*key_of(lost), "receiver:2")
+            world.server.path(*key_of(library))
+        assert_settled(tmp_path / "world", deaths.dies_s, [library], f"{len(steps)} {death.step}")
+        steps.append(death.step)
+    tell(f"{len(steps) - 1} deaths of a recovery")
+
+
+def cache_of(world: BlobWorld) -> BlobCache:
+    return BlobCache(
+        world.root / "cache",
+        world.server.ha,
+        world.server,
+        limit_bytes=MIB,
+        interval_s=INTERVAL_S,
+        clock=world.clock,
+    )
+
+
+def test_a_cache_that_is_killed_at_any_step_hands_out_nothing_else_and_leaves_nothing(
+    tmp_path: Path, kept: list[BlobInfo], tell: Tell
+) -> None:
+    library, message, log = kept
+
+    def use(world: BlobWorld, say: Say) -> None:
+        with cache_of(world) as cache:
+            with cache.holding(*key_of(library)):
+                cache.get(*key_of(message), guarantee="recreatable")
+            world.clock.sleep(INTERVAL_S + 1)
+            with cache.holding(*key_of(log), guarantee="recreatable"):
+                assert cache.evict().blobs == 2
+
+    deaths = Deaths(tmp_path / "world", tmp_path / "template", use, after_s=1.0)
+    steps = []
+    for death in deaths.each():
+        steps.append(death.step)
+        with world_at(tmp_path / "world", BEGINS_S + 2.0) as world, cache_of(world) as cache:
+            blobs = world.root / "cache" / "blobs"
+            assert list(blobs.glob(".incoming/*")) == []
+            assert cache.get(*key_of(library)) == b"library " * 500
+            assert cache.get(*key_of(message), guarantee="recreatable") == b"message"
+            assert cache.get(*key_of(log), guarantee="recreatable") == b"log"
+            world.clock.sleep(2 * INTERVAL_S + 2)
+            assert cache.evict().kept_bytes == 0
+            assert [name for _, _, names in os.walk(blobs) for name in names] == []
+        assert not (tmp_path / "world" / "cache").exists(), death.step
+    tell(f"{len(steps) - 1} deaths of a cache")
+    assert {"rename", "unlink", "rmdir", "utime"} <= set(steps)
