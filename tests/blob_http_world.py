@@ -79,7 +79,7 @@ def proxy_to(url: str) -> Iterator[Proxy]:
     upstream = ("127.0.0.1", int(url.rpartition(":")[2]))
     listening = socket.create_server(("127.0.0.1", 0))
     proxy = Proxy(f"http://127.0.0.1:{listening.getsockname()[1]}")
-    pumps: list[threading.Thread] = []
+    passages: list[threading.Thread] = []
 
     def accept() -> None:
         while True:
@@ -89,14 +89,12 @@ def proxy_to(url: str) -> Iterator[Proxy]:
                 return
             proxy.connections += 1
             way, limit = proxy.breaks.popleft() if proxy.breaks else ("", 0)
-            damage = proxy.damages.popleft() if proxy.damages else None
+            turn = proxy.damages.popleft() if proxy.damages else None
             far = socket.create_connection(upstream)
-            for name, source, sink in (("up", near, far), ("down", far, near)):
-                stop = limit if name == way else None
-                turn = damage if name == "down" else None
-                pump = threading.Thread(target=_pump, args=(source, sink, stop, turn))
-                pumps.append(pump)
-                pump.start()
+            up = threading.Thread(target=_pump, args=(near, far, limit if way == "up" else None, None))
+            down = threading.Thread(target=_pump, args=(far, near, limit if way == "down" else None, turn))
+            passages.append(threading.Thread(target=_pass, args=(near, far, up, down)))
+            passages[-1].start()
 
     acceptor = threading.Thread(target=accept)
     acceptor.start()
@@ -105,29 +103,31 @@ def proxy_to(url: str) -> Iterator[Proxy]:
     finally:
         with suppress(OSError):
             listening.shutdown(socket.SHUT_RDWR)
-        listening.close()
         acceptor.join()
+        listening.close()
+        for passage in passages:
+            passage.join(PATIENCE_S)
+
+
+def _pass(near: socket.socket, far: socket.socket, *pumps: threading.Thread) -> None:
+    with near, far:
         for pump in pumps:
-            pump.join(PATIENCE_S)
+            pump.start()
+        for pump in pumps:
+            pump.join()
 
 
 def _pump(source: socket.socket, sink: socket.socket, stop: int | None, turn: int | None) -> None:
-    """Move bytes one way until an end, or until so many have passed."""
+    """Move bytes one way until an end, or until so many have passed; then neither way goes on."""
     passed = 0
-    try:
+    with suppress(OSError):
         while data := bytearray(source.recv(65_536 if stop is None else min(65_536, stop - passed))):
             if turn is not None and passed <= turn < passed + len(data):
                 data[turn - passed] ^= 1
             sink.sendall(data)
             passed += len(data)
-            if stop is not None and passed >= stop:
+            if passed == stop:
                 break
-        else:
-            with suppress(OSError):
-                sink.shutdown(socket.SHUT_WR)  # the other way may still have something to say
-            return
-    except OSError:
-        pass
     for end in (source, sink):
         with suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from storage_core.cli import blobs, committers, jobs, journal, manifest, store, uploads
+from storage_core.cli import blob_server, blobs, committers, jobs, journal, manifest, store, uploads
 from storage_core.cli.render import JSON_FLAG, JsonFlag, exit_code, print_error, print_json, print_line
 
 EXTENSIONS = "lockgate.commands"
@@ -57,6 +57,7 @@ def build() -> typer.Typer:
     root.add_typer(journal.commands, name="journal")
     root.add_typer(store.commands, name="store")
     root.add_typer(blobs.commands, name="blobs")
+    root.command("blob-server")(blob_server.serve)
     root.command("manifest")(manifest.show)
     root.command("committers")(committers.show)
     root.command("version")(show_version)

@@ -88,23 +88,25 @@ class Connection(Forkable):
         self._ca_file = ca_file
         self._timeout = urllib3.Timeout(connect=min(CONNECT_S, timeout_s), read=timeout_s)
         self._clock = clock
-        self._check()
+        self._prefix = self._checked()
         self.forked()
         FORKS.tell(self)
 
     def forked(self) -> None:
         """Share no socket with the parent."""
-        self._pool = urllib3.PoolManager(
+        options: dict[str, object] = {} if self._ca_file is None else {"ca_certs": str(self._ca_file)}
+        self._pool = urllib3.connection_from_url(
+            self.url,
             maxsize=POOL,
             retries=False,
             timeout=self._timeout,
-            ca_certs=None if self._ca_file is None else str(self._ca_file),
             socket_options=_SOCKET_OPTIONS,
+            **options,
         )
 
     def close(self) -> None:
         """Hang up."""
-        self._pool.clear()
+        self._pool.close()
 
     def call(self, verb: str, path: str, kind: type[T], told: object = None) -> T:
         """Ask for something small, again if need be; returns the answer.
@@ -194,7 +196,7 @@ class Connection(Forkable):
         try:
             answer = self._pool.request(
                 verb,
-                f"{self.url}{path}",
+                f"{self._prefix}{path}",
                 headers=sent,
                 body=body,
                 preload_content=False,
@@ -219,8 +221,8 @@ class Connection(Forkable):
             return {}
         return {"authorization": f"Bearer {first_token(self._token_file)}"}
 
-    def _check(self) -> None:
-        """Refuse what can never work, before the first call."""
+    def _checked(self) -> str:
+        """Refuse what can never work, before the first call; returns the path below the host."""
         try:
             parsed = urllib3.util.parse_url(self.url)
         except LocationParseError as error:
@@ -233,6 +235,7 @@ class Connection(Forkable):
         if self._ca_file is not None and not self._ca_file.is_file():
             raise InvalidInputError(f"LOCKGATE_BLOB_CA_FILE: {self._ca_file} is not there")
         self._credentials()
+        return parsed.path or ""
 
     def _refusal(self, call: str, is_read: bool, status: int, text: bytes) -> LockgateError:
         """Return the error that an answer tells of, whoever between here and the server has given it."""
