@@ -9,6 +9,7 @@ from celery import Celery
 from storage_core.errors import InvalidInputError
 from storage_core.settings import load_settings
 from workers.broker import broker_url
+from workers.offload import install_offload
 
 COMMIT_QUEUE: Final = "commit"
 RECOVERY_QUEUE: Final = "recovery"
@@ -86,3 +87,4 @@ def result_backend(url: str) -> str:
 app = Celery("lockgate", include=["workers.tasks"])
 app.add_defaults(configuration)
 app.steps["worker"].update({"workers.serving:ServeFigures", "workers.libraries:KeepCache"})
+install_offload(app)
