@@ -352,7 +352,7 @@ class CacheFolder(Forkable):
 
     def _delete(self) -> None:
         """Delete the folder, unless another process has it open."""
-        alone = try_alone(self._owners)
+        alone = try_alone(self._owners) if self.path.exists() else None
         if alone is None:
             return
         with alone, translated("delete", str(self.path), changes=True):
