@@ -1,0 +1,159 @@
+"""Task logs as blobs, shown while the task runs and kept when its worker is gone.
+
+    [logging] logging_config_class = operators.task_logs.LOGGING_CONFIG
+
+Airflow finds `REMOTE_TASK_LOG` beside the configuration. Where a task is supervised, its log's file is
+published every `LOCKGATE_LOG_INTERVAL_S`, and once more at its end; where the log is shown, the API server
+reads what was published.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, MutableMapping
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.config_templates.airflow_local_settings import DEFAULT_LOGGING_CONFIG
+
+from storage_core.blobs.log_following import LogFollower
+from storage_core.blobs.log_reading import Get, LogReader, lines_of
+from storage_core.blobs.log_versions import Log, LogVersion
+from storage_core.blobs.logs import LogWriter
+from storage_core.errors import LockgateError
+from storage_core.settings import load_settings
+
+if TYPE_CHECKING:
+    import os
+
+    from storage_core.blobs.cache import BlobCache
+
+_OF_TRIGGER: Final = re.compile(r"\.trigger\.[^/]+\.log$")
+"""What a triggerer adds to the name of a deferred task's log: it is shown with the task's own."""
+
+
+class BlobTaskLogs:
+    """Airflow's `RemoteLogStreamIO` over the blob server that the settings name."""
+
+    def __init__(self) -> None:
+        self._follower = LogFollower(_writer, every_s=lambda: load_settings().log_interval_s)
+
+    @property
+    def processors(self) -> tuple[Any, ...]:
+        """What Airflow calls for each event before it is written."""
+        return (self._follow,)
+
+    def upload(self, path: os.PathLike[str] | str, ti: Any = None) -> None:  # noqa: ARG002 - Airflow's
+        """Publish the whole log of a task that has ended, deferred, or was killed.
+
+        Args:
+            path: Of the file, below Airflow's folder of logs.
+            ti: Task instance.
+
+        Raises:
+            OSError: The file cannot be read.
+            LockgateError: Some of it is not published; Airflow says so in the task's log, which stays.
+        """
+        file = _logs_folder() / path
+        if not file.exists():
+            return
+        self._follower.finish(file)
+        if _deletes_local_logs():
+            file.unlink()
+
+    def read(self, relative_path: str, ti: Any) -> tuple[list[str], list[str] | None]:
+        """Return where a task's log is kept, and its text; None: nothing was published."""
+        sources, streams = self.stream(relative_path, ti)
+        return sources, ["\n".join(stream) for stream in streams] or None
+
+    def stream(self, relative_path: str, ti: Any) -> tuple[list[str], list[Iterator[str]]]:  # noqa: ARG002
+        """Return where a task's log is kept, and the lines of each of its files.
+
+        A part that cannot be had is a line that says so: what is shown is never short without a word.
+        """
+        try:
+            cache = _cache()
+            reader = LogReader(cache.origin, _log(relative_path), get=_recreatable(cache))
+            versions = reader.versions()
+        except LockgateError as error:
+            return [f"The published log of {relative_path} cannot be had: {error}"], []
+        if not versions:
+            return [f"Nothing of {relative_path} is published as blobs."], []
+        return [
+            f"{version.file_name}: version {version.number}, {version.size_bytes} bytes in "
+            f"{len(version.parts)} blobs"
+            for version in versions
+        ], [_lines(reader, version) for version in versions]
+
+    def _follow(self, logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        """Follow the file that an event is about to be written to, if it is a task's."""
+        file = _task_file(logger)
+        if file is not None:
+            self._follower.follow(file)
+        return event
+
+
+def _lines(reader: LogReader, version: LogVersion) -> Iterator[str]:
+    try:
+        yield from lines_of(reader.read(version))
+    except LockgateError as error:
+        yield f"*** The rest of {version.file_name} cannot be had: {error}"
+
+
+def _task_file(logger: Any) -> Path | None:
+    """Return the file that a logger writes a task's log to; None: it writes somewhere else."""
+    name = getattr(getattr(logger, "_file", None), "name", None)
+    return _task_file_of(name) if isinstance(name, str) else None
+
+
+@lru_cache(64)  # asked for each event
+def _task_file_of(name: str) -> Path | None:
+    from airflow.sdk.configuration import conf  # noqa: PLC0415 - read when a task runs
+
+    file = Path(name)
+    of_processor = conf.get("logging", "dag_processor_child_process_log_directory")
+    is_tasks = file.is_relative_to(_logs_folder()) and not file.is_relative_to(of_processor)
+    return file if is_tasks else None
+
+
+def _logs_folder() -> Path:
+    from airflow.sdk.configuration import conf  # noqa: PLC0415 - read when a task runs
+
+    return Path(conf.get("logging", "base_log_folder"))
+
+
+def _deletes_local_logs() -> bool:
+    from airflow.sdk.configuration import conf  # noqa: PLC0415 - read when a task has ended
+
+    return bool(conf.getboolean("logging", "delete_local_logs", fallback=False))
+
+
+def _log(relative_path: str) -> Log:
+    return Log(name=_OF_TRIGGER.sub("", relative_path))
+
+
+def _writer(file: Path) -> LogWriter:
+    relative_path = file.relative_to(_logs_folder()).as_posix()
+    return LogWriter(
+        _cache().origin,
+        _log(relative_path),
+        file,
+        file_name=relative_path,
+        lapse_s=load_settings().log_lapse_s,
+    )
+
+
+def _recreatable(cache: BlobCache) -> Get:
+    return partial(cache.get, guarantee="recreatable")
+
+
+def _cache() -> BlobCache:
+    from storage_core.blobs.configured_cache import configured_cache  # noqa: PLC0415 - opens a journal
+
+    return configured_cache(load_settings())
+
+
+LOGGING_CONFIG: Final[dict[str, Any]] = DEFAULT_LOGGING_CONFIG
+
+REMOTE_TASK_LOG: Final = BlobTaskLogs()

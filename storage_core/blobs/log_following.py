@@ -1,0 +1,97 @@
+"""Files that are being written are published as logs, by a thread, for as long as there are any."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from storage_core.blobs.logs import LogWriter
+from storage_core.clock import Clock, SystemClock
+from storage_core.errors import LockgateError
+from storage_core.journal.forks import FORKS, Forkable
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class LogFollower(Forkable):
+    """Publishes files while they grow. Safe to use from several threads; a fork follows none of them.
+
+    Args:
+        open_writer: Returns the writer of a file's log; called when the file is published for the first time.
+        every_s: Returns how often; asked when a thread begins.
+        clock: The machine's by default.
+    """
+
+    def __init__(
+        self,
+        open_writer: Callable[[Path], LogWriter],
+        *,
+        every_s: Callable[[], float],
+        clock: Clock | None = None,
+    ) -> None:
+        self._open_writer = open_writer
+        self._every_s = every_s
+        self._clock = clock or SystemClock()
+        self.forked()
+        FORKS.tell(self)
+
+    def forked(self) -> None:
+        """Follow nothing: the files are this process's parent's."""
+        self._changing = threading.Lock()
+        self._publishing = threading.Lock()
+        self._writers: dict[Path, LogWriter | None] = {}
+        self._all_done: threading.Event | None = None
+
+    def follow(self, path: Path) -> None:
+        """Publish a file from now on; one that is followed already is followed once."""
+        if path in self._writers:
+            return
+        with self._changing:
+            self._writers.setdefault(path, None)
+            if self._all_done is None:
+                self._all_done = threading.Event()
+                threading.Thread(
+                    target=self._run, args=(self._all_done,), name="lockgate-logs", daemon=True
+                ).start()
+
+    def publish(self) -> None:
+        """Publish what each file has by now; one that cannot be is tried again the next time."""
+        for path in list(self._writers):
+            try:
+                with self._publishing:
+                    self._publish(path)
+            except (LockgateError, OSError) as error:
+                _LOG.warning("log %s is published later: %s", path, error)
+
+    def finish(self, path: Path) -> None:
+        """Publish the whole of a file, which grows no more, and follow it no longer.
+
+        Raises:
+            OSError: The file cannot be read.
+            LockgateError: Some of it is not published.
+        """
+        with self._publishing:
+            with self._changing:
+                writer = self._writers.pop(path, None)
+                if not self._writers and self._all_done is not None:
+                    self._all_done.set()
+                    self._all_done = None
+            writer = writer or self._open_writer(path)
+            writer.publish()
+            if writer.version.number > 1:
+                writer.renew()
+
+    def _run(self, all_done: threading.Event) -> None:
+        every_s = self._every_s()
+        while not self._clock.wait(all_done, every_s):
+            self.publish()
+
+    def _publish(self, path: Path) -> None:
+        if path not in self._writers:
+            return  # finished meanwhile
+        writer = self._writers[path] or self._open_writer(path)
+        self._writers[path] = writer
+        writer.publish()

@@ -1,0 +1,240 @@
+"""Task logs are published while their files grow, and Airflow reads them where the files are not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.config_templates.airflow_local_settings import DEFAULT_LOGGING_CONFIG
+from airflow.sdk._shared.logging.remote import RemoteLogStreamIO, discover_remote_log_handler
+from airflow.sdk._shared.module_loading import import_string
+from airflow.sdk.configuration import conf
+
+from operators import task_logs
+from operators.task_logs import BlobTaskLogs
+from storage_core.blobs.configured_cache import close_caches, configured_cache
+from storage_core.blobs.log_following import LogFollower
+from storage_core.blobs.log_reading import LogReader
+from storage_core.blobs.log_versions import Log
+from storage_core.blobs.logs import LogWriter
+from storage_core.blobs.server import BlobServer
+from storage_core.errors import StoreUnavailableError
+from storage_core.journal.configured import close_journals
+from storage_core.settings import load_settings
+from tests.blob_world import BlobWorld, blob_world, damage
+
+TASK = "dag_id=sales/run_id=r/task_id=load/attempt=1.log"
+TRIGGER = f"{TASK}.trigger.7.log"
+
+
+class Ticks:
+    """A clock whose waits end when a test says so: no thread runs by itself."""
+
+    def __init__(self) -> None:
+        self.tick = threading.Semaphore(0)
+        self.waiting = threading.Semaphore(0)
+
+    def now_s(self) -> float:
+        return 0.0
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError("a follower does not sleep")
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        self.waiting.release()
+        self.tick.acquire()
+        return event.is_set()
+
+
+@dataclass
+class Folder:
+    """Airflow's folder of logs."""
+
+    path: Path
+
+    def write(self, name: str, data: str) -> Path:
+        file = self.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a") as opened:
+            opened.write(data)
+        return file
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
+    folder = Folder(tmp_path / "logs")
+    monkeypatch.setenv("AIRFLOW__LOGGING__BASE_LOG_FOLDER", str(folder.path))
+    processor = str(folder.path / "dag_processor")
+    monkeypatch.setenv("AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY", processor)
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    task_logs._task_file_of.cache_clear()
+    yield folder
+    close_caches()
+    close_journals()
+    task_logs._task_file_of.cache_clear()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[BlobWorld]:
+    with blob_world(tmp_path) as world:
+        yield world
+
+
+def event(logs: BlobTaskLogs, file: str | int) -> Any:
+    """Let an event pass that is about to be written to a file."""
+    logger = SimpleNamespace(_file=SimpleNamespace(name=file))
+    (processor,) = logs.processors
+    told = {"event": "x"}
+    assert processor(logger, "info", told) is told
+    return logs._follower._writers
+
+
+def test_airflow_finds_the_handler_beside_its_own_logging_configuration() -> None:
+    handler, connection = discover_remote_log_handler("operators.task_logs.LOGGING_CONFIG", "", import_string)
+    assert isinstance(handler, RemoteLogStreamIO)
+    assert connection is None
+    assert task_logs.LOGGING_CONFIG is DEFAULT_LOGGING_CONFIG
+
+
+def test_the_log_of_a_task_that_ended_is_read_back_where_its_file_is_not(folder: Folder) -> None:
+    file = folder.write(TASK, '{"event": "first"}\n{"event": "last"}\n')
+    logs = BlobTaskLogs()
+    logs.upload(TASK, None)
+    file.unlink()
+    sources, texts = logs.read(TASK, None)
+    assert texts == ['{"event": "first"}\n{"event": "last"}']
+    assert sources == [f"{TASK}: version 1, 37 bytes in 1 blobs"]
+
+
+def test_a_deferred_tasks_log_is_shown_with_its_triggers(folder: Folder) -> None:
+    logs = BlobTaskLogs()
+    for name, data in ((TASK, "before\n"), (TRIGGER, "in the trigger\n"), (TASK, "after\n")):
+        folder.write(name, data)
+        logs.upload(name, None)
+    _, streams = logs.stream(TASK, None)
+    assert [list(stream) for stream in streams] == [["before", "after"], ["in the trigger"]]
+
+
+def test_nothing_is_made_up_for_a_log_that_is_not_there(folder: Folder) -> None:
+    logs = BlobTaskLogs()
+    logs.upload(TASK, None)
+    sources, texts = logs.read(TASK, None)
+    assert texts is None
+    assert sources == [f"Nothing of {TASK} is published as blobs."]
+
+
+def test_a_log_that_cannot_be_had_says_so_and_airflow_looks_elsewhere(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(self: LogReader) -> None:
+        raise StoreUnavailableError("the blob server is away")
+
+    monkeypatch.setattr(LogReader, "versions", away)
+    sources, streams = BlobTaskLogs().stream(TASK, None)
+    assert streams == []
+    assert "the blob server is away" in sources[0]
+
+
+def test_a_damaged_part_is_a_line_that_says_so(folder: Folder) -> None:
+    folder.write(TASK, "first\n")
+    logs = BlobTaskLogs()
+    logs.upload(TASK, None)
+    server = configured_cache(load_settings()).origin
+    assert isinstance(server, BlobServer)
+    (version,) = LogReader(server, Log(name=TASK)).versions()
+    damage(server.local.path_of("no_job", version.parts[0].blob_key))
+    (lines,) = logs.stream(TASK, None)[1]
+    assert [line for line in lines if "cannot be had" in line and TASK in line]
+
+
+def test_the_local_file_goes_only_where_airflow_says_so(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = folder.write(TASK, "first\n")
+    BlobTaskLogs().upload(TASK, None)
+    assert file.exists()
+    monkeypatch.setenv("AIRFLOW__LOGGING__DELETE_LOCAL_LOGS", "True")
+    assert conf.getboolean("logging", "delete_local_logs")
+    BlobTaskLogs().upload(TASK, None)
+    assert not file.exists()
+
+
+def test_events_of_a_task_have_its_file_followed_until_it_ends(folder: Folder) -> None:
+    logs = BlobTaskLogs()
+    file = folder.write(TASK, "first\n")
+    assert list(event(logs, str(file))) == [file]
+    assert list(event(logs, str(file))) == [file]
+    logs.upload(TASK, None)
+    assert logs._follower._writers == {}
+
+
+@pytest.mark.parametrize("file", ["<stdout>", 7, "/elsewhere/x.log", "dag_processor"])
+def test_events_of_no_task_follow_nothing(folder: Folder, file: str | int) -> None:
+    named = str(folder.path / "dag_processor" / "dags.py.log") if file == "dag_processor" else file
+    assert event(BlobTaskLogs(), named) == {}
+
+
+def test_a_followed_file_is_published_at_each_tick_and_as_a_whole_at_its_end(
+    world: BlobWorld, tmp_path: Path
+) -> None:
+    file, log, ticks = tmp_path / "log", Log(name="log"), Ticks()
+    file.write_text("first\n")
+    follower = LogFollower(lambda path: LogWriter(world.server, log, path), every_s=lambda: 10.0, clock=ticks)
+    follower.follow(file)
+    follower.follow(file)
+    ticks.waiting.acquire()
+    reader = LogReader(world.server, log)
+    assert reader.versions() == []
+    for number in range(2):
+        ticks.tick.release()
+        ticks.waiting.acquire()
+        assert reader.show() == "first\n" + "more\n" * number
+        with file.open("a") as opened:
+            opened.write("more\n")
+    follower.finish(file)
+    ticks.tick.release()
+    assert reader.show() == "first\nmore\nmore\n"
+    for thread in threading.enumerate():
+        if thread.name == "lockgate-logs":
+            thread.join()
+
+
+def test_a_file_that_cannot_be_published_now_is_published_later(
+    world: BlobWorld, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, other, ticks = tmp_path / "log", tmp_path / "other", Ticks()
+    other.write_text("other\n")
+    follower = LogFollower(
+        lambda path: LogWriter(world.server, Log(name=path.name), path), every_s=lambda: 10.0, clock=ticks
+    )
+    follower.follow(file)
+    follower.follow(other)
+    follower.publish()
+    assert "is published later" in caplog.text
+    assert LogReader(world.server, Log(name="other")).show() == "other\n"
+    file.write_text("first\n")
+    follower.publish()
+    assert LogReader(world.server, Log(name="log")).show() == "first\n"
+    follower.finish(file)
+    follower.finish(other)
+    ticks.tick.release()
+
+
+def test_a_fork_follows_nothing(world: BlobWorld, tmp_path: Path) -> None:
+    ticks = Ticks()
+    follower = LogFollower(
+        lambda path: LogWriter(world.server, Log(name="log"), path), every_s=lambda: 10.0, clock=ticks
+    )
+    follower.follow(tmp_path / "log")
+    parents = follower._all_done
+    assert parents is not None
+    follower.forked()
+    assert follower._writers == {}
+    assert follower._all_done is None
+    parents.set()
+    ticks.tick.release()
