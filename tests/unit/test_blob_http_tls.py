@@ -1,0 +1,124 @@
+"""A blob server over TLS is the one whose certificate is trusted, or none."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from storage_core.blobs.http.serving import tls_context
+from storage_core.errors import InvalidInputError, OutcomeUnknownError
+from tests.blob_http_world import client_of, served
+from tests.blob_world import BlobWorld, blob_world, key_of
+
+
+def certify(folder: Path, name: str) -> tuple[Path, Path]:
+    """Make a certificate for 127.0.0.1 that is signed by itself; returns it and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        .sign(key, hashes.SHA256())
+    )
+    shown, kept = folder / f"{name}.pem", folder / f"{name}.key"
+    shown.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    kept.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    return shown, kept
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[BlobWorld]:
+    with blob_world(tmp_path) as world:
+        yield world
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    return certify(tmp_path, "server")
+
+
+@pytest.fixture
+def url(world: BlobWorld, certificate: tuple[Path, Path]) -> Iterator[str]:
+    with served(world.server, tls=tls_context(*certificate)) as url:
+        yield url
+
+
+def test_blobs_go_over_tls_to_a_server_that_is_trusted(url: str, certificate: tuple[Path, Path]) -> None:
+    data = b"some bytes" * 400_000
+    with client_of(url, ca_file=certificate[0]) as client:
+        assert client.get(*key_of(client.put(iter([data])))) == data
+
+
+def test_nothing_is_sent_to_a_server_that_is_not_trusted(url: str, tmp_path: Path, world: BlobWorld) -> None:
+    other, _ = certify(tmp_path, "other")
+    for ca_file in (other, None):
+        with (
+            client_of(url, ca_file=ca_file) as client,
+            pytest.raises(InvalidInputError, match="LOCKGATE_BLOB_CA_FILE"),
+        ):
+            client.put(b"secret")
+    assert list(world.server.local.jobs()) == []
+
+
+def test_tls_is_not_spoken_to_a_server_without_it_nor_plain_http_to_one_with_it(
+    world: BlobWorld, url: str, certificate: tuple[Path, Path]
+) -> None:
+    with (
+        served(world.server) as plain,
+        client_of(plain.replace("http:", "https:")) as client,
+        pytest.raises(InvalidInputError, match="https"),
+    ):
+        client.put(b"a")
+    with (
+        client_of(url.replace("https:", "http:")) as client,
+        pytest.raises(OutcomeUnknownError, match="gave no answer"),
+    ):
+        client.put(b"a")
+
+
+def test_a_certificate_that_cannot_be_used_is_told_of_at_the_start(
+    certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
+    shown, kept = certificate
+    both = tmp_path / "both.pem"
+    both.write_bytes(kept.read_bytes() + shown.read_bytes())
+    tls_context(both, None)
+    _, other = certify(tmp_path, "other")
+    for pair in ((shown, other), (shown, None), (tmp_path / "missing", kept), (kept, kept)):
+        with pytest.raises(InvalidInputError, match="--tls-cert"):
+            tls_context(*pair)
+
+
+def test_a_url_that_cannot_be_is_told_of_before_the_first_call(tmp_path: Path) -> None:
+    for url in ("blobs.example.com", "ftp://blobs", "https://", "https://me:secret@blobs", "http://[::1"):
+        with pytest.raises(InvalidInputError, match="LOCKGATE_BLOB_SERVER_URL") as told, client_of(url):
+            pass
+        assert "secret" not in str(told.value)
+    missing = tmp_path / "missing"
+    with (
+        pytest.raises(InvalidInputError, match="LOCKGATE_BLOB_CA_FILE"),
+        client_of("https://blobs", ca_file=missing),
+    ):
+        pass
