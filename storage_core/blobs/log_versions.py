@@ -140,7 +140,7 @@ def find_versions(blobs: Blobs, log: Log) -> list[FoundVersion]:
         CorruptBlobError: One is damaged.
     """
     found = []
-    for reference in blobs.references(owner=log.owner):
+    for reference in blobs.references(job_id=log.job_id, owner=log.owner):
         blob_key = BlobKey(reference.blob_key)
         try:
             data = blobs.get(log.job_id, blob_key)

@@ -15,6 +15,7 @@ from storage_core.blobs.log_versions import FULL_BYTES, MERGED, Log, LogVersion
 from storage_core.blobs.logs import KEPT_S, PIECE_BYTES, LogWriter
 from storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
 from storage_core.journal.rows import Blob
+from tests.blob_http_world import client_of, served
 from tests.blob_world import BlobWorld, blob_world, damage
 
 LOG = Log(name="dag_id=sales/attempt=1.log")
@@ -310,3 +311,15 @@ def test_every_range_of_every_log_is_the_files(
             writer.publish()
         read = b"".join(LogReader(world.server, LOG).read(writer.version, *cut))
         assert read == file.read_bytes()[cut[0] : cut[1]]
+
+
+def test_a_log_is_published_and_read_over_http(world: BlobWorld, file: Path) -> None:
+    with served(world.server) as url, client_of(url) as client:
+        writer = LogWriter(client, LOG, file)
+        for _ in range(MERGED + 1):
+            append(file, b"line\n")
+            writer.publish()
+        with LogView(client, LOG, "browser-1", clock=world.clock) as view:
+            assert view.show() == writer.version
+        assert LogReader(client, LOG).show() == "line\n" * (MERGED + 1)
+    assert len(rows(world)) == 3
