@@ -43,7 +43,7 @@ class BlobUploadOperator(BaseOperator):
 
     Args:
         files: Paths of files, or of directories whose files are all uploaded; they are on the machine that
-            runs this task.
+            runs this task. None: there is nothing to upload, and no handle.
         job_id: Of the job in the blob stores; None: one of its own.
         recreatable: They are kept in the local store only, and let go when the job fails.
         use: What they are for: `library` is put on the import path of the job's tasks.
@@ -55,7 +55,7 @@ class BlobUploadOperator(BaseOperator):
     def __init__(
         self,
         *,
-        files: Sequence[str] | str,
+        files: Sequence[str] | str | None,
         job_id: str | None = None,
         recreatable: bool = False,
         use: Literal["library", "other"] = "library",
@@ -68,11 +68,13 @@ class BlobUploadOperator(BaseOperator):
         self.use = use
 
     @no_vain_retry()
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> dict[str, Any] | None:
         """Upload the files and return their handle."""
         from storage_core.blobs import ArtefactFile, Artefacts, open_blobs  # noqa: PLC0415 - opens a journal
         from storage_core.blobs.uploading import files_below, upload  # noqa: PLC0415
 
+        if self.files is None:
+            return None
         check_bool("recreatable", self.recreatable)
         if self.use not in {"library", "other"}:
             raise InvalidInputError(
