@@ -19,6 +19,8 @@ from storage_core.ids import new_job_attempt_id
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from storage_core.commit import Job
+
 MIB: Final = 1024 * 1024
 
 
@@ -40,7 +42,8 @@ class SparkWriteOperator(BaseOperator):
         options: Of Spark's writer for this format.
         master: Spark's.
         spark_config: Spark settings.
-        artefacts: Output of `BlobUploadOperator`: its libraries can be imported on the driver and executors.
+        artefacts: Output of `BlobUploadOperator`: its libraries can be imported on the driver and executors;
+            None: those that the job was set up with.
         task_mib: MiB of staged files in one task, about; a greater file is a task of its own.
         chunks: Greatest number of chunks that the task ids come in.
         park_timeout_s: How long recovery leaves the job alone, counted from the start of this task and again
@@ -104,13 +107,14 @@ class SparkWriteOperator(BaseOperator):
         with parked_after(job, self.park_timeout_s, self.log):
             # A directory of its own, so that files of a run that died never mix with it.
             staging = Path(job.staging_dir, job.job_attempt)
-            tasks = group_into_tasks(self._stage(staging), target_bytes=self.task_mib * MIB)
+            tasks = group_into_tasks(self._stage(job, staging), target_bytes=self.task_mib * MIB)
             job.expect(tasks, staging=str(staging))
         context["ti"].xcom_push("job", handle_of(job))
         self.log.info("job %s, attempt %s: %d tasks are staged", job.job_id, job.job_attempt, len(tasks))
         return chunked([task.task_id for task in tasks], self.chunks)
 
-    def _stage(self, staging: Path) -> list[StagedFile]:
+    def _stage(self, job: Job, staging: Path) -> list[StagedFile]:
+        own = job.spec.artefacts
         told = self._child.run(
             SparkWork(
                 run="operators.spark_staging:stage_frame",
@@ -125,7 +129,7 @@ class SparkWriteOperator(BaseOperator):
                 master=self.master,
                 app_name=f"lockgate {self.dag_id}.{self.task_id}",
                 config=dict(self.spark_config or {}),
-                artefacts=self.artefacts,
+                artefacts=self.artefacts or (None if own is None else own.handle()),
             )
         )
         return [StagedFile(path, size) for path, size in told]
