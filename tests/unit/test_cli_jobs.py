@@ -9,7 +9,9 @@ import pytest
 from storage_core import attach_job, open_job
 from storage_core.commit import JobPhase, fates
 from storage_core.settings import Settings
-from tests.cli_world import Run, committed_job, document, lapsed_job, open_written_job, visible
+from tests.artefact_world import bytes_of, uploaded
+from tests.cli_world import Run, committed_job, document, lapsed_job, open_written_job, visible, write
+from tests.commit_world import World
 
 
 def test_jobs_list_shows_every_job_with_its_phase(run: Run, destination: str, settings: Settings) -> None:
@@ -224,3 +226,20 @@ def test_jobs_recover_wants_a_job_or_all_and_not_both(
 
     assert result.exit_code == 2
     assert result.stderr.startswith("error: jobs recover: give either one JOB or --all")
+
+
+@pytest.mark.parametrize("verb", ["commit", "abort"])
+def test_whoever_ends_a_job_by_hand_deletes_what_it_was_set_up_with(
+    run: Run, destination: str, settings: Settings, verb: str
+) -> None:
+    world = World(settings.home.parent, destination, options={"journal_url": None})
+    job = open_job(destination, "sales", artefacts=uploaded(world), settings=settings)
+    write(job)
+    job.park()
+    shown = run("jobs", "show", destination, "sales").stdout
+    assert "rates.py (blobs of etl-upload)" in shown
+    assert bytes_of(world) != []
+
+    assert run("jobs", verb, destination, job.job_id).exit_code == 0
+
+    assert bytes_of(world) == []

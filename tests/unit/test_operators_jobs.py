@@ -20,6 +20,7 @@ from storage_core.journal import Journal, Stamp
 from storage_core.journal.configured import close_journals, configured_journal
 from storage_core.settings import Settings
 from tests.airflow_world import OutletEvent, TaskRun, die_at
+from tests.artefact_world import bytes_of, is_ended, uploaded
 from tests.commit_world import World
 
 
@@ -289,7 +290,43 @@ def test_a_destination_that_is_a_file_fails_for_good(world: World) -> None:
         set_up(world)
 
 
+def test_a_job_is_set_up_with_what_an_upload_returned_and_its_commit_deletes_it(world: World) -> None:
+    handle = json.loads(json.dumps(uploaded(world.with_journal())))
+
+    job = set_up(world, artefacts=handle)
+    assert bytes_of(world) != []
+    write(job, {"a.txt": b"1"})
+    commit(job)
+
+    assert is_ended(world.with_journal())
+    assert bytes_of(world) == []
+
+
+def test_an_abort_deletes_what_the_job_was_set_up_with(world: World) -> None:
+    handle = uploaded(world.with_journal())
+    job = set_up(world, artefacts=handle)
+    JobAbortOperator(task_id="abort", job=job).execute(TaskRun().context())
+    assert bytes_of(world) == []
+
+
+def test_an_abort_of_a_decided_job_deletes_nothing_of_it(world: World) -> None:
+    job = set_up(world, artefacts=uploaded(world.with_journal()))
+    write(job, {"a.txt": b"1"})
+    die_at("complete.complete.before", lambda: commit(job))
+    before = bytes_of(world)
+    assert JobAbortOperator(task_id="abort", job=job).execute(TaskRun().context()) == "decided"
+    assert bytes_of(world) == before != []
+
+
+def test_a_set_up_whose_artefacts_have_ended_fails_for_good_and_says_what_to_do(world: World) -> None:
+    handle = uploaded(world.with_journal())
+    commit(set_up(world, artefacts=handle))
+    with pytest.raises(AirflowFailException, match=r"ArtefactsGoneError: .* upload them again"):
+        set_up(world, artefacts=handle)
+
+
 def test_every_text_that_a_user_may_template_is_a_template_field() -> None:
-    assert set(JobSetupOperator.template_fields) >= {"destination", "mode", "description", "write_name"}
+    wanted = {"destination", "mode", "description", "write_name", "artefacts"}
+    assert set(JobSetupOperator.template_fields) >= wanted
     assert set(JobCommitOperator.template_fields) >= {"job", "complete_by"}
     assert set(JobAbortOperator.template_fields) >= {"job", "reason"}
