@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from fastapi import FastAPI
+
 from storage_core.blobs.client import BlobClient
 from storage_core.blobs.http.app import IDLE_S, MAX_BYTES, blob_app
 from storage_core.blobs.http.authority import Authorise, anyone
@@ -34,9 +36,16 @@ def served(
     idle_s: float = IDLE_S,
 ) -> Iterator[str]:
     """Serve blobs until the block ends; yields the URL."""
+    with serving(blob_app(server, authorise, max_bytes=max_bytes, idle_s=idle_s), tls=tls) as url:
+        yield url
+
+
+@contextmanager
+def serving(app: FastAPI, *, tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    """Serve an application until the block ends; yields the URL."""
     bound = listen("127.0.0.1", 0, may_be_reached=False)
     port = bound.getsockname()[1]
-    running = http_server(blob_app(server, authorise, max_bytes=max_bytes, idle_s=idle_s), tls)
+    running = http_server(app, tls)
     thread = threading.Thread(target=running.run, kwargs={"sockets": [bound]}, name="blob-server")
     thread.start()
     try:

@@ -47,7 +47,8 @@ async def unexpected(request: Request, _: Exception) -> Response:
     """Return the answer to a request that met a fault of ours; the log has it."""
     name = "StoreUnavailableError" if request.method in {"GET", "HEAD"} else "OutcomeUnknownError"
     words = f"{request.method} {request.url.path}: the blob server met a fault; its log tells which"
-    return Json(Trouble(error=name, message=words), 500)
+    # Its connection is closed after an answer like this: nobody is to send another request into that.
+    return Json(Trouble(error=name, message=words), 500, {"connection": "close"})
 
 
 class OpenedBlob:

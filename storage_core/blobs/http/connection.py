@@ -285,4 +285,5 @@ def decoded(answer: urllib3.BaseHTTPResponse, kind: type[T]) -> T:
 
 def _reason(error: HTTPError) -> str:
     """Return what happened, without the objects and the names of pools that urllib3 puts before it."""
-    return str(error).rpartition(">: ")[2].rpartition(": ")[2] or type(error).__name__
+    inner = next((part for part in reversed(error.args) if isinstance(part, BaseException)), error)
+    return str(inner).rpartition(": ")[2] or type(inner).__name__

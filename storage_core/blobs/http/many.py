@@ -66,9 +66,9 @@ class _Many:
 
     def _put_now(self, job_id: str, new: NewBlob, data: bytes) -> BlobInfo:
         server = self._service.server
-        with server.local.incoming() as incoming:
-            incoming.write(data)
-            return server.keep(incoming, job_id, new)
+        with server.arriving(job_id, new) as arriving:
+            arriving.write(data)
+            return server.keep(arriving, job_id, new)
 
     async def _get(self, job_id: str, blob_key: BlobKey) -> tuple[GotFrame, bytes]:
         try:

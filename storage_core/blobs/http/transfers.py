@@ -12,13 +12,13 @@ from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from storage_core.blobs.arriving import Arriving
 from storage_core.blobs.http.answers import BlobBytes, Json, opened
 from storage_core.blobs.http.body import Body
 from storage_core.blobs.http.ranges import UnsatisfiableRangeError, asked_range
 from storage_core.blobs.http.service import Service
 from storage_core.blobs.http.wire import etag_of
 from storage_core.blobs.keys import UploadSetId, check_blob_job, check_blob_key, check_upload_set
-from storage_core.blobs.local import Incoming
 from storage_core.blobs.protocol import NewBlob
 from storage_core.ids import check_id
 from storage_core.journal.rows import BlobUse, Guarantee
@@ -64,9 +64,9 @@ class _Transfers:
             digest=digest,
             request_id=None if request_id is None else check_id("request id", request_id),
         )
-        async with self._incoming() as incoming:
-            await self._pour(self._service.blob_body(request), incoming)
-            info = await self._service.move(self._service.server.keep, incoming, job_id, new)
+        async with self._arriving(job_id, new, request.headers.get("content-length", "")) as arriving:
+            await self._pour(self._service.blob_body(request), arriving)
+            info = await self._service.move(self._service.server.keep, arriving, job_id, new)
         return Json(info, 201, {"etag": etag_of(info.blob_key)})
 
     async def get(self, request: Request, job_id: str, blob_key: str) -> Response:
@@ -86,22 +86,24 @@ class _Transfers:
         return BlobBytes(self._service, blob, part)
 
     @asynccontextmanager
-    async def _incoming(self) -> AsyncIterator[Incoming]:
+    async def _arriving(self, job_id: str, new: NewBlob, length: str) -> AsyncIterator[Arriving]:
         held = ExitStack()
-        incoming = await self._service.move(held.enter_context, self._service.server.local.incoming())
+        size_bytes = int(length) if length.isdecimal() else None
+        taking = self._service.server.arriving(job_id, new, size_bytes=size_bytes)
+        arriving = await self._service.move(held.enter_context, taking)
         try:
-            yield incoming
+            yield arriving
         finally:
             await self._service.move(held.close)
 
-    async def _pour(self, body: Body, incoming: Incoming) -> None:
+    async def _pour(self, body: Body, arriving: Arriving) -> None:
         """Write and hash a piece while the next one comes."""
         writing: asyncio.Future[None] | None = None
         try:
             async for piece in body.pieces():
                 if writing is not None:
                     await writing
-                writing = asyncio.ensure_future(self._service.move(incoming.write, piece))
+                writing = asyncio.ensure_future(self._service.move(arriving.write, piece))
         finally:
             if writing is not None:
                 await writing

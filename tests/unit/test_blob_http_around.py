@@ -1,0 +1,110 @@
+"""What is around the calls: an application that mounts them, stamps that travel, forks, faults."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import urllib3
+from fastapi import FastAPI
+from starlette.requests import Request
+
+from storage_core.blobs.http.app import blob_app
+from storage_core.blobs.http.authority import UnauthenticatedError, Wanted
+from storage_core.blobs.opening import open_server
+from storage_core.blobs.server import BlobServer
+from storage_core.errors import AccessDeniedError, OutcomeUnknownError
+from storage_core.journal import Stamp
+from storage_core.journal.configured import close_journals
+from storage_core.settings import Settings
+from tests.blob_http_world import client_of, proxy_to, served, serving
+from tests.blob_world import BlobWorld, blob_world, key_of
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[BlobWorld]:
+    with blob_world(tmp_path) as world:
+        yield world
+
+
+@pytest.fixture
+def server(settings: Settings) -> Iterator[BlobServer]:
+    """A server over the journal that this process has open: whose stamps travel."""
+    with open_server(settings) as server:
+        yield server
+    close_journals()
+
+
+def test_another_application_mounts_it_under_its_own_permissions(world: BlobWorld) -> None:
+    asked: list[Wanted] = []
+
+    async def authorise(request: Request, wanted: Wanted) -> None:
+        asked.append(wanted)
+        if wanted.changes and wanted.job_id != "sales":
+            raise AccessDeniedError(f"viewers do not change {wanted.job_id}; nothing was done")
+
+    app = FastAPI()
+    app.mount("/lockgate/blobs", blob_app(world.server, authorise))
+    with serving(app) as url, client_of(f"{url}/lockgate/blobs") as client:
+        blob = client.put(b"a", job_id="sales")
+        assert client.get(*key_of(blob)) == b"a"
+        with pytest.raises(AccessDeniedError, match="viewers do not change flights"):
+            client.put(b"a", job_id="flights")
+        figures = urllib3.request("GET", f"{url}/lockgate/blobs/metrics").data.decode()
+    assert asked == [
+        Wanted(job_id="sales", changes=True),
+        Wanted(job_id="sales", changes=False),
+        Wanted(job_id="flights", changes=True),
+    ]
+    assert 'lockgate_blobs_requests_total{outcome="refused",verb="put"} 1.0' in figures
+
+
+def test_what_a_client_has_seen_counts_at_the_server_and_the_other_way_round(server: BlobServer) -> None:
+    seen = {"lockgate-at-least": f"main@{server.journal.identity}=1.77"}
+    with served(server) as url:
+        answer = urllib3.request("GET", f"{url}/jobs/sales/blobs", headers=seen)
+        assert answer.headers["lockgate-at-least"] == f"main@{server.journal.identity}=1.77"
+    assert server.journal.seen == Stamp(1, 77)
+
+
+def test_nobody_is_heeded_who_is_not_let_in(server: BlobServer) -> None:
+    async def nobody(request: Request, wanted: Wanted) -> None:
+        raise UnauthenticatedError("who are you?")
+
+    seen = {"lockgate-at-least": f"main@{server.journal.identity}=1.77"}
+    with served(server, nobody) as url:
+        assert urllib3.request("GET", f"{url}/jobs/sales/blobs", headers=seen).status == 401
+    assert server.journal.seen == Stamp()
+
+
+def test_a_fork_has_connections_of_its_own(world: BlobWorld) -> None:
+    blob = world.server.put(b"some bytes")
+    with served(world.server) as url, proxy_to(url) as proxy, client_of(proxy.url) as client:
+        assert client.get(*key_of(blob)) == b"some bytes"
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if client.get(*key_of(blob)) == b"some bytes" else 1)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert client.get(*key_of(blob)) == b"some bytes"
+        assert proxy.connections == 2
+
+
+def test_a_fault_of_the_server_is_told_without_its_words_and_may_have_had_an_effect(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def meet_a_fault(*_: object, **__: object) -> None:
+        raise RuntimeError("of the inside")
+
+    monkeypatch.setattr(world.server, "refer", meet_a_fault)
+    blob = world.server.put(b"a")
+    with (
+        served(world.server) as url,
+        client_of(url) as client,
+        pytest.raises(OutcomeUnknownError, match="its log tells which") as told,
+    ):
+        client.refer(*key_of(blob), "viewer:1")
+    assert "of the inside" not in str(told.value)
+    assert "of the inside" in caplog.text
