@@ -75,6 +75,10 @@ def serve(
             shown = f"[{host}]" if ":" in host else host
             print_line(f"{'http' if tls is None else 'https'}://{shown}:{bound.getsockname()[1]}")
             sys.stdout.flush()  # whoever has started it may wait for this line
+            if tls is None and token_file is not None:
+                LOG.warning(
+                    "tokens and blobs go in clear: name a --tls-cert, or keep a proxy with TLS before it"
+                )
             threading.Thread(target=_recover, args=(server,), name="blob-recovery", daemon=True).start()
             with _leaving_by_sigterm():
                 http_server(app, tls).run(sockets=[bound])
