@@ -8,12 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from celery.canvas import Signature
 
-from storage_core.blobs.reports import SweepReport
 from storage_core.commit.completion import ShardReport
 from storage_core.commit.parallel import Progress, no_progress
 from storage_core.errors import LockgateError
@@ -22,6 +21,9 @@ from workers.application import COMMIT_QUEUE, SWEEP_QUEUE
 from workers.gather import Row, gather
 from workers.tasks import commit_task, complete_shard, sweep_uploads
 from workers.tasks import sweep_blobs as sweep_task
+
+if TYPE_CHECKING:
+    from storage_core.blobs.reports import SweepReport
 
 TIMEOUT_S: Final = 4 * 3600.0
 GRACE_S: Final = 60.0
@@ -142,6 +144,8 @@ def sweep_blobs(
         grace_s=grace_s,
         progress=no_progress,
     )
+    from storage_core.blobs.reports import SweepReport  # noqa: PLC0415 - it brings the journal
+
     return msgspec.convert(row, SweepReport)
 
 

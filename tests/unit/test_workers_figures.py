@@ -83,7 +83,7 @@ def test_a_worker_without_a_port_serves_nothing_and_loads_nothing_for_it(tmp_pat
         "import sys; from workers.application import app; "
         "worker = app.Worker(pool='solo', hostname='w@h', quiet=True); "
         "print([step.obj for step in worker.steps if type(step).__name__ == 'ServeFigures'], "
-        "'prometheus_client' in sys.modules)"
+        "'workers.figures' in sys.modules)"
     )
     said = subprocess.run(
         [sys.executable, "-c", script],
