@@ -103,14 +103,14 @@ class Offload:
         )
         return dict(msgspec.to_builtins(envelope))
 
-    def recall(self, told: Mapping[str, Any], *, sending: str = "") -> bytes:
+    def recall(self, told: Mapping[str, Any], *, sending: str = "", is_read_once: bool = False) -> bytes:
         """Return the message that an envelope stands for; see `Messages.recall`.
 
         Raises:
             InvalidInputError: It is no envelope, or no blobs can be.
         """
         messages, envelope = self._opened(told)
-        return messages.recall(envelope, sending=sending)
+        return messages.recall(envelope, sending=sending, is_read_once=is_read_once)
 
     def acknowledge(self, told: Mapping[str, Any]) -> None:
         """Let go what an envelope stands for; what cannot be let go lapses."""

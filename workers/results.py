@@ -96,7 +96,7 @@ class OffloadedResults(BaseKeyValueStoreBackend):  # type: ignore[misc]
         if kept is None:
             return super().decode(payload)
         try:
-            known = super().decode(self.offload.recall(kept.envelope))
+            known = super().decode(self.offload.recall(kept.envelope, is_read_once=True))
         except (ObjectNotFoundError, CorruptBlobError) as error:
             return _lost(kept, error)
         if kept.is_part:

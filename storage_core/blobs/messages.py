@@ -102,19 +102,23 @@ class Messages:
             owner=owner if is_counted else None,
         )
 
-    def recall(self, envelope: Envelope, *, sending: str = "") -> bytes:
+    def recall(self, envelope: Envelope, *, sending: str = "", is_read_once: bool = False) -> bytes:
         """Return a message, whole and verified.
 
         Args:
             envelope: That came in its place.
             sending: As for `offload`: what this thread sends on under it, it need not put again.
+            is_read_once: Nobody on this machine will ask again; nothing is kept in its cache.
 
         Raises:
             ObjectNotFoundError: It is gone: it lapsed, was acknowledged long ago, or its job failed or ended.
             CorruptBlobError: Every copy of it is damaged.
             StoreUnavailableError: Nobody who has it answers.
         """
-        data = self._cache.get(envelope.job_id, envelope.blob_key, guarantee="recreatable")
+        if is_read_once:
+            data = self._cache.origin.get(envelope.job_id, envelope.blob_key)
+        else:
+            data = self._cache.get(envelope.job_id, envelope.blob_key, guarantee="recreatable")
         _SENT.remember(envelope.job_id, sending, envelope.blob_key)
         return data
 

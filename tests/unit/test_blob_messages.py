@@ -137,6 +137,15 @@ def test_a_missing_or_damaged_message_is_an_error(world: CacheWorld) -> None:
         messages.recall(broken)
 
 
+def test_what_is_read_once_takes_no_place_in_the_cache(world: CacheWorld) -> None:
+    messages = messages_of(world)
+    envelope = messages.offload(b"result", owner="receiver:result:1")
+    assert messages.recall(envelope, is_read_once=True) == b"result"
+    assert world.server.fetched == []
+    messages.recall(envelope)
+    assert world.server.fetched == [envelope.blob_key]
+
+
 def test_without_a_journal_there_is_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,12 +107,9 @@ def guest(tmp_path: Path, quick: None) -> Iterator[Guest]:
     close_journals()
 
 
-def forget_the_copies_here(guest: Guest) -> LocalBlobs:
-    """Empty this machine's cache, and return the server's own files."""
-    cache = configured_cache(guest.settings)
-    for blob in guest.blobs:
-        cache.local.delete(blob.job_id, blob.blob_key)  # type: ignore[arg-type]
-    return cache.origin.local  # type: ignore[attr-defined,no-any-return]
+def files_of(guest: Guest) -> LocalBlobs:
+    """Return the blob server's own files."""
+    return configured_cache(guest.settings).origin.local  # type: ignore[attr-defined,no-any-return]
 
 
 def test_large_arguments_arrive_as_they_were_sent_and_are_let_go(guest: Guest) -> None:
@@ -300,7 +297,7 @@ def test_a_missing_or_damaged_blob_fails_the_task_which_is_not_called(guest: Gue
     (gone,) = guest.blobs
     damaged = take.delay(BIG, 1)
     broken = next(blob for blob in guest.blobs if blob.blob_key != gone.blob_key)
-    files = configured_cache(guest.settings).origin.local  # type: ignore[attr-defined]
+    files = files_of(guest)
     files.delete(gone.job_id, gone.blob_key)
     damage(files.path_of(broken.job_id, broken.blob_key))
 
@@ -320,7 +317,7 @@ def test_a_chord_whose_member_lost_its_blob_fails_and_does_not_wait(guest: Guest
     join = guest.task(keep)
     sent = chord([first.s(BIG), first.s("b")], join.s()).apply_async()
     (blob,) = guest.blobs
-    configured_cache(guest.settings).origin.local.delete(blob.job_id, blob.blob_key)  # type: ignore[attr-defined]
+    files_of(guest).delete(blob.job_id, blob.blob_key)  # type: ignore[arg-type]
     with guest.working(), pytest.raises(Exception, match=blob.blob_key):
         got(sent)
     assert guest.calls == []
@@ -417,7 +414,7 @@ def test_a_lost_result_is_a_failure_that_says_so(guest: Guest) -> None:
         sent = grow.delay(5_000)
         wait_until(lambda: len(guest.blobs) == 1 and sent.ready(), PATIENCE_S)
     (blob,) = guest.blobs
-    forget_the_copies_here(guest).delete(blob.job_id, blob.blob_key)  # type: ignore[arg-type]
+    files_of(guest).delete(blob.job_id, blob.blob_key)  # type: ignore[arg-type]
     guest.app.backend._cache.clear()
     late = guest.app.AsyncResult(sent.id)
     assert late.state == "FAILURE"

@@ -1,0 +1,106 @@
+"""Large messages between a client, a real Redis and workers with pools of processes; some are killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery.result import AsyncResult, denied_join_result
+
+from storage_core.blobs.configured_cache import close_caches, configured_cache
+from storage_core.errors import ObjectNotFoundError
+from storage_core.journal.configured import close_journals
+from storage_core.settings import Settings
+from tests.celery_world import embedded_broker, wait_until, worker_process
+from tests.integration.message_tasks import die, grow
+
+pytestmark = pytest.mark.integration
+
+APPLICATION = "tests.integration.message_tasks"
+BIG = "x" * 5_000
+PATIENCE_S = 300
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    home = tmp_path_factory.mktemp("home")
+    small = {"LOCKGATE_CELERY_THRESHOLD_BYTES": "1000", "LOCKGATE_REDELIVERY_S": "3"}
+    with embedded_broker(home, **small) as settings:
+        yield settings
+    close_caches()
+    close_journals()
+
+
+def owners(settings: Settings) -> list[str]:
+    return sorted(reference.owner for reference in configured_cache(settings).origin.references())
+
+
+def arguments_are_let_go(settings: Settings) -> None:
+    wait_until(lambda: all(":result:" in owner for owner in owners(settings)), PATIENCE_S)
+
+
+def sent(task: Any, *arguments: Any) -> AsyncResult:
+    with denied_join_result():  # a subscription would outlive this module's broker
+        return task.delay(*arguments)
+
+
+def got(result: AsyncResult) -> Any:
+    wait_until(result.ready, PATIENCE_S)
+    return result.get()
+
+
+def test_what_a_client_sends_and_receives_travels_and_is_let_go(tmp_path: Path, settings: Settings) -> None:
+    script = f"from {APPLICATION} import converse; print(converse({PATIENCE_S}))"
+    with worker_process(tmp_path / "log", application=APPLICATION):
+        said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=600)
+        arguments_are_let_go(settings)
+    assert said.stdout.decode().strip() == "[50000, [5000, 2], [5000, 10000, 15000], 10001]"
+    # Of the chord: its body has read what its members returned, but nobody has asked them.
+    assert len(owners(settings)) == 1
+
+
+def test_a_worker_that_stops_has_let_go_what_it_has_done(tmp_path: Path, settings: Settings) -> None:
+    with worker_process(tmp_path / "log", application=APPLICATION) as worker:
+        results = [sent(grow, BIG, 0) for _ in range(5)]
+        assert [got(result) for result in results] == [""] * 5
+        worker.process.terminate()
+        worker.process.wait(PATIENCE_S)
+    assert [owner for owner in owners(settings) if ":result:" not in owner] == []
+
+
+def test_a_lost_blob_fails_the_task_in_its_process(tmp_path: Path, settings: Settings) -> None:
+    result = sent(grow, BIG)
+    (reference,) = configured_cache(settings).origin.references(owner=f"receiver:{result.id}")
+    files = configured_cache(settings).origin.local  # type: ignore[attr-defined]
+    files.delete(reference.job_id, reference.blob_key)
+    with (
+        worker_process(tmp_path / "log", application=APPLICATION),
+        pytest.raises(ObjectNotFoundError, match=reference.blob_key),
+    ):
+        got(result)
+    arguments_are_let_go(settings)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("whole", [False, True], ids=["pool process", "worker"])
+def test_when_a_task_is_killed_its_arguments_are_there_for_the_next(
+    tmp_path: Path, settings: Settings, whole: bool
+) -> None:
+    result = sent(die, BIG, str(tmp_path / "marker"), whole)
+    with worker_process(tmp_path / "log-1", application=APPLICATION) as first:
+        if whole:
+            assert first.process.wait(PATIENCE_S) == -signal.SIGKILL
+            assert owners(settings).count(f"receiver:{result.id}") == 1
+            with worker_process(tmp_path / "log-2", name="second", application=APPLICATION):
+                assert got(result) == 5_000
+                arguments_are_let_go(settings)
+        else:
+            assert got(result) == 5_000
+            # The process that took the dead one's place was forked from a worker that has its journal open.
+            assert len(got(sent(grow, BIG, 2))) == 10_000
+            arguments_are_let_go(settings)
