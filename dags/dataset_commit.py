@@ -7,6 +7,7 @@ from datetime import timedelta
 from airflow.sdk import DAG, AssetAlias, Param
 
 from operators.audit import AuditOperator
+from operators.blobs import BlobUploadOperator
 from operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
 from operators.spark import SparkWriteOperator
 from operators.tasks import TaskCommitOperator
@@ -62,6 +63,21 @@ FORM = {
         type=["null", "string"],
         title="Rows",
         description="Spark SQL condition; none: all rows.",
+        section="Rows and columns",
+    ),
+    "libraries": Param(
+        None,
+        type=["null", "array"],
+        items={"type": "string"},
+        title="Libraries",
+        description="Wheels, zips, .py files and jars, one path a line, which this run's Spark can import.",
+        section="Rows and columns",
+    ),
+    "transform": Param(
+        None,
+        type=["null", "string"],
+        title="Transformation",
+        description="package.module:function, of the libraries, that takes a DataFrame and returns one.",
         section="Rows and columns",
     ),
     "source_options": Param(
@@ -134,12 +150,15 @@ with DAG(
 Writes **source** to **destination** so that it appears all at once, or not at all.
 
 A run that fails before the decision leaves nothing: `abort` takes it back. A run that is killed after the
-decision is finished by `job_recovery`. Clearing a finished run from `setup` on computes it again, and
-replaces what it had published.
+decision is finished by `job_recovery`. Clearing a finished run from its first task on computes it again, and
+replaces what it had published. The **libraries** are the run's own, and are deleted with its end.
 """,
 ) as dag:
+    # A set-up, too: whatever is cleared, Airflow clears it along, for an ended job's libraries are gone.
+    libraries = BlobUploadOperator(task_id="libraries", files=dag.param("libraries")).as_setup()
     setup = JobSetupOperator(
         task_id="setup",
+        artefacts=libraries.output,
         destination=dag.param("destination"),
         mode=dag.param("mode"),
         scope=dag.param("scope"),
@@ -156,6 +175,7 @@ replaces what it had published.
             "source_options": dag.param("source_options"),
             "columns": dag.param("columns"),
             "where": dag.param("where"),
+            "transform": dag.param("transform"),
         },
         format=dag.param("format"),
         partition_by=dag.param("partition_by"),
@@ -175,4 +195,4 @@ replaces what it had published.
     )
     abort = JobAbortOperator(task_id="abort", job=setup.output).as_teardown(setups=setup)
 
-    setup >> write >> tasks >> audit >> commit >> abort
+    libraries >> setup >> write >> tasks >> audit >> commit >> abort

@@ -19,6 +19,7 @@ def read_files(
     source_options: Mapping[str, str] | None = None,
     columns: Sequence[str] | None = None,
     where: str | None = None,
+    transform: str | None = None,
 ) -> DataFrame:
     """Return the rows of files.
 
@@ -29,17 +30,22 @@ def read_files(
         source_options: The format's options, such as `{"header": "true"}`.
         columns: Spark SQL expressions, such as `cast(delay as int) as delay`; None or empty: all columns.
         where: Spark SQL condition on the rows; None or empty: all rows.
+        transform: `package.module:function` that takes the DataFrame and returns what is written, of the
+            job's libraries or installed; None or empty: there is none.
 
     Raises:
         InvalidInputError: There is nothing at the source, or the expressions do not fit its columns.
     """
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - in the child only
 
+    from operators.spark_child import resolve  # noqa: PLC0415 - imports PySpark
+
     try:
         frame = spark.read.format(source_format).options(**dict(source_options or {})).load(source)
         if where:
             frame = frame.where(where)
-        return frame.selectExpr(*columns) if columns else frame
+        frame = frame.selectExpr(*columns) if columns else frame
+        return resolve(transform)(frame) if transform else frame
     except AnalysisException as error:
         reason = str(error).strip().partition("\n")[0].rstrip("; ")
         raise InvalidInputError(

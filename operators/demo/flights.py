@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from operators.demo import library
+from operators.demo.flightdelays import word_for
 from storage_core.errors import MissingPartError
 
 ROWS: Final = 336_776
@@ -24,6 +26,9 @@ COLUMNS: Final = [
     *_TEXTS,
     "cast(time_hour as timestamp) as time_hour",
 ]
+Counts = Mapping[str, Counter[str]]
+"""Rows by the values of a column, for each of some columns."""
+
 READ_OPTIONS: Final = {"header": "true", "nullValue": "NA"}
 
 
@@ -55,10 +60,15 @@ def extract(folder: Path) -> Path:
     return target
 
 
-def rows_by_month(flights: Path) -> Counter[int]:
+def count_rows(flights: Path) -> Counts:
     """Count the source's rows, in plain Python: what the committed data are compared with."""
+    months: Counter[str] = Counter()
+    delays: Counter[str] = Counter()
     with flights.open(newline="") as file:
-        return Counter(int(row["month"]) for row in csv.DictReader(file))
+        for row in csv.DictReader(file):
+            months[row["month"]] += 1
+            delays[word_for(None if row["dep_delay"] == "NA" else int(row["dep_delay"]))] += 1
+    return {"month": months, "delay": delays}
 
 
 def suite(rows: int = ROWS) -> dict[str, Any]:
@@ -67,7 +77,7 @@ def suite(rows: int = ROWS) -> dict[str, Any]:
     def expect(kind: str, **arguments: Any) -> Mapping[str, Any]:
         return {"type": f"expect_{kind}", "kwargs": arguments, "meta": {}}
 
-    columns = [*_INTEGERS, *_TEXTS, "time_hour"]
+    columns = [*_INTEGERS, *_TEXTS, "time_hour", "delay"]
     return {
         "name": "flights",
         "expectations": [
@@ -75,6 +85,11 @@ def suite(rows: int = ROWS) -> dict[str, Any]:
             expect("table_columns_to_match_set", column_set=columns),
             expect("column_values_to_be_between", column="month", min_value=1, max_value=12),
             expect("column_values_to_be_in_set", column="origin", value_set=["EWR", "JFK", "LGA"]),
+            expect(
+                "column_values_to_be_in_set",
+                column="delay",
+                value_set=["early", "on time", "late", "cancelled"],
+            ),
             expect("column_values_to_not_be_null", column="carrier"),
             expect("column_values_to_not_be_null", column="time_hour"),
             expect("column_values_to_not_be_null", column="dep_time", mostly=0.95),
@@ -84,13 +99,15 @@ def suite(rows: int = ROWS) -> dict[str, Any]:
     }
 
 
-def run_conf(flights: Path, destination: str, mode: str) -> dict[str, Any]:
+def run_conf(flights: Path, wheel: Path, destination: str, mode: str) -> dict[str, Any]:
     """Return the parameters of `dataset_commit` for the flights."""
     return {
         "source": str(flights),
         "source_format": "csv",
         "source_options": READ_OPTIONS,
         "columns": COLUMNS,
+        "libraries": [str(wheel)],
+        "transform": library.TRANSFORM,
         "destination": destination,
         "mode": mode,
         "partition_by": ["month"],

@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from operators.demo import flights
+from operators.demo import flights, library
 from operators.demo.airflow_home import AirflowHome, DagRun
+from operators.demo.blobs import check_ended, check_swept, check_there, told_key
 from operators.demo.failed import DemoFailedError
 from operators.demo.steps import Steps
-from operators.demo.verify import by_month, check_readers, check_records, open_uploads, visible_files
+from operators.demo.verify import check_readers, check_records, open_uploads, told_counts, visible_files
 from operators.demo.watch import Watch
 from operators.demo.worker import check_alive, running_broker, running_worker
+from storage_core.blobs import Artefacts, open_blobs
 from storage_core.commit import JobPhase, JobSummary, list_jobs, read_manifest
 from storage_core.settings import Settings
 from storage_core.stores import open_store
@@ -56,27 +58,38 @@ class Story:
             killed = self._killed_run()
             self._recover(killed)
             self._verify("second run", turn=2)
+            self._sweep_blobs()
             with self.steps.step("stop") as step:
                 self._cleanup.close()
                 step.happened = "worker and broker are stopped"
 
     def _prepare(self) -> None:
+        open_blobs(self.settings).close()  # before anything is started: it says what is missing
         self.airflow = AirflowHome(self.folder / "airflow")
         self.worker_log = self.folder / "worker.log"
         with self.steps.step("prepare") as step, ThreadPoolExecutor(1) as aside:
             database = aside.submit(self.airflow.create)
             self.source = flights.extract(self.folder)
-            self.months = flights.rows_by_month(self.source)
+            self.counts = flights.count_rows(self.source)
+            self.wheel = library.build(self.folder)
             self._cleanup.enter_context(running_broker(self.settings))
             self.worker = self._cleanup.enter_context(running_worker(self.worker_log, {}))
             self.store = open_store(self.destination, self.settings)
             database.result()
-            step.happened = f"{self.months.total():,} flights; a broker; Celery worker {self.worker.pid}"
+            step.happened = (
+                f"{self.rows:,} flights; {self.wheel.name}, a library that nobody has; a broker; Celery "
+                f"worker {self.worker.pid}"
+            )
+
+    @property
+    def rows(self) -> int:
+        """Rows of the source."""
+        return self.counts["month"].total()
 
     def _first_run(self) -> None:
         with self.steps.step("run 1") as step:
             with Watch(self.store) as watch:
-                run = self._run("dataset_commit", flights.run_conf(self.source, self.destination, "append"))
+                run = self._run("dataset_commit", self._conf("append"))
             self._succeeded(run)
             seen = watch.seen
             if seen.too_early or not seen.before:
@@ -86,35 +99,39 @@ class Story:
                 f"{seen.after_audit} of them after the audit: no file visible, {seen.uploads} uploads open"
             )
         self._tell_tasks(run)
+        with self.steps.step("library after run 1") as step:
+            step.happened = check_ended(self.settings, _artefacts(run))
 
     def _verify(self, what: str, *, turn: int) -> None:
         with self.steps.step(f"verify {what}") as step:
             checked = check_records(self.store)
-            if checked.turn != turn or checked.rows != self.months.total():
-                raise DemoFailedError(
-                    f"expected turn {turn} with {self.months.total()} rows, found {checked}"
-                )
-            check_readers(self.store, self.months, self.folder / f"copy-{turn}", self.log)
+            if checked.turn != turn or checked.rows != self.rows:
+                raise DemoFailedError(f"expected turn {turn} with {self.rows} rows, found {checked}")
+            check_readers(self.store, self.counts, self.folder / f"copy-{turn}", self.log)
             step.happened = (
                 f"listing = log = _SUCCESS: {checked.files} files, {checked.rows:,} rows, {checked.size:,} "
-                "bytes, 0 uploads open; Spark reads, by the log and by itself, each month as in the source: "
-                + by_month(self.months)
+                "bytes, 0 uploads open; Spark reads, by the log and by itself, as in the source, "
+                + told_counts(self.counts)
             )
 
     def _killed_run(self) -> JobSummary:
         before = visible_files(self.store)
-        conf = flights.run_conf(self.source, self.destination, "replace")
         with self.steps.step("run 2, killed") as step:
-            run = self._run("dataset_commit", conf, environment={"LOCKGATE_FAILPOINTS": KILL})
+            run = self._run(
+                "dataset_commit", self._conf("replace"), environment={"LOCKGATE_FAILPOINTS": KILL}
+            )
             if run.returncode != -signal.SIGKILL:
                 raise DemoFailedError(
                     f"the driver was to be killed, it ended with {run.returncode}; see {run.log}"
                 )
             job = self._undone_job()
+            self.artefacts = _artefacts(run)
+            kept = check_there(self.settings, self.artefacts)
             seen = len(visible_files(self.store).keys() - before.keys())
             step.happened = (
                 f"kill -9 in the commit: {job.job_id} is {job.phase}; {seen} of its files are in a listing, "
-                f"{open_uploads(self.store)} uploads are open; by the log, all still read the first run"
+                f"{open_uploads(self.store)} uploads are open; by the log, all still read the first run; "
+                f"{kept}"
             )
         manifest = read_manifest(self.destination, settings=self.settings)
         if manifest.turn != 1 or manifest.files.keys() != before.keys():
@@ -137,6 +154,15 @@ class Story:
                     f"{killed.job_id} is {phases[killed.job_id]} after recovery; see {run.log}"
                 )
             step.happened = f"{killed.job_id}: rolled forward, {phases[killed.job_id]}"
+
+    def _sweep_blobs(self) -> None:
+        with self.steps.step("blob sweep DAG") as step:
+            run = self._run("blob_sweep", {})
+            self._succeeded(run)
+            step.happened = check_swept(self.settings, self.artefacts)
+
+    def _conf(self, mode: str) -> dict[str, Any]:
+        return flights.run_conf(self.source, self.wheel, self.destination, mode)
 
     def _jobs(self) -> list[JobSummary]:
         return list(list_jobs(self.destination, settings=self.settings))
@@ -161,13 +187,26 @@ class Story:
             self.steps.part(f"  {task_id}", tell(task.returned), task.seconds)
 
 
+def _artefacts(run: DagRun) -> Artefacts:
+    """Return what the run's first task has uploaded."""
+    return Artefacts.of_handle(run.tasks["libraries"].returned[0])
+
+
+def _libraries(returned: list[Any]) -> str:
+    artefacts = Artefacts.of_handle(returned[0])
+    return f"{artefacts.blobs[0].name} is {told_key(artefacts)} of job {artefacts.job_id}"
+
+
 def _setup(returned: list[Any]) -> str:
-    return f"job {returned[0]['job_id']}, parked between the tasks"
+    return f"job {returned[0]['job_id']}, parked between the tasks; the blob is its own until its end"
 
 
 def _write(returned: list[Any]) -> str:
     chunks = returned[0]
-    return f"Spark's own writer staged the files: {sum(map(len, chunks))} tasks in {len(chunks)} chunks"
+    return (
+        f"Spark's executors import {library.MODULE} from the blob; its own writer staged the files: "
+        f"{sum(map(len, chunks))} tasks in {len(chunks)} chunks"
+    )
 
 
 def _commit_tasks(returned: list[Any]) -> str:
@@ -191,6 +230,7 @@ def _abort(returned: list[Any]) -> str:
 
 
 TOLD: Final[Mapping[str, Callable[[list[Any]], str]]] = {
+    "libraries": _libraries,
     "setup": _setup,
     "write": _write,
     "commit_tasks": _commit_tasks,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from operators.demo.failed import DemoFailedError
+from operators.demo.flights import Counts
 from operators.spark_process import LineLog, SparkChild, SparkWork
 from storage_core.commit import layout, read_manifest
 from storage_core.stores import Store
@@ -60,12 +60,12 @@ def check_records(store: Store) -> Checked:
     return Checked(manifest.turn, len(listed), sum(rows.values()), sum(listed.values()))
 
 
-def check_readers(store: Store, source: Mapping[int, int], copy: Path, log: LineLog) -> None:
-    """Compare rows a month, read through the log and by Spark's own Parquet reader, with the source.
+def check_readers(store: Store, source: Counts, copy: Path, log: LineLog) -> None:
+    """Compare counted rows, read through the log and by Spark's own Parquet reader, with the source.
 
     Args:
         store: At the destination.
-        source: Rows a month.
+        source: Rows by the values of some columns.
         copy: Where to put the visible files for Spark's own reader, if the destination is not a disk.
         log: Hears what Spark prints.
 
@@ -73,30 +73,44 @@ def check_readers(store: Store, source: Mapping[int, int], copy: Path, log: Line
         DemoFailedError: They differ.
     """
     folder = _folder_of(store) or _download(store, copy)
-    arguments = {"destination": store.url, "folder": folder}
+    arguments = {"destination": store.url, "folder": folder, "columns": list(source)}
     counts = SparkChild(log).run(
-        SparkWork(run="operators.demo.verify:count_months", arguments=arguments, master="local[2]")
+        SparkWork(run="operators.demo.verify:count_by", arguments=arguments, master="local[2]")
     )
-    for reader, months in counts.items():
-        _same(f"{reader} and the source, by month", {int(m): n for m, n in months.items()}, dict(source))
+    for reader, columns in counts.items():
+        for column, rows in source.items():
+            _same(f"{reader} and the source, by {column}", columns[column], dict(rows))
 
 
-def count_months(spark: SparkSession, *, destination: str, folder: str) -> dict[str, dict[str, int]]:
-    """Count rows a month with both readers; runs in the Spark child."""
+def count_by(
+    spark: SparkSession, *, destination: str, folder: str, columns: Sequence[str]
+) -> dict[str, dict[str, dict[str, int]]]:
+    """Count rows by each of some columns, with both readers; runs in the Spark child."""
     from storage_core.spark import read  # noqa: PLC0415 - imports PySpark
 
-    def months(frame: DataFrame) -> dict[str, int]:
-        return {str(row["month"]): int(row["count"]) for row in frame.groupBy("month").count().collect()}
+    def counts(frame: DataFrame) -> dict[str, dict[str, int]]:
+        return {
+            column: {str(row[column]): int(row["count"]) for row in frame.groupBy(column).count().collect()}
+            for column in columns
+        }
 
     return {
-        "the reader that follows the log": months(read(spark, destination)),
-        "Spark's own Parquet reader": months(spark.read.parquet(folder)),
+        "the reader that follows the log": counts(read(spark, destination)),
+        "Spark's own Parquet reader": counts(spark.read.parquet(folder)),
     }
 
 
-def by_month(counts: Mapping[int, int]) -> str:
-    """Tell rows a month in a line."""
-    return " ".join(f"{month}:{count:,}" for month, count in sorted(Counter(counts).items()))
+def told_counts(counts: Counts) -> str:
+    """Tell rows by each column in a line."""
+    return "; ".join(
+        f"by {column} "
+        + " ".join(f"{value}:{count:,}" for value, count in sorted(rows.items(), key=_in_order))
+        for column, rows in counts.items()
+    )
+
+
+def _in_order(item: tuple[str, int]) -> tuple[int, str]:
+    return len(item[0]) if item[0].isdigit() else 0, item[0]
 
 
 def _folder_of(store: Store) -> str | None:

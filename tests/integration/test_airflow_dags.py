@@ -47,6 +47,7 @@ def test_wrong_data_are_never_visible_and_the_teardown_aborts_the_job(airflow: A
     destination, ended = run(airflow, "wrong", suite=MANY_ROWS)
 
     assert states(ended) == {
+        "libraries": "success",
         "setup": "success",
         "write": "success",
         "commit_tasks": "success",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from storage_core.blobs.keys import is_blob_key
 from storage_core.commit import JobPhase, list_jobs, read_manifest
 from storage_core.settings import Settings
 from workers.broker import find_broker
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 def demo(home: Path, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "operators.demo"],
-        env={**os.environ, "LOCKGATE_HOME": str(home), "COLUMNS": "160", **environment},
+        env={**os.environ, "LOCKGATE_HOME": str(home), "COLUMNS": "600", **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -52,10 +53,18 @@ def test_the_demo_ends_with_its_table_and_leaves_nothing_running(tmp_path: Path)
     assert process.returncode == 0, output
     for step in ("run 1", "verify first run", "run 2, killed", "recovery DAG", "verify second run"):
         assert step in output
+    for told in (
+        "is blob ",
+        "with it is gone blob ",
+        "library is still there, blob ",
+        "library is gone, too",
+    ):
+        assert told in output
     [destination] = (home / "lake").iterdir()
     manifest = read_manifest(str(destination))
     assert (manifest.turn, manifest.rows) == (2, 336_776)
     assert [job.phase for job in list_jobs(str(destination))] == [JobPhase.COMMITTED] * 2
+    assert [path for path in (home / "blobs").rglob("*") if is_blob_key(path.name)] == []
     assert find_broker(Settings(home=home)) is None
     assert processes_of(home) == []
 

@@ -77,14 +77,16 @@ def test_the_main_job_goes_from_set_up_to_commit_and_its_teardown_aborts(parsed:
     dag = parsed["dataset_commit"]
 
     assert dag["upstream"] == {
-        "setup": [],
+        "libraries": [],
+        "setup": ["libraries"],
         "write": ["setup"],
         "commit_tasks": ["write"],
         "audit": ["commit_tasks", "write"],
         "commit": ["audit", "write"],
         "abort": ["commit", "setup"],
     }
-    assert (dag["setups"], dag["teardowns"], dag["mapped"]) == (["setup"], ["abort"], ["commit_tasks"])
+    assert sorted(dag["setups"]) == ["libraries", "setup"]
+    assert (dag["teardowns"], dag["mapped"]) == (["abort"], ["commit_tasks"])
 
 
 def test_every_param_of_the_main_jobs_form_says_what_it_takes(parsed: dict[str, Any]) -> None:

@@ -1,0 +1,51 @@
+"""The library that the demo ships: a wheel that can be imported, and that nothing can import but from it."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from operators.demo import library
+from operators.demo.failed import DemoFailedError
+from operators.demo.flightdelays import word_for
+
+
+def test_the_wheel_can_be_imported_where_it_is_on_the_path_and_nowhere_else(tmp_path: Path) -> None:
+    wheel = library.build(tmp_path)
+
+    assert importlib.util.find_spec(library.MODULE) is None
+    script = (
+        f"import sys; sys.path.insert(0, {str(wheel)!r}); import flightdelays as f; print(f.word_for(16))"
+    )
+    told = subprocess.run([sys.executable, "-I", "-c", script], check=True, capture_output=True, text=True)
+    assert told.stdout == "late\n"
+
+
+def test_the_wheel_is_one_that_tools_take(tmp_path: Path) -> None:
+    with zipfile.ZipFile(library.build(tmp_path)) as archive:
+        info = [name for name in archive.namelist() if ".dist-info/" in name]
+        record = archive.read("flightdelays-1.0.dist-info/RECORD").decode()
+    assert [name.rpartition("/")[2] for name in info] == ["METADATA", "WHEEL", "RECORD"]
+    assert [line.split(",")[0] for line in record.splitlines()] == ["flightdelays.py", *info]
+
+
+def test_a_library_that_is_installed_would_show_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "flightdelays.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(DemoFailedError, match="uninstall it"):
+        library.build(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "word"),
+    [(None, "cancelled"), (-1, "early"), (0, "on time"), (15, "on time"), (16, "late")],
+)
+def test_every_delay_has_a_word(minutes: int | None, word: str) -> None:
+    assert word_for(minutes) == word
