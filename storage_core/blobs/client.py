@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +37,7 @@ from storage_core.journal.renewer import Renewer
 from storage_core.journal.rows import Blob, BlobUse, Guarantee, Reference
 from storage_core.parallel import Progress, no_progress
 from storage_core.stamp import Stamp
+from storage_core.stores.local_errors import translated
 
 _UNSAID: Final = msgspec.structs.asdict(NewBlob())
 
@@ -95,10 +97,10 @@ class BlobClient:
             upload_set=upload_set,
             owners=tuple(owners),
             lapse_s=lapse_s,
-            digest=digest,
+            digest=digest or _digest_ahead(source, guarantee),
             request_id=request_id or new_request_id(),
         )
-        outgoing = Outgoing(source)
+        outgoing = Outgoing(source, new.digest)
         info = self._sent(outgoing, f"{_job(job_id, 'blobs')}?{_query(new)}")
         if outgoing.digest != digest_of(info.blob_key):
             with suppress(LockgateError):  # the blob is none that the caller asked for: let the sweep have it
@@ -299,6 +301,14 @@ class _SetsThere:
         told = wire.RenewSets(holder=holder, held={UploadSetId(name): stamp for name, stamp in held.items()})
         renewed = self._connection.call("POST", "/sets/renew", wire.SetsRenewed, told)
         return {str(name): words for name, words in renewed.lost.items()}
+
+
+def _digest_ahead(source: Source, guarantee: Guarantee) -> str | None:
+    """Hash a file before it is sent: its bytes go on to the HA store as they come to the server."""
+    if guarantee != "ha" or not isinstance(source, Path):
+        return None
+    with translated("read", str(source), changes=False), source.open("rb", buffering=0) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _job(job_id: str, call: str) -> str:

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from storage_core.blobs.ha_upload import HaUpload
 from storage_core.blobs.keys import (
     BlobKey,
     check_blob_job,
@@ -18,18 +19,11 @@ from storage_core.blobs.keys import (
     is_blob_key,
 )
 from storage_core.blobs.local import Found, Incoming, LocalBlobs
-from storage_core.errors import (
-    CorruptBlobError,
-    LockgateError,
-    NotAppliedError,
-    ObjectNotFoundError,
-    OutcomeUnknownError,
-)
+from storage_core.errors import CorruptBlobError, ObjectNotFoundError
 from storage_core.failpoints import step
-from storage_core.ids import new_token
-from storage_core.parallel import in_order, in_parallel
+from storage_core.parallel import in_order
 from storage_core.settings import MIB
-from storage_core.stores import Part, Store
+from storage_core.stores import Store
 
 READ_BYTES: Final = 8 * MIB
 READ_AHEAD: Final = 4
@@ -65,13 +59,28 @@ class HaBlobs:
             NotAppliedError: It could not be; nothing is left of it.
             OutcomeUnknownError: It is there or not; parts of it may be left.
         """
-        key = _key(job_id, blob_key)
-        with step("blob-ha"), path.open("rb", buffering=0) as file:
+        with path.open("rb", buffering=0) as file:
             size_bytes = os.fstat(file.fileno()).st_size
-            if size_bytes <= self._part_bytes:
-                self.store.put(key, file.read())
-            else:
-                self._put_parts(file.fileno(), size_bytes, key)
+            with self.upload(file.fileno(), size_bytes, job_id, blob_key) as upload:
+                upload.complete()
+
+    def upload(self, file: int, size_bytes: int, job_id: str, blob_key: BlobKey) -> HaUpload:
+        """Return an upload of a file that may still be written; nothing is sent yet.
+
+        Args:
+            file: Its descriptor, which can be read.
+            size_bytes: That it will have.
+            job_id: That the blob belongs to.
+            blob_key: Its key.
+        """
+        return HaUpload(
+            self.store,
+            _key(job_id, blob_key),
+            file,
+            size_bytes,
+            part_bytes=self._part_bytes,
+            parallelism=self._parallelism,
+        )
 
     def get_into(self, incoming: Incoming, job_id: str, blob_key: BlobKey) -> None:
         """Copy a blob to a file; not yet placed.
@@ -162,29 +171,6 @@ class HaBlobs:
     def has(self, job_id: str, blob_key: BlobKey) -> bool:
         """Tell whether a blob is there; its bytes are not looked at."""
         return self.size_of(job_id, blob_key) is not None
-
-    def _put_parts(self, file: int, size_bytes: int, key: str) -> None:
-        part_bytes = max(self._part_bytes, -(-size_bytes // self.store.capabilities.max_parts))
-        token = new_token()
-        upload_id = self.store.begin_upload(key, token)
-
-        def send(offset: int) -> Part:
-            data = os.pread(file, part_bytes, offset)
-            return self.store.put_part(key, upload_id, offset // part_bytes + 1, offset, data)
-
-        try:
-            parts = list(in_parallel(send, range(0, size_bytes, part_bytes), self._parallelism))
-            self.store.complete_upload(self.store.seal_upload(key, upload_id, token, parts))
-        except BaseException as error:
-            try:
-                self.store.abort_upload(key, upload_id)
-            except LockgateError as left:
-                if isinstance(error, NotAppliedError):
-                    raise OutcomeUnknownError(
-                        f"upload {upload_id} of {key} to {self.store.url} failed ({error}) and could not be "
-                        f"aborted ({left}); its parts are left to the sweep; put the bytes again"
-                    ) from error
-            raise
 
 
 def _key(job_id: str, blob_key: BlobKey) -> str:

@@ -24,6 +24,7 @@ NO_JOB: Final = "no_job"
 """The job id of blobs that belong to none."""
 
 _KEY: Final = re.compile(r"(?P<digest>[0-9a-f]{64})-(?P<upload_set>[0-9a-f]{16})[0-9a-f]{16}")
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _SET: Final = re.compile(r"[0-9a-f]{16}")
 
 
@@ -68,6 +69,17 @@ def check_blob_key(text: str) -> BlobKey:
 def is_blob_key(text: str) -> bool:
     """Tell whether a text has the form of a blob's key."""
     return _KEY.fullmatch(text) is not None
+
+
+def check_digest(text: str) -> str:
+    """Return a text that is a SHA-256 in hexadecimal.
+
+    Raises:
+        InvalidInputError: It is none.
+    """
+    if not _DIGEST.fullmatch(text):
+        raise InvalidInputError(f"{text[:90]!r} is not a SHA-256: 64 hexadecimal digits, in lower case")
+    return text
 
 
 def check_upload_set(text: str) -> UploadSetId:

@@ -91,6 +91,10 @@ class Incoming:
         """SHA-256 of what was written so far, in hexadecimal."""
         return self._hash.hexdigest()
 
+    def fileno(self) -> int:
+        """Return the file's descriptor, which can be read."""
+        return self._file.fileno()
+
     def sync(self) -> None:
         """Make what was written durable."""
         with translated("sync", str(self.path), changes=True):
@@ -335,7 +339,7 @@ def _new_locked(path: Path) -> BinaryIO:
     """Make a file under a lock, which says that its writer lives."""
     while True:
         try:
-            file = path.open("xb", buffering=0)
+            file = path.open("x+b", buffering=0)
         except FileNotFoundError:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             continue

@@ -12,23 +12,27 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from storage_core.blobs.arriving import Arriving
 from storage_core.blobs.at_once import delete_logs
 from storage_core.blobs.ha import HaBlobs
+from storage_core.blobs.ha_upload import HaUpload
 from storage_core.blobs.keys import (
     NO_JOB,
     BlobKey,
     UploadSetId,
     check_blob_job,
     check_blob_key,
+    check_digest,
     check_upload_set,
     digest_of,
     new_blob_key,
     new_upload_set,
+    upload_set_of,
 )
 from storage_core.blobs.local import CHUNK, Incoming, LocalBlobs
 from storage_core.blobs.orphans import LastListing
@@ -161,25 +165,45 @@ class BlobServer(Forkable):
             digest=digest,
             request_id=request_id,
         )
+        with self.arriving(job_id, new, size_bytes=_size_of(source)) as arriving:
+            for chunk in chunks_of(source):
+                arriving.write(chunk)
+            return self.keep(arriving, job_id, new)
+
+    @contextmanager
+    def arriving(self, job_id: str, new: NewBlob, *, size_bytes: int | None = None) -> Iterator[Arriving]:
+        """Hold what takes a blob's bytes; nothing of them stays after the block, unless they were kept.
+
+        If their digest is told, they go on to the HA store while they come: their key is known.
+
+        Args:
+            job_id: Of the job that they belong to.
+            new: What is said of them.
+            size_bytes: How many they are; None: their end tells.
+        """
         check_blob_job(job_id)
         with self.local.incoming() as incoming:
-            for chunk in chunks_of(source):
-                incoming.write(chunk)
-            return self.keep(incoming, job_id, new)
+            if self.ha is None or new.guarantee != "ha" or new.digest is None or size_bytes is None:
+                yield Arriving(incoming)
+                return
+            blob_key = new_blob_key(check_digest(new.digest), self._set_for(new))
+            with self._uploading(self.ha, incoming, size_bytes, job_id, blob_key) as upload:
+                yield Arriving(incoming, (blob_key, upload))
 
-    def keep(self, incoming: Incoming, job_id: str, new: NewBlob) -> BlobInfo:
+    def keep(self, arriving: Arriving, job_id: str, new: NewBlob) -> BlobInfo:
         """Make a blob of bytes that are complete; see `Blobs.put`."""
-        check_blob_job(job_id)
+        incoming = arriving.incoming
         if new.digest is not None and new.digest != incoming.digest:
             raise CorruptBlobError(
                 f"blob {new.name or 'without a name'} of job {job_id}: {incoming.size_bytes} bytes came that "
                 f"hash to {incoming.digest}, not to {new.digest}; nothing was kept; send them again"
             )
-        under = check_upload_set(new.upload_set) if new.upload_set is not None else self._own_set()
+        ahead = arriving.ahead
+        blob_key = new_blob_key(incoming.digest, self._set_for(new)) if ahead is None else ahead[0]
         blob = PutBlob(
             job_id=job_id,
-            blob_key=new_blob_key(incoming.digest, under),
-            upload_set=under,
+            blob_key=blob_key,
+            upload_set=upload_set_of(blob_key),
             guarantee=new.guarantee,
             use=new.use,
             name=new.name,
@@ -188,7 +212,12 @@ class BlobServer(Forkable):
             owners=new.owners,
             lapse_s=new.lapse_s,
         )
-        recorded = self._keep(incoming, blob, new.request_id)
+        with ExitStack() as held:
+            upload = None if ahead is None else ahead[1]
+            if upload is None and self.ha is not None and blob.guarantee == "ha":
+                size_bytes = incoming.size_bytes
+                upload = held.enter_context(self._uploading(self.ha, incoming, size_bytes, job_id, blob_key))
+            recorded = self._keep(incoming, upload, blob, new.request_id)
         return BlobInfo(job_id=job_id, blob_key=recorded, size_bytes=blob.size_bytes)
 
     def complete_set(self, upload_set: UploadSetId, *, request_id: str | None = None) -> int:
@@ -350,7 +379,26 @@ class BlobServer(Forkable):
     ) -> None:
         self.close()
 
-    def _keep(self, incoming: Incoming, blob: PutBlob, request_id: str | None) -> BlobKey:
+    def _set_for(self, new: NewBlob) -> UploadSetId:
+        """Return the upload set that a blob is put under."""
+        return self._own_set() if new.upload_set is None else check_upload_set(new.upload_set)
+
+    @contextmanager
+    def _uploading(
+        self, ha: HaBlobs, incoming: Incoming, size_bytes: int, job_id: str, blob_key: BlobKey
+    ) -> Iterator[HaUpload]:
+        """Hold an upload to the HA store; if parts of it cannot be dropped, they are left to the sweep."""
+        upload = ha.upload(incoming.fileno(), size_bytes, job_id, blob_key)
+        try:
+            with upload:
+                yield upload
+        finally:
+            if upload.is_left:
+                self._leave(upload_set_of(blob_key))
+
+    def _keep(
+        self, incoming: Incoming, upload: HaUpload | None, blob: PutBlob, request_id: str | None
+    ) -> BlobKey:
         """Place the bytes in every store, then record them; on a refusal nothing is left.
 
         Returns:
@@ -358,9 +406,9 @@ class BlobServer(Forkable):
         """
         with step("blob-put"):
             try:
-                self._place(incoming, blob)
+                self._place(incoming, upload, blob)
             except OutcomeUnknownError:
-                self._leave(blob)
+                self._leave(UploadSetId(blob.upload_set))
                 raise
             except NotAppliedError:  # the HA store has none of it
                 self._discard(blob, has_ha=False)
@@ -374,7 +422,7 @@ class BlobServer(Forkable):
                 self._discard(blob)
                 raise
             except BaseException:  # it may have been recorded
-                self._leave(blob)
+                self._leave(UploadSetId(blob.upload_set))
                 raise
             if recorded != blob.blob_key:
                 self._discard(blob)
@@ -385,12 +433,13 @@ class BlobServer(Forkable):
                 )
         return recorded
 
-    def _place(self, incoming: Incoming, blob: PutBlob) -> None:
-        """Place the bytes in every store that the blob's guarantee asks for."""
-        job_id, blob_key = blob.job_id, BlobKey(blob.blob_key)
-        path = self.local.place(incoming, job_id, blob_key)
-        if self.ha is not None and blob.guarantee == "ha":
-            self.ha.put(path, job_id, blob_key)
+    def _place(self, incoming: Incoming, upload: HaUpload | None, blob: PutBlob) -> None:
+        """Place the bytes in every store; parts of them go while the file is synced."""
+        if upload is not None:
+            upload.follow(incoming.size_bytes)
+        self.local.place(incoming, blob.job_id, BlobKey(blob.blob_key))
+        if upload is not None:
+            upload.complete()
 
     def _discard(self, blob: PutBlob, *, has_ha: bool = True) -> None:
         """Delete the bytes of a blob that was not recorded; what a store keeps is left to the sweep."""
@@ -403,7 +452,7 @@ class BlobServer(Forkable):
         except LockgateError:
             is_kept = True
         if is_kept:
-            self._leave(blob)
+            self._leave(UploadSetId(blob.upload_set))
 
     def _refilled(self, ha: HaBlobs, job_id: str, blob_key: BlobKey) -> Path:
         """Copy a blob from the HA store, unless it goes: its sweep may have passed here already.
@@ -429,17 +478,17 @@ class BlobServer(Forkable):
             return False
         return blob is None or blob.deleting_s is not None or (job is not None and job.final_s is not None)
 
-    def _leave(self, blob: PutBlob) -> None:
+    def _leave(self, upload_set: UploadSetId) -> None:
         """Leave bytes of which nobody knows whether they were recorded to the sweep.
 
         It takes them when their set is closed: this server's own is used no more, and lapses.
         """
         with self._opening:
-            is_own = self._own == blob.upload_set
+            is_own = self._own == upload_set
             if is_own:
                 self._own = None
         if is_own:
-            self._renewer.drop(upload_resource(blob.upload_set))
+            self._renewer.drop(upload_resource(upload_set))
         LastListing(self.local.path).forget()
 
     def _record(self, blob: PutBlob, request_id: str | None) -> BlobKey:
@@ -525,6 +574,16 @@ def _copied(path: Path, local: LocalBlobs, job_id: str, blob_key: BlobKey) -> Pa
             while data := file.read(CHUNK):
                 incoming.write(data)
         return local.place(incoming, job_id, blob_key)
+
+
+def _size_of(source: Source) -> int | None:
+    """Return how many bytes a source has, None if its end tells."""
+    if isinstance(source, bytes):
+        return len(source)
+    if isinstance(source, Path):
+        with translated("read", str(source), changes=False):
+            return source.stat().st_size
+    return None
 
 
 def chunks_of(source: Source) -> Iterator[bytes]:

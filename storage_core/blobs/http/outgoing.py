@@ -21,16 +21,18 @@ class Outgoing:
 
     Args:
         source: Bytes, a file, or pieces; an iterator gives them once only.
+        digest: That it must have; the server compares it, so it is not hashed here.
 
     Attributes:
         size_bytes: Of all, None if only the end tells.
         is_spent: Whether it cannot begin anew: some of it is gone.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, digest: str | None = None) -> None:
         self.is_spent = False
         self.size_bytes: int | None = None
         self._source = source
+        self._told = digest
         self._hash = hashlib.sha256()
         if isinstance(source, bytes):
             self.size_bytes = len(source)
@@ -41,7 +43,7 @@ class Outgoing:
     @property
     def digest(self) -> str:
         """SHA-256 of what went since the last beginning, in hexadecimal."""
-        return self._hash.hexdigest()
+        return self._told or self._hash.hexdigest()
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield it in bounded pieces.
@@ -58,7 +60,8 @@ class Outgoing:
                 raise SourceBrokeError from error
             if piece is None:
                 return
-            self._hash.update(piece)
+            if self._told is None:
+                self._hash.update(piece)
             yield piece
 
     def _pieces(self) -> Iterator[bytes]:

@@ -1,0 +1,37 @@
+"""A blob that comes in: into its file, and on into the HA store where its key is known before its bytes."""
+
+from __future__ import annotations
+
+from storage_core.blobs.ha_upload import HaUpload
+from storage_core.blobs.keys import BlobKey
+from storage_core.blobs.local import Incoming
+
+
+class Arriving:
+    """Takes a blob's bytes, from the beginning to the end.
+
+    Args:
+        incoming: The file.
+        ahead: The key that its bytes are expected to have, and their upload; None: the end tells the key.
+    """
+
+    def __init__(self, incoming: Incoming, ahead: tuple[BlobKey, HaUpload] | None = None) -> None:
+        self.incoming = incoming
+        self._ahead = ahead
+
+    def write(self, data: bytes) -> None:
+        """Append bytes; whole parts of them are on their way to the HA store when this returns.
+
+        Raises:
+            StoreUnavailableError: The disk is full, or the HA store is away.
+        """
+        self.incoming.write(data)
+        if self._ahead is not None:
+            self._ahead[1].follow(self.incoming.size_bytes)
+
+    @property
+    def ahead(self) -> tuple[BlobKey, HaUpload] | None:
+        """The expected key and the upload, if exactly as many bytes came as were expected."""
+        if self._ahead is None or self._ahead[1].size_bytes != self.incoming.size_bytes:
+            return None
+        return self._ahead
