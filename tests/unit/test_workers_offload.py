@@ -24,7 +24,8 @@ from storage_core.errors import CorruptBlobError, InvalidInputError, ObjectNotFo
 from storage_core.journal.configured import close_journals
 from storage_core.journal.rows import Blob, Reference
 from storage_core.settings import Settings
-from tests.blob_world import damage
+from tests.blob_http_world import served
+from tests.blob_world import blob_world, damage
 from tests.celery_world import wait_until
 from workers.offload import GUARD, HEADER, install_offload
 
@@ -257,6 +258,23 @@ def test_a_message_that_goes_back_to_the_queue_keeps_its_blob(guest: Guest) -> N
         assert got(sent) == "x"
         guest.arguments_are_let_go()
     assert guest.calls == [[f"receiver:{sent.id}"]] * 2
+
+
+def test_a_blob_server_elsewhere_serves_clients_and_workers_that_have_no_journal(
+    tmp_path: Path, quick: None
+) -> None:
+    with blob_world(tmp_path) as world, served(world.server) as url:
+        settings = Settings(
+            home=tmp_path / "home", journal_url="none", blob_server_url=url, celery_threshold_bytes=1_000
+        )
+        with application(settings) as distant:
+            echo = distant.task(lambda value: value)
+            sent = echo.delay(BIG)
+            assert [found.owner for found in world.server.references()] == [f"receiver:{sent.id}"]
+            with distant.working():
+                assert got(sent) == BIG
+                wait_until(lambda: not world.server.references(), PATIENCE_S)
+        close_caches()
 
 
 def test_what_fails_or_is_ignored_or_revoked_is_let_go(guest: Guest) -> None:
