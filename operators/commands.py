@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
 from storage_core.cli.render import JsonFlag, print_json, print_line, print_table
+from storage_core.errors import MissingPartError
 
 xcom_commands = typer.Typer(
     help="XCom values that are kept as blobs.",
@@ -43,6 +45,11 @@ def sweep(
     Runs where Airflow's database is reached, after `airflow db clean`. `lockgate blobs sweep` deletes the
     blobs, once they have been without a reference for LOCKGATE_RETENTION_INTERVAL_S.
     """
+    if find_spec("airflow") is None:
+        raise MissingPartError(
+            "Airflow is not installed here, and its database knows which rows there are; nothing was "
+            "dropped; run this where its scheduler or API server runs"
+        )
     from operators.xcom_sweep import sweep_xcoms  # noqa: PLC0415 - slow to import
     from storage_core.blobs import open_blobs  # noqa: PLC0415
     from storage_core.settings import load_settings  # noqa: PLC0415

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -140,10 +140,11 @@ class BlobXCom(BaseXCom):
 
     @classmethod
     def purge(cls, xcom: XComResult, *args: Any) -> None:  # noqa: ARG003 - Airflow's
-        """Let a row's blob go; Airflow deletes the row next."""
-        envelope = envelope_of(xcom.value)
-        if envelope is not None:
-            _drop(envelope)
+        """Let a row's blob go; Airflow deletes the row next, also one whose envelope is damaged."""
+        with suppress(CorruptBlobError):
+            envelope = envelope_of(xcom.value)
+            if envelope is not None:
+                _drop(envelope)
 
 
 @contextmanager

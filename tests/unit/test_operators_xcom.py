@@ -199,6 +199,12 @@ def test_a_cleared_task_drops_the_reference_and_the_row(table: XComTable) -> Non
     BlobXCom.delete(key="return_value", **ROW)
 
 
+def test_a_row_with_a_damaged_envelope_can_be_cleared(table: XComTable) -> None:
+    BlobXCom._set_xcom_in_db("return_value", {MARK: "damaged"}, **ROW)
+    BlobXCom.delete(key="return_value", **ROW)
+    assert table.rows == {}
+
+
 @pytest.mark.parametrize("after", ["small", [*LARGE, 1]])
 def test_a_key_that_is_pushed_twice_keeps_the_last_value_only(table: XComTable, after: Any) -> None:
     push(LARGE)

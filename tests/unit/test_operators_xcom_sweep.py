@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -130,3 +131,12 @@ def test_the_command_says_what_would_go_and_does_it_with_yes(
     again = CliRunner().invoke(root, ["xcom", "sweep"]).stdout
     assert "no row has a blob" in again
     close_journals()
+
+
+def test_the_command_says_where_to_run_it_when_airflow_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "airflow", None)
+    root = build()
+    register(root)
+    done = CliRunner().invoke(root, ["xcom", "sweep", "--yes"])
+    assert done.exit_code == 2
+    assert "where its scheduler or API server runs" in done.stderr
