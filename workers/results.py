@@ -126,11 +126,14 @@ class OffloadedResults(BaseKeyValueStoreBackend):  # type: ignore[misc]
 
 
 def _whose(data: Any) -> tuple[str, bool]:
-    """Return the task whose result this is, and whether it is for a chord; empty: it is something else."""
+    """Return the task whose result this is, and whether it is for a chord; empty: it is something else.
+
+    A failure is none: it must reach whoever waits, also where no blob can be put.
+    """
     match data:
-        case {"status": status, "task_id": str(task_id)} if status in states.READY_STATES:
+        case {"status": states.SUCCESS, "task_id": str(task_id)}:
             return task_id, False
-        case [1, str(task_id), status, _] if status in states.READY_STATES:
+        case [1, str(task_id), states.SUCCESS, _]:
             return task_id, True
     return "", False
 

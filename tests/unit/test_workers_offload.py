@@ -20,7 +20,7 @@ from kombu.connection import Connection
 
 from storage_core.blobs.configured_cache import close_caches, configured_cache
 from storage_core.blobs.local import LocalBlobs
-from storage_core.errors import CorruptBlobError, InvalidInputError, ObjectNotFoundError
+from storage_core.errors import CorruptBlobError, FencedError, InvalidInputError, ObjectNotFoundError
 from storage_core.journal.configured import close_journals
 from storage_core.journal.rows import Blob, Reference
 from storage_core.settings import Settings
@@ -417,6 +417,16 @@ def test_a_large_result_is_let_go_once_it_was_read(guest: Guest) -> None:
         assert guest.owners == []
 
 
+def test_a_failure_is_told_by_the_backend_itself_however_long(guest: Guest) -> None:
+    def fail() -> None:
+        raise ValueError(BIG)
+
+    sent = guest.task(fail).delay()
+    with guest.working(), pytest.raises(ValueError, match=BIG):
+        got(sent)
+    assert guest.blobs == []
+
+
 def test_a_forgotten_result_is_let_go_unread(guest: Guest) -> None:
     grow = guest.task(lambda count: "r" * count)
     with guest.working():
@@ -424,6 +434,18 @@ def test_a_forgotten_result_is_let_go_unread(guest: Guest) -> None:
         wait_until(sent.ready, PATIENCE_S)
     sent.forget()
     assert guest.owners == []
+
+
+@pytest.mark.filterwarnings("ignore:Exception raised outside body:RuntimeWarning")  # so Celery calls it
+def test_a_job_that_has_ended_takes_neither_arguments_nor_results(guest: Guest) -> None:
+    grow = guest.task(lambda value, count: "r" * count)
+    configured_cache(guest.settings).origin.finish("sales-7")
+    with pytest.raises(FencedError, match="sales-7 has ended"):
+        grow.apply_async((BIG, 1), headers={"job_id": "sales-7"})
+    sent = grow.apply_async(("", 5_000), headers={"job_id": "sales-7"})
+    with guest.working(), pytest.raises(FencedError, match="sales-7 has ended"):
+        got(sent)
+    assert guest.blobs == []
 
 
 def test_a_lost_result_is_a_failure_that_says_so(guest: Guest) -> None:
