@@ -85,7 +85,7 @@ def looking_for(
     """
     # In order, so that two who lock the same rows do not wait for each other.
     given = parameters(journal, _keys(table), sorted(keys))
-    return Question(_find(table, is_sqlite(connection), lock), given)
+    return Question(_find(table, is_sqlite(connection), lock), given, keeps_plan=_has_one_index(table))
 
 
 def looking_in(
@@ -106,7 +106,7 @@ def looking_in(
     """
     by = tuple(key[: len(beginnings[0])])
     given = parameters(journal, [table.c[name] for name in by], beginnings)
-    return Question(_find_in(table, by, is_sqlite(connection)), given)
+    return Question(_find_in(table, by, is_sqlite(connection)), given, keeps_plan=_has_one_index(table))
 
 
 def removing(connection: Connection, table: Table, journal: str, keys: Sequence[tuple[Any, ...]]) -> Question:
@@ -201,6 +201,15 @@ def _keys(table: Table) -> list[Column[Any]]:
 
 def _rest(table: Table) -> list[Column[Any]]:
     return [at for at in table.columns if at.name != "journal"]
+
+
+def _has_one_index(table: Table) -> bool:
+    """Tell whether rows can be looked for by their key only.
+
+    While a table is small, any index that begins with the journal looks as good as the key's, and a plan that
+    is kept would go on to read the whole journal by it.
+    """
+    return not table.indexes
 
 
 def _given_in(columns: Sequence[Column[Any]], for_sqlite: bool) -> Select[Any]:

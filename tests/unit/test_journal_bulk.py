@@ -7,13 +7,25 @@ import pytest
 from sqlalchemy import Connection
 
 from storage_core.errors import MalformedJournalError
-from storage_core.journal import Journal, Mutation, bulk, open_journal
+from storage_core.journal import Journal, Mutation, bulk, open_journal, writing
 from storage_core.journal.ops.jobs import RecordTask
 from storage_core.journal.reading import Entry
-from storage_core.journal.rows import ROWS, Claim, Lease, Row, Standing, TaskAttempt
+from storage_core.journal.rows import (
+    ROWS,
+    Blob,
+    BlobJob,
+    Claim,
+    Job,
+    Lease,
+    Reference,
+    Row,
+    Standing,
+    TaskAttempt,
+)
 from storage_core.journal.schema import ATTEMPT, ENTRY, METADATA, REQUEST
 from storage_core.journal.state import Key
 from storage_core.journal.tables import SqlRows
+from storage_core.journal.together import ask
 from storage_core.journal.writing import lock_head
 from tests.postgres_world import Server
 
@@ -113,6 +125,25 @@ def test_a_plan_that_is_kept_reads_by_index_however_small_its_tables_were(
         ]
         assert all(f"{name} = " in plans[at + 1] for name in ("journal", *by)), plans
         assert not any(f"Seq Scan on {table.name}" in line for line in plans)
+    assert not any(line.lstrip().startswith("Filter:") for line in plans), plans
+
+
+@pytest.mark.requires("postgres")
+@pytest.mark.parametrize("kind", [Job, Lease, Blob, Reference, BlobJob])
+def test_no_plan_is_kept_that_could_read_all_rows_by_another_index_than_the_keys(
+    postgres: Server, kind: type[Row]
+) -> None:
+    """An index that begins with the journal looks as good as the key's, while a table has never been big."""
+    beginnings = [("k",)]
+    with open_journal(postgres.new_database(f"indexes_of_{kind.TABLE}")) as journal:
+        for _ in range(2):
+            with journal.database.write() as connection:
+                rows = SqlRows(connection, journal.name, lock=True)
+                lock = writing._locking(journal.database, journal.name, keeps_plans=True)
+                ask(connection, [lock, rows.looking_for(kind, [("k",) * len(kind.KEY)])])
+                ask(connection, [rows.looking_in(kind, beginnings)])
+        with journal.database.snapshot() as connection:
+            assert not any(f" on {kind.TABLE}" in line for line in kept_plans(connection))
 
 
 @pytest.mark.requires("postgres")
