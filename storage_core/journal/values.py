@@ -18,7 +18,7 @@ _KEY_BYTES: Final = 2_400
 _LONGEST_CHARACTER: Final = 4
 """Bytes of a character in UTF-8."""
 
-_INDEXED: Final = frozenset({"holder"})
+_INDEXED: Final = frozenset({"destination", "holder"})
 """The fields of ops that stand in an index, besides those that are keys."""
 
 _GREATEST: Final = 2**63
@@ -45,6 +45,8 @@ def check_values(mutation: Mutation) -> None:
 def _can_be_kept(value: Any) -> bool:
     if isinstance(value, str):
         return (value.isascii() and "\0" not in value) or _UNKEPT.search(value) is None
+    if isinstance(value, tuple):
+        return all(map(_can_be_kept, value))
     if isinstance(value, float):
         return math.isfinite(value)
     return not isinstance(value, int) or -_GREATEST <= value < _GREATEST

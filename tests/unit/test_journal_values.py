@@ -9,8 +9,11 @@ import pytest
 
 from storage_core.errors import InvalidInputError
 from storage_core.journal import Journal, Mutation, Stamp
+from storage_core.journal.ops import Op
 from storage_core.journal.ops.jobs import RecordTask
 from storage_core.journal.ops.leases import TakeLease
+from storage_core.journal.ops.references import SubmitJob
+from storage_core.journal.ops.uploads import PutBlob
 from storage_core.journal.rows import Lease
 
 
@@ -27,6 +30,13 @@ def record(size_bytes: int) -> RecordTask:
     )  # fmt: skip
 
 
+def put(*owners: str) -> PutBlob:
+    return PutBlob(
+        job_id="j", blob_key="k", upload_set="u", guarantee="ha", use="other", name="n", size_bytes=1,
+        owners=owners,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "op",
     [
@@ -38,12 +48,18 @@ def record(size_bytes: int) -> RecordTask:
         take(soft_s=math.nan),
         take(hard_s=math.inf),
         record(2**63),
+        put("a\0b"),
+        put("fine", "\ud800"),
+        put("x" * 2_400),
+        SubmitJob(job_id="j", blob_keys=("a\0b",)),
+        SubmitJob(job_id="j", blob_keys=(), destination="x" * 2_401),
     ],
-    ids=["null", "surrogate", "null in detail", "long", "long in bytes", "nan", "infinite", "65 bits"],
-)
-def test_a_value_that_cannot_be_kept_is_refused_and_nothing_is_changed(
-    journal: Journal, op: TakeLease | RecordTask
-) -> None:
+    ids=[
+        "null", "surrogate", "null in detail", "long", "long in bytes", "nan", "infinite", "65 bits",
+        "null in an owner", "surrogate in an owner", "long owner", "null in a key", "long destination",
+    ],
+)  # fmt: skip
+def test_a_value_that_cannot_be_kept_is_refused_and_nothing_is_changed(journal: Journal, op: Op) -> None:
     with pytest.raises(InvalidInputError, match="nothing was changed"):
         journal.write([Mutation(op=take("good")), Mutation(op=op)])
     assert journal.apply(take("good")).stamp == Stamp(1, 1)

@@ -68,11 +68,12 @@ class PutBlob(Op, frozen=True, tag="put-blob"):
     lapse_s: float | None = None
 
     def touches(self) -> Iterable[Key]:
-        """Name the blob, its set, its job."""
+        """Name the blob, its set, its job, its references."""
         return [
             (Blob, (self.job_id, self.blob_key)),
             (UploadSet, (self.upload_set,)),
             (BlobJob, (self.job_id,)),
+            *((Reference, (self.job_id, self.blob_key, owner)) for owner in self.owners),
         ]
 
     def fold(self, state: State, moment: Moment) -> str:
