@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -35,9 +36,12 @@ from storage_core.errors import CorruptBlobError, LockgateError
 from storage_core.journal.mutation import new_request_id
 from storage_core.journal.renewer import Renewer
 from storage_core.journal.rows import Blob, BlobUse, Guarantee, Reference
-from storage_core.parallel import Progress, no_progress
+from storage_core.parallel import Progress, in_order, no_progress
 from storage_core.stamp import Stamp
 from storage_core.stores.local_errors import translated
+
+BATCHES_AT_ONCE: Final = 2
+"""Of small blobs: one is made ready while the server places another."""
 
 _UNSAID: Final = msgspec.structs.asdict(NewBlob())
 
@@ -123,8 +127,8 @@ class BlobClient:
             LockgateError: Of the first one that was refused; those before it were put, later ones may be.
         """
         path = _job(job_id, "put-many")
-        for batch in batches(blobs):
-            yield from put_batch(self._connection, path, batch)
+        for infos in in_order(partial(put_batch, self._connection, path), batches(blobs), BATCHES_AT_ONCE):
+            yield from infos
 
     def complete_set(self, upload_set: UploadSetId, *, request_id: str | None = None) -> int:
         """Stage a set's blobs; see `Blobs.complete_set`."""

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+import msgspec
+
 from storage_core.blobs.arriving import Arriving
 from storage_core.blobs.at_once import delete_logs
 from storage_core.blobs.ha import HaBlobs
@@ -53,7 +55,7 @@ from storage_core.errors import (
     StoreUnavailableError,
 )
 from storage_core.failpoints import step
-from storage_core.journal import Journal, Mutation, Refused, Stamp
+from storage_core.journal import Journal, Mutation, Outcome, Refused, Stamp
 from storage_core.journal.blob_rows import blobs_of, owned_by, references_of
 from storage_core.journal.forks import FORKS, Forkable
 from storage_core.journal.leases import Leases
@@ -69,6 +71,7 @@ from storage_core.journal.ops.references import (
 from storage_core.journal.ops.uploads import BeginUpload, CompleteUpload, PutBlob, upload_resource
 from storage_core.journal.renewer import Renewer
 from storage_core.journal.rows import Blob, BlobJob, BlobUse, Guarantee, Reference, UploadSet
+from storage_core.journal.values import check_values
 from storage_core.parallel import Progress, no_progress
 from storage_core.stores.local_errors import translated
 
@@ -77,6 +80,20 @@ SOFT_S: Final = 60.0
 HARD_S: Final = 1_200.0
 """Of the leases of upload sets: an uploader of which nothing was heard for so long is gone."""
 RETENTION_S: Final = 1_800.0
+
+
+class Placed(msgspec.Struct, frozen=True, kw_only=True):
+    """A blob whose bytes stand in every store, and that no row knows yet."""
+
+    blob: PutBlob
+    request_id: str | None
+
+    @property
+    def mutation(self) -> Mutation:
+        """What records it."""
+        if self.request_id is None:
+            return Mutation(op=self.blob)
+        return Mutation(op=self.blob, request_id=f"{self.request_id}@{self.blob.job_id}")
 
 
 class BlobServer(Forkable):
@@ -192,13 +209,19 @@ class BlobServer(Forkable):
 
     def keep(self, arriving: Arriving, job_id: str, new: NewBlob) -> BlobInfo:
         """Make a blob of bytes that are complete; see `Blobs.put`."""
-        incoming = arriving.incoming
+        (kept,) = self.record([self.place(arriving, job_id, new)])
+        if isinstance(kept, LockgateError):
+            raise kept
+        return kept
+
+    def place(self, arriving: Arriving, job_id: str, new: NewBlob) -> Placed:
+        """Place bytes that are complete in every store; `record` them next. On an error nothing is left."""
+        incoming, ahead = arriving.incoming, arriving.ahead
         if new.digest is not None and new.digest != incoming.digest:
             raise CorruptBlobError(
                 f"blob {new.name or 'without a name'} of job {job_id}: {incoming.size_bytes} bytes came that "
                 f"hash to {incoming.digest}, not to {new.digest}; nothing was kept; send them again"
             )
-        ahead = arriving.ahead
         blob_key = new_blob_key(incoming.digest, self._set_for(new)) if ahead is None else ahead[0]
         blob = PutBlob(
             job_id=job_id,
@@ -212,13 +235,40 @@ class BlobServer(Forkable):
             owners=new.owners,
             lapse_s=new.lapse_s,
         )
-        with ExitStack() as held:
+        placed = Placed(blob=blob, request_id=new.request_id)
+        check_values(placed.mutation)
+        with ExitStack() as held, step("blob-put"):
             upload = None if ahead is None else ahead[1]
             if upload is None and self.ha is not None and blob.guarantee == "ha":
                 size_bytes = incoming.size_bytes
-                upload = held.enter_context(self._uploading(self.ha, incoming, size_bytes, job_id, blob_key))
-            recorded = self._keep(incoming, upload, blob, new.request_id)
-        return BlobInfo(job_id=job_id, blob_key=recorded, size_bytes=blob.size_bytes)
+                uploading = self._uploading(self.ha, incoming, size_bytes, job_id, blob_key)
+                upload = held.enter_context(uploading)
+            self._place(incoming, upload, blob)
+        return placed
+
+    def record(self, placed: Sequence[Placed]) -> list[BlobInfo | LockgateError]:
+        """Make blobs of bytes that stand, in one transaction; of one that is refused nothing is left.
+
+        Returns:
+            Of each, in their order: the blob, or that which an earlier try of its request has made; or why
+            there is none.
+
+        Raises:
+            NotAppliedError: None was recorded, and nothing of them is left.
+            OutcomeUnknownError: Each may have been recorded.
+        """
+        with step("blob-put"):
+            try:
+                outcomes = self.journal.write([one.mutation for one in placed])
+            except NotAppliedError:
+                for one in placed:
+                    self._discard(one.blob)
+                raise
+            except BaseException:  # they may have been recorded
+                for upload_set in {one.blob.upload_set for one in placed}:
+                    self._leave(UploadSetId(upload_set))
+                raise
+            return [self._concluded(one, outcome) for one, outcome in zip(placed, outcomes, strict=True)]
 
     def complete_set(self, upload_set: UploadSetId, *, request_id: str | None = None) -> int:
         """Stage a set's blobs; see `Blobs.complete_set`."""
@@ -396,50 +446,43 @@ class BlobServer(Forkable):
             if upload.is_left:
                 self._leave(upload_set_of(blob_key))
 
-    def _keep(
-        self, incoming: Incoming, upload: HaUpload | None, blob: PutBlob, request_id: str | None
-    ) -> BlobKey:
-        """Place the bytes in every store, then record them; on a refusal nothing is left.
-
-        Returns:
-            The blob's key, or that of the blob which an earlier try of the same request has made.
-        """
-        with step("blob-put"):
-            try:
-                self._place(incoming, upload, blob)
-            except OutcomeUnknownError:
-                self._leave(UploadSetId(blob.upload_set))
-                raise
-            except NotAppliedError:  # the HA store has none of it
-                self._discard(blob, has_ha=False)
-                raise
-            except BaseException:
-                self._discard(blob)
-                raise
-            try:
-                recorded = self._record(blob, request_id)
-            except (NotAppliedError, FencedError):
-                self._discard(blob)
-                raise
-            except BaseException:  # it may have been recorded
-                self._leave(UploadSetId(blob.upload_set))
-                raise
-            if recorded != blob.blob_key:
-                self._discard(blob)
-            if digest_of(recorded) != incoming.digest:
-                raise ConflictError(
-                    f"put {request_id} of job {blob.job_id} has made blob {recorded}, of other bytes; "
-                    "nothing was kept of these; put them under a new request id"
-                )
-        return recorded
-
     def _place(self, incoming: Incoming, upload: HaUpload | None, blob: PutBlob) -> None:
         """Place the bytes in every store; parts of them go while the file is synced."""
-        if upload is not None:
-            upload.follow(incoming.size_bytes)
-        self.local.place(incoming, blob.job_id, BlobKey(blob.blob_key))
-        if upload is not None:
-            upload.complete()
+        try:
+            if upload is not None:
+                upload.follow(incoming.size_bytes)
+            self.local.place(incoming, blob.job_id, BlobKey(blob.blob_key))
+            if upload is not None:
+                upload.complete()
+        except OutcomeUnknownError:
+            self._leave(UploadSetId(blob.upload_set))
+            raise
+        except NotAppliedError:  # the HA store has none of it
+            self._discard(blob, has_ha=False)
+            raise
+        except BaseException:
+            self._discard(blob)
+            raise
+
+    def _concluded(self, placed: Placed, outcome: Outcome) -> BlobInfo | LockgateError:
+        """Return what came of a blob whose bytes stand; unless it was recorded, they go."""
+        blob = placed.blob
+        if isinstance(outcome, Refused):
+            if isinstance(outcome.error, NotAppliedError | FencedError):
+                error = self._refusal(blob, outcome.error)
+                self._discard(blob)
+                return error
+            self._leave(UploadSetId(blob.upload_set))
+            return outcome.error
+        recorded = BlobKey(outcome.result)
+        if recorded != blob.blob_key:
+            self._discard(blob)
+        if digest_of(recorded) != digest_of(BlobKey(blob.blob_key)):
+            return ConflictError(
+                f"put {placed.request_id} of job {blob.job_id} has made blob {recorded}, of other bytes; "
+                "nothing was kept of these; put them under a new request id"
+            )
+        return BlobInfo(job_id=blob.job_id, blob_key=recorded, size_bytes=blob.size_bytes)
 
     def _discard(self, blob: PutBlob, *, has_ha: bool = True) -> None:
         """Delete the bytes of a blob that was not recorded; what a store keeps is left to the sweep."""
@@ -491,17 +534,18 @@ class BlobServer(Forkable):
             self._renewer.drop(upload_resource(upload_set))
         LastListing(self.local.path).forget()
 
-    def _record(self, blob: PutBlob, request_id: str | None) -> BlobKey:
-        of_job = None if request_id is None else f"{request_id}@{blob.job_id}"
-        try:
-            return BlobKey(self._apply(blob, of_job))
-        except FencedError:
-            if blob.joins or not self._has_lost(UploadSetId(blob.upload_set)):
-                raise
-            raise StoreUnavailableError(
-                f"blob {blob.job_id}/{blob.blob_key}: this server's own upload set {blob.upload_set} had "
-                "lapsed; nothing was kept; put the bytes again: it opens another set"
-            ) from None
+    def _refusal(self, blob: PutBlob, error: LockgateError) -> LockgateError:
+        """Return why a blob was not recorded: it is not its sender's fault that this server's set lapsed."""
+        if (
+            not isinstance(error, FencedError)
+            or blob.joins
+            or not self._has_lost(UploadSetId(blob.upload_set))
+        ):
+            return error
+        return StoreUnavailableError(
+            f"blob {blob.job_id}/{blob.blob_key}: this server's own upload set {blob.upload_set} had "
+            "lapsed; nothing was kept; put the bytes again: it opens another set"
+        )
 
     def _has_lost(self, own: UploadSetId) -> bool:
         """Tell whether this server's own set was given up; if so, the next put opens another one."""

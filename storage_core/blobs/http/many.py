@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Iterable
 from contextlib import aclosing
 from functools import partial
 from typing import Final, TypeVar
@@ -15,16 +15,18 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from storage_core.blobs.http.answers import Json, opened
+from storage_core.blobs.http.batches import BATCH, BATCH_BYTES
 from storage_core.blobs.http.frames import FRAME_BYTES, FRAMES, ArrivingFrames, GotFrame, PutOutcome, frame
 from storage_core.blobs.http.service import Service
 from storage_core.blobs.http.wire import FRAMES as FRAMES_TYPE
 from storage_core.blobs.http.wire import GetMany, trouble_of
 from storage_core.blobs.keys import BlobKey, check_blob_job, check_blob_key
 from storage_core.blobs.protocol import BlobInfo, NewBlob
+from storage_core.blobs.put_many import put_many
 from storage_core.errors import InvalidInputError, LockgateError
 
 AT_A_TIME: Final = 16
-"""Blobs of one request under way: what they write to the journal at once shares a transaction."""
+"""Blobs of one request that are read, or wait to be sent."""
 
 T = TypeVar("T")
 
@@ -45,10 +47,11 @@ class _Many:
     async def put(self, request: Request, job_id: str) -> Response:
         """Take blobs in, each alone; answered when all are durable or refused, in their order."""
         check_blob_job(job_id)
-        frames = ArrivingFrames(self._service.blob_body(request).pieces())
-        puts = (self._put(job_id, new, data) async for new, data in frames)
-        async with aclosing(_in_order(puts)) as outcomes:
-            return Json([outcome async for outcome in outcomes])
+        outcomes: list[PutOutcome] = []
+        async for batch in _batched(ArrivingFrames(self._service.blob_body(request).pieces())):
+            put = await self._service.move(put_many, self._service.server, job_id, batch)
+            outcomes += map(_told, put)
+        return Json(outcomes)
 
     async def get(self, request: Request, job_id: str) -> Response:
         """Hand blobs out, in the order that was asked for; one that is not there takes none with it."""
@@ -57,18 +60,6 @@ class _Many:
             raise InvalidInputError(f"{len(wanted.blob_keys)} blobs: one request gets {FRAMES} at most")
         keys = [check_blob_key(key) for key in wanted.blob_keys]
         return _FramesOut(self._get(job_id, key) for key in keys)
-
-    async def _put(self, job_id: str, new: NewBlob, data: bytes) -> PutOutcome:
-        try:
-            return PutOutcome(info=await self._service.move(self._put_now, job_id, new, data))
-        except LockgateError as error:
-            return PutOutcome(trouble=trouble_of(error))
-
-    def _put_now(self, job_id: str, new: NewBlob, data: bytes) -> BlobInfo:
-        server = self._service.server
-        with server.arriving(job_id, new) as arriving:
-            arriving.write(data)
-            return server.keep(arriving, job_id, new)
 
     async def _get(self, job_id: str, blob_key: BlobKey) -> tuple[GotFrame, bytes]:
         try:
@@ -104,6 +95,28 @@ class _FramesOut(Response):
                 piece = b"".join(frame(got, data))
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _told(outcome: BlobInfo | LockgateError) -> PutOutcome:
+    if isinstance(outcome, LockgateError):
+        return PutOutcome(trouble=trouble_of(outcome))
+    return PutOutcome(info=outcome)
+
+
+async def _batched(
+    frames: AsyncIterable[tuple[NewBlob, bytes]],
+) -> AsyncIterator[list[tuple[NewBlob, bytes]]]:
+    """Yield frames as they are put together: few enough to be in memory."""
+    batch: list[tuple[NewBlob, bytes]] = []
+    size_bytes = 0
+    async for new, data in frames:
+        batch.append((new, data))
+        size_bytes += len(data)
+        if len(batch) == BATCH or size_bytes >= BATCH_BYTES:
+            yield batch
+            batch, size_bytes = [], 0
+    if batch:
+        yield batch
 
 
 async def _each(items: Iterable[T]) -> AsyncIterator[T]:
