@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from os.path import realpath
 from typing import Final
 
 from storage_core.stores import Store
@@ -14,7 +14,8 @@ def place_of(store: Store) -> str:
     """Return a destination's URL; a directory's without any symbolic link in it."""
     if not store.url.startswith(_LOCAL):
         return store.url
-    return f"{_LOCAL}{Path(store.url.removeprefix(_LOCAL)).resolve()}"
+    # Not `Path.resolve`, which raises where links lead round in a circle: whoever opens the place is told so.
+    return f"{_LOCAL}{realpath(store.url.removeprefix(_LOCAL))}"
 
 
 def linked_place(store: Store) -> str | None:

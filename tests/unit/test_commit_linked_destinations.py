@@ -16,7 +16,7 @@ from storage_core.commit.lease import LeaseState, leases_for
 from storage_core.commit.place import linked_place, place_of
 from storage_core.commit.recovery_table import RecoveryAction
 from storage_core.commit.rescan import rescan
-from storage_core.errors import FencedError
+from storage_core.errors import FencedError, InvalidInputError
 from storage_core.journal.registry import jobs
 from storage_core.journal.rows import Lease, TaskAttempt
 from storage_core.stores import open_store
@@ -34,7 +34,7 @@ def by_link(journal_world: World) -> World:
 def earlier_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Name places as they are given, as the journal knew them once."""
     with monkeypatch.context() as patched:
-        patched.setattr("storage_core.commit.place.Path.resolve", lambda path: path)
+        patched.setattr("storage_core.commit.place.realpath", lambda path: path)
         yield
 
 
@@ -61,6 +61,14 @@ def test_a_place_is_named_by_the_path_without_links_and_a_bucket_as_it_is(
     assert (place_of(by_link.store), linked_place(by_link.store)) == (real, f"file://{by_link.url}")
     bucket = open_store("s3://lake/sales", by_link.settings)
     assert (place_of(bucket), linked_place(bucket)) == ("s3://lake/sales", None)
+
+
+def test_a_place_whose_links_lead_round_in_a_circle_is_told_of_by_whoever_opens_it(by_link: World) -> None:
+    circle = Path(by_link.root, "circle")
+    circle.symlink_to(circle)
+    assert place_of(open_store(f"file://{circle}/dest", by_link.settings)) == f"file://{circle}/dest"
+    with pytest.raises(InvalidInputError, match="Too many levels of symbolic links"):
+        list(rescan(str(circle / "dest"), settings=by_link.settings, clock=by_link.clock))
 
 
 def test_whoever_comes_by_another_name_meets_the_same_lease(journal_world: World, by_link: World) -> None:
