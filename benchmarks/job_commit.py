@@ -65,7 +65,7 @@ def commit(destination: str, job_id: str) -> Measured:
 
 def complete_only(destination: str, job_id: str) -> Measured:
     """Complete a prepared job's uploads with 32 threads and nothing else."""
-    from storage_core.commit.parallel import in_parallel  # noqa: PLC0415 - measured apart
+    from storage_core.parallel import in_parallel  # noqa: PLC0415 - measured apart
 
     job = attach_job(destination, job_id)
     files = [file for pending in job.pending_sets() for file in pending.files]

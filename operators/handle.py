@@ -14,9 +14,9 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from storage_core import attach_job
 from storage_core.commit import JobPhase
-from storage_core.commit.parallel import no_progress
 from storage_core.errors import FencedError, InvalidInputError, LockgateError
 from storage_core.ids import JobAttemptId, JobId, JobName, job_name
+from storage_core.parallel import no_progress
 from storage_core.settings import load_settings
 from workers.tokens import HEADER, take_up, tokens
 

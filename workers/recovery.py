@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from storage_core.commit.parallel import Progress, no_progress
 from storage_core.commit.recovery import JobAt, RecoveryResult, settle, unsettled
 from storage_core.errors import LockgateError
+from storage_core.parallel import Progress, no_progress
 from storage_core.settings import Settings
 from workers.application import RECOVERY_QUEUE
 from workers.gather import gather

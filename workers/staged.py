@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from storage_core.commit import Attempt, ExpectedTask, Job, PendingSet, StagedFile, attach_job
-from storage_core.commit.parallel import in_parallel
 from storage_core.errors import ConflictError, InvalidInputError
 from storage_core.failpoints import step
 from storage_core.ids import JobAttemptId, JobId, TaskId
+from storage_core.parallel import in_parallel
 from storage_core.settings import load_settings
 from storage_core.stores.protocol import check_key
 from workers.rows import count_rows

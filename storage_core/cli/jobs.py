@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from storage_core.cli.job_index import IndexedJob
     from storage_core.commit import Job, JobSummary, Receipt, RecoveryResult
     from storage_core.commit.artefacts import JobArtefacts
-    from storage_core.commit.parallel import Progress
     from storage_core.commit.success import SuccessSummary
+    from storage_core.parallel import Progress
 
 commands = typer.Typer(help="Look at jobs, and bring one to its end by hand.", no_args_is_help=True)
 

@@ -15,7 +15,7 @@ from storage_core.errors import LockgateError
 from storage_core.printable import printable
 
 if TYPE_CHECKING:
-    from storage_core.commit.parallel import Progress
+    from storage_core.parallel import Progress
 
 JSON_FLAG: Final = "lockgate.json"
 WIDE: Final = 240

@@ -7,7 +7,6 @@ from storage_core.commit.lease import LeaseState
 from storage_core.commit.log import DestinationLog, Manifest, read_manifest
 from storage_core.commit.opening import attach_job, open_job
 from storage_core.commit.orphans import SweepAction, UploadFate, UploadFilter, count_uploads
-from storage_core.commit.parallel import Progress
 from storage_core.commit.phase import JobPhase
 from storage_core.commit.reading import read_live
 from storage_core.commit.records import (
@@ -28,6 +27,7 @@ from storage_core.commit.summary import JobSummary, list_jobs
 from storage_core.commit.sweep import SweepReport, sweep_uploads
 from storage_core.commit.upload_cost import UploadFigures
 from storage_core.commit.writer import PendingFileWriter
+from storage_core.parallel import Progress
 
 __all__ = [
     "Attempt",

@@ -22,7 +22,6 @@ from storage_core.commit.conflict import owner_of
 from storage_core.commit.early import show
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.layout import is_hidden
-from storage_core.commit.parallel import in_parallel
 from storage_core.commit.process import OwnProcess
 from storage_core.commit.records import JobRecord, PendingFile, PendingSet
 from storage_core.commit.staging import staging_dir
@@ -42,6 +41,7 @@ from storage_core.errors import (
 )
 from storage_core.failpoints import step
 from storage_core.ids import AttemptId, JobAttemptId, TaskId, new_token, short_id_in, with_short_id
+from storage_core.parallel import in_parallel
 from storage_core.settings import Settings
 from storage_core.stamp import Stamp
 from storage_core.stores.file_tree import FileTree

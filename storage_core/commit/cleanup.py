@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from storage_core.commit.folder import JobFolder
-from storage_core.commit.parallel import in_parallel
 from storage_core.commit.records import FileFate, JobRecord
 from storage_core.commit.staging import staging_dir
 from storage_core.commit.temporary import drop_temporary
 from storage_core.errors import LockgateError, MalformedRecordError
 from storage_core.failpoints import step
 from storage_core.ids import short_id_in
+from storage_core.parallel import in_parallel
 from storage_core.settings import Settings
 
 

@@ -13,7 +13,6 @@ import msgspec
 from storage_core.clock import Clock, SystemClock
 from storage_core.commit.committers import shows_early
 from storage_core.commit.folder import JobFolder
-from storage_core.commit.parallel import Progress, in_parallel, no_progress
 from storage_core.commit.plan import read_plan
 from storage_core.commit.records import PendingFile
 from storage_core.errors import (
@@ -28,6 +27,7 @@ from storage_core.errors import (
 )
 from storage_core.failpoints import step
 from storage_core.ids import JobId
+from storage_core.parallel import Progress, in_parallel, no_progress
 from storage_core.settings import Settings
 from storage_core.stores import PendingUpload, Store, open_store
 

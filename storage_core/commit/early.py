@@ -13,12 +13,12 @@ from storage_core.commit.committers import shows_early
 from storage_core.commit.completion import is_open
 from storage_core.commit.conflict import visible_files
 from storage_core.commit.folder import JobFolder
-from storage_core.commit.parallel import in_parallel
 from storage_core.commit.records import FileFate, JobRecord, LiveShard
 from storage_core.commit.shards import read_shard
 from storage_core.errors import AlreadyExistsError, LockgateError, OutcomeUnknownError, UploadGoneError
 from storage_core.failpoints import step
 from storage_core.ids import short_id_in
+from storage_core.parallel import in_parallel
 from storage_core.settings import Settings
 from storage_core.stores import ObjectInfo, PendingUpload
 

@@ -16,7 +16,6 @@ from storage_core.commit.codec import encode
 from storage_core.commit.early import drop_unpublished
 from storage_core.commit.folder import claim, while_busy
 from storage_core.commit.log import DestinationLog
-from storage_core.commit.parallel import in_parallel
 from storage_core.commit.plan import Plan, read_plan
 from storage_core.commit.records import (
     Decision,
@@ -38,6 +37,7 @@ from storage_core.errors import (
     StoreUnavailableError,
 )
 from storage_core.failpoints import step
+from storage_core.parallel import in_parallel
 
 LOG: Final = logging.getLogger("lockgate.ending")
 

@@ -23,7 +23,6 @@ from storage_core.commit.completion import ShardCompleter
 from storage_core.commit.decision import decide_abort
 from storage_core.commit.folder import JobFolder, claim
 from storage_core.commit.lease import Hold, LeaseState, leases_for
-from storage_core.commit.parallel import Progress, no_progress
 from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.commit.process import OwnProcess
 from storage_core.commit.records import (
@@ -53,6 +52,7 @@ from storage_core.ids import (
     new_job_attempt_id,
     new_token,
 )
+from storage_core.parallel import Progress, no_progress
 from storage_core.settings import Settings
 from storage_core.stamp import Stamp
 from storage_core.stores import Store

@@ -13,7 +13,6 @@ import msgspec
 from storage_core.clock import Clock, SystemClock
 from storage_core.commit.job_leases import own_journal
 from storage_core.commit.lease import LeaseState as JobLease
-from storage_core.commit.parallel import Progress, no_progress
 from storage_core.commit.phase import UNDECIDED
 from storage_core.commit.place import place_of
 from storage_core.commit.recovery import JobAt, RecoveryResult, settle
@@ -25,6 +24,7 @@ from storage_core.journal import LeaseState, Reading, registry
 from storage_core.journal.ops.leases import TAKES, state_of
 from storage_core.journal.rows import Job as RegisteredJob
 from storage_core.journal.rows import Lease
+from storage_core.parallel import Progress, no_progress
 from storage_core.settings import Settings, load_settings
 from storage_core.stores import open_store
 

@@ -16,10 +16,10 @@ from storage_core.clock import Clock, SystemClock
 from storage_core.commit.below import DestinationsBelow
 from storage_core.commit.conflict import Owners
 from storage_core.commit.lease import LeaseState
-from storage_core.commit.parallel import Progress, no_progress
 from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.commit.summary import JobSummary
 from storage_core.ids import JobId
+from storage_core.parallel import Progress, no_progress
 from storage_core.settings import Settings, load_settings
 from storage_core.stores import Store, UploadInfo, open_store
 from storage_core.stores.protocol import check_key

@@ -17,7 +17,6 @@ from storage_core.commit.conflict import refuse_if_occupied, refuse_if_overwriti
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.layout import is_hidden
 from storage_core.commit.log import DestinationLog
-from storage_core.commit.parallel import in_parallel
 from storage_core.commit.reach import EVERYWHERE, Reach, partition_of
 from storage_core.commit.records import (
     AdditionShard,
@@ -40,6 +39,7 @@ from storage_core.errors import (
 )
 from storage_core.failpoints import step
 from storage_core.ids import JobAttemptId, check_id, with_short_id
+from storage_core.parallel import in_parallel
 from storage_core.stores.protocol import check_key, check_parts
 
 

@@ -18,7 +18,6 @@ from storage_core.commit.folder import JobFolder
 from storage_core.commit.job_leases import own_journal
 from storage_core.commit.lease import LeaseState, leases_for
 from storage_core.commit.opening import attach_job
-from storage_core.commit.parallel import Progress, in_parallel, no_progress
 from storage_core.commit.phase import UNDECIDED, JobPhase
 from storage_core.commit.probing import probed
 from storage_core.commit.records import Receipt
@@ -43,6 +42,7 @@ from storage_core.errors import (
 )
 from storage_core.failpoints import step
 from storage_core.ids import JobId, new_token
+from storage_core.parallel import Progress, in_parallel, no_progress
 from storage_core.settings import Settings, load_settings
 from storage_core.stores import open_store
 

@@ -16,7 +16,6 @@ import msgspec
 from storage_core.clock import Clock, SystemClock
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.job_leases import own_journal
-from storage_core.commit.parallel import Progress, in_parallel, no_progress
 from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.commit.place import linked_place, place_of
 from storage_core.commit.probing import as_probed
@@ -31,6 +30,7 @@ from storage_core.journal.ops import Op
 from storage_core.journal.ops.jobs import ForgetJob, RecordJob
 from storage_core.journal.registry import UNENDED, jobs, leased
 from storage_core.journal.rows import Job, Phase
+from storage_core.parallel import Progress, in_parallel, no_progress
 from storage_core.settings import Settings, load_settings
 from storage_core.stores import Store, open_store
 

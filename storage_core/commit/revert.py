@@ -11,7 +11,6 @@ from typing import Final
 from storage_core.commit.aside import move_back
 from storage_core.commit.completion import is_open
 from storage_core.commit.ending import end
-from storage_core.commit.parallel import in_parallel
 from storage_core.commit.plan import Plan, read_plan
 from storage_core.commit.records import Decision, Ended, FileFate, Outcome, PendingFile
 from storage_core.commit.work import JobWork
@@ -22,6 +21,7 @@ from storage_core.errors import (
     UploadGoneError,
 )
 from storage_core.failpoints import step
+from storage_core.parallel import in_parallel
 from storage_core.stores import PendingUpload, Store
 
 REVERT_TRIES: Final = 5

@@ -16,9 +16,9 @@ from typing import Final
 from storage_core.clock import Clock
 from storage_core.commit import layout
 from storage_core.commit.conflict import Owners
-from storage_core.commit.parallel import Progress, no_progress
 from storage_core.commit.recovery import JobAt, RecoveryResult, recover_all, settle
 from storage_core.errors import AccessDeniedError, LockgateError, MalformedRecordError
+from storage_core.parallel import Progress, no_progress
 from storage_core.settings import Settings, load_settings
 from storage_core.stores import Store, open_store
 from storage_core.stores.file_tree import folders_of

@@ -8,13 +8,13 @@ from typing import Final
 import msgspec
 
 from storage_core.commit.orphans import SweepAction, UploadFate
-from storage_core.commit.parallel import Progress, in_parallel
 from storage_core.errors import (
     AccessDeniedError,
     OutcomeUnknownError,
     StoreUnavailableError,
     UploadGoneError,
 )
+from storage_core.parallel import Progress, in_parallel
 from storage_core.settings import Settings
 from storage_core.stores import Store
 

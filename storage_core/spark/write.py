@@ -12,9 +12,9 @@ from pyspark.sql.functions import col
 
 from storage_core.commit import Job, Progress, Receipt, open_job, read_manifest
 from storage_core.commit.conflict import visible_files
-from storage_core.commit.parallel import no_progress
 from storage_core.commit.records import Scope
 from storage_core.errors import InvalidInputError
+from storage_core.parallel import no_progress
 from storage_core.settings import Settings
 from storage_core.spark.options import Mode, write_options
 from storage_core.spark.schema import check_columns, quoted, recorded_columns
