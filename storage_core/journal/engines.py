@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DisconnectionError
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from storage_core.errors import JournalUnavailableError
+from storage_core.errors import InvalidInputError, JournalUnavailableError
 from storage_core.journal.silence import ImpatientConnection
 
 _IDLE_IN_TRANSACTION_S: Final = 60
@@ -21,6 +22,9 @@ _IDLE_IN_TRANSACTION_S: Final = 60
 
 _LOST_S: Final = 30
 """A server that does not answer on the network for so long is given up."""
+
+RESTED_S: Final = 1.0
+"""A connection that was at rest for so long is asked whether its server is still there."""
 
 WAL_BYTES: Final = 4 * 2**20
 """SQLite keeps so much of its write-ahead log once that is checkpointed, not all that it ever needed."""
@@ -99,13 +103,23 @@ def postgresql_engine(url: URL, busy_s: float, *, is_primary: bool, silence_s: f
         hide_parameters=True,
         connect_args={
             "options": " ".join(options).strip(),
+            "client_encoding": "utf8",
             **{name: value for name, value in chosen.items() if name not in url.query},
         },
     )
 
+    @event.listens_for(engine, "connect", insert=True)  # before SQLAlchemy, which cannot read any other
+    def _refuse_encoding(connection: psycopg.Connection, record: Any) -> None:  # noqa: ARG001
+        _check_encoding(connection)
+
+    @event.listens_for(engine, "checkin")
+    def _checkin(connection: psycopg.Connection, record: Any) -> None:  # noqa: ARG001
+        record.info["rests_since_s"] = time.monotonic()
+
     @event.listens_for(engine, "checkout")
     def _checkout(connection: psycopg.Connection, record: Any, proxy: Any) -> None:  # noqa: ARG001
-        if _was_told(connection):
+        rested_s = time.monotonic() - record.info.get("rests_since_s", float("inf"))
+        if _was_told(connection) or (rested_s >= RESTED_S and not _is_answered(engine, connection)):
             raise DisconnectionError
 
     if silence_s is not None:
@@ -122,11 +136,36 @@ def postgresql_engine(url: URL, busy_s: float, *, is_primary: bool, silence_s: f
 def _was_told(connection: psycopg.Connection) -> bool:
     """Tell whether the server has said something to a connection at rest: mostly that it has ended it.
 
-    It costs no round trip. A server that left without a word is found out by the first statement.
+    It costs no round trip.
     """
     waiting = select.poll()
     waiting.register(connection.fileno(), select.POLLIN)
     return bool(waiting.poll(0))
+
+
+def _is_answered(engine: Engine, connection: Any) -> bool:
+    """Tell whether the server answers to a connection at rest: it may have left without a word.
+
+    After a failover all connections at rest are such, and more of them than a write is tried times.
+    """
+    try:
+        return engine.dialect.do_ping(connection)
+    except psycopg.Error:
+        return False
+
+
+def _check_encoding(connection: psycopg.Connection) -> None:
+    """Let only a database that can keep every text be a journal's.
+
+    Raises:
+        InvalidInputError: It keeps another encoding than UTF-8.
+    """
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise InvalidInputError(
+            f"journal database {connection.info.dbname}: it keeps text as {encoding}, which has not every "
+            "character; nothing was applied; make one by `createdb -E UTF8 -T template0 NAME`, and name that"
+        )
 
 
 def _write_ahead(connection: sqlite3.Connection, path: Path, busy_s: float) -> None:

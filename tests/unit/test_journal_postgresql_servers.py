@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,19 @@ import pytest
 from sqlalchemy import Connection, event, text
 
 from storage_core.errors import (
+    InvalidInputError,
     JournalUnavailableError,
     LockgateError,
     MalformedJournalError,
     OutcomeUnknownError,
 )
-from storage_core.journal import Stamp, open_journal
+from storage_core.journal import Stamp, engines, open_journal
 from storage_core.journal.database import parse_url
+from storage_core.journal.rows import Lease
 from storage_core.journal.schema import LEASE
 from storage_core.journal.trouble import TransactionUndoneError
 from tests.database_world import QUICK, entries, take
+from tests.forgetful_proxy import forgetful_proxy
 from tests.postgres_world import Server, free_port, primary
 from tests.storing_world import before_storing
 
@@ -212,6 +216,50 @@ def test_a_hot_standby_is_refused_as_primary_and_found_past_among_several_hosts(
                 assert found.apply(take("b")).stamp == Stamp(1, 2)
         finally:
             standby.stop("immediate")
+
+
+@pytest.mark.requires("postgres")
+def test_a_server_that_left_all_connections_at_rest_without_a_word_fails_no_write_and_no_read(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them than a write is tried times: a failover may leave as many as the pool keeps."""
+    monkeypatch.setattr(engines, "RESTED_S", 0.0)
+    url = parse_url(postgres.new_database("left"))
+    with (
+        forgetful_proxy(postgres.port) as proxy,
+        open_journal(url.set(port=proxy.port).render_as_string()) as journal,
+    ):
+
+        def leave_at_rest() -> None:
+            with ExitStack() as held:
+                for _ in range(5):
+                    held.enter_context(journal.reading()).status()
+            proxy.forget()
+
+        leave_at_rest()
+        assert journal.apply(take("a")).stamp == Stamp(1, 1)
+        leave_at_rest()
+        assert journal.status().stamp == Stamp(1, 1)
+
+
+@pytest.mark.requires("postgres")
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_that_cannot_keep_every_text_is_refused(postgres: Server, encoding: str) -> None:
+    name = f"in_{encoding.lower()}"
+    postgres.run_sql(f"CREATE DATABASE {name} TEMPLATE template0 LOCALE 'C' ENCODING '{encoding}'")
+    with pytest.raises(InvalidInputError, match=f"keeps text as {encoding}.*createdb -E UTF8"):
+        open_journal(postgres.url_of(name))
+
+
+@pytest.mark.requires("postgres")
+def test_texts_are_kept_whatever_encoding_the_environment_names(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    with open_journal(postgres.new_database("encoded")) as journal:
+        journal.apply(take("漢字 🦊"))
+        with journal.reading() as reading:
+            assert [lease.resource for lease in reading.where(Lease, {})] == ["漢字 🦊"]
 
 
 def test_a_server_that_nobody_runs_is_told_of() -> None:
