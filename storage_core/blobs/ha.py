@@ -91,17 +91,13 @@ class HaBlobs:
         """
         key = _key(job_id, blob_key)
         with step("blob-ha"):
-            size_bytes = self.store.head(key).size
-            starts = range(0, size_bytes, READ_BYTES)
-
-            def read(start: int) -> bytes:
-                return self.store.get(key, start=start, length=min(READ_BYTES, size_bytes - start))
-
-            for data in in_order(read, starts, min(self._parallelism, READ_AHEAD)):
-                incoming.write(data)
+            first = self.store.get(key, start=0, length=READ_BYTES)
+            incoming.write(first)
+            if len(first) == READ_BYTES:  # most blobs are smaller, and one call is half of two
+                self._get_rest(incoming, key)
         if incoming.digest != digest_of(blob_key):
             raise CorruptBlobError(
-                f"blob {job_id}/{blob_key} in {self.store.url} has {size_bytes} bytes that hash to "
+                f"blob {job_id}/{blob_key} in {self.store.url} has {incoming.size_bytes} bytes that hash to "
                 f"{incoming.digest}: the object was damaged; nothing was taken from it"
             )
 
@@ -114,7 +110,7 @@ class HaBlobs:
         """
         with local.incoming() as incoming:
             self.get_into(incoming, job_id, blob_key)
-            return local.place(incoming, job_id, blob_key)
+            return local.place(incoming, job_id, blob_key, is_copy=True)
 
     def delete(self, blobs: Sequence[tuple[str, BlobKey]]) -> list[tuple[str, BlobKey]]:
         """Delete blobs in few calls; returns those that were left.
@@ -171,6 +167,16 @@ class HaBlobs:
     def has(self, job_id: str, blob_key: BlobKey) -> bool:
         """Tell whether a blob is there; its bytes are not looked at."""
         return self.size_of(job_id, blob_key) is not None
+
+    def _get_rest(self, incoming: Incoming, key: str) -> None:
+        size_bytes = self.store.head(key).size
+        starts = range(incoming.size_bytes, size_bytes, READ_BYTES)
+
+        def read(start: int) -> bytes:
+            return self.store.get(key, start=start, length=min(READ_BYTES, size_bytes - start))
+
+        for data in in_order(read, starts, min(self._parallelism, READ_AHEAD)):
+            incoming.write(data)
 
 
 def _key(job_id: str, blob_key: BlobKey) -> str:

@@ -153,8 +153,14 @@ class LocalBlobs(Forkable):
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
 
-    def place(self, incoming: Incoming, job_id: str, blob_key: BlobKey) -> Path:
+    def place(self, incoming: Incoming, job_id: str, blob_key: BlobKey, *, is_copy: bool = False) -> Path:
         """Move a complete file to its blob's name; returns the path.
+
+        Args:
+            incoming: The file.
+            job_id: That the blob belongs to.
+            blob_key: Its key.
+            is_copy: It can be had again, so it is not synced: what a crash leaves of it has another hash.
 
         Raises:
             CorruptBlobError: Its bytes are not those that the key names.
@@ -165,13 +171,14 @@ class LocalBlobs(Forkable):
                 f"{incoming.digest}; nothing was kept; send them again"
             )
         target = self.path_of(job_id, blob_key)
-        if self._is_durable:
+        is_durable = self._is_durable and not is_copy
+        if is_durable:
             incoming.sync()
         FAILPOINTS.hit("blob-place.rename.before")
         with translated("place", str(target), changes=True):
             self._renamed(incoming.path, target)
         with after_the_effect("place", str(target)):
-            if self._is_durable:
+            if is_durable:
                 _sync_folder(target.parent)
             self._note_verified(target)
         FAILPOINTS.hit("blob-place.rename.after")
