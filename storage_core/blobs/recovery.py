@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from storage_core.blobs.orphans import seek_orphans
+from storage_core.blobs.orphans import LastListing, seek_orphans
 from storage_core.blobs.reports import Amount, Why
 from storage_core.blobs.tally import Tally
 from storage_core.parallel import Progress, no_progress
@@ -36,6 +36,7 @@ def recover(server: BlobServer, *, progress: Progress = no_progress) -> Amount:
         LockgateError: A store or the journal could not be reached. Nothing is lost by starting without it:
             the next sweep lists the stores.
     """
+    LastListing(server.local.path).forget()  # so that a sweep lists, should this come to nothing
     if server.journal.status().safe_since_s is not None:
         logger.warning("blobs: the journal is in safe mode: what no row knows is let be until that is left")
         return Amount()
