@@ -35,6 +35,7 @@ class KnownBlob:
 
     Attributes:
         owners: Until when each keeps it; None: until it is dropped.
+        is_log: With its last reference a log that can be made again goes at once.
     """
 
     guarantee: Guarantee
@@ -42,6 +43,7 @@ class KnownBlob:
     staged_s: float | None
     is_marked: bool
     owners: tuple[tuple[str, float | None], ...] = ()
+    is_log: bool = False
 
     def with_owner(self, owner: str, until_s: float | None) -> KnownBlob:
         owners = {**dict(self.owners), owner: until_s}
@@ -108,10 +110,12 @@ class BlobsModel:
 
     def drop(self, key: Key, owner: str, now_s: float) -> None:
         if key in self.blobs:
-            self.blobs[key] = self.blobs[key].without({owner}, now_s)
+            blob = self.blobs[key] = self.blobs[key].without({owner}, now_s)
+            if blob.is_log and blob.guarantee == "recreatable" and blob.staged_s is not None:
+                del self.blobs[key]
 
     def drop_owner(self, owner: str, now_s: float) -> None:
-        for key in self.blobs:
+        for key in [key for key, blob in self.blobs.items() if owner in dict(blob.owners)]:
             self.drop(key, owner, now_s)
 
     def fail(self, job_id: str, now_s: float) -> None:
@@ -126,6 +130,10 @@ class BlobsModel:
 
     def finish(self, job_id: str, now_s: float) -> None:
         self.final.setdefault(job_id, now_s)
+
+    def forget(self, key: Key) -> None:
+        """Say nothing of a blob any more."""
+        del self.blobs[key]
 
     def lapse(self, now_s: float) -> None:
         """Drop the references whose owners never came."""

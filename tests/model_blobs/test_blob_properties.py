@@ -51,10 +51,10 @@ def examples(number: int) -> settings:
 
 def test_blobs_are_kept_and_go_as_the_model_says(tmp_path: Path) -> None:
     of = {"url": f"sqlite:///{tmp_path / 'journal.db'}", "path": tmp_path}
-    run_state_machine_as_test(type("Machine", (BlobsMachine,), of), settings=examples(25))
+    run_state_machine_as_test(type("Machine", (BlobsMachine,), of), settings=examples(40))
 
 
 @pytest.mark.requires("postgres")
 def test_blobs_are_kept_and_go_as_the_model_says_on_postgresql(postgres: Server, tmp_path: Path) -> None:
     of = {"url": postgres.new_database("model_blobs"), "path": tmp_path}
-    run_state_machine_as_test(type("Machine", (BlobsMachine,), of), settings=examples(5))
+    run_state_machine_as_test(type("Machine", (BlobsMachine,), of), settings=examples(6))
