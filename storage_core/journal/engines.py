@@ -57,11 +57,11 @@ def sqlite_engine(url: URL, busy_s: float, *, is_copy: bool) -> Engine:
             f"journal_size_limit={WAL_BYTES}",
         ):
             connection.execute(f"PRAGMA {pragma}").close()
-        record.info["file"] = _file_at(path)
+        record.info["file"] = file_at(path)
 
     @event.listens_for(engine, "checkout")
     def _checkout(connection: sqlite3.Connection, record: Any, proxy: Any) -> None:  # noqa: ARG001
-        if record.info["file"] != _file_at(path):  # removed or replaced: it would be written and never read
+        if record.info["file"] != file_at(path):  # removed or replaced: it would be written and never read
             raise DisconnectionError
 
     @event.listens_for(engine, "begin")
@@ -185,7 +185,8 @@ def _write_ahead(connection: sqlite3.Connection, path: Path, busy_s: float) -> N
         )
 
 
-def _file_at(path: Path) -> tuple[int, int] | None:
+def file_at(path: Path) -> tuple[int, int] | None:
+    """Tell a file from another that takes its place; None if there is none."""
     try:
         found = path.stat()
     except FileNotFoundError:

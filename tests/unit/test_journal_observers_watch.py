@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from storage_core.journal import open_journal
 from storage_core.journal.observers.watch import Watch
 from tests.observer_world import ObserverWorld, take
 
@@ -47,6 +48,21 @@ def test_a_watch_sees_a_write_while_another_one_holds_the_lock(world: ObserverWo
     take(world.journal)
     with world.another_process().database.write():
         assert (watch.has_changed(), watch.has_changed()) == (True, False)
+
+
+def test_a_watch_sees_that_another_file_has_taken_the_place_of_the_one_it_looked_at(tmp_path: Path) -> None:
+    journal, restored = tmp_path / "journal.db", tmp_path / "restored.db"
+    for path in (journal, restored):
+        with open_journal(f"sqlite:///{path}") as written:
+            take(written)
+    watch = Watch(journal)
+    watch.has_changed()
+    restored.rename(journal)
+    assert (watch.has_changed(), watch.has_changed()) == (True, False)
+    with open_journal(f"sqlite:///{journal}") as written:
+        take(written)
+        assert watch.has_changed()
+    watch.close()
 
 
 def test_a_child_and_its_parent_both_watch_on(world: ObserverWorld, watch: Watch) -> None:

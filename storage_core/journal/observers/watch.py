@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from storage_core.journal.engines import file_at
 from storage_core.journal.forks import FORKS, GATE, Forkable, leave_to_parent
 
 
@@ -18,17 +19,18 @@ class Watch(Forkable):
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = f"{path.absolute().as_uri()}?mode=ro"
+        self._path = path.absolute()
+        self._file: tuple[int, int] | None = None
         self._connection: sqlite3.Connection | None = None
         self._version: int | None = None
         FORKS.tell(self)
 
     def has_changed(self) -> bool:
         """Tell whether somebody has written since this was last asked."""
-        before = self._version
         try:
             with GATE.passage():
-                self._version = self._look()
+                self._leave_replaced()
+                before, self._version = self._version, self._look()
         except sqlite3.Error:
             self.close()
             return False
@@ -49,10 +51,18 @@ class Watch(Forkable):
         leave_to_parent(self._connection)
         self._connection = self._version = None
 
+    def _leave_replaced(self) -> None:
+        """Look no more at a file that another one has taken the place of: nobody writes there."""
+        file = file_at(self._path)
+        if file != self._file:
+            self.close()
+        self._file = file
+
     def _look(self) -> int:
         if self._connection is None:
+            address = f"{self._path.as_uri()}?mode=ro"
             self._connection = sqlite3.connect(
-                self._file, uri=True, timeout=0, isolation_level=None, check_same_thread=False
+                address, uri=True, timeout=0, isolation_level=None, check_same_thread=False
             )
         (version,) = self._connection.execute("PRAGMA data_version").fetchone()
         return int(version)
