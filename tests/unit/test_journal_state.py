@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage_core.journal.ops import OPS, Op
-from storage_core.journal.rows import Claim, Destination, Row
-from storage_core.journal.state import State
+from storage_core.journal.rows import Claim, Destination, Reference, Row
+from storage_core.journal.state import State, by_length
 
 R = TypeVar("R", bound=Row)
 
@@ -138,3 +138,51 @@ def test_a_span_that_was_read_follows_what_is_put_deleted_and_undone() -> None:
     state.undo(mark)
     assert names() == ["kept"]
     assert rows.questions == 0
+
+
+KEYS = st.tuples(*[st.sampled_from(["1", "2"])] * 3)
+SPANS = st.lists(st.tuples(KEYS, st.integers(1, 3)), max_size=4)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["put", "delete", "mark", "undo"]), KEYS, st.floats(1, 9)), max_size=16
+)
+
+
+def reference(key: tuple[str, ...], taken_s: float = 0.0) -> Reference:
+    job_id, blob_key, owner = key
+    return Reference(job_id=job_id, blob_key=blob_key, owner=owner, taken_s=taken_s)
+
+
+@given(st.sets(KEYS), SPANS, st.lists(KEYS, max_size=3), STEPS)
+def test_spans_of_any_length_tell_the_same_as_the_rows_themselves(
+    stored: set[tuple[str, ...]],
+    spans: list[tuple[tuple[str, ...], int]],
+    touched: list[tuple[str, ...]],
+    steps: list[tuple[str, tuple[str, ...], float]],
+) -> None:
+    model = {key: reference(key) for key in stored}
+    rows = Memory(*model.values())
+    state = State(rows)
+    state.learn(Reference, touched, rows.find(Reference, touched))
+    for (_, length), beginnings in by_length((Reference, key[:size]) for key, size in spans).items():
+        found = [row for key, row in model.items() if key[:length] in beginnings]
+        state.learn_spans([(Reference, one) for one in beginnings], found)
+    marks = [(state.mark(), dict(model))]
+    for step, key, taken_s in steps:
+        match step:
+            case "put":
+                state.put(reference(key, taken_s))
+                model[key] = reference(key, taken_s)
+            case "delete":
+                state.delete(reference(key))
+                model.pop(key, None)
+            case "mark":
+                marks.append((state.mark(), dict(model)))
+            case _:
+                mark, model = marks.pop() if len(marks) > 1 else (marks[0][0], dict(marks[0][1]))
+                state.undo(mark)
+        assert state.get(Reference, *key) == model.get(key)
+        for length in (1, 2, 3):
+            asked = dict(zip(Reference.KEY[:length], key, strict=False))
+            expected = [model[other] for other in sorted(model) if other[:length] == key[:length]]
+            assert state.where(Reference, **asked) == expected
+    assert not any((Reference, key) in state.absent for key in stored)
