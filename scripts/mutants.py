@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Break the journal on purpose, one rule at a time, and see that the tests notice.
+"""Break the journal and the blobs on purpose, one rule at a time, and see that the tests notice.
 
     python scripts/mutants.py                     every mutant, in a copy of this tree; prints a table
     python scripts/mutants.py renew-any-stamp     only those that are named
@@ -40,6 +40,9 @@ POLLING: Final = (
 OBSERVING: Final = (
     "tests/unit/test_journal_observers_client.py::test_a_read_checks_the_state_that_it_reads_and_no_other"
 )
+BLOBS: Final = "tests/model_blobs/test_blob_properties.py::test_blobs_are_kept_and_go_as_the_model_says"
+FULL_DISK: Final = "tests/unit/test_blob_outages.py::test_a_full_disk_fails_the_put_and_leaves_nothing"
+RACES: Final = "tests/unit/test_blob_races.py::test_"
 TESTS_FAILED: Final = 1
 """Pytest's exit code; any other is a run that proves nothing."""
 
@@ -227,6 +230,161 @@ MUTANTS: Final = (
                 "pass",
             )
         ],
+    ),
+    Mutant(
+        "delete-before-an-interval",
+        "an unreferenced blob lives a whole interval",
+        [Edit(f"{JOURNAL}/ops/removals.py", "blob.staged_s + self.staged_for_s > moment.at_s", "False")],
+        BLOBS,
+    ),
+    Mutant(
+        "delete-what-is-kept",
+        "only what is staged is deleted",
+        [
+            Edit(
+                f"{JOURNAL}/ops/removals.py",
+                "            if blob.staged_s is None or",
+                "            if blob.staged_s is not None and",
+            ),
+            Edit(
+                f"{JOURNAL}/ops/removals.py", "if references_to(state, blob):  # never", "if False:  # never"
+            ),
+        ],
+        BLOBS,
+    ),
+    Mutant(
+        "refer-to-what-goes",
+        "a blob that is being deleted takes no reference",
+        [
+            Edit(
+                f"{JOURNAL}/ops/references.py",
+                "if blob is None or blob.deleting_s is not None:",
+                "if blob is None:",
+            )
+        ],
+        BLOBS,
+    ),
+    Mutant(
+        "keep-what-nothing-keeps",
+        "the last reference that goes stages its blob",
+        [
+            Edit(
+                f"{JOURNAL}/ops/references.py",
+                "if reference is not None and blob.staged_s is None and not blob.upload_set:",
+                "if False:",
+            )
+        ],
+        BLOBS,
+    ),
+    Mutant(
+        "stage-within-a-set",
+        "a set keeps its blobs until it is complete",
+        [
+            Edit(
+                f"{JOURNAL}/ops/references.py",
+                "blob.staged_s is None and not blob.upload_set:",
+                "blob.staged_s is None:",
+            )
+        ],
+        BLOBS,
+    ),
+    Mutant(
+        "abandon-a-live-set",
+        "a set is given up only when its lease has lapsed",
+        [
+            Edit(
+                f"{JOURNAL}/ops/uploads.py",
+                "not in {LeaseState.HARD, LeaseState.FREE}:",
+                "not in set(LeaseState):",
+            )
+        ],
+        "tests/unit/test_blob_server.py::test_another_process_renews_the_set_that_was_opened_for_it",
+    ),
+    Mutant(
+        "stage-what-a-set-has-referred-to",
+        "a set that is closed stages only what nothing refers to",
+        [
+            Edit(
+                f"{JOURNAL}/ops/uploads.py",
+                "staged_s = None if references_to(state, blob) else moment.at_s",
+                "staged_s = moment.at_s",
+            )
+        ],
+        BLOBS,
+    ),
+    Mutant(
+        "put-into-a-closed-set",
+        "bytes are recorded only while their set is open",
+        [
+            Edit(
+                f"{JOURNAL}/ops/uploads.py",
+                "        if state.get(UploadSet, self.upload_set) is None:\n"
+                '            raise FencedError(\n                f"blob ',
+                '        if False:\n            raise FencedError(\n                f"blob ',
+            )
+        ],
+        BLOBS,
+    ),
+    Mutant(
+        "forget-before-the-bytes-are-gone",
+        "a row stands until its bytes are gone",
+        [
+            Edit(
+                "storage_core/blobs/sweep.py",
+                "[ForgetBlob(job_id=blob.job_id, blob_key=blob.blob_key) for blob in gone]",
+                "[ForgetBlob(job_id=blob.job_id, blob_key=blob.blob_key) for blob in page]",
+            )
+        ],
+        BLOBS,
+    ),
+    Mutant(
+        "leave-what-a-listing-finds",
+        "bytes without a row are staged",
+        [
+            Edit(
+                "storage_core/blobs/orphans.py",
+                "taken = _met_first(server, orphans) if dry_run else _adopted(server, orphans)",
+                "taken = _met_first(server, orphans)",
+            )
+        ],
+        BLOBS,
+    ),
+    Mutant(
+        "write-a-part",
+        "all of a blob is written, or the put fails",
+        [
+            Edit(
+                "storage_core/blobs/local.py",
+                "while rest:  # a disk that is almost full takes a part and says so\n"
+                "                rest = rest[self._file.write(rest) :]",
+                "self._file.write(rest)",
+            )
+        ],
+        FULL_DISK,
+    ),
+    Mutant(
+        "drop-before-the-lock",
+        "a file that comes in is not taken for a dead writer's",
+        [Edit("storage_core/blobs/local.py", "if os.fstat(file.fileno()).st_nlink:", "if file:")],
+        f"{RACES}a_file_that_comes_in_is_not_dropped_by_a_sweep_before_it_is_locked",
+    ),
+    Mutant(
+        "stop-where-another-was-first",
+        "a folder is deleted whole, whoever deletes beside",
+        [
+            Edit(
+                "storage_core/blobs/local.py",
+                "    while folder.is_dir():\n        with",
+                "    if folder.is_dir():\n        with",
+            )
+        ],
+        f"{RACES}of_two_that_delete_a_folder_at_once_none_stops_where_the_other_was_first",
+    ),
+    Mutant(
+        "bring-back-what-goes",
+        "a get does not bring back what a sweep deletes",
+        [Edit("storage_core/blobs/server.py", "if self._goes(job_id, blob_key):", "if False:")],
+        f"{RACES}a_get_does_not_bring_back_what_a_sweep_deletes",
     ),
 )
 

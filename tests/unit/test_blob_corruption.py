@@ -69,7 +69,16 @@ HARMS: tuple[Harm, ...] = (
     link_to_the_right_bytes,
     make_a_pipe,
 )
-NAMES = ("a bit flipped", "cut off", "empty", "swapped", "a folder", "a link", "a link to the bytes", "a pipe")
+NAMES = (
+    "a bit flipped",
+    "cut off",
+    "empty",
+    "swapped",
+    "a folder",
+    "a link",
+    "a link to the bytes",
+    "a pipe",
+)
 harms = pytest.mark.parametrize("harm", HARMS, ids=NAMES)
 before_use = pytest.mark.parametrize("is_used", [False, True], ids=["before its first use", "after it"])
 
@@ -100,9 +109,7 @@ def leftovers(world: BlobWorld) -> list[Path]:
 
 @harms
 @before_use
-def test_a_harmed_local_file_is_healed_from_the_ha_store(
-    world: BlobWorld, harm: Harm, is_used: bool
-) -> None:
+def test_a_harmed_local_file_is_healed_from_the_ha_store(world: BlobWorld, harm: Harm, is_used: bool) -> None:
     key, other = (key_of(world.server.put(data, job_id="sales")) for data in (DATA, OTHER))
     harm(local_file(world, key), local_file(world, other))
     if not is_used:
