@@ -40,7 +40,7 @@ format: $(READY)  ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-mutants: $(READY)  ## Break the journal on purpose, one rule at a time: the tests must notice
+mutants: $(READY)  ## Break the journal and the blobs on purpose, one rule at a time: the tests must notice
 	@$(BIN)/python scripts/mutants.py
 
 bench: $(READY)  ## Measure; prints tables, asserts no time
