@@ -284,7 +284,7 @@ class BlobServer(Forkable):
         keys = tuple(check_blob_key(key) for key in blob_keys)
         self._apply(
             SubmitJob(
-                job_id=check_blob_job(job_id), blob_keys=keys, destination=destination, commit_job=commit_job
+                job_id=_check_job(job_id), blob_keys=keys, destination=destination, commit_job=commit_job
             )
         )
 
@@ -313,11 +313,11 @@ class BlobServer(Forkable):
 
     def fail(self, job_id: str) -> None:
         """Let go what can be made again; see `Blobs.fail`."""
-        self._apply(FailJob(job_id=_check_can_end(job_id)))
+        self._apply(FailJob(job_id=_check_job(job_id)))
 
     def finish(self, job_id: str) -> None:
         """End a job and delete its folders; see `Blobs.finish`. The sweep forgets its rows."""
-        self._apply(FinishJob(job_id=_check_can_end(job_id)))
+        self._apply(FinishJob(job_id=_check_job(job_id)))
         self.delete_job(job_id)
 
     def delete_job(self, job_id: str) -> None:
@@ -594,15 +594,16 @@ class BlobServer(Forkable):
         return self.journal.apply(op, request_id).result
 
 
-def _check_can_end(job_id: str) -> str:
-    """Return the id of a job that can fail or finish.
+def _check_job(job_id: str) -> str:
+    """Return the id of a job, which begins, fails and ends.
 
     Raises:
         InvalidInputError: It is of blobs that belong to no job: others' blobs would go.
     """
     if check_blob_job(job_id) == NO_JOB:
         raise InvalidInputError(
-            f"{NO_JOB} is no job: it neither fails nor ends; nothing was changed; drop references instead"
+            f"{NO_JOB} is no job: it neither begins nor fails nor ends; nothing was changed; take and drop "
+            "references instead"
         )
     return job_id
 

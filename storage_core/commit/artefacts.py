@@ -11,7 +11,9 @@ import msgspec
 
 from storage_core.errors import InvalidInputError
 
-BlobJobId = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._=+-]{0,119}\Z")]
+BlobJobId = Annotated[str, msgspec.Meta(pattern=r"\A(?!no_job\Z)[A-Za-z0-9][A-Za-z0-9._=+-]{0,119}\Z")]
+"""Of a job, which ends: blobs of `no_job` are others', too, and would go with it."""
+
 BlobKey = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}-[0-9a-f]{32}\Z")]
 
 

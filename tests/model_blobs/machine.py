@@ -199,6 +199,8 @@ class BlobsMachine(RuleBasedStateMachine):
         if not self.data:
             return
         job_id = self._some_key(chance)[0]
+        if job_id == NO_JOB:  # it is none, and refused
+            return
         keys = [key for key in self.data if key[0] == job_id][-chance.randint(1, 3) :]
         self._ask(
             lambda model: model.submit(job_id, keys),

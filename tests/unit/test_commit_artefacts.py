@@ -87,7 +87,14 @@ def test_a_record_from_before_artefacts_reads_as_one_without(blobs_world: World)
 
 @pytest.mark.parametrize(
     "change",
-    [{"names": []}, {"blob_keys": ["../x"]}, {"job_id": "../etl"}, {"uses": ["nothing"]}, {"more": 1}],
+    [
+        {"names": []},
+        {"blob_keys": ["../x"]},
+        {"job_id": "../etl"},
+        {"job_id": "no_job"},
+        {"uses": ["nothing"]},
+        {"more": 1},
+    ],
 )
 def test_a_handle_that_is_none_is_refused_before_anything_is_written(
     blobs_world: World, change: dict[str, object]
