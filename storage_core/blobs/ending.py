@@ -11,7 +11,6 @@ from storage_core.errors import LockgateError
 from storage_core.failpoints import step
 from storage_core.journal.configured import configured_journal
 from storage_core.journal.rows import BlobJob
-from storage_core.journal.safe_mode import refuse_in_safe_mode
 from storage_core.settings import Settings
 
 LOG: Final = logging.getLogger("lockgate.blobs")
@@ -43,7 +42,6 @@ def _delete_ended(job_id: str, settings: Settings, clock: Clock | None) -> bool:
         job = reading.get(BlobJob, job_id)
     if job is None or job.final_s is None:
         return False
-    refuse_in_safe_mode(journal, f"deleting the blobs of job {job_id}, which has ended")
     with open_blobs(settings, clock=clock) as blobs:
         blobs.finish(job_id)
     return True

@@ -214,6 +214,7 @@ class Blobs(Protocol):
         """End a job: all its blobs go at once, whatever refers to them.
 
         Raises:
+            SafeModeError: The journal is in safe mode; nothing was changed.
             StoreUnavailableError: Some bytes could not be deleted; the sweep does it.
         """
 

@@ -71,6 +71,7 @@ from storage_core.journal.ops.references import (
 from storage_core.journal.ops.uploads import BeginUpload, CompleteUpload, PutBlob, upload_resource
 from storage_core.journal.renewer import Renewer
 from storage_core.journal.rows import Blob, BlobJob, BlobUse, Guarantee, Reference, UploadSet
+from storage_core.journal.safe_mode import refuse_in_safe_mode
 from storage_core.journal.values import check_values
 from storage_core.parallel import Progress, no_progress
 from storage_core.stores.local_errors import translated
@@ -317,7 +318,9 @@ class BlobServer(Forkable):
 
     def finish(self, job_id: str) -> None:
         """End a job and delete its folders; see `Blobs.finish`. The sweep forgets its rows."""
-        self._apply(FinishJob(job_id=_check_job(job_id)))
+        ended = FinishJob(job_id=_check_job(job_id))
+        refuse_in_safe_mode(self.journal, f"ending job {job_id} and deleting its blobs")
+        self._apply(ended)
         self.delete_job(job_id)
 
     def delete_job(self, job_id: str) -> None:

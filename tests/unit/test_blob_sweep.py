@@ -255,6 +255,18 @@ def test_nothing_is_swept_in_safe_mode_but_a_dry_run_tells(world: BlobWorld, tmp
     assert sweep(world).deleted.blobs == 1
 
 
+def test_in_safe_mode_no_job_is_ended_and_none_of_its_blobs_goes(world: BlobWorld, tmp_path: Path) -> None:
+    blob = world.server.put(b"library", job_id="sales", owners=["job"])
+    restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
+    with pytest.raises(SafeModeError, match="ending job sales"):
+        world.server.finish("sales")
+    assert is_there(world, blob)
+    leave_safe_mode(world.journal)
+    assert sweep(world).deleted == Amount()
+    world.server.finish("sales")
+    assert not world.is_local(blob)
+
+
 @pytest.mark.parametrize("action", ["refuse", "lost"])
 def test_what_the_ha_store_does_not_delete_stays_marked_and_goes_with_the_next_sweep(
     world: BlobWorld, action: str
