@@ -12,7 +12,8 @@ from storage_core.blobs.client import BlobClient
 from storage_core.blobs.http.serving import listen
 from storage_core.blobs.http.token_file import TokenFile
 from storage_core.blobs.http.tokens import BearerTokens
-from storage_core.errors import AccessDeniedError, FencedError, InvalidInputError
+from storage_core.blobs.keys import upload_set_of
+from storage_core.errors import AccessDeniedError, ConflictError, FencedError, InvalidInputError
 from tests.blob_http_world import client_of, served
 from tests.blob_world import BlobWorld, blob_world, key_of
 
@@ -166,3 +167,32 @@ def test_without_tokens_only_this_machine_reaches_the_server() -> None:
 def test_a_set_that_nobody_knows_is_no_secret_and_no_job(sales: BlobClient) -> None:
     with pytest.raises(FencedError, match="complete, or was given up"):
         sales.complete_set("0" * 16)  # type: ignore[arg-type]
+
+
+def test_a_token_does_not_reach_into_the_sets_of_other_jobs_nor_into_the_servers_own(
+    sales: BlobClient, everybody: BlobClient, world: BlobWorld
+) -> None:
+    of_flights = everybody.begin_set("flights")
+    of_server = upload_set_of(sales.put(b"a", job_id="sales").blob_key)
+    for upload_set in (of_flights, of_server):
+        with pytest.raises(ConflictError, match="is for other blobs"):
+            sales.put(b"b", job_id="sales", upload_set=upload_set)
+        with pytest.raises(AccessDeniedError, match="does not open"):
+            sales.complete_set(upload_set)
+    assert [blob.upload_set for blob in sales.page("sales")] == [""]
+    assert sum(1 for _ in world.server.local.blobs("sales")) == 1
+    assert everybody.complete_set(of_flights) == 0
+
+
+@pytest.mark.parametrize("pattern", ["?", "**", "[*]", "[!a]"])
+def test_only_a_star_opens_what_reaches_over_jobs(tokens: Path, pattern: str) -> None:
+    written(tokens, f"{SALES} {pattern}\n{ALL} sales *\n")
+    known = TokenFile(tokens)
+    assert [grant.opens("*") for token in (SALES, ALL) if (grant := known.grant_of(token))] == [False, True]
+
+
+@pytest.mark.parametrize("mode", [0o602, 0o604, 0o606])
+def test_a_file_that_everybody_can_read_or_write_is_refused(tokens: Path, mode: int) -> None:
+    tokens.chmod(mode)
+    with pytest.raises(InvalidInputError, match="chmod 600"):
+        TokenFile(tokens)

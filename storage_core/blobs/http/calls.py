@@ -158,7 +158,7 @@ class _OverJobs:
         checked = check_upload_set(upload_set)
         found = await self._service.call(_set_of, self._service, checked)
         if found is not None:
-            await self._service.admit(request, found.job_id)
+            await self._service.admit(request, found.job_id or ALL_JOBS)  # the server's own is for any job
         told = await self._service.told(request, wire.CompleteSet)
         count = await self._service.call(
             self._service.server.complete_set, checked, request_id=told.request_id

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import os
 import stat
 import threading
 from fnmatch import fnmatchcase
@@ -13,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from storage_core.blobs.http.authority import ALL_JOBS
 from storage_core.errors import InvalidInputError
 
 LOG: Final = logging.getLogger("lockgate.blobs")
@@ -32,6 +34,8 @@ class Grant(msgspec.Struct, frozen=True):
 
     def opens(self, job_id: str) -> bool:
         """Tell whether it opens a job; `*` stands for all jobs, and only `*` opens it."""
+        if job_id == ALL_JOBS:
+            return ALL_JOBS in self.jobs
         return any(fnmatchcase(job_id, pattern) for pattern in self.jobs)
 
 
@@ -42,10 +46,10 @@ class TokenFile:
     nobody out.
 
     Args:
-        path: Of the file; nobody but its owner and group may read it.
+        path: Of the file; nobody but its owner and group may read or write it.
 
     Raises:
-        InvalidInputError: It is not there, others may read it, or a line is malformed.
+        InvalidInputError: It is not there, others may read or write it, or a line is malformed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -80,7 +84,7 @@ def first_token(path: Path) -> str:
     """Return the first token of a file: the one that a client shows.
 
     Raises:
-        InvalidInputError: It is not there, others may read it, or it has none.
+        InvalidInputError: It is not there, others may read or write it, or it has none.
     """
     for _, token, _ in _lines(path):
         return token
@@ -104,9 +108,10 @@ def _grants(path: Path) -> tuple[Grant, ...]:
 def _lines(path: Path) -> list[tuple[int, str, tuple[str, ...]]]:
     try:
         with path.open(encoding="ascii") as file:
-            if stat.S_IMODE(path.stat().st_mode) & stat.S_IROTH:
+            if os.fstat(file.fileno()).st_mode & (stat.S_IROTH | stat.S_IWOTH):
                 raise InvalidInputError(
-                    f"token file {path} can be read by everybody; run `chmod 600 {path}`, and make new tokens"
+                    f"token file {path} can be read or written by everybody; run `chmod 600 {path}`, and "
+                    "make new tokens"
                 )
             lines = file.read().splitlines()
     except OSError as error:

@@ -49,7 +49,7 @@ class PutBlob(Op, frozen=True, tag="put-blob"):
 
     Attributes:
         upload_set: That the key names; it is open, or nobody knows whether the bytes still stand.
-        joins: Whether the blob is kept by the set until that is complete.
+        joins: Whether the blob is kept by the set until that is complete; the set is of its job then.
         owners: Whose references it has from the beginning; of none, and no set, it is staged.
         lapse_s: The references lapse so much later; None: they do not.
     """
@@ -79,10 +79,16 @@ class PutBlob(Op, frozen=True, tag="put-blob"):
     def fold(self, state: State, moment: Moment) -> str:
         """Insert the blob, and its references; returns its key: a repeated request learns the first one's."""
         refuse_ended(state, self.job_id)
-        if state.get(UploadSet, self.upload_set) is None:
+        opened = state.get(UploadSet, self.upload_set)
+        if opened is None:
             raise FencedError(
                 f"blob {self.job_id}/{self.blob_key}: its upload set {self.upload_set} is complete, or was "
                 "given up; the blob was not recorded; put it again in a new set"
+            )
+        if self.joins and opened.job_id != self.job_id:
+            raise ConflictError(
+                f"blob {self.job_id}/{self.blob_key}: upload set {self.upload_set} is for other blobs; the "
+                f"blob was not recorded; put it in a set that was opened for job {self.job_id}"
             )
         is_kept = self.joins or bool(self.owners)
         state.put(
