@@ -270,7 +270,7 @@ MUTANTS: Final = (
         [
             Edit(
                 f"{JOURNAL}/ops/references.py",
-                "if reference is not None and blob.staged_s is None and not blob.upload_set:",
+                "if blob.staged_s is None and not blob.upload_set:",
                 "if False:",
             )
         ],

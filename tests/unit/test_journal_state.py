@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage_core.journal.ops import OPS, Op
-from storage_core.journal.rows import Claim, Destination, Reference, Row
+from storage_core.journal.ops import OPS, Moment, Op
+from storage_core.journal.ops.references import FailJob
+from storage_core.journal.rows import Blob, Claim, Destination, Reference, Row
 from storage_core.journal.state import State, by_length
+from storage_core.stamp import Stamp
 
 R = TypeVar("R", bound=Row)
 
@@ -186,3 +188,21 @@ def test_spans_of_any_length_tell_the_same_as_the_rows_themselves(
             expected = [model[other] for other in sorted(model) if other[:length] == key[:length]]
             assert state.where(Reference, **asked) == expected
     assert not any((Reference, key) in state.absent for key in stored)
+
+
+def test_what_a_failed_job_lets_go_is_asked_for_at_once_however_much_it_is() -> None:
+    keys = [f"k{number}" for number in range(50)]
+    blobs = [
+        Blob(
+            job_id="j", blob_key=key, guarantee="ha" if key == "k7" else "recreatable", use="other", name="",
+            size_bytes=1, upload_set="", put_s=0.0,
+        )
+        for key in keys
+    ]  # fmt: skip
+    rows = Memory(*blobs, *(reference(("j", key, owner)) for key in keys for owner in ("job", "attempt:1")))
+    state = State(rows)
+    dropped = FailJob(job_id="j").fold(state, Moment(stamp=Stamp(1, 1), at_s=5.0))
+    assert (dropped, rows.questions) == (99, 2)
+    assert state.where(Reference, job_id="j") == [reference(("j", "k7", "job"))]
+    staged = {row.blob_key for row in state.where(Blob, job_id="j") if row.staged_s == 5.0}
+    assert staged == set(keys) - {"k7"}

@@ -225,14 +225,22 @@ def refer(
 
 def fail_job(state: State, moment: Moment, job_id: str) -> int:
     """Drop the references of a failed job to what can be made again, and those of its attempts."""
-    dropped = 0
+    of_blob: dict[str, list[Reference]] = {}
     for reference in state.where(Reference, job_id=job_id):
-        blob = state.get(Blob, job_id, reference.blob_key)
+        of_blob.setdefault(reference.blob_key, []).append(reference)
+    # In two questions for however many blobs: all who write wait for the answers.
+    state.load((Blob, (job_id, blob_key)) for blob_key in of_blob)
+    dropped = 0
+    for blob_key, references in of_blob.items():
+        blob = state.get(Blob, job_id, blob_key)
         if blob is None:
             continue
-        if blob.guarantee == "recreatable" or reference.owner.startswith(ATTEMPT_OWNER):
-            _drop(state, moment, job_id, reference.blob_key, reference.owner)
-            dropped += 1
+        ended = [one for one in references if _ends_with_failure(one, blob)]
+        for reference in ended:
+            state.delete(reference)
+        if ended and len(ended) == len(references):
+            _stage(state, moment, blob)
+        dropped += len(ended)
     return dropped
 
 
@@ -282,6 +290,16 @@ def _drop(state: State, moment: Moment, job_id: str, blob_key: str, owner: str) 
         return True
     if references_to(state, blob):
         return False
-    if reference is not None and blob.staged_s is None and not blob.upload_set:
-        state.put(msgspec.structs.replace(blob, staged_s=moment.at_s))
+    if reference is not None:
+        _stage(state, moment, blob)
     return not blob.upload_set
+
+
+def _ends_with_failure(reference: Reference, blob: Blob) -> bool:
+    return blob.guarantee == "recreatable" or reference.owner.startswith(ATTEMPT_OWNER)
+
+
+def _stage(state: State, moment: Moment, blob: Blob) -> None:
+    """Note since when nothing refers to a blob; while it is part of a set, that keeps it."""
+    if blob.staged_s is None and not blob.upload_set:
+        state.put(msgspec.structs.replace(blob, staged_s=moment.at_s))
