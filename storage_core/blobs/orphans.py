@@ -116,7 +116,8 @@ def seek_orphans(server: BlobServer, tally: Tally, *, dry_run: bool, progress: P
                 tally.take(Why.ORPHAN, at.found.job_id, at.found.blob_key, at.found.size_bytes)
             listed += len(page)
             progress("list", listed, 0)
-        aborted = _abort_uploads(server, dry_run=dry_run)
+        aborted, could_judge = _abort_uploads(server, dry_run=dry_run)
+        is_settled &= could_judge
         if is_settled and not dry_run:
             LastListing(server.local.path).note(began_s)
     return Sought(aborted_uploads=aborted, is_settled=is_settled)
@@ -133,14 +134,16 @@ def _everything(server: BlobServer) -> Iterator[_Listed]:
 def _judge(server: BlobServer, page: Sequence[_Listed]) -> tuple[list[_Listed], bool]:
     """Return the orphans among listed blobs, and whether every blob of them could be judged.
 
-    The rows are read after the listing: a blob that was recorded meanwhile has its row by then.
+    The rows are read after the listing: a blob that was recorded meanwhile has its row by then. One that was
+    deleted meanwhile has none any more; of the HA store nobody asks that, and staging nothing does no harm.
     """
     with server.journal.reading() as reading:
         open_sets = {one.upload_set for one in upload_sets(reading)}
         known = known_blobs(reading, [at.key for at in page])
     unknown = [at for at in page if at.key not in known]
     orphans = [at for at in unknown if upload_set_of(at.found.blob_key) not in open_sets]
-    return orphans, len(orphans) == len(unknown)
+    there = [at for at in orphans if at.in_ha or server.local.size_of(*at.key) is not None]
+    return there, len(orphans) == len(unknown)
 
 
 def _adopted(server: BlobServer, orphans: Sequence[_Listed]) -> list[_Listed]:
@@ -170,17 +173,22 @@ def _adoption(found: Found) -> AdoptBlob:
     )
 
 
-def _abort_uploads(server: BlobServer, *, dry_run: bool) -> int:
-    """Abort multipart uploads whose set is not open: what they would become could not be recorded."""
+def _abort_uploads(server: BlobServer, *, dry_run: bool) -> tuple[int, bool]:
+    """Abort multipart uploads whose set is not open: what they would become could not be recorded.
+
+    Returns:
+        How many, and whether these were all.
+    """
     if server.ha is None:
-        return 0
-    aborted = 0
+        return 0, True
+    listed = aborted = 0
     for uploads in server.ha.open_uploads():
         with server.journal.reading() as reading:  # after the listing: a set is opened before its uploads
             open_sets = {one.upload_set for one in upload_sets(reading)}
+        listed += len(uploads)
         for upload in uploads:
             if upload_set_of(upload.blob_key) not in open_sets:
                 aborted += 1
                 if not dry_run:
                     server.ha.abort(upload)
-    return aborted
+    return aborted, aborted == listed

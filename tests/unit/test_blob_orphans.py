@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from storage_core.blobs import orphans
 from storage_core.blobs.keys import UploadSetId, new_blob_key, new_upload_set
 from storage_core.blobs.orphans import LISTED
 from storage_core.blobs.protocol import BlobInfo
@@ -19,8 +21,9 @@ from storage_core.journal.checkpoint import open_checkpoints
 from storage_core.journal.restore import restore_in_place
 from storage_core.settings import Settings
 from storage_core.stores.local import LocalStore
+from storage_core.stores.pages import in_pages
 from storage_core.stores.watched import watched
-from tests.blob_world import INTERVAL_S, BlobWorld, blob_world, key_of
+from tests.blob_world import INTERVAL_S, BlobWorld, blob_world, key_of, new_server
 
 
 @pytest.fixture
@@ -165,6 +168,25 @@ def test_uploads_that_no_open_set_explains_are_aborted(world: BlobWorld) -> None
     assert sweep(world, orphans=True).aborted_uploads == 1
     (left,) = (info for page in world.store.upload_pages() for info in page)
     assert opened in left.key
+    world.server.complete_set(opened)
+    assert sweep(world).aborted_uploads == 1
+
+
+def test_what_goes_while_the_stores_are_listed_is_no_orphan(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with new_server(world.root, world.store, world.journal, world.clock) as publisher:
+        log = publisher.put(b"line\n", guarantee="recreatable", use="log", owners=["viewer:1"])
+
+    def in_pages_that_age(listed: Iterable[Any], size: int) -> Iterator[Sequence[Any]]:
+        for page in in_pages(listed, size):
+            assert key_of(log) in [at.key for at in page]
+            world.server.drop(*key_of(log), "viewer:1")
+            yield page
+
+    monkeypatch.setattr(orphans, "in_pages", in_pages_that_age)
+    assert sweep(world, orphans=True).swept == {}
+    assert world.row(log) is None
 
 
 def test_an_ha_store_that_is_away_leaves_the_listing_for_the_next_sweep(world: BlobWorld) -> None:
