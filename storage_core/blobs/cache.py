@@ -29,6 +29,7 @@ from storage_core.errors import (
     StoreUnavailableError,
 )
 from storage_core.journal.rows import Guarantee
+from storage_core.stores.local_errors import translated
 
 REST_S: Final = 30.0
 """For so long an HA store that gave no answer is not asked again: each blob would wait for it."""
@@ -101,11 +102,16 @@ class BlobCache:
         A file that was damaged without a trace since it was verified is fetched again.
         """
         with self.folder.holding(job_id, blob_key):
-            data = self._file(job_id, blob_key, guarantee).read_bytes()
-            if hashlib.sha256(data).hexdigest() == digest_of(blob_key):
-                return data
-            self.local.forget_verified(job_id, blob_key)
-            return self._file(job_id, blob_key, guarantee).read_bytes()
+            data = self._data(job_id, blob_key, guarantee)
+            if data is None:
+                self.local.forget_verified(job_id, blob_key)
+                data = self._data(job_id, blob_key, guarantee)
+        if data is None:
+            raise CorruptBlobError(
+                f"blob {job_id}/{blob_key} in {self.folder.path} reads otherwise than when it was verified, "
+                "twice; nothing was handed out; see to this machine's disk and memory"
+            )
+        return data
 
     def evict(self) -> Evicted:
         """Delete what nobody has referred to for an interval, and what is idle beyond the limit."""
@@ -122,6 +128,16 @@ class BlobCache:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _data(self, job_id: str, blob_key: BlobKey, guarantee: Guarantee) -> bytes | None:
+        """Return a blob's bytes, None if what is read is not them, or is not there any more."""
+        path = self._file(job_id, blob_key, guarantee)
+        try:
+            with translated("read", str(path), changes=False):
+                data = path.read_bytes()
+        except ObjectNotFoundError:  # another process has found it damaged
+            return None
+        return data if hashlib.sha256(data).hexdigest() == digest_of(blob_key) else None
 
     def _file(self, job_id: str, blob_key: BlobKey, guarantee: Guarantee) -> Path:
         """Return the path of a verified file; its blob is referred to, and so stays."""

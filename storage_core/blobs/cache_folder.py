@@ -332,8 +332,18 @@ class CacheFolder(Forkable):
             shutil.rmtree(self.libraries(job_id), ignore_errors=True)
             self.local.delete_job(job_id)
             FAILPOINTS.hit("blob-evict.delete-job.after")
-            shutil.rmtree(self.path / "held" / job_id, ignore_errors=True)
+            self._drop_locks(job_id)
         return True
+
+    def _drop_locks(self, job_id: str) -> None:
+        """Remove the locks of a job that is held alone, its own last: whoever makes it anew makes others."""
+        folder = self.path / "held" / job_id
+        for path in folder.iterdir():
+            if path.name != JOB:
+                path.unlink(missing_ok=True)
+        self._lock_of(job_id, JOB).unlink(missing_ok=True)
+        with suppress(OSError):  # somebody has just begun another one
+            folder.rmdir()
 
     def _note_room(self, kept_bytes: int) -> None:
         step_bytes = self._limit_bytes // LOOKS

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from storage_core.blobs.cache import REST_S
+from storage_core.blobs.cache_folder import JOB
 from storage_core.blobs.local import Incoming
 from storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
 from storage_core.settings import MIB
@@ -353,3 +354,51 @@ def test_a_full_disk_is_freed_of_what_is_idle_and_else_an_error_that_leaves_noth
             cache.get(*key_of(wanted))
     assert world.under_way() == []
     assert world.server.fetched[-1] == wanted.blob_key
+
+
+def test_the_lock_of_a_job_goes_after_those_of_its_blobs(
+    world: CacheWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else whoever takes the new lock could have that of a blob removed from under it, and the blob, too."""
+    blobs = [world.put(bytes([number])) for number in range(20)]
+    cache = world.cache()
+    for blob in blobs:
+        cache.get(*key_of(blob))
+    gone: list[str] = []
+    unlink = os.unlink
+
+    def unlink_and_tell(path: str | Path, *, dir_fd: int | None = None) -> None:
+        gone.append(Path(path).name)
+        unlink(path, dir_fd=dir_fd)
+
+    world.blobs.clock.sleep(INTERVAL_S)
+    monkeypatch.setattr(os, "unlink", unlink_and_tell)
+    assert cache.evict().blobs == len(blobs)
+    monkeypatch.undo()
+    assert gone.index(JOB) == len(gone) - 1
+    assert {blob.blob_key for blob in blobs} <= set(gone[:-1])
+    assert not (world.path / "held" / blobs[0].job_id).exists()
+
+
+def test_damage_found_a_second_time_is_an_error_and_no_bytes(
+    world: CacheWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blob = world.put(b"library")
+    cache = world.cache()
+    monkeypatch.setattr(Path, "read_bytes", lambda _: b"librarz")  # a disk that reads other than it did
+    with pytest.raises(CorruptBlobError, match="nothing was handed out"):
+        cache.get(*key_of(blob))
+
+
+def test_a_file_that_cannot_be_read_is_an_error_of_ours(
+    world: CacheWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blob = world.put(b"library")
+    cache = world.cache()
+
+    def fail(_: Path) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with pytest.raises(StoreUnavailableError):
+        cache.get(*key_of(blob))
