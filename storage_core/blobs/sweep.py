@@ -143,6 +143,8 @@ class _Sweep:
         jobs = self._read(final_jobs)
         done = forgotten = 0
         for job, problem in in_parallel(self._delete_folders, jobs, FOLDERS_AT_ONCE):
+            if problem is None:
+                continue
             if problem:
                 self._tally.keep(0, f"blobs of job {job.job_id}, which has ended: {problem}")
                 continue
@@ -151,8 +153,15 @@ class _Sweep:
             self._progress("ended jobs", done, len(jobs))
         return done, forgotten
 
-    def _delete_folders(self, job: BlobJob) -> tuple[BlobJob, str]:
-        """Delete an ended job's folders, whole: it takes no blob any more. Returns why some of it is left."""
+    def _delete_folders(self, job: BlobJob) -> tuple[BlobJob, str | None]:
+        """Delete an ended job's folders, whole: it takes no blob any more.
+
+        Returns:
+            The job, and why some of it is left; None: it was let be, for another sweep has forgotten it, and
+            the folders may be those of a new job of the same id.
+        """
+        if not self._read(lambda reading: _is_as_before(reading, job)):
+            return job, None
         ha = self._server.ha
         try:
             self._server.local.delete_job(job.job_id)
@@ -171,21 +180,21 @@ class _Sweep:
 
     def _forget_job(self, job: BlobJob) -> bool:
         for page in self._pages(lambda reading: blobs_of(reading, job.job_id)):
-            self._write(
-                [
-                    op
-                    for blob in page
-                    for op in (
-                        MarkDeleting(job_id=blob.job_id, blob_key=blob.blob_key, staged_for_s=0.0),
-                        ForgetBlob(job_id=blob.job_id, blob_key=blob.blob_key),
-                    )
-                ]
-            )
-            self._count(Why.FINAL, page)
+            results = self._write([op for blob in page for op in self._removal(blob)])
+            marked = results[::2]
+            self._count(Why.FINAL, [blob for blob, is_marked in zip(page, marked, strict=True) if is_marked])
         if self._read(lambda reading: _is_being_uploaded_for(reading, job.job_id)):
             return False
         (is_gone,) = self._write([ForgetBlobJob(job_id=job.job_id, final_for_s=self._server.retention_s)])
         return bool(is_gone)
+
+    def _removal(self, blob: Blob) -> tuple[MarkDeleting, ForgetBlob]:
+        """Return what forgets a blob of an ended job at once, and lets those of a new job of its id be."""
+        interval_s = self._server.retention_s
+        return (
+            MarkDeleting(job_id=blob.job_id, blob_key=blob.blob_key, staged_for_s=interval_s),
+            ForgetBlob(job_id=blob.job_id, blob_key=blob.blob_key),
+        )
 
     def _mark_staged(self) -> None:
         interval_s = self._server.retention_s
@@ -201,6 +210,7 @@ class _Sweep:
         """Delete the bytes of all that is marked, also by a sweep that did not come to its end."""
         page: Sequence[Blob] = ()
         while page := self._read(partial(deleting, after=page[-1] if page else None)):
+            refuse_in_safe_mode(self._journal, "deleting blobs that are marked")
             gone = self._without_bytes(page)
             self._write([ForgetBlob(job_id=blob.job_id, blob_key=blob.blob_key) for blob in gone])
             ours = [blob for blob in gone if (blob.deleting_s or 0.0) >= self._began_s]
@@ -273,6 +283,10 @@ class _Sweep:
                 raise outcome.error
             results.append(None if isinstance(outcome, Refused) else outcome.result)
         return results
+
+
+def _is_as_before(reading: Reading, job: BlobJob) -> bool:
+    return reading.get(BlobJob, job.job_id) == job
 
 
 def _is_being_uploaded_for(reading: Reading, job_id: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +178,7 @@ def test_what_goes_while_the_stores_are_listed_is_no_orphan(
     with new_server(world.root, world.store, world.journal, world.clock) as publisher:
         log = publisher.put(b"line\n", guarantee="recreatable", use="log", owners=["viewer:1"])
 
-    def in_pages_that_age(listed: Iterable[Any], size: int) -> Iterator[Sequence[Any]]:
+    def in_pages_that_age(listed: Iterator[Any], size: int) -> Iterator[Sequence[Any]]:
         for page in in_pages(listed, size):
             assert key_of(log) in [at.key for at in page]
             world.server.drop(*key_of(log), "viewer:1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -183,6 +184,45 @@ def test_a_final_job_is_remembered_while_a_set_for_it_is_open(plain: BlobWorld) 
         assert sweep(plain).forgotten_jobs == 0
     plain.server.complete_set(upload_set)
     assert sweep(plain).forgotten_jobs == 1
+
+
+def test_a_new_job_of_an_ended_ones_id_is_not_taken_for_it_by_a_slow_sweep(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.server.finish("sales")
+    world.clock.sleep(INTERVAL_S)
+    begun: list[BlobInfo] = []
+
+    def slowly(*arguments: Any) -> Iterator[Any]:
+        monkeypatch.setattr(sweeping, "in_parallel", in_parallel)
+        assert sweep(world).forgotten_jobs == 1
+        upload_set = world.server.begin_set("sales")
+        begun.append(world.server.put(b"library", job_id="sales", upload_set=upload_set))
+        world.server.complete_set(upload_set)
+        return in_parallel(*arguments)
+
+    monkeypatch.setattr(sweeping, "in_parallel", slowly)
+    assert sweep(world).deleted == Amount()
+    assert is_there(world, begun[0])
+
+
+def test_a_job_that_another_sweep_forgets_meanwhile_has_no_blobs_of_a_new_one_forgotten(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.server.finish("sales")
+    world.clock.sleep(INTERVAL_S)
+    begun: list[BlobInfo] = []
+
+    def deleted_slowly(*arguments: Any) -> Iterator[Any]:
+        done = list(in_parallel(*arguments))
+        monkeypatch.setattr(sweeping, "in_parallel", in_parallel)
+        assert sweep(world).forgotten_jobs == 1
+        begun.append(world.server.put(b"library", job_id="sales"))
+        yield from done
+
+    monkeypatch.setattr(sweeping, "in_parallel", deleted_slowly)
+    assert sweep(world).deleted == Amount()
+    world.server.submit("sales", [begun[0].blob_key])
 
 
 def test_other_jobs_are_left_alone(plain: BlobWorld) -> None:
