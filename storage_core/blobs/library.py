@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -200,8 +201,7 @@ class _Layout:
                 link.parent.mkdir(exist_ok=True)
                 link.symlink_to(blob)
             for one in self.unpacked:
-                with ZipFile(building / one.archive.name) as archive:
-                    archive.extractall(building / one.folder.name)
+                _unpack(building / one.archive.name, building / one.folder.name)
             building.rename(self.folder)
         except OSError:
             if not self.folder.is_dir():  # nor has another made it
@@ -236,6 +236,18 @@ def _members(name: str, blob: Path) -> list[str]:
     except BadZipFile as error:
         raise InvalidInputError(
             f"library {name!r} is no zip file ({error}); nothing was imported; build it again, then upload it"
+        ) from None
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    """Unpack an archive; names that lead out of the folder, and links, become files in it."""
+    try:
+        with ZipFile(archive) as opened:
+            opened.extractall(folder)
+    except (BadZipFile, EOFError, RuntimeError, zlib.error) as error:  # encrypted, or packed by other means
+        raise InvalidInputError(
+            f"library {folder.stem!r} cannot be unpacked ({error}); nothing was imported; build it again, "
+            "then upload it"
         ) from None
 
 

@@ -11,7 +11,7 @@ from storage_core.blobs.keys import BlobKey
 from storage_core.blobs.log_versions import FoundVersion, Log, LogVersion, find_versions, newest
 from storage_core.blobs.protocol import Blobs
 from storage_core.clock import Clock, SystemClock
-from storage_core.errors import ObjectNotFoundError
+from storage_core.errors import CorruptBlobError, ObjectNotFoundError
 
 SHOWN_S: Final = 3_600.0
 """A viewer that shows no newer version for so long has gone."""
@@ -68,7 +68,7 @@ class LogReader:
 
         Raises:
             ObjectNotFoundError: The log has lapsed, or has begun anew.
-            CorruptBlobError: A part of it is damaged, in its only copy.
+            CorruptBlobError: A part of it is damaged, in its only copy, or shorter than the version says.
         """
         until = version.size_bytes if ends is None else min(ends, version.size_bytes)
         at, source = begins, version
@@ -80,6 +80,11 @@ class LogReader:
                 source = self._newer(source)
                 continue
             data = data[inside : inside + until - at]
+            if not data:
+                raise CorruptBlobError(
+                    f"log {self._log.name} of job {self._log.job_id}: version {source.number} lacks byte {at}; "
+                    "two writers may have published it; what was shown so far is right; show it again"
+                )
             at += len(data)
             yield data
 

@@ -6,9 +6,11 @@ import importlib
 import sys
 import threading
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
@@ -214,3 +216,34 @@ def test_the_libraries_of_a_job_that_has_ended_cannot_be_had(world: CacheWorld) 
     world.server.finish("sales")
     with pytest.raises(ObjectNotFoundError), LibraryCache(world.cache()).importing(artefacts):
         raise AssertionError
+
+
+def test_an_archive_that_cannot_be_unpacked_is_refused_and_leaves_nothing(world: CacheWorld) -> None:
+    data = bytearray(native_wheel(NAME))
+    with ZipFile(BytesIO(data)) as made:
+        (native,) = (one for one in made.infolist() if one.filename.endswith(".so"))
+        begins = native.header_offset + 30 + len(native.filename)
+    data[begins + native.compress_size // 2] ^= 1
+    artefacts = upload(world.server, "sales", {f"{NAME}-1.0-cp311-cp311-linux_x86_64.whl": bytes(data)})
+    with (
+        pytest.raises(InvalidInputError, match="cannot be unpacked"),
+        LibraryCache(world.cache()).importing(artefacts),
+    ):
+        raise AssertionError
+    assert list((world.path / "libraries" / "sales").iterdir()) == []
+
+
+def test_an_archive_reaches_no_file_beside_its_folder(world: CacheWorld, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.py"
+    names = {
+        f"../../../../{outside.name}": "",
+        str(outside): "",
+        f"{NAME}/fast.so": "",
+        f"{NAME}/rates.py": "",
+    }
+    artefacts = upload(world.server, "sales", {f"{NAME}-1.0-cp311-cp311-linux_x86_64.whl": archive(names)})
+    with LibraryCache(world.cache()).holding(artefacts) as libraries:
+        (unpacked,) = libraries.unpacked
+        assert (unpacked.folder / NAME / "rates.py").exists()
+    assert list(tmp_path.rglob(outside.name)) != []
+    assert all(path.is_relative_to(unpacked.folder) for path in tmp_path.rglob(outside.name))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from storage_core.blobs.keys import BlobKey
 from storage_core.blobs.log_reading import LogReader, LogView
@@ -323,3 +325,13 @@ def test_a_log_is_published_and_read_over_http(world: BlobWorld, file: Path) -> 
             assert view.show() == writer.version
         assert LogReader(client, LOG).show() == "line\n" * (MERGED + 1)
     assert len(rows(world)) == 3
+
+
+def test_a_version_that_names_more_bytes_than_its_parts_have_is_an_error(
+    world: BlobWorld, file: Path
+) -> None:
+    append(file, b"first\n")
+    version = LogWriter(world.server, LOG, file).publish()
+    longer = replace(version, parts=tuple(replace(part, size_bytes=7) for part in version.parts))
+    with pytest.raises(CorruptBlobError, match="byte 6"):
+        b"".join(islice(LogReader(world.server, LOG).read(longer), 3))
