@@ -82,8 +82,8 @@ class LogReader:
             data = data[inside : inside + until - at]
             if not data:
                 raise CorruptBlobError(
-                    f"log {self._log.name} of job {self._log.job_id}: version {source.number} lacks byte {at}; "
-                    "two writers may have published it; what was shown so far is right; show it again"
+                    f"log {self._log.name} of job {self._log.job_id}: version {source.number} lacks byte "
+                    f"{at}; two writers may have published it; what was shown so far is right; show it again"
                 )
             at += len(data)
             yield data
