@@ -10,10 +10,14 @@ from sqlalchemy import Connection, update
 
 from storage_core.errors import SafeModeError
 from storage_core.failpoints import step
+from storage_core.journal.blob_rows import PAGE, every_staged
 from storage_core.journal.journal import Journal
+from storage_core.journal.mutation import Mutation
 from storage_core.journal.ops.leases import RearmLeases
+from storage_core.journal.ops.removals import RestageBlob
 from storage_core.journal.schema import HEAD
 from storage_core.journal.upkeep import upkeep
+from storage_core.stores.pages import in_pages
 
 
 def enter_safe_mode(connection: Connection, journal: str, reason: str, now_s: float) -> None:
@@ -33,7 +37,8 @@ def enter_safe_mode(connection: Connection, journal: str, reason: str, now_s: fl
 def leave_safe_mode(journal: Journal) -> int | None:
     """Leave it, as an operator who has looked; returns how many leases were armed anew, None outside of it.
 
-    Every holder has its limits anew first. A crash between the two steps leaves the journal in safe mode.
+    Every holder has its limits anew first, and every blob that nothing refers to a whole interval, in which
+    whoever has lost a reference takes it again. A crash between the steps leaves the journal in safe mode.
 
     Raises:
         JournalUnavailableError: It was not left.
@@ -43,6 +48,7 @@ def leave_safe_mode(journal: Journal) -> int | None:
         if journal.status().safe_since_s is None:
             return None
         rearmed: int = journal.apply(RearmLeases()).result
+        _restage_blobs(journal)
         with upkeep(journal, "leave") as (connection, _):
             left = update(HEAD).where(HEAD.c.journal == journal.name)
             connection.execute(left.values(safe_since_s=None, safe_reason=""))
@@ -65,3 +71,13 @@ def refuse_in_safe_mode(journal: Journal, doing: str) -> None:
             f"{doing}: journal {journal.name!r} is in safe mode ({status.safe_reason}); nothing was changed; "
             "see that what it knows is right, then run `lockgate journal leave-safe-mode`"
         )
+
+
+def _restage_blobs(journal: Journal) -> None:
+    """Give all that is staged an interval anew."""
+    with journal.reading() as reading:
+        reading.stay_open()
+        for page in in_pages(every_staged(reading, reading.now_s()), PAGE):
+            journal.write(
+                [Mutation(op=RestageBlob(job_id=blob.job_id, blob_key=blob.blob_key)) for blob in page]
+            )

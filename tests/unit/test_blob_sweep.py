@@ -15,6 +15,7 @@ from storage_core.blobs.protocol import BlobInfo
 from storage_core.blobs.reports import Amount, SweepReport, Why
 from storage_core.errors import ObjectNotFoundError, SafeModeError, StoreUnavailableError
 from storage_core.failpoints import FAILPOINTS
+from storage_core.journal import safe_mode
 from storage_core.journal.checkpoint import open_checkpoints
 from storage_core.journal.configured import close_journals
 from storage_core.journal.ops.references import FinishJob
@@ -291,8 +292,22 @@ def test_nothing_is_swept_in_safe_mode_but_a_dry_run_tells(world: BlobWorld, tmp
         sweep(world)
     assert is_there(world, blob)
     assert sweep(world, dry_run=True).deleted.blobs == 1
+
+
+def test_what_a_restore_finds_staged_lives_an_interval_after_safe_mode_is_left(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(safe_mode, "PAGE", 2)
+    blobs = [world.server.put(b"%d" % number, job_id="sales") for number in range(5)]
+    world.clock.sleep(10 * INTERVAL_S)
+    restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
     leave_safe_mode(world.journal)
-    assert sweep(world).deleted.blobs == 1
+    world.clock.sleep(INTERVAL_S - 1)
+    assert sweep(world).deleted == Amount()
+    world.server.submit("sales", [blobs[0].blob_key])
+    world.clock.sleep(1)
+    assert sweep(world).deleted.blobs == 4
+    assert is_there(world, blobs[0])
 
 
 def test_in_safe_mode_no_job_is_ended_and_none_of_its_blobs_goes(world: BlobWorld, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from storage_core.journal.ops.references import (
     SubmitJob,
     TakeReference,
 )
-from storage_core.journal.ops.removals import AdoptBlob, ForgetBlob, ForgetBlobJob, MarkDeleting
+from storage_core.journal.ops.removals import AdoptBlob, ForgetBlob, ForgetBlobJob, MarkDeleting, RestageBlob
 from storage_core.journal.ops.uploads import AbandonUpload, BeginUpload, CompleteUpload, PutBlob
 
 __all__ = ["OPS", "Moment", "Op", "decode_op", "encode_op"]
@@ -47,6 +47,7 @@ OPS: Final[tuple[type[Op], ...]] = (
     FinishJob,
     AdoptBlob,
     MarkDeleting,
+    RestageBlob,
     ForgetBlob,
     ForgetBlobJob,
 )

@@ -96,6 +96,23 @@ class MarkDeleting(Op, frozen=True, tag="mark-deleting"):
         return True
 
 
+class RestageBlob(Op, frozen=True, tag="restage-blob"):
+    """A blob that is staged is so from now on: a restore may have lost who has referred to it since."""
+
+    job_id: str
+    blob_key: str
+
+    def touches(self) -> Iterable[Key]:
+        """Name the blob."""
+        return [(Blob, (self.job_id, self.blob_key))]
+
+    def fold(self, state: State, moment: Moment) -> None:
+        """Give it a whole interval anew, unless it is kept, or its bytes are going."""
+        blob = state.get(Blob, self.job_id, self.blob_key)
+        if blob is not None and blob.staged_s is not None and blob.deleting_s is None:
+            state.put(msgspec.structs.replace(blob, staged_s=moment.at_s))
+
+
 class ForgetBlob(Op, frozen=True, tag="forget-blob"):
     """A blob's bytes are gone, in every store: so is its row."""
 
