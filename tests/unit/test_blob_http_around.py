@@ -10,12 +10,14 @@ import pytest
 import urllib3
 from fastapi import FastAPI
 from starlette.requests import Request
+from starlette.responses import PlainTextResponse
 
 from storage_core.blobs.http.app import blob_app
 from storage_core.blobs.http.authority import UnauthenticatedError, Wanted
+from storage_core.blobs.keys import new_blob_key, new_upload_set
 from storage_core.blobs.opening import open_server
 from storage_core.blobs.server import BlobServer
-from storage_core.errors import AccessDeniedError, OutcomeUnknownError
+from storage_core.errors import AccessDeniedError, OutcomeUnknownError, StoreUnavailableError
 from storage_core.journal import Stamp
 from storage_core.journal.configured import close_journals
 from storage_core.settings import Settings
@@ -108,3 +110,40 @@ def test_a_fault_of_the_server_is_told_without_its_words_and_may_have_had_an_eff
         client.refer(*key_of(blob), "viewer:1")
     assert "of the inside" not in str(told.value)
     assert "of the inside" in caplog.text
+
+
+@pytest.mark.parametrize("status", [408, 500, 502, 503, 504])
+def test_a_proxy_that_gives_up_does_not_know_what_the_server_has_done(status: int) -> None:
+    app = FastAPI()
+
+    @app.api_route("/{path:path}", methods=["GET", "PUT", "POST"])
+    async def give_up(path: str) -> PlainTextResponse:
+        return PlainTextResponse(f"upstream connect error, or reset: {path}", status)
+
+    with serving(app) as url, client_of(url) as client:
+        for call in (
+            lambda: client.put(b"a", job_id="sales"),
+            lambda: client.drop_owner("viewer:1"),
+            lambda: client.finish("sales"),
+        ):
+            with pytest.raises(OutcomeUnknownError, match="not by a blob server; it may have been done"):
+                call()
+        with pytest.raises(StoreUnavailableError, match="nothing was changed"):
+            client.page("sales")
+        with pytest.raises(StoreUnavailableError, match="nothing was changed"):
+            list(client.get_many("sales", [new_blob_key("0" * 64, new_upload_set())]))
+
+
+def test_what_a_proxy_refuses_for_there_is_too_much_was_not_done() -> None:
+    app = FastAPI()
+
+    @app.post("/{path:path}")
+    async def refuse(path: str) -> PlainTextResponse:
+        return PlainTextResponse(f"too many requests: {path}", 429)
+
+    with (
+        serving(app) as url,
+        client_of(url) as client,
+        pytest.raises(StoreUnavailableError, match="nothing was changed"),
+    ):
+        client.finish("sales")

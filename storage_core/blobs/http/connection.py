@@ -49,7 +49,8 @@ WORTH_ANOTHER: Final = (StoreUnavailableError, JournalUnavailableError, OutcomeU
 _NOT_SENT: Final = (NewConnectionError, ConnectTimeoutError, NameResolutionError)
 _READS: Final = frozenset({"GET", "HEAD"})
 _WRONG_TLS: Final = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER")
-_NEVER_HANDLED: Final = frozenset({408, 429, 503})
+_TOO_MUCH: Final = 429
+_TOO_LATE: Final = 408
 
 T = TypeVar("T")
 
@@ -243,9 +244,11 @@ class Connection(Forkable):
             return error_of(msgspec.json.decode(text, type=Trouble))
         except msgspec.MsgspecError:
             said = f"{call} was answered with {status}, and not by a blob server"
-        if status in _NEVER_HANDLED or (status >= 500 and is_read):
+        # A proxy says 408 or 503, too, of a request that the server had and did not answer.
+        gave_up = status >= 500 or status == _TOO_LATE
+        if status == _TOO_MUCH or (gave_up and is_read):
             return StoreUnavailableError(f"{said}; nothing was changed; try again later")
-        if status >= 500:
+        if gave_up:
             return OutcomeUnknownError(f"{said}; it may have been done; look at what stands, then ask again")
         return InvalidInputError(f"{said}; nothing was changed; check LOCKGATE_BLOB_SERVER_URL")
 
