@@ -56,7 +56,7 @@ from storage_core.errors import (
 )
 from storage_core.failpoints import step
 from storage_core.journal import Journal, Mutation, Outcome, Refused, Stamp
-from storage_core.journal.blob_rows import blobs_of, owned_by, references_of
+from storage_core.journal.blob_rows import PAGE, blobs_of, owned_by, references_of
 from storage_core.journal.forks import FORKS, Forkable
 from storage_core.journal.leases import Leases
 from storage_core.journal.ops import Op
@@ -75,6 +75,7 @@ from storage_core.journal.safe_mode import refuse_in_safe_mode
 from storage_core.journal.values import check_values
 from storage_core.parallel import Progress, no_progress
 from storage_core.stores.local_errors import translated
+from storage_core.stores.pages import in_pages
 
 RENEW_S: Final = 20.0
 SOFT_S: Final = 60.0
@@ -303,13 +304,12 @@ class BlobServer(Forkable):
         """End all references of an owner; see `Blobs.drop_owner`."""
         with self.journal.reading() as reading:
             found = owned_by(reading, owner)
-        self.journal.write(
-            [
-                Mutation(op=DropReference(job_id=one.job_id, blob_key=one.blob_key, owner=owner))
-                for one in found
-            ]
-        )
-        delete_logs(self, [(one.job_id, one.blob_key) for one in found])
+        for page in in_pages(iter(found), PAGE):  # so that who else writes need not wait for all of them
+            keys = [(one.job_id, one.blob_key) for one in page]
+            self.journal.write(
+                [Mutation(op=DropReference(job_id=job, blob_key=key, owner=owner)) for job, key in keys]
+            )
+            delete_logs(self, keys)
         return len(found)
 
     def fail(self, job_id: str) -> None:

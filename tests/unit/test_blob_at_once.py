@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from storage_core.blobs import server
 from storage_core.blobs.log_reading import LogReader
 from storage_core.blobs.log_versions import MERGED, Log
 from storage_core.blobs.logs import KEPT_S, LogWriter
@@ -40,7 +41,8 @@ def test_a_log_goes_at_once_with_its_last_reference(world: BlobWorld) -> None:
     world.server.drop(*key_of(blob), "viewer:2")
 
 
-def test_a_log_goes_at_once_with_its_owner(world: BlobWorld) -> None:
+def test_a_log_goes_at_once_with_its_owner(world: BlobWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "PAGE", 3)
     logs = [
         world.server.put(b"line\n", guarantee="recreatable", use="log", owners=["viewer:1"]) for _ in range(3)
     ]
