@@ -232,3 +232,12 @@ def test_an_object_that_was_harmed_while_it_was_away_is_put_right_by_a_verificat
         assert finding.is_healed
         world.server.local.delete(*key)
         assert world.server.get(*key) == DATA
+
+
+def test_bytes_that_read_otherwise_than_they_were_verified_are_not_handed_out(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blob = world.server.put(b"abc", owners=["viewer:1"])
+    monkeypatch.setattr(Path, "read_bytes", lambda _: b"abd")  # a disk, or a memory, that is failing
+    with pytest.raises(CorruptBlobError, match="nothing was handed out"):
+        world.server.get(*key_of(blob))
