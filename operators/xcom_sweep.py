@@ -53,6 +53,8 @@ def sweep_xcoms(blobs: Blobs, *, before_s: float, deleted_dags: bool, dry_run: b
     References are read before rows, and a row's reference is taken before the row is written: whatever has a
     row by now is found to have it.
 
+    A reference names its row by DAG, run and task: Airflows that share blobs must have no DAG id in common.
+
     Args:
         blobs: Where the references are.
         before_s: References that were taken later are left alone.
