@@ -386,7 +386,7 @@ class BlobServer(Forkable):
                 return data
             self.local.forget_verified(job_id, blob_key)
         raise CorruptBlobError(
-            f"blob {job_id}/{blob_key} in {self.local.path} reads otherwise than when it was verified, twice; "
+            f"blob {job_id}/{blob_key} in {self.local.path} reads otherwise than when it was verified; "
             "nothing was handed out; see to this machine's disk and memory"
         )
 
