@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Annotated, Any, Protocol, Self
 
 import msgspec
 
@@ -17,6 +17,10 @@ from storage_core.parallel import Progress, no_progress
 
 Source = bytes | Path | Iterable[bytes]
 """Bytes, a file that is read while it is sent, or a stream that can be read once."""
+
+
+Lapse = Annotated[float, msgspec.Meta(ge=0)]
+"""Seconds from now: a reference that had lapsed before would keep nothing, and say nothing."""
 
 
 class BlobInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +113,7 @@ class NewBlob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     name: str = ""
     upload_set: UploadSetId | None = None
     owners: tuple[str, ...] = ()
-    lapse_s: float | None = None
+    lapse_s: Lapse | None = None
     digest: str | None = None
     request_id: str | None = None
 

@@ -313,3 +313,17 @@ def test_health_and_figures_are_told(client: BlobClient, url: str) -> None:
         "lockgate_journal_entries_total",
     ):
         assert line in figures
+
+
+def test_a_reference_that_would_lapse_before_it_is_taken_is_refused(
+    client: BlobClient, world: BlobWorld
+) -> None:
+    blob = client.put(b"a", job_id="sales", owners=["viewer:1"])
+    with pytest.raises(InvalidInputError, match="lapse_s"):
+        client.refer(*key_of(blob), "viewer:2", lapse_s=-1.0)
+    with pytest.raises(InvalidInputError, match="lapse_s"):
+        client.put(b"a", job_id="sales", owners=["viewer:2"], lapse_s=-1.0)
+    with pytest.raises(InvalidInputError, match="lapse_s"):
+        list(client.put_many([(NewBlob(owners=("viewer:2",), lapse_s=-1.0), b"a")], job_id="sales"))
+    assert world.owners(blob) == ["viewer:1"]
+    assert [one.blob_key for one in client.page("sales")] == [blob.blob_key]

@@ -10,6 +10,7 @@ import msgspec
 
 from storage_core import errors
 from storage_core.blobs.keys import BlobKey, UploadSetId
+from storage_core.blobs.protocol import Lapse
 from storage_core.errors import (
     AccessDeniedError,
     ConflictError,
@@ -112,7 +113,7 @@ class Refer(Message, frozen=True):
     """Keep a blob for an owner."""
 
     owner: str
-    lapse_s: float | None = None
+    lapse_s: Lapse | None = None
 
 
 class Drop(Message, frozen=True):
