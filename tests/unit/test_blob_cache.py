@@ -14,6 +14,7 @@ import pytest
 
 from storage_core.blobs.cache import REST_S
 from storage_core.blobs.cache_folder import JOB
+from storage_core.blobs.file_locks import lock_alone, try_alone
 from storage_core.blobs.local import Incoming
 from storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
 from storage_core.settings import MIB
@@ -402,3 +403,36 @@ def test_a_file_that_cannot_be_read_is_an_error_of_ours(
     monkeypatch.setattr(Path, "read_bytes", fail)
     with pytest.raises(StoreUnavailableError):
         cache.get(*key_of(blob))
+
+
+def test_a_lock_that_is_let_go_is_free_though_a_fork_has_inherited_its_file(tmp_path: Path) -> None:
+    """Else a pool's process, made while another thread fetched or evicted, would keep a blob locked."""
+    lock = tmp_path / "lock"
+    told, tell = os.pipe()
+    held = lock_alone(lock)
+    child = os.fork()
+    if child == 0:
+        os.close(tell)
+        os.read(told, 1)
+        os._exit(0)
+    os.close(told)
+    try:
+        assert try_alone(lock) is None
+        held.close()
+        again = try_alone(lock)
+        assert again is not None
+        again.close()
+    finally:
+        os.close(tell)
+        os.waitpid(child, 0)
+
+
+def test_a_fork_that_closes_a_lock_it_has_inherited_leaves_it_to_its_parent(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with lock_alone(lock) as held:
+        child = os.fork()
+        if child == 0:
+            held.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert try_alone(lock) is None
