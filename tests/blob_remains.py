@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from storage_core.blobs.orphans import LISTED
+from storage_core.blobs.ownership import OWNER
 from tests.blob_world import INTERVAL_S, BlobWorld
 
 
 def everything(world: BlobWorld) -> list[str]:
     """What is left of blobs anywhere: files, under way or in place, objects, open uploads, rows."""
     local = world.server.local
-    files = [str(path) for path in local.path.rglob("*") if path.is_file() and path.name != ".listed"]
+    files = [
+        str(path) for path in local.path.rglob("*") if path.is_file() and path.name not in {LISTED, OWNER}
+    ]
     found = files + [str(row.key) for row in world.server.page()]
     found += [str(one.key) for one in world.server.references()]
     if world.store is not None:
-        found += [info.key for page in world.store.pages() for info in page]
+        found += [info.key for page in world.store.pages() for info in page if info.key != OWNER]
         found += [info.key for page in world.store.upload_pages() for info in page]
     return found
 

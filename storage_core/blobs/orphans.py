@@ -20,6 +20,7 @@ import msgspec
 
 from storage_core.blobs.keys import BlobKey, upload_set_of
 from storage_core.blobs.local import Found
+from storage_core.blobs.ownership import claim_stores
 from storage_core.blobs.reports import Why
 from storage_core.blobs.tally import Tally
 from storage_core.failpoints import step
@@ -102,9 +103,11 @@ def seek_orphans(server: BlobServer, tally: Tally, *, dry_run: bool, progress: P
         progress: Hears how many blobs were listed; how many there are nobody knows.
 
     Raises:
+        ConflictError: A store is another journal's.
         LockgateError: A store could not be listed; what was staged stays so.
     """
     with step("blob-orphans"):
+        claim_stores(server, dry_run=dry_run)
         with server.journal.reading() as reading:
             began_s = reading.now_s()
         listed, is_settled = 0, True

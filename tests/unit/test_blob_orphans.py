@@ -6,19 +6,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from storage_core.blobs import orphans
 from storage_core.blobs.keys import UploadSetId, new_blob_key, new_upload_set
 from storage_core.blobs.orphans import LISTED
+from storage_core.blobs.ownership import OWNER
 from storage_core.blobs.protocol import BlobInfo
 from storage_core.blobs.recovery import recover
 from storage_core.blobs.reports import Amount, SweepReport, Why
-from storage_core.errors import OutcomeUnknownError
+from storage_core.errors import ConflictError, OutcomeUnknownError
 from storage_core.failpoints import FAILPOINTS
 from storage_core.ids import new_token
+from storage_core.journal import open_journal
 from storage_core.journal.checkpoint import open_checkpoints
 from storage_core.journal.restore import restore_in_place
+from storage_core.journal.safe_mode import leave_safe_mode
 from storage_core.settings import Settings
 from storage_core.stores.local import LocalStore
 from storage_core.stores.pages import in_pages
@@ -245,3 +249,44 @@ def test_files_that_a_dead_writer_left_go_with_the_next_sweep(world: BlobWorld) 
         sweep(world)
         assert incoming.path.exists()
     assert not left.exists()
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_what_another_journal_keeps_is_never_taken_for_orphans(
+    world: BlobWorld, tmp_path: Path, is_local: bool
+) -> None:
+    kept = world.server.put(b"library", job_id="sales", owners=["job"])
+    world.server.close()
+    sweep(world)
+    folder = world.root if is_local else tmp_path / "elsewhere"
+    store = LocalStore(tmp_path / "another") if is_local else world.store
+    with open_journal(f"sqlite:///{tmp_path}/wrong.db", clock=world.clock) as journal:
+        wrong = new_server(folder, store, journal, world.clock)
+        with pytest.raises(ConflictError, match="LOCKGATE_JOURNAL_URL"):
+            recover(wrong)
+        with pytest.raises(ConflictError, match="LOCKGATE_JOURNAL_URL"):
+            wrong.sweep(dry_run=True)
+        report = wrong.sweep(dry_run=False)
+        assert (report.swept, report.sought_orphans) == ({}, False)
+        assert "none was staged" in report.problems[0]
+        assert list(wrong.page()) == []
+    assert world.server.get(*key_of(kept)) == b"library"
+
+
+def test_a_journal_that_was_restored_keeps_its_stores(world: BlobWorld, tmp_path: Path) -> None:
+    sweep(world)
+    restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
+    leave_safe_mode(world.journal)
+    blob = stray(world)
+    assert sweep(world, orphans=True).swept[Why.ORPHAN].blobs == 1
+    assert world.row(blob) is not None
+
+
+def test_on_a_store_without_conditional_calls_the_first_journal_has_the_blobs(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert world.store is not None
+    plain = msgspec.structs.replace(world.store.capabilities, conditional_create=False)
+    monkeypatch.setattr(type(world.store), "capabilities", plain, raising=False)
+    sweep(world)
+    assert world.store.get(OWNER).decode() == world.journal.identity
