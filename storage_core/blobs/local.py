@@ -38,6 +38,8 @@ from storage_core.stores.local_errors import after_the_effect, translated
 INCOMING: Final = ".incoming"
 CHUNK: Final = 1024 * 1024
 """Bytes in memory at a time, whatever a blob's size."""
+VERIFIED_AT_MOST: Final = 100_000
+"""Files of which it is remembered that they were verified: some 50 MB, whatever number of blobs there are."""
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NO_FILE: Final = frozenset({errno.ELOOP, errno.ENXIO})
 """What opening says of a link, or a socket, where a file is to be."""
@@ -211,8 +213,7 @@ class LocalBlobs(Forkable):
             raise CorruptBlobError(
                 f"blob {job_id}/{blob_key} in {self.path} hashes to {digest}: it was damaged, and removed"
             )
-        with self._changing:
-            self._verified[path] = signature
+        self._keep_verified(path, signature)
         return path
 
     def forget_verified(self, job_id: str, blob_key: BlobKey) -> None:
@@ -316,8 +317,16 @@ class LocalBlobs(Forkable):
                 self._verified.pop(path, None)
 
     def _note_verified(self, path: Path) -> None:
-        with suppress(FileNotFoundError), self._changing:
-            self._verified[path] = _signature(path.stat())
+        with suppress(FileNotFoundError):
+            self._keep_verified(path, _signature(path.stat()))
+
+    def _keep_verified(self, path: Path, signature: tuple[int, int, int, int]) -> None:
+        """Remember that a file was verified; the one of the longest ago is read again at its next use."""
+        with self._changing:
+            self._verified.pop(path, None)
+            self._verified[path] = signature
+            if len(self._verified) > VERIFIED_AT_MOST:
+                del self._verified[next(iter(self._verified))]
 
 
 class _NoFileError(Exception):

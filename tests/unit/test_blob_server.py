@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from storage_core.blobs import local
 from storage_core.blobs.keys import upload_set_of
 from storage_core.blobs.server import HARD_S
 from storage_core.errors import (
@@ -196,3 +197,14 @@ def test_a_set_that_is_refused_leaves_no_lease(world: BlobWorld) -> None:
         world.server.begin_set("sales")
     with world.journal.reading() as reading:
         assert list(reading.where(Lease, {})) == []
+
+
+def test_what_is_remembered_of_verified_files_is_bounded(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "VERIFIED_AT_MOST", 2)
+    blobs = [world.server.put(b"%d" % number) for number in range(5)]
+    assert [world.server.get(*key_of(blob)) for blob in blobs] == [b"%d" % number for number in range(5)]
+    assert len(world.server.local._verified) == 2
+    damage(world.server.local.path_of(*key_of(blobs[0])))
+    assert world.server.get(*key_of(blobs[0])) == b"0"
