@@ -496,6 +496,7 @@ class BlobServer(Forkable):
         job_id, blob_key = blob.job_id, BlobKey(blob.blob_key)
         try:
             self.local.delete(job_id, blob_key)
+            self.local.drop_empty(job_id)
             is_kept = False
             if has_ha and self.ha is not None and blob.guarantee == "ha":
                 is_kept = bool(self.ha.delete([(job_id, blob_key)]))
@@ -513,6 +514,7 @@ class BlobServer(Forkable):
         path = ha.fill(self.local, job_id, blob_key)
         if self._goes(job_id, blob_key):
             self.local.delete(job_id, blob_key)
+            self.local.drop_empty(job_id)
             raise ObjectNotFoundError(f"blob {job_id}/{blob_key} is being deleted: nothing refers to it")
         return path
 

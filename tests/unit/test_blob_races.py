@@ -105,6 +105,7 @@ def test_a_put_that_slept_past_its_sets_lease_is_refused_and_leaves_nothing(plai
     with pytest.raises(LockgateError, match="was given up"):
         plain.server.put(slow(), job_id="sales", upload_set=upload_set)
     assert everything(plain) == []
+    assert list(plain.server.local.jobs()) == []
 
 
 def test_a_put_that_slept_after_its_bytes_were_placed_is_refused_and_leaves_nothing(
