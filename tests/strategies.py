@@ -11,6 +11,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from storage_core.commit.artefacts import JobArtefacts
 from storage_core.commit.codec import Record
 
 JsonPath = tuple[str | int, ...]
@@ -138,9 +139,20 @@ def records(kind: type[Record]) -> SearchStrategy[dict[str, Any]]:
     return found
 
 
+@st.composite
+def _artefacts(draw: st.DrawFn, info: msgspec.inspect.StructType) -> dict[str, Any]:
+    """Return artefacts whose lists are of equal length, which their type alone does not say."""
+    values = {field.name: _values(field.type) for field in info.fields}
+    keys, names = draw(values["blob_keys"]), draw(values["names"])
+    length = min(len(keys), len(names))
+    return {"job_id": draw(values["job_id"]), "blob_keys": keys[:length], "names": names[:length]}
+
+
 def _values(info: msgspec.inspect.Type) -> SearchStrategy[Any]:  # noqa: PLR0911 - one for each type
     """Return JSON values that msgspec takes for this type."""
     match info:
+        case msgspec.inspect.StructType(cls=cls) if cls is JobArtefacts:
+            return _artefacts(info)
         case msgspec.inspect.StructType(fields=fields, tag=tag, tag_field=tag_field):
             tagged = {} if tag_field is None else {tag_field: st.just(tag)}
             asked = {field.encode_name: _values(field.type) for field in fields if field.required}

@@ -189,9 +189,9 @@ class Database(Forkable):
             )
 
     def _sqlite(self, busy_s: float, is_copy: bool) -> Engine:
-        if Path(self.url.database or "").is_dir():
-            raise InvalidInputError(f"journal {self.name} is a directory: name a file in it")
         try:
+            if Path(self.url.database or "").is_dir():
+                raise InvalidInputError(f"journal {self.name} is a directory: name a file in it")
             return sqlite_engine(self.url, busy_s, is_copy=is_copy)
         except OSError as error:
             raise explain(self.name, error) from error

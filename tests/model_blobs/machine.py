@@ -34,6 +34,8 @@ GUARANTEES: Final[tuple[Guarantee, ...]] = ("ha", "ha", "recreatable")
 USES: Final[tuple[BlobUse, ...]] = ("library", "message", "log")
 PAUSES_S: Final = (1.0, AT_LEAST_RENEWED_S, INTERVAL_S / 2, INTERVAL_S)
 SLEEPS_S: Final = (HARD_S - 1, HARD_S, INTERVAL_S)
+MATCHING: Final = 0.8
+"""Of the puts into a set, those that are for the set's own job; another's are refused."""
 WEIGHTS: Final = {
     "put": 8,
     "begin_set": 2,
@@ -83,6 +85,8 @@ class BlobsMachine(BlobServerUnderTest):
         job_id, size, owner = chance.choice(JOBS), chance.choice(SIZES), chance.choice(OWNERS)
         guarantee, use, lapse_s = chance.choice(GUARANTEES), chance.choice(USES), chance.choice(LAPSES)
         upload_set = chance.choice(["", *self.model.sets, *self.model.sets, *self.renewed])
+        if chance.random() < MATCHING:
+            job_id = self.model.sets.get(upload_set, job_id)
         keeps = chance.choice(([], [owner], [owner]))
         data = bytes([len(self.data) % 251]) * size
         before = set(self.model.blobs)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from storage_core.blobs.keys import BlobKey
-from storage_core.errors import FencedError, LockgateError, ObjectNotFoundError
+from storage_core.errors import ConflictError, FencedError, LockgateError, ObjectNotFoundError
 from storage_core.journal.rows import Guarantee
 
 INTERVAL_S: Final = 1_800.0
@@ -93,6 +93,8 @@ class BlobsModel:
         self.refuse_ended(job_id)
         if upload_set and upload_set not in self.sets:
             raise Refused(FencedError)
+        if upload_set and self.sets[upload_set] != job_id:
+            raise Refused(ConflictError)
 
     def complete(self, upload_set: str, now_s: float) -> None:
         if self.sets.pop(upload_set, None) is None:
