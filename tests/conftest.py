@@ -36,12 +36,21 @@ _PARTS: dict[str, tuple[Callable[[], object], str]] = {
 }
 
 
-_LONGEST = ("fault", "model_journal", "model")
+_LONGEST = ("fault", "model_blobs", "model_journal", "model")
 """Folders whose files come first: of two processes that share the tests none waits long for the other."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (*_LONGEST, item.path.parent.name).index(item.path.parent.name))
+
+
+def pytest_collection_finish() -> None:
+    """Let no look at the tests start a broker, which nobody would stop."""
+    if Path(_HOME.name, "broker").exists():
+        raise pytest.UsageError(
+            "collecting the tests started a broker: a test module has a Celery task by name, and pytest looks "
+            "at every name; import the module of the task instead"
+        )
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -17,7 +17,7 @@ from storage_core.errors import ObjectNotFoundError
 from storage_core.journal.configured import close_journals
 from storage_core.settings import Settings
 from tests.celery_world import embedded_broker, wait_until, worker_process
-from tests.integration.message_tasks import die, grow
+from tests.integration import message_tasks
 
 pytestmark = pytest.mark.integration
 
@@ -66,7 +66,7 @@ def test_what_a_client_sends_and_receives_travels_and_is_let_go(tmp_path: Path, 
 
 def test_a_worker_that_stops_has_let_go_what_it_has_done(tmp_path: Path, settings: Settings) -> None:
     with worker_process(tmp_path / "log", application=APPLICATION) as worker:
-        results = [sent(grow, BIG, 0) for _ in range(5)]
+        results = [sent(message_tasks.grow, BIG, 0) for _ in range(5)]
         assert [got(result) for result in results] == [""] * 5
         worker.process.terminate()
         worker.process.wait(PATIENCE_S)
@@ -74,7 +74,7 @@ def test_a_worker_that_stops_has_let_go_what_it_has_done(tmp_path: Path, setting
 
 
 def test_a_lost_blob_fails_the_task_in_its_process(tmp_path: Path, settings: Settings) -> None:
-    result = sent(grow, BIG)
+    result = sent(message_tasks.grow, BIG)
     (reference,) = configured_cache(settings).origin.references(owner=f"receiver:{result.id}")
     files = configured_cache(settings).origin.local  # type: ignore[attr-defined]
     files.delete(reference.job_id, reference.blob_key)
@@ -91,7 +91,7 @@ def test_a_lost_blob_fails_the_task_in_its_process(tmp_path: Path, settings: Set
 def test_when_a_task_is_killed_its_arguments_are_there_for_the_next(
     tmp_path: Path, settings: Settings, whole: bool
 ) -> None:
-    result = sent(die, BIG, str(tmp_path / "marker"), whole)
+    result = sent(message_tasks.die, BIG, str(tmp_path / "marker"), whole)
     with worker_process(tmp_path / "log-1", application=APPLICATION) as first:
         if whole:
             assert first.process.wait(PATIENCE_S) == -signal.SIGKILL
@@ -102,5 +102,5 @@ def test_when_a_task_is_killed_its_arguments_are_there_for_the_next(
         else:
             assert got(result) == 5_000
             # The process that took the dead one's place was forked from a worker that has its journal open.
-            assert len(got(sent(grow, BIG, 2))) == 10_000
+            assert len(got(sent(message_tasks.grow, BIG, 2))) == 10_000
             arguments_are_let_go(settings)
