@@ -20,7 +20,8 @@ from storage_core.blobs.ha import HaBlobs
 from storage_core.blobs.keys import check_blob_key, new_blob_key
 from storage_core.blobs.local import LocalBlobs
 from storage_core.blobs.protocol import BlobInfo
-from storage_core.blobs.server import HARD_S, BlobServer
+from storage_core.blobs.server import BlobServer
+from storage_core.blobs.upload_sets import HARD_S
 from storage_core.failpoints import FAILPOINTS
 from storage_core.ids import new_token
 from storage_core.journal import open_journal
@@ -55,7 +56,7 @@ def world_at(root: Path, now_s: float) -> Iterator[BlobWorld]:
         try:
             yield BlobWorld(root, clock, journal, store, server)
         finally:
-            server._renewer.close()
+            server.sets.renewer.close()
 
 
 def prepare(root: Path) -> list[BlobInfo]:
@@ -76,14 +77,14 @@ def prepare(root: Path) -> list[BlobInfo]:
             server.put(b"message", guarantee="recreatable", owners=["receiver:2"]),
             server.put(b"log", job_id="sales", use="log", guarantee="recreatable", owners=["viewer:1"]),
         ]
-        assert server._own is not None
+        assert server.sets.own is not None
         with server.local.incoming() as incoming:
             incoming.write(b"never recorded")
-            stray = new_blob_key(incoming.digest, server._own)
+            stray = new_blob_key(incoming.digest, server.sets.own)
             path = server.local.place(incoming, "sales", stray)
         assert server.ha is not None
         server.ha.put(path, "sales", stray)
-        server.ha.store.begin_upload(f"sales/{new_blob_key('0' * 64, server._own)}", new_token())
+        server.ha.store.begin_upload(f"sales/{new_blob_key('0' * 64, server.sets.own)}", new_token())
         (root / "blobs" / ".incoming" / ("0" * 32)).write_bytes(b"half")
     return kept
 

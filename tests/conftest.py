@@ -48,8 +48,8 @@ def pytest_collection_finish() -> None:
     """Let no look at the tests start a broker, which nobody would stop."""
     if Path(_HOME.name, "broker").exists():
         raise pytest.UsageError(
-            "collecting the tests started a broker: a test module has a Celery task by name, and pytest looks "
-            "at every name; import the module of the task instead"
+            "collecting the tests started a broker: a test module has a Celery task by name, and pytest "
+            "looks at every name; import the module of the task instead"
         )
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from storage_core.blobs.ha_upload import HaUpload
 from storage_core.blobs.keys import BlobKey
 from storage_core.blobs.local import Incoming
+from storage_core.journal import Mutation
+from storage_core.journal.ops.uploads import PutBlob
 
 
 class Arriving:
@@ -35,3 +39,17 @@ class Arriving:
         if self._ahead is None or self._ahead[1].size_bytes != self.incoming.size_bytes:
             return None
         return self._ahead
+
+
+class Placed(msgspec.Struct, frozen=True, kw_only=True):
+    """A blob whose bytes stand in every store, and that no row knows yet."""
+
+    blob: PutBlob
+    request_id: str | None
+
+    @property
+    def mutation(self) -> Mutation:
+        """What records it."""
+        if self.request_id is None:
+            return Mutation(op=self.blob)
+        return Mutation(op=self.blob, request_id=f"{self.request_id}@{self.blob.job_id}")

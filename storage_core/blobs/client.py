@@ -30,7 +30,7 @@ from storage_core.blobs.keys import (
 from storage_core.blobs.local import LocalBlobs
 from storage_core.blobs.protocol import BlobInfo, NewBlob, Source
 from storage_core.blobs.reports import SweepReport, Verified
-from storage_core.blobs.server import RENEW_S
+from storage_core.blobs.upload_sets import RENEW_S
 from storage_core.clock import Clock, SystemClock
 from storage_core.errors import CorruptBlobError, LockgateError
 from storage_core.journal.mutation import new_request_id

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from storage_core.blobs.arriving import Placed
 from storage_core.blobs.protocol import BlobInfo, NewBlob
-from storage_core.blobs.server import BlobServer, Placed
+from storage_core.blobs.server import BlobServer
 from storage_core.errors import LockgateError
 from storage_core.parallel import in_order
 

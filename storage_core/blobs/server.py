@@ -9,20 +9,16 @@ the sweep finds. A row without bytes never stands.
 
 from __future__ import annotations
 
-import hashlib
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-import msgspec
-
-from storage_core.blobs.arriving import Arriving
+from storage_core.blobs.arriving import Arriving, Placed
 from storage_core.blobs.at_once import delete_logs
 from storage_core.blobs.ha import HaBlobs
 from storage_core.blobs.ha_upload import HaUpload
+from storage_core.blobs.handing_out import HandingOut
 from storage_core.blobs.keys import (
     NO_JOB,
     BlobKey,
@@ -33,14 +29,15 @@ from storage_core.blobs.keys import (
     check_upload_set,
     digest_of,
     new_blob_key,
-    new_upload_set,
     upload_set_of,
 )
-from storage_core.blobs.local import CHUNK, Incoming, LocalBlobs
+from storage_core.blobs.local import Incoming, LocalBlobs
 from storage_core.blobs.orphans import LastListing
 from storage_core.blobs.protocol import BlobInfo, NewBlob, Source
 from storage_core.blobs.reports import SweepReport, Verified
+from storage_core.blobs.sources import chunks_of, size_of
 from storage_core.blobs.sweep import sweep
+from storage_core.blobs.upload_sets import UploadSets
 from storage_core.blobs.verify import verify
 from storage_core.clock import Clock, SystemClock
 from storage_core.errors import (
@@ -50,17 +47,13 @@ from storage_core.errors import (
     InvalidInputError,
     LockgateError,
     NotAppliedError,
-    ObjectNotFoundError,
     OutcomeUnknownError,
     StoreUnavailableError,
 )
 from storage_core.failpoints import step
 from storage_core.journal import Journal, Mutation, Outcome, Refused, Stamp
 from storage_core.journal.blob_rows import PAGE, blobs_of, owned_by, references_of
-from storage_core.journal.forks import FORKS, Forkable
-from storage_core.journal.leases import Leases
 from storage_core.journal.ops import Op
-from storage_core.journal.ops.leases import DropLease, FreeLease, TakeLease
 from storage_core.journal.ops.references import (
     DropReference,
     FailJob,
@@ -68,37 +61,17 @@ from storage_core.journal.ops.references import (
     SubmitJob,
     TakeReference,
 )
-from storage_core.journal.ops.uploads import BeginUpload, CompleteUpload, PutBlob, upload_resource
-from storage_core.journal.renewer import Renewer
-from storage_core.journal.rows import Blob, BlobJob, BlobUse, Guarantee, Reference, UploadSet
+from storage_core.journal.ops.uploads import CompleteUpload, PutBlob
+from storage_core.journal.rows import Blob, BlobUse, Guarantee, Reference
 from storage_core.journal.safe_mode import refuse_in_safe_mode
 from storage_core.journal.values import check_values
 from storage_core.parallel import Progress, no_progress
-from storage_core.stores.local_errors import translated
 from storage_core.stores.pages import in_pages
 
-RENEW_S: Final = 20.0
-SOFT_S: Final = 60.0
-HARD_S: Final = 1_200.0
-"""Of the leases of upload sets: an uploader of which nothing was heard for so long is gone."""
 RETENTION_S: Final = 1_800.0
 
 
-class Placed(msgspec.Struct, frozen=True, kw_only=True):
-    """A blob whose bytes stand in every store, and that no row knows yet."""
-
-    blob: PutBlob
-    request_id: str | None
-
-    @property
-    def mutation(self) -> Mutation:
-        """What records it."""
-        if self.request_id is None:
-            return Mutation(op=self.blob)
-        return Mutation(op=self.blob, request_id=f"{self.request_id}@{self.blob.job_id}")
-
-
-class BlobServer(Forkable):
+class BlobServer(HandingOut):
     """Blobs over a local store, an HA store if there is one, and a journal. See `Blobs` for its calls.
 
     Use it as a context manager, or `close` it: its own upload set is completed then.
@@ -120,24 +93,13 @@ class BlobServer(Forkable):
         retention_s: float = RETENTION_S,
         clock: Clock | None = None,
     ) -> None:
-        self.local = local
-        self.ha = ha
-        self.journal = journal
+        super().__init__(local, ha, journal)
         self.retention_s = retention_s
-        self._clock = clock or SystemClock()
-        self._leases = Leases(journal)
-        self._renewer = Renewer(self._leases, every_s=RENEW_S, clock=self._clock)
-        self.forked()
-        FORKS.tell(self)
-
-    def forked(self) -> None:
-        """Begin without a set of one's own: the parent's is the parent's to renew and to complete."""
-        self._opening = threading.Lock()
-        self._own: UploadSetId | None = None
+        self.sets = UploadSets(journal, clock or SystemClock())
 
     def begin_set(self, job_id: str) -> UploadSetId:
         """Open an upload set whose lease this server renews; see `Blobs.begin_set`."""
-        return self._begin(check_blob_job(job_id))
+        return self.sets.begin(check_blob_job(job_id))
 
     def begin_set_of(self, holder: str, job_id: str) -> tuple[UploadSetId, Stamp]:
         """Open an upload set for an uploader that is another process, and renews its lease itself.
@@ -149,15 +111,11 @@ class BlobServer(Forkable):
         Returns:
             The set, and the stamp with which it is to be renewed.
         """
-        return self._take_set(holder, check_blob_job(job_id))
+        return self.sets.take(holder, check_blob_job(job_id))
 
     def renew_sets(self, holder: str, held: Mapping[UploadSetId, Stamp]) -> dict[UploadSetId, str]:
         """Renew the leases of an uploader that is another process; returns a word about each that is lost."""
-        names = {upload_resource(check_upload_set(upload_set)): upload_set for upload_set in held}
-        lost = self._leases.renew(
-            holder, {resource: held[upload_set] for resource, upload_set in names.items()}
-        )
-        return {names[resource]: words for resource, words in lost.items()}
+        return self.sets.renew(holder, held)
 
     def put(
         self,
@@ -184,7 +142,7 @@ class BlobServer(Forkable):
             digest=digest,
             request_id=request_id,
         )
-        with self.arriving(job_id, new, size_bytes=_size_of(source)) as arriving:
+        with self.arriving(job_id, new, size_bytes=size_of(source)) as arriving:
             for chunk in chunks_of(source):
                 arriving.write(chunk)
             return self.keep(arriving, job_id, new)
@@ -205,7 +163,7 @@ class BlobServer(Forkable):
             if self.ha is None or new.guarantee != "ha" or new.digest is None or size_bytes is None:
                 yield Arriving(incoming)
                 return
-            blob_key = new_blob_key(check_digest(new.digest), self._set_for(new))
+            blob_key = new_blob_key(check_digest(new.digest), self._set_of(new))
             with self._uploading(self.ha, incoming, size_bytes, job_id, blob_key) as upload:
                 yield Arriving(incoming, (blob_key, upload))
 
@@ -224,7 +182,7 @@ class BlobServer(Forkable):
                 f"blob {new.name or 'without a name'} of job {job_id}: {incoming.size_bytes} bytes came that "
                 f"hash to {incoming.digest}, not to {new.digest}; nothing was kept; send them again"
             )
-        blob_key = new_blob_key(incoming.digest, self._set_for(new)) if ahead is None else ahead[0]
+        blob_key = new_blob_key(incoming.digest, self._set_of(new)) if ahead is None else ahead[0]
         blob = PutBlob(
             job_id=job_id,
             blob_key=blob_key,
@@ -276,7 +234,7 @@ class BlobServer(Forkable):
         """Stage a set's blobs; see `Blobs.complete_set`."""
         complete = CompleteUpload(upload_set=check_upload_set(upload_set))
         count: int = self._apply(complete, request_id)
-        self._renewer.drop(upload_resource(upload_set))
+        self.sets.drop(upload_set)
         return count
 
     def submit(
@@ -338,58 +296,6 @@ class BlobServer(Forkable):
                 "deletes them"
             )
 
-    def path(self, job_id: str, blob_key: BlobKey) -> Path:
-        """Return the path of a blob's verified file, refilled from the HA store if need be.
-
-        Raises:
-            ObjectNotFoundError: There is no such blob.
-            CorruptBlobError: Every copy of it is damaged.
-        """
-        damaged: CorruptBlobError | None = None
-        try:
-            return self.local.verified(job_id, blob_key)
-        except CorruptBlobError as error:
-            damaged = error
-        except ObjectNotFoundError:
-            pass
-        try:
-            if self.ha is not None:
-                return self._refilled(self.ha, job_id, blob_key)
-        except ObjectNotFoundError:
-            pass
-        if damaged is not None:
-            raise damaged
-        raise ObjectNotFoundError(
-            f"blob {job_id}/{blob_key}: neither the local store nor the HA store has it; "
-            "it was deleted, or never put"
-        )
-
-    def recheck(self, job_id: str, blob_key: BlobKey) -> None:
-        """Read a blob's file again, and heal it, for somebody has received other bytes; raises as `path`."""
-        self.local.forget_verified(job_id, blob_key)
-        self.path(job_id, blob_key)
-
-    def fetch(self, local: LocalBlobs, job_id: str, blob_key: BlobKey) -> Path:
-        """Copy a blob to another local store; see `Blobs.fetch`."""
-        path = self.path(job_id, blob_key)
-        try:
-            return _copied(path, local, job_id, blob_key)
-        except CorruptBlobError:  # damaged without a trace since it was verified
-            self.local.forget_verified(job_id, blob_key)
-            return _copied(self.path(job_id, blob_key), local, job_id, blob_key)
-
-    def get(self, job_id: str, blob_key: BlobKey) -> bytes:
-        """Return a blob's bytes; see `Blobs.get`."""
-        for _ in range(2):
-            data = _read(self.path(job_id, blob_key))
-            if hashlib.sha256(data).hexdigest() == digest_of(blob_key):
-                return data
-            self.local.forget_verified(job_id, blob_key)
-        raise CorruptBlobError(
-            f"blob {job_id}/{blob_key} in {self.local.path} reads otherwise than when it was verified; "
-            "nothing was handed out; see to this machine's disk and memory"
-        )
-
     def page(self, job_id: str | None = None, *, after: tuple[str, str] = ("", "")) -> Sequence[Blob]:
         """Return what is known of a page of blobs; see `Blobs.page`."""
         with self.journal.reading() as reading:
@@ -421,12 +327,11 @@ class BlobServer(Forkable):
 
     def close(self) -> None:
         """Complete this server's own upload set, so that nothing of it is kept; others lapse."""
-        with self._opening:
-            own, self._own = self._own, None
+        own = self.sets.take_own()
         if own is not None:
             with suppress(LockgateError):
                 self.complete_set(own)
-        self._renewer.close()
+        self.sets.renewer.close()
 
     def __enter__(self) -> Self:
         return self
@@ -435,10 +340,6 @@ class BlobServer(Forkable):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _set_for(self, new: NewBlob) -> UploadSetId:
-        """Return the upload set that a blob is put under."""
-        return self._own_set() if new.upload_set is None else check_upload_set(new.upload_set)
 
     @contextmanager
     def _uploading(
@@ -505,50 +406,12 @@ class BlobServer(Forkable):
         if is_kept:
             self._leave(UploadSetId(blob.upload_set))
 
-    def _refilled(self, ha: HaBlobs, job_id: str, blob_key: BlobKey) -> Path:
-        """Copy a blob from the HA store, unless it goes: its sweep may have passed here already.
-
-        Raises:
-            ObjectNotFoundError: It is not there, or goes.
-        """
-        path = ha.fill(self.local, job_id, blob_key)
-        if self._goes(job_id, blob_key):
-            self.local.delete(job_id, blob_key)
-            self.local.drop_empty(job_id)
-            raise ObjectNotFoundError(f"blob {job_id}/{blob_key} is being deleted: nothing refers to it")
-        return path
-
-    def _goes(self, job_id: str, blob_key: BlobKey) -> bool:
-        """Tell whether a blob is being deleted; where nobody knows, it is not."""
-        try:
-            with self.journal.reading() as reading:
-                if reading.status().safe_since_s is not None:
-                    return False
-                blob, job = reading.get(Blob, job_id, blob_key), reading.get(BlobJob, job_id)
-        except LockgateError:  # a get needs no journal; the next listing finds what should not be here
-            LastListing(self.local.path).forget()
-            return False
-        return blob is None or blob.deleting_s is not None or (job is not None and job.final_s is not None)
-
-    def _leave(self, upload_set: UploadSetId) -> None:
-        """Leave bytes of which nobody knows whether they were recorded to the sweep.
-
-        It takes them when their set is closed: this server's own is used no more, and lapses.
-        """
-        with self._opening:
-            is_own = self._own == upload_set
-            if is_own:
-                self._own = None
-        if is_own:
-            self._renewer.drop(upload_resource(upload_set))
-        LastListing(self.local.path).forget()
-
     def _refusal(self, blob: PutBlob, error: LockgateError) -> LockgateError:
         """Return why a blob was not recorded: it is not its sender's fault that this server's set lapsed."""
         if (
             not isinstance(error, FencedError)
             or blob.joins
-            or not self._has_lost(UploadSetId(blob.upload_set))
+            or not self.sets.has_lost(UploadSetId(blob.upload_set))
         ):
             return error
         return StoreUnavailableError(
@@ -556,48 +419,17 @@ class BlobServer(Forkable):
             "lapsed; nothing was kept; put the bytes again: it opens another set"
         )
 
-    def _has_lost(self, own: UploadSetId) -> bool:
-        """Tell whether this server's own set was given up; if so, the next put opens another one."""
-        with self.journal.reading() as reading:
-            if reading.get(UploadSet, own) is not None:
-                return False
-        with self._opening:
-            if self._own == own:
-                self._own = None
-        return True
+    def _set_of(self, new: NewBlob) -> UploadSetId:
+        """Return the upload set that a blob is put under."""
+        return self.sets.for_any() if new.upload_set is None else check_upload_set(new.upload_set)
 
-    def _own_set(self) -> UploadSetId:
-        """Return the set for single blobs of any job, open."""
-        with self._opening:
-            if self._own is None:
-                self._own = self._begin("")
-            return self._own
+    def _leave(self, upload_set: UploadSetId) -> None:
+        """Leave bytes of which nobody knows whether they were recorded to the sweep.
 
-    def _begin(self, job_id: str) -> UploadSetId:
-        since_s = self._clock.now_s()
-        upload_set, stamp = self._take_set(self._renewer.holder, job_id)
-        self._renewer.keep(upload_resource(upload_set), stamp, since_s=since_s)
-        return upload_set
-
-    def _take_set(self, holder: str, job_id: str) -> tuple[UploadSetId, Stamp]:
-        upload_set = new_upload_set()
-        resource = upload_resource(upload_set)
-        lease = TakeLease(resource=resource, holder=holder, purpose="write", soft_s=SOFT_S, hard_s=HARD_S)
-        taken, begun = self.journal.write(
-            [Mutation(op=lease), Mutation(op=BeginUpload(upload_set=upload_set, job_id=job_id))]
-        )
-        if isinstance(taken, Refused):
-            raise taken.error
-        stamp: Stamp = taken.result.stamp
-        if isinstance(begun, Refused):
-            self.journal.write(
-                [
-                    Mutation(op=FreeLease(resource=resource, stamp=stamp)),
-                    Mutation(op=DropLease(resource=resource)),
-                ]
-            )
-            raise begun.error
-        return upload_set, stamp
+        It takes them when their set is closed: this server's own is used no more, and lapses.
+        """
+        self.sets.leave(upload_set)
+        LastListing(self.local.path).forget()
 
     def _apply(self, op: Op, request_id: str | None = None) -> Any:
         return self.journal.apply(op, request_id).result
@@ -615,38 +447,3 @@ def _check_job(job_id: str) -> str:
             "references instead"
         )
     return job_id
-
-
-def _read(path: Path) -> bytes:
-    with translated("read", str(path), changes=False):
-        return path.read_bytes()
-
-
-def _copied(path: Path, local: LocalBlobs, job_id: str, blob_key: BlobKey) -> Path:
-    with local.incoming() as incoming:
-        with translated("read", str(path), changes=False), path.open("rb", buffering=0) as file:
-            while data := file.read(CHUNK):
-                incoming.write(data)
-        return local.place(incoming, job_id, blob_key)
-
-
-def _size_of(source: Source) -> int | None:
-    """Return how many bytes a source has, None if its end tells."""
-    if isinstance(source, bytes):
-        return len(source)
-    if isinstance(source, Path):
-        with translated("read", str(source), changes=False):
-            return source.stat().st_size
-    return None
-
-
-def chunks_of(source: Source) -> Iterator[bytes]:
-    """Yield a source's bytes, in bounded pieces."""
-    if isinstance(source, bytes):
-        yield source
-    elif isinstance(source, Path):
-        with source.open("rb", buffering=0) as file:
-            while data := file.read(CHUNK):
-                yield data
-    else:
-        yield from source

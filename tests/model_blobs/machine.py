@@ -69,7 +69,7 @@ class BlobsMachine(BlobServerUnderTest):
         try:
             self.nothing_stays_that_nobody_keeps()
         finally:
-            self.server._renewer.close()
+            self.server.sets.renewer.close()
             self.journal.close()
             shutil.rmtree(self.root, ignore_errors=True)
 

@@ -83,7 +83,7 @@ class BlobServerUnderTest(RuleBasedStateMachine):
 
     def _restart(self) -> None:
         """Begin as another process, which takes responsibility for what lies there if it can list it."""
-        self.server._renewer.close()
+        self.server.sets.renewer.close()
         self.journal.close()
         self._begin()
         before = self._seen()
@@ -101,8 +101,8 @@ class BlobServerUnderTest(RuleBasedStateMachine):
 
     def _renew(self) -> None:
         lapsed = {one for one in self.model.sets if self.clock.now - self.renewed[one] >= HARD_S}
-        self.server._renewer.renew()
-        held = {resource.removeprefix("upload:") for resource in self.server._renewer._held}
+        self.server.sets.renewer.renew()
+        held = {resource.removeprefix("upload:") for resource in self.server.sets.renewer._held}
         for upload_set in held & set(self.model.sets):
             assert upload_set not in lapsed
             self.renewed[upload_set] = self.clock.now

@@ -13,7 +13,7 @@ import urllib3
 from storage_core.blobs.client import BlobClient
 from storage_core.blobs.local import LocalBlobs
 from storage_core.blobs.protocol import Blobs, NewBlob
-from storage_core.blobs.server import HARD_S
+from storage_core.blobs.upload_sets import HARD_S
 from storage_core.errors import (
     ConflictError,
     CorruptBlobError,

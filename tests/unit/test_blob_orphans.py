@@ -117,7 +117,7 @@ def test_a_listing_is_due_first_and_then_once_a_day(world: BlobWorld) -> None:
     assert sweep(world).sought_orphans
     for _ in range(47):
         world.clock.sleep(INTERVAL_S)
-        world.server._renewer.renew()
+        world.server.sets.renewer.renew()
         assert not sweep(world).sought_orphans
     world.clock.sleep(INTERVAL_S)
     assert sweep(world).sought_orphans
@@ -155,7 +155,7 @@ def test_a_put_of_which_nobody_knows_whether_it_was_recorded_is_swept_while_the_
     blob = BlobInfo(job_id="no_job", blob_key=lost.blob_key, size_bytes=4)
     after = world.server.put(b"after it", owners=["viewer:1"])
     world.clock.sleep(1_200.0)
-    world.server._renewer.renew()
+    world.server.sets.renewer.renew()
     assert sweep(world).swept == {Why.ORPHAN: Amount(blobs=1, size_bytes=4)}
     world.clock.sleep(INTERVAL_S)
     sweep(world)

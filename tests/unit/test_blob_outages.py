@@ -75,7 +75,7 @@ def test_parts_that_could_not_be_aborted_go_with_the_sweep_while_the_server_goes
     plain.server.put(b"after")
     for _ in range(3):
         plain.clock.sleep(INTERVAL_S / 2)
-        plain.server._renewer.renew()
+        plain.server.sets.renewer.renew()
         plain.server.sweep(dry_run=False)
     assert [info for page in plain.store.upload_pages() for info in page] == []
 
@@ -91,7 +91,7 @@ def test_a_refused_record_whose_bytes_a_store_keeps_is_swept_while_the_server_go
     assert everything(plain) != []
     for _ in range(6):
         plain.clock.sleep(INTERVAL_S / 2)
-        plain.server._renewer.renew()
+        plain.server.sets.renewer.renew()
         plain.server.sweep(dry_run=False)
     assert everything(plain) == []
 

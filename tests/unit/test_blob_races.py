@@ -140,7 +140,7 @@ def test_two_servers_share_a_local_store_and_neither_takes_the_others_blobs(plai
     assert first.get(*key_of(theirs)) == second.get(*key_of(ours)) == DATA
     second.drop(*key_of(ours), "job")
     plain.clock.sleep(INTERVAL_S)
-    first._renewer.renew()
+    first.sets.renewer.renew()
     assert second.sweep(dry_run=False).deleted.blobs == 1
     with pytest.raises(ObjectNotFoundError):
         first.get(*key_of(ours))
@@ -150,7 +150,7 @@ def test_two_servers_share_a_local_store_and_neither_takes_the_others_blobs(plai
 
 def test_a_fork_has_a_set_of_its_own_and_its_end_leaves_its_parents_as_it_is(plain: BlobWorld) -> None:
     plain.server.put(b"before")
-    with plain.server._opening:  # a thread of the parent may hold it
+    with plain.server.sets._opening:  # a thread of the parent may hold it
         child = os.fork()
         if child == 0:
             blob = plain.server.put(b"child's", owners=["viewer:1"])

@@ -10,7 +10,7 @@ import pytest
 
 from storage_core.blobs import local
 from storage_core.blobs.keys import upload_set_of
-from storage_core.blobs.server import HARD_S
+from storage_core.blobs.upload_sets import HARD_S
 from storage_core.errors import (
     ConflictError,
     CorruptBlobError,

@@ -149,7 +149,7 @@ def test_a_set_whose_uploader_lives_keeps_its_blobs_for_ever(plain: BlobWorld) -
     blob = plain.server.put(b"half of it", job_id="sales", upload_set=upload_set)
     for _ in range(10):
         plain.clock.sleep(600.0)
-        plain.server._renewer.renew()
+        plain.server.sets.renewer.renew()
         assert sweep(plain).abandoned_sets == 0
     assert is_there(plain, blob)
 
@@ -181,7 +181,7 @@ def test_a_final_job_is_remembered_while_a_set_for_it_is_open(plain: BlobWorld) 
     plain.server.finish("sales")
     for _ in range(3):
         plain.clock.sleep(1_000.0)
-        plain.server._renewer.renew()
+        plain.server.sets.renewer.renew()
         assert sweep(plain).forgotten_jobs == 0
     plain.server.complete_set(upload_set)
     assert sweep(plain).forgotten_jobs == 1
@@ -408,7 +408,7 @@ def test_two_sweeps_at_once_do_no_harm(world: BlobWorld) -> None:
         world.server.put(b"library", job_id=f"job-{number}", owners=["job"])
         world.journal.apply(FinishJob(job_id=f"job-{number}"))
     world.clock.sleep(INTERVAL_S)
-    world.server._renewer.renew()
+    world.server.sets.renewer.renew()
 
     reports = list(in_parallel(lambda _: world.server.sweep(dry_run=False, orphans=True), range(2), 2))
 
