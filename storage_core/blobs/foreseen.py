@@ -49,9 +49,10 @@ def foresee(server: BlobServer, *, orphans: bool | None, progress: Progress) -> 
         _take(tally, Why.MARKED, _marked(reading), apart=apart)
         lapsed = lapsed_count(reading, now_s)
         abandoned = len(lapsed_sets(reading))
+        epoch = reading.status().stamp.epoch
     is_due = orphans
     if is_due is None:
-        is_due = abandoned > 0 or LastListing(server.local.path).is_due(now_s)
+        is_due = abandoned > 0 or LastListing(server.local.path).is_due(now_s, epoch)
     sought = seek_orphans(server, tally, dry_run=True, progress=progress) if is_due else None
     return SweepReport(
         is_dry_run=True,

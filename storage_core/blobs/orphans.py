@@ -72,20 +72,26 @@ class LastListing:
     def __init__(self, folder: Path) -> None:
         self._path = folder / LISTED
 
-    def is_due(self, now_s: float) -> bool:
-        """Tell whether they are to be listed again, by the journal's clock."""
+    def is_due(self, now_s: float, epoch: int) -> bool:
+        """Tell whether they are to be listed again.
+
+        Args:
+            now_s: By the journal's clock.
+            epoch: Of the journal now: one that began since may not know every row that it did.
+        """
         with translated("read", str(self._path), changes=False):
             try:
-                listed_s = float(self._path.read_text())
+                listed_s, of_epoch = self._path.read_text().split()
+                age_s, is_same = now_s - float(listed_s), int(of_epoch) == epoch
             except (FileNotFoundError, ValueError):  # a file that was cut off says nothing
                 return True
-        return not 0 <= now_s - listed_s < LISTING_EVERY_S
+        return not is_same or not 0 <= age_s < LISTING_EVERY_S
 
-    def note(self, at_s: float) -> None:
+    def note(self, at_s: float, epoch: int) -> None:
         """Keep that they were listed."""
         with translated("write", str(self._path), changes=True):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_text(repr(at_s))
+            self._path.write_text(f"{at_s!r} {epoch}")
 
     def forget(self) -> None:
         """Make the next listing due."""
@@ -109,7 +115,7 @@ def seek_orphans(server: BlobServer, tally: Tally, *, dry_run: bool, progress: P
     with step("blob-orphans"):
         claim_stores(server, dry_run=dry_run)
         with server.journal.reading() as reading:
-            began_s = reading.now_s()
+            began_s, epoch = reading.now_s(), reading.status().stamp.epoch
         listed, is_settled = 0, True
         for page in in_pages(_everything(server), PAGE):
             orphans, could_judge = _judge(server, page)
@@ -122,7 +128,7 @@ def seek_orphans(server: BlobServer, tally: Tally, *, dry_run: bool, progress: P
         aborted, could_judge = _abort_uploads(server, dry_run=dry_run)
         is_settled &= could_judge
         if is_settled and not dry_run:
-            LastListing(server.local.path).note(began_s)
+            LastListing(server.local.path).note(began_s, epoch)
     return Sought(aborted_uploads=aborted, is_settled=is_settled)
 
 

@@ -94,6 +94,7 @@ class _Sweep:
         self._tally = Tally()
         self._ha_is_away = False
         self._began_s = self._read(Reading.now_s)
+        self._epoch = self._read(Reading.status).stamp.epoch
 
     def run(self, *, orphans: bool | None) -> SweepReport:
         """Take every step, in their order."""
@@ -104,7 +105,7 @@ class _Sweep:
         self._delete_marked()
         self._server.local.drop_abandoned()
         listing = LastListing(self._server.local.path)
-        is_due = listing.is_due(self._began_s) if orphans is None else orphans
+        is_due = listing.is_due(self._began_s, self._epoch) if orphans is None else orphans
         sought = self._seek() if is_due else None
         return SweepReport(
             is_dry_run=False,
@@ -131,9 +132,7 @@ class _Sweep:
 
     def _abandon_sets(self) -> int:
         lapsed = self._read(lapsed_sets)
-        if (
-            lapsed
-        ):  # before they are given up: a sweep that dies between must not leave it to the day's listing
+        if lapsed:  # before they are given up: a sweep that dies between leaves it not to the day's listing
             LastListing(self._server.local.path).forget()
         given_up = [self._write([AbandonUpload(upload_set=one.upload_set)]) for one in lapsed]
         return sum(result is not None for (result,) in given_up)

@@ -123,10 +123,20 @@ def test_a_listing_is_due_first_and_then_once_a_day(world: BlobWorld) -> None:
     assert sweep(world).sought_orphans
 
 
-@pytest.mark.parametrize("text", ["", "garbage", "99999999999999"])
+@pytest.mark.parametrize("text", ["", "garbage", "nan 1 1", "99999999999999 1"])
 def test_a_note_of_the_last_listing_that_cannot_be_makes_one_due(world: BlobWorld, text: str) -> None:
     sweep(world)
     (world.server.local.path / LISTED).write_text(text)
+    assert sweep(world).sought_orphans
+    assert not sweep(world).sought_orphans
+
+
+def test_a_listing_is_due_when_a_restored_journal_is_at_work_again(world: BlobWorld, tmp_path: Path) -> None:
+    assert sweep(world).sought_orphans
+    assert not sweep(world).sought_orphans
+    restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
+    leave_safe_mode(world.journal)
+    assert sweep(world, dry_run=True).sought_orphans
     assert sweep(world).sought_orphans
     assert not sweep(world).sought_orphans
 
