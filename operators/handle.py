@@ -155,9 +155,14 @@ def parked_on_failure(job: Job, timeout_s: float | None, log: Logger) -> Iterato
 def drop_artefacts(job: Job) -> None:
     """Delete what the job was set up with, if it has ended; the next sweep deletes what this leaves."""
     if job.spec.artefacts is not None:
-        from storage_core.blobs.ending import delete_ended  # noqa: PLC0415 - SQLAlchemy
+        drop_blobs(job.spec.artefacts.job_id)
 
-        delete_ended(job.spec.artefacts.job_id, load_settings())
+
+def drop_blobs(blob_job: str) -> None:
+    """Delete the blobs of a job, by its id in the blob stores, if the journal says that it has ended."""
+    from storage_core.blobs.ending import delete_ended  # noqa: PLC0415 - SQLAlchemy
+
+    delete_ended(blob_job, load_settings())
 
 
 def park(job: Job, timeout_s: float | None, log: Logger) -> None:

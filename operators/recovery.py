@@ -11,6 +11,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
 from operators.destinations import as_destinations, check_bool, configured_destinations, watched_destinations
+from operators.handle import drop_blobs
 from operators.progress import LoggedProgress
 from operators.retries import no_vain_retry
 from storage_core.commit.recovery import JobAt, RecoveryResult, settle
@@ -90,6 +91,8 @@ class JobRecoveryOperator(BaseOperator):
         results = sorted(settling(unended.lapsed, settings), key=lambda r: (r.destination, r.job_id))
         if results:
             self.log.info("recovered:\n%s", summary_table(results))
+        for blob_job in [result.artefacts for result in results if result.artefacts]:
+            drop_blobs(blob_job)
         self._fail_for_people(results, unreached)
         return counts(results, unended)
 

@@ -30,7 +30,7 @@ from storage_core.errors import (
 
 if TYPE_CHECKING:
     from storage_core.cli.job_index import IndexedJob
-    from storage_core.commit import Job, JobSummary, Receipt, RecoveryResult
+    from storage_core.commit import JobSummary, Receipt, RecoveryResult
     from storage_core.commit.artefacts import JobArtefacts
     from storage_core.commit.success import SuccessSummary
     from storage_core.parallel import Progress
@@ -138,7 +138,7 @@ def commit(
                 "done; wait for it, or take the job from it with --take-over"
             )
         receipt = attached.commit()
-    _drop_artefacts(attached)
+    _drop_artefacts(attached.spec.artefacts)
     if json:
         print_json(receipt)
     else:
@@ -159,7 +159,7 @@ def abort(
     with progress_bar() as progress:
         attached = attach_job(destination, job_id, progress=progress)
         phase = attached.abort(reason)
-    _drop_artefacts(attached)
+    _drop_artefacts(attached.spec.artefacts)
     if phase not in {JobPhase.ABORTING, JobPhase.FAILED}:
         raise ConflictError(
             f"job {job_id} at {destination} is {phase}: its commit is decided, so it was not aborted; "
@@ -201,7 +201,8 @@ def recover(
             else:
                 found = _scanned(scan, job or [], every=every, dry_run=dry_run, progress=progress)
             for result in found:
-                results.append(result)  # noqa: PERF402 - what was settled before an error is shown, too
+                results.append(result)  # what was settled before an error is shown, too
+                _drop_blobs(result.artefacts)
     except LockgateError:
         if results and not json:
             _print_recovered(results, dry_run=dry_run)
@@ -238,13 +239,18 @@ def _told(artefacts: JobArtefacts) -> str:
     return f"{', '.join(artefacts.names)} (blobs of {artefacts.job_id})"
 
 
-def _drop_artefacts(job: Job) -> None:
-    """Delete what the job was set up with, if it has ended."""
-    if job.spec.artefacts is not None:
+def _drop_artefacts(artefacts: JobArtefacts | None) -> None:
+    if artefacts is not None:
+        _drop_blobs(artefacts.job_id)
+
+
+def _drop_blobs(blob_job: str) -> None:
+    """Delete what a job was set up with, if there was something, and it has ended."""
+    if blob_job:
         from storage_core.blobs.ending import delete_ended  # noqa: PLC0415
         from storage_core.settings import load_settings  # noqa: PLC0415
 
-        delete_ended(job.spec.artefacts.job_id, load_settings())
+        delete_ended(blob_job, load_settings())
 
 
 def _recovered(

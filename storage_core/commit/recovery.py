@@ -18,7 +18,7 @@ from storage_core.commit.folder import JobFolder
 from storage_core.commit.job_leases import own_journal
 from storage_core.commit.lease import LeaseState, leases_for
 from storage_core.commit.opening import attach_job
-from storage_core.commit.phase import UNDECIDED, JobPhase
+from storage_core.commit.phase import TERMINAL, UNDECIDED, JobPhase
 from storage_core.commit.probing import probed
 from storage_core.commit.records import Receipt
 from storage_core.commit.recovery_table import RecoveryAction, choose_action
@@ -81,6 +81,8 @@ class RecoveryResult(msgspec.Struct, frozen=True, kw_only=True):
         detail: Why, for people.
         needs_an_operator: Whether nothing was touched and no later recovery will: markers contradict each
             other or cannot be read, or the store does not let us in.
+        artefacts: Blob job id of what the job was set up with, if it has ended now: whoever asked for the
+            recovery deletes it. Empty otherwise.
     """
 
     destination: str
@@ -92,6 +94,7 @@ class RecoveryResult(msgspec.Struct, frozen=True, kw_only=True):
     receipt: Receipt | None = None
     detail: str = ""
     needs_an_operator: bool = False
+    artefacts: str = ""
 
 
 def recover_job(
@@ -158,15 +161,18 @@ def recover_job(
                     detail = _act(work, action, detail, check)
         except ELSEWHERE as error:
             action, detail = RecoveryAction.LEAVE, str(error)
+    ended = folder.phase()
+    has_ended = ended in TERMINAL and not dry_run
     return RecoveryResult(
         destination=store.url,
         job_id=folder.job_id,
         found=found,
         lease=lease,
         action=action,
-        ended=folder.phase(),
+        ended=ended,
         receipt=receipt_of(folder),
         detail=detail,
+        artefacts=record.spec.artefacts.job_id if record.spec.artefacts is not None and has_ended else "",
     )
 
 

@@ -228,14 +228,14 @@ def test_jobs_recover_wants_a_job_or_all_and_not_both(
     assert result.stderr.startswith("error: jobs recover: give either one JOB or --all")
 
 
-@pytest.mark.parametrize("verb", ["commit", "abort"])
+@pytest.mark.parametrize("verb", ["commit", "abort", "recover"])
 def test_whoever_ends_a_job_by_hand_deletes_what_it_was_set_up_with(
     run: Run, destination: str, settings: Settings, verb: str
 ) -> None:
     world = World(settings.home.parent, destination, options={"journal_url": None})
     job = open_job(destination, "sales", artefacts=uploaded(world), settings=settings)
     write(job)
-    job.park()
+    job.park(0.0)
     shown = run("jobs", "show", destination, "sales").stdout
     assert "rates.py (blobs of etl-upload)" in shown
     assert bytes_of(world) != []

@@ -12,8 +12,10 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from operators.destinations import as_destinations
 from operators.recovery import JobRecoveryOperator, summary_table
 from operators.sweep import UploadSweepOperator
+from storage_core import open_job
 from storage_core.commit import JobPhase, list_jobs, recover_all
 from tests.airflow_world import TaskRun, die_at
+from tests.artefact_world import bytes_of, uploaded
 from tests.commit_world import World, write
 
 
@@ -50,6 +52,20 @@ def test_recovery_finishes_a_job_that_died_after_its_decision(world: World) -> N
     [job] = list_jobs(world.url)
     assert job.phase is JobPhase.COMMITTED
     assert recover(destinations=world.url) == {}
+
+
+def test_a_recovery_deletes_what_the_job_that_it_ended_was_set_up_with(world: World) -> None:
+    world = world.with_journal()
+    job = open_job(world.url, "sales", artefacts=uploaded(world), settings=world.settings)
+    write(job, "task-0", {"a.txt": b"1"})
+    die_at("complete.complete.before", job.commit)
+    before = bytes_of(world)
+
+    recover(destinations=[world.url], report_only=True)
+    assert bytes_of(world) == before != []
+
+    recover(destinations=[world.url])
+    assert bytes_of(world) == []
 
 
 def test_a_report_only_recovery_changes_nothing(world: World) -> None:
