@@ -318,10 +318,14 @@ MUTANTS: Final = (
         [
             Edit(
                 f"{JOURNAL}/ops/uploads.py",
-                "        if state.get(UploadSet, self.upload_set) is None:\n"
-                '            raise FencedError(\n                f"blob ',
+                '        if opened is None:\n            raise FencedError(\n                f"blob ',
                 '        if False:\n            raise FencedError(\n                f"blob ',
-            )
+            ),
+            Edit(
+                f"{JOURNAL}/ops/uploads.py",
+                "        if self.joins and opened.job_id != self.job_id:",
+                "        if self.joins and opened is not None and opened.job_id != self.job_id:",
+            ),
         ],
         BLOBS,
     ),
@@ -383,7 +387,7 @@ MUTANTS: Final = (
     Mutant(
         "bring-back-what-goes",
         "a get does not bring back what a sweep deletes",
-        [Edit("storage_core/blobs/server.py", "if self._goes(job_id, blob_key):", "if False:")],
+        [Edit("storage_core/blobs/handing_out.py", "if self._goes(job_id, blob_key):", "if False:")],
         f"{RACES}a_get_does_not_bring_back_what_a_sweep_deletes",
     ),
 )
