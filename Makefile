@@ -41,7 +41,7 @@ format: $(READY)  ## Format the code
 	@$(BIN)/ruff check --fix .
 
 mutants: $(READY)  ## Break the journal and the blobs on purpose, one rule at a time: the tests must notice
-	@$(BIN)/python scripts/mutants.py
+	@$(BIN)/python -m scripts.mutants
 
 bench: $(READY)  ## Measure; prints tables, asserts no time
 	@scripts/with-s3-server $(BIN)/python -m benchmarks.job_commit

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -14,6 +15,9 @@ from tests.checkpoint_world import JournalWorld
 from tests.cli_world import Run
 from tests.commit_world import ManualClock, World
 from tests.postgres_world import Server
+
+if TYPE_CHECKING:
+    from tests.guest_world import Guest
 
 
 @pytest.fixture
@@ -82,3 +86,24 @@ def run(settings: Settings) -> Run:
         return CliRunner().invoke(root, list(arguments))
 
     return run
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a worker over this broker look up each moment, not each two seconds: so late it acknowledges."""
+    from kombu.connection import Connection
+
+    drain = Connection.drain_events
+    monkeypatch.setattr(Connection, "drain_events", lambda self, **_: drain(self, timeout=0.05))  # type: ignore[no-untyped-call]
+
+
+@pytest.fixture
+def guest(tmp_path: Path, quick: None) -> Iterator[Guest]:
+    """An application with blobs below its test's directory."""
+    from storage_core.blobs.configured_cache import close_caches
+    from tests.guest_world import application
+
+    with application(Settings(home=tmp_path / "home", celery_threshold_bytes=1_000)) as guest:
+        yield guest
+    close_caches()
+    close_journals()

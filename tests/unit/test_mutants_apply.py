@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.mutants import MUTANTS, TREE, Mutant, applied, copy
+from scripts.broken_rules import MUTANTS, Mutant
+from scripts.mutants import TREE, applied, copy
 
 
 @pytest.fixture(scope="module")

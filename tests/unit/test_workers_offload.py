@@ -1,13 +1,9 @@
-"""Large arguments and results of somebody's application, with a worker in a thread and a broker in memory."""
+"""Large arguments of somebody's tasks, with a worker in a thread and a broker in memory."""
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,101 +12,15 @@ from celery import Celery, Task, chain, chord, group
 from celery.contrib.testing.worker import start_worker
 from celery.exceptions import Ignore, Reject
 from kombu.common import Broadcast
-from kombu.connection import Connection
 
 from storage_core.blobs.configured_cache import close_caches, configured_cache
-from storage_core.blobs.local import LocalBlobs
 from storage_core.errors import CorruptBlobError, FencedError, InvalidInputError, ObjectNotFoundError
-from storage_core.journal.configured import close_journals
-from storage_core.journal.rows import Blob, Reference
 from storage_core.settings import Settings
 from tests.blob_http_world import served
 from tests.blob_world import blob_world, damage
 from tests.celery_world import wait_until
+from tests.guest_world import BIG, PATIENCE_S, SMALL, Guest, application, files_of, got, length
 from workers.offload import GUARD, HEADER, install_offload
-
-BIG = "x" * 5_000
-SMALL = "y" * 50
-PATIENCE_S = 120
-
-NUMBERS = itertools.count()
-
-
-def length(value: str) -> int:
-    return len(value)
-
-
-def got(sent: Any) -> Any:
-    return sent.get(timeout=PATIENCE_S, interval=0.01)
-
-
-@dataclass
-class Guest:
-    """An application that is not Lockgate's, and what its blobs are."""
-
-    app: Celery
-    settings: Settings
-    calls: list[Any] = field(default_factory=list)
-
-    @property
-    def blobs(self) -> list[Blob]:
-        return list(configured_cache(self.settings).origin.page())
-
-    @property
-    def references(self) -> list[Reference]:
-        return list(configured_cache(self.settings).origin.references())
-
-    @property
-    def owners(self) -> list[str]:
-        return [reference.owner for reference in self.references]
-
-    def arguments_are_let_go(self) -> None:
-        wait_until(lambda: all(":result:" in owner for owner in self.owners), PATIENCE_S)
-
-    def task(self, run: Any, **options: Any) -> Task:
-        if run.__name__ == "<lambda>":
-            run.__name__ = f"task{next(NUMBERS)}"
-        return self.app.task(name=f"{self.app.main}.{run.__name__}", shared=False, **options)(run)
-
-    @contextmanager
-    def working(self) -> Iterator[None]:
-        with start_worker(self.app, pool="solo", perform_ping_check=False, shutdown_timeout=PATIENCE_S):
-            yield
-
-
-@contextmanager
-def application(settings: Settings, name: str = "") -> Iterator[Guest]:
-    """Make an application with a queue of its own: the broker is one a process."""
-    name = name or f"guest{next(NUMBERS)}"
-    app = Celery(name, broker="memory://", backend="cache+memory://", set_as_current=False)
-    app.conf.update(
-        task_default_queue=name,
-        broker_transport_options={"polling_interval": 0.01},
-        task_acks_late=True,
-    )
-    install_offload(app, settings)
-    yield Guest(app, settings)
-    app.close()
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a worker over this broker look up each moment, not each two seconds: so late it acknowledges."""
-    drain = Connection.drain_events
-    monkeypatch.setattr(Connection, "drain_events", lambda self, **_: drain(self, timeout=0.05))  # type: ignore[no-untyped-call]
-
-
-@pytest.fixture
-def guest(tmp_path: Path, quick: None) -> Iterator[Guest]:
-    with application(Settings(home=tmp_path / "home", celery_threshold_bytes=1_000)) as guest:
-        yield guest
-    close_caches()
-    close_journals()
-
-
-def files_of(guest: Guest) -> LocalBlobs:
-    """Return the blob server's own files."""
-    return configured_cache(guest.settings).origin.local  # type: ignore[attr-defined,no-any-return]
 
 
 def test_large_arguments_arrive_as_they_were_sent_and_are_let_go(guest: Guest) -> None:
@@ -401,41 +311,6 @@ def test_receivers_of_a_broadcast_are_not_counted_and_its_blob_lapses(guest: Gue
     assert f"receiver:{again.id}" in guest.owners
 
 
-def test_a_large_result_is_let_go_once_it_was_read(guest: Guest) -> None:
-    grow = guest.task(lambda count: "r" * count)
-    with guest.working():
-        sent = grow.delay(5_000)
-        wait_until(sent.ready, PATIENCE_S)
-        assert guest.owners == [f"receiver:result:{sent.id}"]
-        assert got(sent) == "r" * 5_000
-        assert guest.owners == []
-        assert got(guest.app.AsyncResult(sent.id)) == "r" * 5_000
-        assert isinstance(sent.backend.get(sent.backend.get_key_for_task(sent.id)), str | bytes)
-
-        members = group(grow.s(5_000), grow.s(6_000)).apply_async()
-        assert [len(value) for value in got(members)] == [5_000, 6_000]
-        assert guest.owners == []
-
-
-def test_a_failure_is_told_by_the_backend_itself_however_long(guest: Guest) -> None:
-    def fail() -> None:
-        raise ValueError(BIG)
-
-    sent = guest.task(fail).delay()
-    with guest.working(), pytest.raises(ValueError, match=BIG):
-        got(sent)
-    assert guest.blobs == []
-
-
-def test_a_forgotten_result_is_let_go_unread(guest: Guest) -> None:
-    grow = guest.task(lambda count: "r" * count)
-    with guest.working():
-        sent = grow.delay(5_000)
-        wait_until(sent.ready, PATIENCE_S)
-    sent.forget()
-    assert guest.owners == []
-
-
 @pytest.mark.filterwarnings("ignore:Exception raised outside body:RuntimeWarning")  # so Celery calls it
 def test_a_job_that_has_ended_takes_neither_arguments_nor_results(guest: Guest) -> None:
     grow = guest.task(lambda value, count: "r" * count)
@@ -446,20 +321,6 @@ def test_a_job_that_has_ended_takes_neither_arguments_nor_results(guest: Guest) 
     with guest.working(), pytest.raises(FencedError, match="sales-7 has ended"):
         got(sent)
     assert guest.blobs == []
-
-
-def test_a_lost_result_is_a_failure_that_says_so(guest: Guest) -> None:
-    grow = guest.task(lambda count: "r" * count)
-    with guest.working():
-        sent = grow.delay(5_000)
-        wait_until(lambda: len(guest.blobs) == 1 and sent.ready(), PATIENCE_S)
-    (blob,) = guest.blobs
-    files_of(guest).delete(blob.job_id, blob.blob_key)  # type: ignore[arg-type]
-    guest.app.backend._cache.clear()
-    late = guest.app.AsyncResult(sent.id)
-    assert late.state == "FAILURE"
-    with pytest.raises(ObjectNotFoundError, match=blob.blob_key):
-        got(late)
 
 
 def test_without_a_journal_large_messages_go_as_before(tmp_path: Path, quick: None) -> None:

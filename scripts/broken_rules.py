@@ -1,0 +1,366 @@
+"""The rules that `mutants.py` breaks, one at a time: the edits that break each, and what must notice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+JOURNAL: Final = "storage_core/journal"
+MODEL: Final = "tests/model_journal/test_journal_properties.py::test_a_journal_does_what_its_model_does"
+POLLING: Final = (
+    "tests/model_journal/test_journal_polling.py::test_an_entry_that_commits_late_is_not_overtaken"
+)
+OBSERVING: Final = (
+    "tests/unit/test_journal_observers_client.py::test_a_read_checks_the_state_that_it_reads_and_no_other"
+)
+BLOBS: Final = "tests/model_blobs/test_blob_properties.py::test_blobs_are_kept_and_go_as_the_model_says"
+FULL_DISK: Final = "tests/unit/test_blob_outages.py::test_a_full_disk_fails_the_put_and_leaves_nothing"
+RACES: Final = "tests/unit/test_blob_races.py::test_"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One replacement in one file.
+
+    Attributes:
+        path: Below the tree.
+        old: Stands there exactly once.
+    """
+
+    path: str
+    old: str
+    new: str
+
+    def apply(self, tree: Path) -> None:
+        """Make it.
+
+        Raises:
+            ValueError: The old text does not stand there exactly once.
+        """
+        file = tree / self.path
+        text = file.read_text()
+        if text.count(self.old) != 1:
+            raise ValueError(f"{self.path}: {text.count(self.old)} times, not once: {self.old!r}")
+        file.write_text(text.replace(self.old, self.new))
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A rule, broken.
+
+    Attributes:
+        breaks: What is then no longer so.
+        tests: Which of these must fail.
+    """
+
+    name: str
+    breaks: str
+    edits: Sequence[Edit]
+    tests: str = f"{MODEL}[sqlite]"
+
+
+MUTANTS: Final = (
+    Mutant(
+        "auto-increment",
+        "numbers are taken from the head's row, under its lock",
+        [
+            Edit(
+                f"{JOURNAL}/writing.py",
+                "        update(HEAD)\n"
+                "        .where(HEAD.c.journal == bindparam(bulk.JOURNAL))\n"
+                "        .values(sequence=HEAD.c.sequence)\n"
+                "        .returning(\n",
+                "        select(\n",
+            ),
+            Edit(f"{JOURNAL}/writing.py", "bindparam, insert, update", "bindparam, insert, select, update"),
+            Edit(
+                f"{JOURNAL}/writing.py",
+                "            *(PLANS_KEPT if keeps_plans else ()),\n        )\n",
+                "            *(PLANS_KEPT if keeps_plans else ()),\n"
+                "        ).where(HEAD.c.journal == bindparam(bulk.JOURNAL))\n",
+            ),
+            Edit(
+                f"{JOURNAL}/writing.py",
+                "stamp = msgspec.structs.replace(head.stamp, sequence=stamp.sequence + 1)",
+                'connection.exec_driver_sql("CREATE SEQUENCE IF NOT EXISTS numbers")\n'
+                "                number = connection.exec_driver_sql(\"SELECT nextval('numbers')\")\n"
+                "                stamp = msgspec.structs.replace(head.stamp, sequence=number.scalar_one())",
+            ),
+        ],
+        POLLING,
+    ),
+    Mutant(
+        "token-before-durable",
+        "a process has seen a stamp only when its transaction is durable",
+        [
+            Edit(
+                f"{JOURNAL}/journal.py",
+                "write(database, name, mutations)",
+                "write(database, name, mutations, self.see)",
+            ),
+            Edit(
+                f"{JOURNAL}/writing.py",
+                "def write(database: Database, journal: str, mutations: Sequence[Mutation])",
+                "def write(database: Database, journal: str, mutations: Sequence[Mutation], see: object)",
+            ),
+            Edit(
+                f"{JOURNAL}/writing.py",
+                "[*removals, _moving(journal, stamp)])\n",
+                "[*removals, _moving(journal, stamp)])\n            see(stamp)\n",
+            ),
+        ],
+    ),
+    Mutant(
+        "renew-any-stamp",
+        "a renewal compares the stamp, so that a holder that was fenced is told so",
+        [
+            Edit(f"{JOURNAL}/leases.py", "LEASE.c.holder == holder", "LEASE.c.resource.in_(list(held))"),
+            Edit(f"{JOURNAL}/leases.py", "alive.get(resource) != stamp", "resource not in alive"),
+        ],
+    ),
+    Mutant(
+        "check-outside-the-snapshot",
+        "an observer's read checks the head of the state that it reads",
+        [
+            Edit(
+                f"{JOURNAL}/observers/reaching.py",
+                "yield reading, _reached(reading, identity, stamps, true() if serves is None else serves)",
+                "newest = _reached(reading, identity, stamps, true() if serves is None else serves)\n"
+                "    with database.snapshot() as connection:\n"
+                "        yield Reading(connection, database, journal), newest",
+            )
+        ],
+        OBSERVING,
+    ),
+    Mutant(
+        "renew-lapsed",
+        "a lease that has lapsed is not renewed",
+        [Edit(f"{JOURNAL}/leases.py", "LEASE.c.renewed_s + LEASE.c.hard_s > now,", "")],
+    ),
+    Mutant(
+        "free-any-stamp",
+        "parking and freeing compare the stamp",
+        [
+            Edit(
+                f"{JOURNAL}/ops/leases.py",
+                "if lease is None or lease.stamp != stamp or lease.standing is Standing.FREE:",
+                "if lease is None or lease.standing is Standing.FREE:",
+            )
+        ],
+    ),
+    Mutant(
+        "take-with-old-stamp",
+        "taking a lease issues a new stamp",
+        [
+            Edit(
+                f"{JOURNAL}/ops/leases.py",
+                "epoch=moment.stamp.epoch,\n                sequence=moment.stamp.sequence,",
+                "epoch=(lease or moment.stamp).epoch, sequence=(lease or moment.stamp).sequence,",
+            )
+        ],
+    ),
+    Mutant(
+        "recover-a-live-lease",
+        "recovery starts only when the lease has lapsed",
+        [
+            Edit(
+                f"{JOURNAL}/ops/leases.py",
+                '"recover": frozenset({LeaseState.FREE, LeaseState.HARD})',
+                '"recover": frozenset({LeaseState.FREE, LeaseState.SOFT, LeaseState.HARD})',
+            )
+        ],
+    ),
+    Mutant(
+        "recover-in-safe-mode",
+        "nothing is recovered in safe mode",
+        [Edit(f"{JOURNAL}/ops/leases.py", " and moment.is_safe_mode", " and False")],
+    ),
+    Mutant(
+        "forget-requests",
+        "a known request id is answered, not applied again",
+        [
+            Edit(
+                f"{JOURNAL}/writing.py",
+                "{one.request_id: one for one in starmap(_Remembered, known)}",
+                "{}",
+            )
+        ],
+    ),
+    Mutant(
+        "forget-requests-of-a-group",
+        "an id that stands twice in one group has one effect",
+        [Edit(f"{JOURNAL}/writing.py", "known[mutation.request_id] = entry", "pass")],
+    ),
+    Mutant(
+        "number-the-refused",
+        "a refused mutation takes no number",
+        [
+            Edit(
+                f"{JOURNAL}/writing.py",
+                "stamp = msgspec.structs.replace(stamp, sequence=stamp.sequence - 1)",
+                "pass",
+            )
+        ],
+    ),
+    Mutant(
+        "delete-before-an-interval",
+        "an unreferenced blob lives a whole interval",
+        [Edit(f"{JOURNAL}/ops/removals.py", "blob.staged_s + self.staged_for_s > moment.at_s", "False")],
+        BLOBS,
+    ),
+    Mutant(
+        "delete-what-is-kept",
+        "only what is staged is deleted",
+        [
+            Edit(
+                f"{JOURNAL}/ops/removals.py",
+                "            if blob.staged_s is None or",
+                "            if blob.staged_s is not None and",
+            ),
+            Edit(
+                f"{JOURNAL}/ops/removals.py", "if references_to(state, blob):  # never", "if False:  # never"
+            ),
+        ],
+        BLOBS,
+    ),
+    Mutant(
+        "refer-to-what-goes",
+        "a blob that is being deleted takes no reference",
+        [
+            Edit(
+                f"{JOURNAL}/ops/references.py",
+                "if blob is None or blob.deleting_s is not None:",
+                "if blob is None:",
+            )
+        ],
+        BLOBS,
+    ),
+    Mutant(
+        "keep-what-nothing-keeps",
+        "the last reference that goes stages its blob",
+        [
+            Edit(
+                f"{JOURNAL}/ops/references.py",
+                "if blob.staged_s is None and not blob.upload_set:",
+                "if False:",
+            )
+        ],
+        BLOBS,
+    ),
+    Mutant(
+        "stage-within-a-set",
+        "a set keeps its blobs until it is complete",
+        [
+            Edit(
+                f"{JOURNAL}/ops/references.py",
+                "blob.staged_s is None and not blob.upload_set:",
+                "blob.staged_s is None:",
+            )
+        ],
+        BLOBS,
+    ),
+    Mutant(
+        "abandon-a-live-set",
+        "a set is given up only when its lease has lapsed",
+        [
+            Edit(
+                f"{JOURNAL}/ops/uploads.py",
+                "not in {LeaseState.HARD, LeaseState.FREE}:",
+                "not in set(LeaseState):",
+            )
+        ],
+        "tests/unit/test_blob_server.py::test_another_process_renews_the_set_that_was_opened_for_it",
+    ),
+    Mutant(
+        "stage-what-a-set-has-referred-to",
+        "a set that is closed stages only what nothing refers to",
+        [
+            Edit(
+                f"{JOURNAL}/ops/uploads.py",
+                "staged_s = None if references_to(state, blob) else moment.at_s",
+                "staged_s = moment.at_s",
+            )
+        ],
+        BLOBS,
+    ),
+    Mutant(
+        "put-into-a-closed-set",
+        "bytes are recorded only while their set is open",
+        [
+            Edit(
+                f"{JOURNAL}/ops/uploads.py",
+                '        if opened is None:\n            raise FencedError(\n                f"blob ',
+                '        if False:\n            raise FencedError(\n                f"blob ',
+            ),
+            Edit(
+                f"{JOURNAL}/ops/uploads.py",
+                "        if self.joins and opened.job_id != self.job_id:",
+                "        if self.joins and opened is not None and opened.job_id != self.job_id:",
+            ),
+        ],
+        BLOBS,
+    ),
+    Mutant(
+        "forget-before-the-bytes-are-gone",
+        "a row stands until its bytes are gone",
+        [
+            Edit(
+                "storage_core/blobs/sweep.py",
+                "[ForgetBlob(job_id=blob.job_id, blob_key=blob.blob_key) for blob in gone]",
+                "[ForgetBlob(job_id=blob.job_id, blob_key=blob.blob_key) for blob in page]",
+            )
+        ],
+        BLOBS,
+    ),
+    Mutant(
+        "leave-what-a-listing-finds",
+        "bytes without a row are staged",
+        [
+            Edit(
+                "storage_core/blobs/orphans.py",
+                "taken = _met_first(server, orphans) if dry_run else _adopted(server, orphans)",
+                "taken = _met_first(server, orphans)",
+            )
+        ],
+        BLOBS,
+    ),
+    Mutant(
+        "write-a-part",
+        "all of a blob is written, or the put fails",
+        [
+            Edit(
+                "storage_core/blobs/local.py",
+                "while rest:  # a disk that is almost full takes a part and says so\n"
+                "                rest = rest[self._file.write(rest) :]",
+                "self._file.write(rest)",
+            )
+        ],
+        FULL_DISK,
+    ),
+    Mutant(
+        "drop-before-the-lock",
+        "a file that comes in is not taken for a dead writer's",
+        [Edit("storage_core/blobs/local.py", "if os.fstat(file.fileno()).st_nlink:", "if file:")],
+        f"{RACES}a_file_that_comes_in_is_not_dropped_by_a_sweep_before_it_is_locked",
+    ),
+    Mutant(
+        "stop-where-another-was-first",
+        "a folder is deleted whole, whoever deletes beside",
+        [
+            Edit(
+                "storage_core/blobs/local.py",
+                "    while folder.is_dir():\n        with",
+                "    if folder.is_dir():\n        with",
+            )
+        ],
+        f"{RACES}of_two_that_delete_a_folder_at_once_none_stops_where_the_other_was_first",
+    ),
+    Mutant(
+        "bring-back-what-goes",
+        "a get does not bring back what a sweep deletes",
+        [Edit("storage_core/blobs/handing_out.py", "if self._goes(job_id, blob_key):", "if False:")],
+        f"{RACES}a_get_does_not_bring_back_what_a_sweep_deletes",
+    ),
+)
