@@ -35,15 +35,17 @@ def sweep(
         bool,
         typer.Option(
             "--deleted-dags",
-            help="Also of DAGs that this Airflow does not know. Not where another Airflow shares the blobs.",
+            help="Also of DAGs that this Airflow does not know. Not where another Airflow without a scope "
+            "of its own shares the blobs.",
         ),
     ] = False,
     json: JsonFlag = False,
 ) -> None:
     """Drop references of XCom rows that Airflow has deleted; without --yes only says which.
 
-    Runs where Airflow's database is reached, after `airflow db clean`. `lockgate blobs sweep` deletes the
-    blobs, once they have been without a reference for LOCKGATE_RETENTION_INTERVAL_S.
+    Runs where Airflow's database is reached, after `airflow db clean`, with the LOCKGATE_AIRFLOW_SCOPE of its
+    tasks. `lockgate blobs sweep` deletes the blobs, once they have been without a reference for
+    LOCKGATE_RETENTION_INTERVAL_S.
     """
     if find_spec("airflow") is None:
         raise MissingPartError(
@@ -58,6 +60,7 @@ def sweep(
     with open_blobs(settings) as blobs:
         swept = sweep_xcoms(
             blobs,
+            scope=settings.airflow_scope,
             before_s=time.time() - settings.retention_interval_s,
             deleted_dags=deleted_dags,
             dry_run=not yes,
@@ -78,5 +81,10 @@ def sweep(
         f"{len(swept.gone)} without their rows, {swept.kept} with; {swept.young} too young to tell, "
         f"{swept.foreign} of DAGs that this Airflow does not know"
     )
+    if swept.other_scopes:
+        print_line(
+            f"{swept.other_scopes} of another LOCKGATE_AIRFLOW_SCOPE than {settings.airflow_scope!r}: "
+            "left alone"
+        )
     if swept.is_dry_run and swept.gone:
         print_line("a dry run: nothing was changed; add --yes")

@@ -130,7 +130,10 @@ def _deletes_local_logs() -> bool:
 
 
 def _log(relative_path: str) -> Log:
-    return Log(name=_OF_TRIGGER.sub("", relative_path))
+    """Return the log that a file is of; Airflows that share blobs tell theirs apart by their scopes."""
+    scope = load_settings().airflow_scope
+    name = _OF_TRIGGER.sub("", relative_path)
+    return Log(name=f"{scope}/{name}" if scope else name)
 
 
 def _writer(file: Path) -> LogWriter:

@@ -10,7 +10,8 @@ still read it when the job has ended, and its reference goes when the row goes o
 
 The reference stands before the row does. What a crash between leaves, and the blobs of rows that Airflow
 deletes or overwrites without telling its backend (`airflow db clean`, a deleted DAG or run, its REST API, a
-task that resumes after it had deferred), `lockgate xcom sweep` finds.
+task that resumes after it had deferred), `lockgate xcom sweep` finds. References of another scope
+(`LOCKGATE_AIRFLOW_SCOPE`) are another Airflow's: nothing here drops them.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ GUARANTEE: Final[Guarantee] = "ha"
 """In the HA store, too, where there is one. A value in Airflow's database outlives a blob server's disk, and
 running its task again may not give the same value; so workers without a common blob server have it, too."""
 
-_PUSHED: Final[dict[str, Envelope]] = {}
-"""By owner, the envelopes that this process has put into rows: it may push a key twice."""
+_PUSHED: Final[dict[XComRow, Envelope]] = {}
+"""By row, the envelopes that this process has put into rows: it may push a key twice."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,7 @@ class BlobXCom(BaseXCom):
         **more: Any,
     ) -> None:
         """Store a value; a blob that this process had pushed into the same row before is let go."""
-        row = XComRow(dag_id=dag_id, run_id=run_id, task_id=task_id, map_index=map_index, key=key)
-        with _overwriting(row):
+        with _overwriting(_row(key, task_id, dag_id, run_id, map_index)):
             super().set(
                 key, value, dag_id=dag_id, task_id=task_id, run_id=run_id, map_index=map_index, **more
             )
@@ -86,8 +86,7 @@ class BlobXCom(BaseXCom):
         **more: Any,
     ) -> None:
         """Store a value from a coroutine; see `set`."""
-        row = XComRow(dag_id=dag_id, run_id=run_id, task_id=task_id, map_index=map_index, key=key)
-        with _overwriting(row):
+        with _overwriting(_row(key, task_id, dag_id, run_id, map_index)):
             await super().aset(
                 key, value, dag_id=dag_id, task_id=task_id, run_id=run_id, map_index=map_index, **more
             )
@@ -115,14 +114,7 @@ class BlobXCom(BaseXCom):
         data = _large(serialized)
         if data is None:
             return serialized
-        row = XComRow(
-            dag_id=dag_id,
-            run_id=run_id,
-            task_id=task_id,
-            map_index=-1 if map_index is None else map_index,
-            key=key,
-        )
-        return _put(row, data).value()
+        return _put(_row(key, task_id, dag_id, run_id, map_index), data).value()
 
     @staticmethod
     def deserialize_value(result: Any) -> Any:
@@ -147,13 +139,24 @@ class BlobXCom(BaseXCom):
                 _drop(envelope)
 
 
+def _row(key: str, task_id: str, dag_id: str, run_id: str, map_index: int | None) -> XComRow:
+    return XComRow(
+        scope=_scope(),
+        dag_id=dag_id,
+        run_id=run_id,
+        task_id=task_id,
+        map_index=-1 if map_index is None else map_index,
+        key=key,
+    )
+
+
 @contextmanager
 def _overwriting(row: XComRow) -> Iterator[None]:
     """Let go what this process had pushed into a row, once the row has another value.
 
     A row of which nobody knows whether it was written keeps both.
     """
-    before = _PUSHED.pop(row.owner, None)
+    before = _PUSHED.pop(row, None)
     yield
     if before is not None:
         _drop(before)
@@ -176,7 +179,7 @@ def _put(row: XComRow, data: bytes) -> Envelope:
         data, job_id=NO_JOB, guarantee=GUARANTEE, use="message", name=f"{row.key}.json", owners=[row.owner]
     )
     envelope = Envelope(blob_key=blob.blob_key, owner=row.owner, size_bytes=blob.size_bytes)
-    _PUSHED[row.owner] = envelope
+    _PUSHED[row] = envelope
     return envelope
 
 
@@ -191,11 +194,24 @@ def _get(envelope: Envelope) -> bytes:
 
 
 def _drop(envelope: Envelope) -> None:
-    """Drop a row's reference; one that could not be dropped is found by the sweep of XCom references."""
+    """Drop a row's reference; one that could not be dropped is found by the sweep of XCom references.
+
+    In a copy of another Airflow's database, which has a scope of its own, the references are that one's.
+    """
+    row = XComRow.of_owner(envelope.owner)
+    if row is not None and row.scope != _scope():
+        _LOG.info("%s: left, for it is not of LOCKGATE_AIRFLOW_SCOPE=%s", envelope.owner, _scope())
+        return
     try:
         _cache().origin.drop(NO_JOB, envelope.blob_key, envelope.owner)
     except LockgateError as error:
         _LOG.warning("%s: `lockgate xcom sweep` lets it go: %s", envelope.owner, error)
+
+
+def _scope() -> str:
+    from storage_core.settings import load_settings  # noqa: PLC0415 - read when a value is pushed or goes
+
+    return load_settings().airflow_scope
 
 
 def _cache() -> BlobCache:

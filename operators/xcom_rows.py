@@ -20,8 +20,13 @@ _READABLE: Final = ":+=,@ "
 
 
 class XComRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Names one row of Airflow's table."""
+    """Names one row of Airflow's table.
 
+    Attributes:
+        scope: Of the Airflow, `LOCKGATE_AIRFLOW_SCOPE`; empty: there is only one, or the others have one.
+    """
+
+    scope: str = ""
     dag_id: str
     run_id: str
     task_id: str
@@ -34,17 +39,25 @@ class XComRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def owner(self) -> str:
-        """Of the reference that the row has to its blob."""
-        names = (self.dag_id, self.run_id, self.task_id, str(self.map_index), self.key)
-        return OWNER + "/".join(quote(name, safe=_READABLE) for name in names)
+        """Of the reference that the row has to its blob. Only with a scope it begins with one."""
+        names = [self.dag_id, self.run_id, self.task_id, str(self.map_index), self.key]
+        scoped = [self.scope, *names] if self.scope else names
+        return OWNER + "/".join(quote(name, safe=_READABLE) for name in scoped)
 
     @classmethod
     def of_owner(cls, owner: str) -> Self | None:
         """Return the row that an owner names; None: it names none."""
         names = [unquote(name) for name in owner.removeprefix(OWNER).split("/")]
         try:
-            dag_id, run_id, task_id, map_index, key = names
-            row = cls(dag_id=dag_id, run_id=run_id, task_id=task_id, map_index=int(map_index), key=key)
+            *scope, dag_id, run_id, task_id, map_index, key = names
+            row = cls(
+                scope="".join(scope),
+                dag_id=dag_id,
+                run_id=run_id,
+                task_id=task_id,
+                map_index=int(map_index),
+                key=key,
+            )
         except ValueError:
             return None
         return row if row.owner == owner else None

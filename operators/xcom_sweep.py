@@ -38,6 +38,7 @@ class XComSweep(msgspec.Struct, frozen=True, kw_only=True):
         kept: How many have their rows.
         young: How many were taken within the last interval: their rows may not be written yet.
         foreign: How many are of DAGs that this Airflow does not know: of another Airflow, or deleted.
+        other_scopes: How many are of Airflows that have another scope; of them nothing else is known here.
     """
 
     is_dry_run: bool
@@ -45,41 +46,46 @@ class XComSweep(msgspec.Struct, frozen=True, kw_only=True):
     kept: int
     young: int
     foreign: int
+    other_scopes: int
 
 
-def sweep_xcoms(blobs: Blobs, *, before_s: float, deleted_dags: bool, dry_run: bool) -> XComSweep:
+def sweep_xcoms(blobs: Blobs, *, scope: str, before_s: float, deleted_dags: bool, dry_run: bool) -> XComSweep:
     """Drop the references of rows that are gone; the sweep of blobs deletes what nothing keeps then.
 
     References are read before rows, and a row's reference is taken before the row is written: whatever has a
     row by now is found to have it.
 
-    A reference names its row by DAG, run and task: Airflows that share blobs must have no DAG id in common.
+    A reference names its row by scope, DAG, run and task: Airflows that share blobs have each a scope of its
+    own, or no DAG id in common.
 
     Args:
         blobs: Where the references are.
+        scope: Of this Airflow: references of any other are left alone.
         before_s: References that were taken later are left alone.
-        deleted_dags: Also drop those of DAGs that this Airflow does not know. Not where another Airflow
-            shares the blobs.
+        deleted_dags: Also drop those of DAGs that this Airflow does not know. Not where another Airflow of
+            this scope shares the blobs.
         dry_run: Change nothing, say what would be dropped.
     """
     taken = [one for one in blobs.references(job_id=NO_JOB) if one.owner.startswith(OWNER)]
-    old = [
-        RowReference(row=row, blob_key=BlobKey(one.blob_key))
+    ours = [
+        (one.taken_s, RowReference(row=row, blob_key=BlobKey(one.blob_key)))
         for one in taken
-        if one.taken_s < before_s and (row := XComRow.of_owner(one.owner)) is not None
+        if (row := XComRow.of_owner(one.owner)) is not None and row.scope == scope
     ]
-    known = _known_dags()
-    ours = [one for one in old if deleted_dags or one.row.dag_id in known]
-    gone = tuple(_without_rows(ours))
+    old = [one for taken_s, one in ours if taken_s < before_s]
+    known_dags = _known_dags()
+    known = [one for one in old if deleted_dags or one.row.dag_id in known_dags]
+    gone = tuple(_without_rows(known))
     if not dry_run:
         for one in gone:
             blobs.drop(NO_JOB, one.blob_key, one.row.owner)
     return XComSweep(
         is_dry_run=dry_run,
         gone=gone,
-        kept=len(ours) - len(gone),
-        young=len(taken) - len(old),
-        foreign=len(old) - len(ours),
+        kept=len(known) - len(gone),
+        young=len(ours) - len(old),
+        foreign=len(old) - len(known),
+        other_scopes=len(taken) - len(ours),
     )
 
 
@@ -97,15 +103,15 @@ def _without_rows(references: Iterable[RowReference]) -> Iterator[RowReference]:
     for (dag_id, run_id), group in groupby(ordered, _run):
         of_run = list(group)
         named = _named(dag_id, run_id, {one.row.task_id for one in of_run})
-        yield from (one for one in of_run if (one.row, one.blob_key) not in named)
+        yield from (one for one in of_run if (one.row.owner, one.blob_key) not in named)
 
 
 def _run(reference: RowReference) -> tuple[str, str]:
     return reference.row.dag_id, reference.row.run_id
 
 
-def _named(dag_id: str, run_id: str, task_ids: Iterable[str]) -> set[tuple[XComRow, BlobKey]]:
-    """Return the rows of some tasks of a DAG run that name blobs, and which."""
+def _named(dag_id: str, run_id: str, task_ids: Iterable[str]) -> set[tuple[str, BlobKey]]:
+    """Return whose references the rows of some tasks of a DAG run have, and to which blobs."""
     from airflow.models.xcom import XComModel  # noqa: PLC0415 - needs Airflow's database
     from airflow.utils.session import create_session  # noqa: PLC0415
 
@@ -118,15 +124,5 @@ def _named(dag_id: str, run_id: str, task_ids: Iterable[str]) -> set[tuple[XComR
             with suppress(CorruptBlobError):
                 envelope = envelope_of(stored.value)
                 if envelope is not None:
-                    named.add((_row_of(stored), envelope.blob_key))
+                    named.add((envelope.owner, envelope.blob_key))
     return named
-
-
-def _row_of(stored: XComModel) -> XComRow:
-    return XComRow(
-        dag_id=stored.dag_id,
-        run_id=stored.run_id,
-        task_id=stored.task_id,
-        map_index=stored.map_index,
-        key=stored.key,
-    )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 from typing import Any, Final, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from storage_core.errors import InvalidInputError
 
 MIB = 1024 * 1024
 _FORMER_INTERVAL: Final = "library_cache_manager_cleanup_interval_s"
+_SCOPE: Final = re.compile(r"[A-Za-z0-9._-]{0,60}")
 
 
 class Settings(BaseSettings):
@@ -90,6 +92,9 @@ class Settings(BaseSettings):
     )
     xcom_threshold_bytes: int = Field(
         default=64 * 1024, ge=0, description="a larger XCom value is kept as a blob"
+    )
+    airflow_scope: str = Field(
+        default="", description="tells this Airflow's XCom values and task logs from those of another one"
     )
     log_interval_s: float = Field(
         default=10.0, gt=0, description="the log of a running Airflow task is published this often"
@@ -180,6 +185,16 @@ class Settings(BaseSettings):
         warnings.warn(
             f"LOCKGATE_{_FORMER_INTERVAL.upper()} is deprecated: {advice}", FutureWarning, stacklevel=2
         )
+        return given
+
+    @field_validator("airflow_scope")
+    @classmethod
+    def _scope_is_a_name(cls, given: str) -> str:
+        """Refuse a scope that the owner of a reference could not carry as it is."""
+        if not _SCOPE.fullmatch(given):
+            raise ValueError(
+                f"{given!r} is no scope: at most 60 letters, digits, '.', '_' and '-', such as prod-eu"
+            )
         return given
 
     @model_validator(mode="after")

@@ -111,6 +111,20 @@ def test_the_log_of_a_task_that_ended_is_read_back_where_its_file_is_not(folder:
     assert sources == [f"{TASK}: version 1, 37 bytes in 1 blobs"]
 
 
+def test_a_log_is_of_the_airflow_whose_scope_it_was_published_in(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = BlobTaskLogs()
+    for scope, data in (("", "of one\n"), ("prod", "of another, with the same DAG\n")):
+        monkeypatch.setenv("LOCKGATE_AIRFLOW_SCOPE", scope)
+        file = folder.write(TASK, data)
+        logs.upload(TASK, None)
+        file.unlink()
+    assert logs.read(TASK, None)[1] == ["of another, with the same DAG"]
+    monkeypatch.delenv("LOCKGATE_AIRFLOW_SCOPE")
+    assert logs.read(TASK, None)[1] == ["of one"]
+
+
 def test_a_deferred_tasks_log_is_shown_with_its_triggers(folder: Folder) -> None:
     logs = BlobTaskLogs()
     for name, data in ((TASK, "before\n"), (TRIGGER, "in the trigger\n"), (TASK, "after\n")):

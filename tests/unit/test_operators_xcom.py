@@ -124,6 +124,7 @@ def test_the_reference_is_the_rows_and_of_no_job(table: XComTable) -> None:
 @given(
     row=st.builds(
         XComRow,
+        scope=st.from_regex(r"[A-Za-z0-9._-]{0,60}", fullmatch=True),
         dag_id=st.text(),
         run_id=st.text(),
         task_id=st.text(),
@@ -136,10 +137,47 @@ def test_an_owner_names_its_row(row: XComRow) -> None:
 
 
 @pytest.mark.parametrize(
-    "owner", ["job", "xcom:a/b", "xcom:a/b/c/x/d", "xcom:a/b/c/01/d", "viewer:a/b/c/1/d"]
+    "owner",
+    [
+        "job",
+        "xcom:a/b",
+        "xcom:a/b/c/x/d",
+        "xcom:a/b/c/01/d",
+        "xcom:/a/b/c/1/d",
+        "xcom:s/t/a/b/c/1/d",
+        "viewer:a/b/c/1/d",
+    ],
 )
 def test_other_owners_name_no_row(owner: str) -> None:
     assert XComRow.of_owner(owner) is None
+
+
+def test_a_reference_of_a_scope_is_of_no_other_airflow(
+    table: XComTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push(LARGE)
+    monkeypatch.setenv("LOCKGATE_AIRFLOW_SCOPE", "prod")
+    theirs = XComTable()
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", theirs)
+    push([*LARGE, 1])
+    row = XComRow(**ROW, map_index=-1, key="return_value")
+    assert set(referred()) == {row.owner, f"xcom:prod/{row.owner.removeprefix('xcom:')}"}
+    BlobXCom.delete(key="return_value", **ROW)
+    assert referred() == [row.owner]
+
+
+@pytest.mark.parametrize(("its", "own"), [("prod", "staging"), ("", "staging"), ("prod", "")])
+def test_a_row_of_a_copied_database_drops_no_reference_of_the_original(
+    table: XComTable, monkeypatch: pytest.MonkeyPatch, its: str, own: str
+) -> None:
+    monkeypatch.setenv("LOCKGATE_AIRFLOW_SCOPE", its)
+    push(LARGE)
+    (original,) = referred()
+    monkeypatch.setenv("LOCKGATE_AIRFLOW_SCOPE", own)
+    assert pull() == LARGE
+    BlobXCom.delete(key="return_value", **ROW)
+    assert table.rows == {}
+    assert referred() == [original]
 
 
 def test_all_values_of_a_mapped_task_come_back(table: XComTable) -> None:

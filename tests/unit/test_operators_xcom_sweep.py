@@ -35,10 +35,10 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Named:
     """Which rows Airflow's database has, and which blobs they name; it knows the DAG `sales`."""
     rows: Named = {}
 
-    def named(dag_id: str, run_id: str, task_ids: Iterable[str]) -> set[tuple[XComRow, BlobKey]]:
+    def named(dag_id: str, run_id: str, task_ids: Iterable[str]) -> set[tuple[str, BlobKey]]:
         asked = {(dag_id, run_id, task_id) for task_id in task_ids}
         return {
-            (row, blob_key)
+            (row.owner, blob_key)
             for row, blob_key in rows.items()
             if (row.dag_id, row.run_id, row.task_id) in asked
         }
@@ -48,17 +48,21 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Named:
     return rows
 
 
-def row(dag_id: str = "sales", run_id: str = "r1", key: str = "return_value") -> XComRow:
-    return XComRow(dag_id=dag_id, run_id=run_id, task_id="load", map_index=-1, key=key)
+def row(dag_id: str = "sales", run_id: str = "r1", key: str = "return_value", scope: str = "") -> XComRow:
+    return XComRow(scope=scope, dag_id=dag_id, run_id=run_id, task_id="load", map_index=-1, key=key)
 
 
 def put(world: BlobWorld, of: XComRow) -> BlobInfo:
     return world.server.put(b"value", use="message", owners=[of.owner])
 
 
-def sweep(world: BlobWorld, *, deleted_dags: bool = False, dry_run: bool = False) -> XComSweep:
+def sweep(
+    world: BlobWorld, *, scope: str = "", deleted_dags: bool = False, dry_run: bool = False
+) -> XComSweep:
     before_s = world.clock.now_s() - 1_800.0
-    return sweep_xcoms(world.server, before_s=before_s, deleted_dags=deleted_dags, dry_run=dry_run)
+    return sweep_xcoms(
+        world.server, scope=scope, before_s=before_s, deleted_dags=deleted_dags, dry_run=dry_run
+    )
 
 
 def test_a_reference_goes_with_its_row_and_others_stay(world: BlobWorld, rows: Named) -> None:
@@ -105,6 +109,20 @@ def test_references_of_dags_of_another_airflow_are_dropped_only_on_request(
     assert world.owners(blob) == []
 
 
+@pytest.mark.parametrize("scope", ["", "prod", "prod-2"])
+def test_airflows_with_the_same_dags_drop_only_references_of_their_own_scope(
+    world: BlobWorld, rows: Named, scope: str
+) -> None:
+    blobs = {one: put(world, row(scope=one)) for one in ("", "prod", "prod-2")}
+    kept = put(world, row(scope=scope, key="kept"))
+    rows[row(scope=scope, key="kept")] = kept.blob_key
+    world.clock.sleep(1_801.0)
+    swept = sweep(world, scope=scope, deleted_dags=True)
+    assert [one.row for one in swept.gone] == [row(scope=scope)]
+    assert (swept.kept, swept.other_scopes) == (1, 2)
+    assert {one for one, blob in blobs.items() if world.owners(blob)} == {"", "prod", "prod-2"} - {scope}
+
+
 def test_a_dry_run_drops_nothing(world: BlobWorld, rows: Named) -> None:
     blob = put(world, row())
     world.clock.sleep(1_801.0)
@@ -126,6 +144,10 @@ def test_the_command_says_what_would_go_and_does_it_with_yes(
     assert blob.blob_key in told
     assert "1 without their rows, 0 with" in told
     assert "a dry run" in told
+    monkeypatch.setenv("LOCKGATE_AIRFLOW_SCOPE", "prod")
+    elsewhere = CliRunner().invoke(root, ["xcom", "sweep", "--yes"]).stdout
+    assert "1 of another LOCKGATE_AIRFLOW_SCOPE than 'prod': left alone" in elsewhere
+    monkeypatch.delenv("LOCKGATE_AIRFLOW_SCOPE")
     done = CliRunner().invoke(root, ["xcom", "sweep", "--yes"])
     assert done.exit_code == 0
     again = CliRunner().invoke(root, ["xcom", "sweep"]).stdout

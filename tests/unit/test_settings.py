@@ -37,6 +37,15 @@ def test_the_retention_interval_counts_where_its_former_name_is_set_too(
         assert load_settings().retention_interval_s == 60.0
 
 
+@pytest.mark.parametrize("scope", ["prod/eu", "a b", "ü", "prod\n", "x" * 61])
+def test_a_scope_that_an_owner_cannot_carry_is_refused(monkeypatch: pytest.MonkeyPatch, scope: str) -> None:
+    monkeypatch.setenv("LOCKGATE_AIRFLOW_SCOPE", scope)
+    with pytest.raises(InvalidInputError, match=r"LOCKGATE_AIRFLOW_SCOPE.*is no scope: at most 60 letters"):
+        load_settings()
+    monkeypatch.setenv("LOCKGATE_AIRFLOW_SCOPE", "prod-eu_2.b")
+    assert load_settings().airflow_scope == "prod-eu_2.b"
+
+
 def test_an_unreferenced_blob_lives_half_an_hour_to_an_hour_by_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
