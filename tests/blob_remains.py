@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage_core.blobs.orphans import LISTED
+from storage_core.blobs.last_listing import LISTED
 from storage_core.blobs.ownership import OWNER
 from tests.blob_world import INTERVAL_S, BlobWorld
 

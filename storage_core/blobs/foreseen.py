@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from storage_core.blobs.orphans import LastListing, seek_orphans
+from storage_core.blobs.last_listing import LastListing
+from storage_core.blobs.orphans import seek_orphans
 from storage_core.blobs.reports import SweepReport, Why
 from storage_core.blobs.tally import Tally
 from storage_core.journal.blob_rows import (

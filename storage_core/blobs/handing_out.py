@@ -10,8 +10,8 @@ from pathlib import Path
 
 from storage_core.blobs.ha import HaBlobs
 from storage_core.blobs.keys import BlobKey, digest_of
+from storage_core.blobs.last_listing import LastListing
 from storage_core.blobs.local import CHUNK, LocalBlobs
-from storage_core.blobs.orphans import LastListing
 from storage_core.errors import CorruptBlobError, LockgateError, ObjectNotFoundError
 from storage_core.journal import Journal
 from storage_core.journal.rows import Blob, BlobJob

@@ -12,13 +12,13 @@ with a new disk, lists first.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from storage_core.blobs.keys import BlobKey, upload_set_of
+from storage_core.blobs.last_listing import LastListing
 from storage_core.blobs.local import Found
 from storage_core.blobs.ownership import claim_stores
 from storage_core.blobs.reports import Why
@@ -28,14 +28,10 @@ from storage_core.journal import Mutation, Written
 from storage_core.journal.blob_rows import PAGE, known_blobs, upload_sets
 from storage_core.journal.ops.removals import AdoptBlob
 from storage_core.parallel import Progress
-from storage_core.stores.local_errors import translated
 from storage_core.stores.pages import in_pages
 
 if TYPE_CHECKING:
     from storage_core.blobs.server import BlobServer
-
-LISTED: Final = ".listed"
-LISTING_EVERY_S: Final = 86_400.0
 
 
 class Sought(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,43 +58,6 @@ class _Listed(NamedTuple):
         return self.found.job_id, self.found.blob_key
 
 
-class LastListing:
-    """When a local store and its HA store were last listed and nothing was left open, as a file there.
-
-    Args:
-        folder: Of the local store.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / LISTED
-
-    def is_due(self, now_s: float, epoch: int) -> bool:
-        """Tell whether they are to be listed again.
-
-        Args:
-            now_s: By the journal's clock.
-            epoch: Of the journal now: one that began since may not know every row that it did.
-        """
-        with translated("read", str(self._path), changes=False):
-            try:
-                listed_s, of_epoch = self._path.read_text().split()
-                age_s, is_same = now_s - float(listed_s), int(of_epoch) == epoch
-            except (FileNotFoundError, ValueError):  # a file that was cut off says nothing
-                return True
-        return not is_same or not 0 <= age_s < LISTING_EVERY_S
-
-    def note(self, at_s: float, epoch: int) -> None:
-        """Keep that they were listed."""
-        with translated("write", str(self._path), changes=True):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_text(f"{at_s!r} {epoch}")
-
-    def forget(self) -> None:
-        """Make the next listing due."""
-        with translated("delete", str(self._path), changes=True), suppress(FileNotFoundError):
-            self._path.unlink()
-
-
 def seek_orphans(server: BlobServer, tally: Tally, *, dry_run: bool, progress: Progress) -> Sought:
     """List the stores and stage what no row knows; abort uploads that nobody can complete.
 
@@ -117,18 +76,19 @@ def seek_orphans(server: BlobServer, tally: Tally, *, dry_run: bool, progress: P
         with server.journal.reading() as reading:
             began_s, epoch = reading.now_s(), reading.status().stamp.epoch
         listed, is_settled = 0, True
-        for page in in_pages(_everything(server), PAGE):
-            orphans, could_judge = _judge(server, page)
+        with nullcontext() if dry_run else LastListing(server.local.path).begun() as listing:
+            for page in in_pages(_everything(server), PAGE):
+                orphans, could_judge = _judge(server, page)
+                is_settled &= could_judge
+                taken = _met_first(server, orphans) if dry_run else _adopted(server, orphans)
+                for at in taken:
+                    tally.take(Why.ORPHAN, at.found.job_id, at.found.blob_key, at.found.size_bytes)
+                listed += len(page)
+                progress("list", listed, 0)
+            aborted, could_judge = _abort_uploads(server, dry_run=dry_run)
             is_settled &= could_judge
-            taken = _met_first(server, orphans) if dry_run else _adopted(server, orphans)
-            for at in taken:
-                tally.take(Why.ORPHAN, at.found.job_id, at.found.blob_key, at.found.size_bytes)
-            listed += len(page)
-            progress("list", listed, 0)
-        aborted, could_judge = _abort_uploads(server, dry_run=dry_run)
-        is_settled &= could_judge
-        if is_settled and not dry_run:
-            LastListing(server.local.path).note(began_s, epoch)
+            if is_settled and listing is not None:
+                listing.note(began_s, epoch)
     return Sought(aborted_uploads=aborted, is_settled=is_settled)
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from storage_core.blobs.orphans import LastListing, seek_orphans
+from storage_core.blobs.last_listing import LastListing
+from storage_core.blobs.orphans import seek_orphans
 from storage_core.blobs.reports import Amount, Why
 from storage_core.blobs.tally import Tally
 from storage_core.parallel import Progress, no_progress

@@ -31,8 +31,8 @@ from storage_core.blobs.keys import (
     new_blob_key,
     upload_set_of,
 )
+from storage_core.blobs.last_listing import LastListing
 from storage_core.blobs.local import Incoming, LocalBlobs
-from storage_core.blobs.orphans import LastListing
 from storage_core.blobs.protocol import BlobInfo, NewBlob, Source
 from storage_core.blobs.reports import SweepReport, Verified
 from storage_core.blobs.sources import chunks_of, size_of

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from storage_core.blobs.foreseen import foresee, lapsed_sets
 from storage_core.blobs.keys import BlobKey
-from storage_core.blobs.orphans import LastListing, Sought, seek_orphans
+from storage_core.blobs.last_listing import LastListing
+from storage_core.blobs.orphans import Sought, seek_orphans
 from storage_core.blobs.reports import SweepReport, Why
 from storage_core.blobs.tally import Tally
 from storage_core.errors import ConflictError, JournalUnavailableError, LockgateError, SafeModeError

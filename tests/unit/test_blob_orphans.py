@@ -11,7 +11,7 @@ import pytest
 
 from storage_core.blobs import orphans
 from storage_core.blobs.keys import UploadSetId, new_blob_key, new_upload_set
-from storage_core.blobs.orphans import LISTED
+from storage_core.blobs.last_listing import LISTED, LastListing
 from storage_core.blobs.ownership import OWNER
 from storage_core.blobs.protocol import BlobInfo
 from storage_core.blobs.recovery import recover
@@ -129,6 +129,39 @@ def test_a_note_of_the_last_listing_that_cannot_be_makes_one_due(world: BlobWorl
     (world.server.local.path / LISTED).write_text(text)
     assert sweep(world).sought_orphans
     assert not sweep(world).sought_orphans
+
+
+def test_a_listing_amid_which_something_was_left_does_not_count(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.server.put(b"known", owners=["viewer:1"])
+
+    def in_pages_amid_which_something_is_left(listed: Iterator[Any], size: int) -> Iterator[Sequence[Any]]:
+        for page in in_pages(listed, size):
+            yield page
+            LastListing(world.server.local.path).forget()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(orphans, "in_pages", in_pages_amid_which_something_is_left)
+        assert sweep(world).sought_orphans
+    assert sweep(world).sought_orphans
+    assert not sweep(world).sought_orphans
+
+
+def test_of_two_listings_at_once_the_one_that_began_last_counts(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.server.put(b"known", owners=["viewer:1"])
+
+    def in_pages_amid_which_another_begins(listed: Iterator[Any], size: int) -> Iterator[Sequence[Any]]:
+        with monkeypatch.context() as patch, LastListing(world.server.local.path).begun():
+            patch.setattr(orphans, "in_pages", in_pages)
+            yield from in_pages(listed, size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(orphans, "in_pages", in_pages_amid_which_another_begins)
+        sweep(world)
+    assert sweep(world).sought_orphans
 
 
 def test_a_listing_is_due_when_a_restored_journal_is_at_work_again(world: BlobWorld, tmp_path: Path) -> None:
