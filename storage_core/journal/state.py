@@ -24,8 +24,11 @@ class Rows(Protocol):
     def find(self, kind: type[R], keys: Sequence[tuple[Any, ...]]) -> Sequence[R]:
         """Return the rows with these keys, those that there are."""
 
-    def where(self, kind: type[R], columns: Mapping[str, Any]) -> Sequence[R]:
-        """Return the rows whose columns have these values."""
+    def where(self, kind: type[R], columns: Mapping[str, Any], *, limit: int | None = None) -> Sequence[R]:
+        """Return the rows whose columns have these values, or as many of them as the limit says."""
+
+    def within(self, kind: type[R], beginnings: Sequence[tuple[Any, ...]]) -> Sequence[R]:
+        """Return the rows whose keys begin so; the beginnings are equally long."""
 
 
 class State:
@@ -44,6 +47,12 @@ class State:
         for kind, missing in by_kind(key for key in keys if key not in self._read).items():
             self.learn(kind, missing, self._rows.find(kind, missing))
 
+    def load_spans(self, spans: Iterable[Span]) -> None:
+        """Read what `where` will be asked for by the beginning of a key, a table a question."""
+        unread = (span for span in spans if span not in self._spans)
+        for (kind, _), beginnings in by_length(unread).items():
+            self.learn_spans([(kind, one) for one in beginnings], self._rows.within(kind, beginnings))
+
     def learn(self, kind: type[R], keys: Iterable[tuple[Any, ...]], rows: Iterable[R]) -> None:
         """Take rows for what was found under these keys; nothing was under the rest of them."""
         found = {row.key: row for row in rows}
@@ -54,6 +63,8 @@ class State:
         for kind, beginning in spans:
             self._spans[kind, beginning] = set()
             self._lengths.setdefault(kind, set()).add(len(beginning))
+        for at in self._changed:
+            self._note_in_spans(at)
         for row in rows:
             self._read.setdefault((type(row), row.key), row)
             self._note_in_spans((type(row), row.key))
@@ -81,6 +92,14 @@ class State:
             if of is kind and isinstance(changed, kind) and _has(changed, columns):
                 found[key] = changed
         return [found[key] for key in sorted(found)]
+
+    def has(self, kind: type[Row], **columns: Any) -> bool:
+        """Tell whether a row's columns have these values now; reads no more rows than that takes."""
+        changed = [row for (of, _), row in self._changed.items() if of is kind]
+        if any(row is not None and _has(row, columns) for row in changed):
+            return True
+        stored = self._rows.where(kind, columns, limit=len(changed) + 1)
+        return any((kind, row.key) not in self._changed for row in stored)
 
     def put(self, row: Row) -> None:
         """Insert the row, or take the place of the one with its key."""

@@ -50,13 +50,24 @@ class SqlRows:
         """Ask for the rows whose keys begin so, all equally long: `row_of` reads what comes back."""
         return bulk.looking_in(self.connection, _table(kind), self.journal, kind.KEY, beginnings)
 
-    def where(self, kind: type[R], columns: Mapping[str, Any]) -> Sequence[R]:
-        """Return the rows whose columns have these values, all of them for none, by key."""
+    def within(self, kind: type[R], beginnings: Sequence[tuple[Any, ...]]) -> Sequence[R]:
+        """Return the rows whose keys begin so; the beginnings are equally long."""
+        (found,) = ask(self.connection, [self.looking_in(kind, beginnings)])
+        return [row_of(kind, row) for row in found]
+
+    def where(self, kind: type[R], columns: Mapping[str, Any], *, limit: int | None = None) -> Sequence[R]:
+        """Return the rows whose columns have these values, all of them for none, by key.
+
+        Args:
+            kind: Of the rows.
+            columns: By name.
+            limit: Greatest number.
+        """
         table = _table(kind)
         question = select(*columns_of(kind)).where(
             table.c.journal == self.journal, *(table.c[name] == value for name, value in columns.items())
         )
-        question = question.order_by(*(table.c[column] for column in kind.KEY))
+        question = question.order_by(*(table.c[column] for column in kind.KEY)).limit(limit)
         return [row_of(kind, row) for row in self.connection.execute(question)]
 
     def write(self, changes: Mapping[Key, Row | None], absent: Container[Key] = ()) -> None:

@@ -29,9 +29,14 @@ class MemoryRows:
     def find(self, kind: type[R], keys: Sequence[tuple[Any, ...]]) -> Sequence[R]:
         return [self._rows[kind][key] for key in keys if key in self._rows[kind]]  # type: ignore[misc]
 
-    def where(self, kind: type[R], columns: Mapping[str, Any]) -> Sequence[R]:
+    def where(self, kind: type[R], columns: Mapping[str, Any], *, limit: int | None = None) -> Sequence[R]:
         rows = self._rows[kind].values()
-        return [row for row in rows if all(getattr(row, name) == value for name, value in columns.items())]  # type: ignore[misc]
+        found = [row for row in rows if all(getattr(row, name) == value for name, value in columns.items())]
+        return found[:limit]  # type: ignore[return-value]
+
+    def within(self, kind: type[R], beginnings: Sequence[tuple[Any, ...]]) -> Sequence[R]:
+        rows = self._rows[kind].values()
+        return [row for row in rows if any(row.key[: len(one)] == one for one in beginnings)]  # type: ignore[misc]
 
     def change(self, changes: Mapping[tuple[type[Row], tuple[Any, ...]], Row | None]) -> None:
         for (kind, key), row in changes.items():

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from storage_core.journal.ops import OPS, Moment, Op
 from storage_core.journal.ops.references import FailJob
-from storage_core.journal.rows import Blob, Claim, Destination, Reference, Row
+from storage_core.journal.ops.removals import ForgetBlobJob
+from storage_core.journal.ops.uploads import CompleteUpload
+from storage_core.journal.rows import Blob, BlobJob, Claim, Destination, Reference, Row, UploadSet
 from storage_core.journal.state import State, by_length
 from storage_core.stamp import Stamp
 
@@ -19,23 +22,31 @@ R = TypeVar("R", bound=Row)
 
 
 class Memory:
-    """Rows that are read from memory; counts the questions."""
+    """Rows that are read from memory; counts the questions, and the rows that some of them gave."""
 
     def __init__(self, *rows: Row) -> None:
         self.rows = {(type(row), row.key): row for row in rows}
         self.questions = 0
+        self.answered = 0
 
     def find(self, kind: type[R], keys: Sequence[tuple[Any, ...]]) -> Sequence[R]:
         self.questions += 1
         return [row for key in keys if isinstance(row := self.rows.get((kind, key)), kind)]
 
-    def where(self, kind: type[R], columns: Mapping[str, Any]) -> Sequence[R]:
+    def where(self, kind: type[R], columns: Mapping[str, Any], *, limit: int | None = None) -> Sequence[R]:
         self.questions += 1
-        return [
+        found = [
             row
             for row in self.rows.values()
             if isinstance(row, kind) and all(getattr(row, name) == value for name, value in columns.items())
-        ]
+        ][:limit]
+        self.answered += len(found)
+        return found
+
+    def within(self, kind: type[R], beginnings: Sequence[tuple[Any, ...]]) -> Sequence[R]:
+        self.questions += 1
+        of_kind = [row for row in self.rows.values() if isinstance(row, kind)]
+        return [row for row in of_kind if any(row.key[: len(one)] == one for one in beginnings)]
 
 
 def claim(name: str, body: str = "") -> Claim:
@@ -154,6 +165,13 @@ def reference(key: tuple[str, ...], taken_s: float = 0.0) -> Reference:
     return Reference(job_id=job_id, blob_key=blob_key, owner=owner, taken_s=taken_s)
 
 
+def blob(key: str, upload_set: str = "") -> Blob:
+    return Blob(
+        job_id="j", blob_key=key, guarantee="ha", use="other", name="", size_bytes=1, upload_set=upload_set,
+        put_s=0.0,
+    )  # fmt: skip
+
+
 @given(st.sets(KEYS), SPANS, st.lists(KEYS, max_size=3), STEPS)
 def test_spans_of_any_length_tell_the_same_as_the_rows_themselves(
     stored: set[tuple[str, ...]],
@@ -193,12 +211,8 @@ def test_spans_of_any_length_tell_the_same_as_the_rows_themselves(
 def test_what_a_failed_job_lets_go_is_asked_for_at_once_however_much_it_is() -> None:
     keys = [f"k{number}" for number in range(50)]
     blobs = [
-        Blob(
-            job_id="j", blob_key=key, guarantee="ha" if key == "k7" else "recreatable", use="other", name="",
-            size_bytes=1, upload_set="", put_s=0.0,
-        )
-        for key in keys
-    ]  # fmt: skip
+        msgspec.structs.replace(blob(key), guarantee="ha" if key == "k7" else "recreatable") for key in keys
+    ]
     rows = Memory(*blobs, *(reference(("j", key, owner)) for key in keys for owner in ("job", "attempt:1")))
     state = State(rows)
     dropped = FailJob(job_id="j").fold(state, Moment(stamp=Stamp(1, 1), at_s=5.0))
@@ -206,3 +220,55 @@ def test_what_a_failed_job_lets_go_is_asked_for_at_once_however_much_it_is() -> 
     assert state.where(Reference, job_id="j") == [reference(("j", "k7", "job"))]
     staged = {row.blob_key for row in state.where(Blob, job_id="j") if row.staged_s == 5.0}
     assert staged == set(keys) - {"k7"}
+
+
+def test_a_set_is_closed_in_as_many_questions_however_many_blobs_it_has() -> None:
+    keys = [f"k{number}" for number in range(50)]
+    kept = {"k7", "k8"}
+    rows = Memory(*(blob(key, "s") for key in keys), *(reference(("j", key, "viewer:1")) for key in kept))
+    rows.rows[UploadSet, ("s",)] = UploadSet(upload_set="s", job_id="j", began_s=0.0)
+    state = State(rows)
+    closing = CompleteUpload(upload_set="s")
+    state.load(closing.touches())
+    touched = rows.questions
+    assert closing.fold(state, Moment(stamp=Stamp(1, 1), at_s=5.0)) == 50
+    assert rows.questions == touched + 2
+    assert {row.blob_key for row in state.where(Blob, job_id="j") if row.staged_s is None} == kept
+    assert state.where(Blob, upload_set="s") == []
+
+
+def test_spans_that_are_read_late_know_what_was_changed_before() -> None:
+    rows = Memory(claim("gone"), claim("kept"), Claim(store="s3://other", name="x", body="", claimed_s=0.0))
+    state = State(rows)
+    state.delete(claim("gone"))
+    state.put(claim("new"))
+    state.load_spans([(Claim, ("s3://lake",)), (Claim, ("s3://other",)), (Claim, ("s3://none",))])
+    assert rows.questions == 1
+    for store, names in {"s3://lake": ["kept", "new"], "s3://other": ["x"], "s3://none": []}.items():
+        assert [row.name for row in state.where(Claim, store=store)] == names
+    state.load_spans([(Claim, ("s3://lake",))])
+    assert rows.questions == 1
+
+
+def test_whether_there_is_a_row_is_asked_without_reading_all_of_them() -> None:
+    names = [f"c{number}" for number in range(50)]
+    rows = Memory(*map(claim, names))
+    state = State(rows)
+    assert state.has(Claim, store="s3://lake")
+    assert rows.answered == 1
+    for name in names:
+        assert state.has(Claim, store="s3://lake")
+        state.delete(claim(name))
+    assert not state.has(Claim, store="s3://lake")
+    state.put(claim("new", "body"))
+    assert state.has(Claim, body="body")
+    assert not state.has(Claim, body="other")
+
+
+def test_a_job_is_forgotten_without_reading_the_blobs_that_it_has_left() -> None:
+    ended = BlobJob(job_id="j", destination="", commit_job="", submitted_s=0.0, final_s=1.0)
+    rows = Memory(ended, *(blob(f"k{number}") for number in range(50)))
+    state = State(rows)
+    forget = ForgetBlobJob(job_id="j", final_for_s=1.0)
+    assert forget.fold(state, Moment(stamp=Stamp(1, 1), at_s=5.0)) is False
+    assert rows.answered == 1

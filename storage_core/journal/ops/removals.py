@@ -163,7 +163,7 @@ class ForgetBlobJob(Op, frozen=True, tag="forget-blob-job"):
             return True
         if job.final_s is None or job.final_s + self.final_for_s > moment.at_s:
             return False
-        if state.where(Blob, job_id=self.job_id):
+        if state.has(Blob, job_id=self.job_id):
             return False
         state.delete(job)
         return True

@@ -163,6 +163,8 @@ class AbandonUpload(Op, frozen=True, tag="abandon-upload"):
 def _close(state: State, upload_set: str, moment: Moment) -> int:
     """Close a set, stage what it holds and nobody refers to, forget its lease."""
     blobs = state.where(Blob, upload_set=upload_set)
+    # In one question for however many blobs: all who write wait for the answer.
+    state.load_spans((Reference, blob.key) for blob in blobs)
     for blob in blobs:
         staged_s = None if references_to(state, blob) else moment.at_s
         state.put(msgspec.structs.replace(blob, upload_set="", staged_s=staged_s))
