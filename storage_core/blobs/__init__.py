@@ -11,7 +11,8 @@ Source: Flink BLOB storage. The rows are the journal's: see `journal.ops.uploads
 
 from storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId
 from storage_core.blobs.opening import open_blobs
-from storage_core.blobs.protocol import ArtefactFile, Artefacts, BlobInfo, Blobs, Source
+from storage_core.blobs.protocol import ArtefactFile, Artefacts, BlobInfo, Blobs
+from storage_core.blobs.sources import Source
 
 __all__ = [
     "NO_JOB",

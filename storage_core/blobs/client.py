@@ -28,8 +28,9 @@ from storage_core.blobs.keys import (
     digest_of,
 )
 from storage_core.blobs.local import LocalBlobs
-from storage_core.blobs.protocol import BlobInfo, NewBlob, Source
+from storage_core.blobs.protocol import BlobInfo, NewBlob
 from storage_core.blobs.reports import SweepReport, Verified
+from storage_core.blobs.sources import Source, file_of
 from storage_core.blobs.upload_sets import RENEW_S
 from storage_core.clock import Clock, SystemClock
 from storage_core.errors import CorruptBlobError, LockgateError
@@ -309,9 +310,10 @@ class _SetsThere:
 
 def _digest_ahead(source: Source, guarantee: Guarantee) -> str | None:
     """Hash a file before it is sent: its bytes go on to the HA store as they come to the server."""
-    if guarantee != "ha" or not isinstance(source, Path):
+    path = file_of(source)
+    if guarantee != "ha" or path is None:
         return None
-    with translated("read", str(source), changes=False), source.open("rb", buffering=0) as file:
+    with translated("read", str(path), changes=False), path.open("rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -15,13 +15,14 @@ import shutil
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import msgspec
 
+from storage_core.blobs.hashing import Hashing
 from storage_core.blobs.keys import (
     BlobKey,
     check_blob_job,
@@ -72,21 +73,25 @@ class Incoming:
         self.size_bytes = 0
         self._heard = heard
         self._file = file
-        self._hash = hashlib.sha256()
+        self._hash = Hashing()
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
+    def write(self, data: bytes) -> None:
         """Append bytes.
 
         Raises:
             StoreUnavailableError: The disk is full.
         """
+        self._hash.update(data)
         with translated("write", str(self.path), changes=True):
             rest = memoryview(data)
             while rest:  # a disk that is almost full takes a part and says so
                 rest = rest[self._file.write(rest) :]
-        self._hash.update(data)
         self.size_bytes += len(data)
         self._heard(self.size_bytes)
+
+    def close(self) -> None:
+        """Hash no more."""
+        self._hash.close()
 
     @property
     def digest(self) -> str:
@@ -148,9 +153,9 @@ class LocalBlobs(Forkable):
         path = self.path / INCOMING / secrets.token_hex(16)
         with translated("write", str(path), changes=True):
             file = _new_locked(path)
-        with file:
+        with file, closing(Incoming(path, file, self._heard)) as incoming:
             try:
-                yield Incoming(path, file, self._heard)
+                yield incoming
             finally:
                 with suppress(OSError):
                     path.unlink(missing_ok=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Protocol, Self
 
@@ -11,13 +11,10 @@ import msgspec
 from storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId, check_blob_job, check_blob_key
 from storage_core.blobs.local import LocalBlobs
 from storage_core.blobs.reports import SweepReport, Verified
+from storage_core.blobs.sources import Source
 from storage_core.errors import InvalidInputError
 from storage_core.journal.rows import Blob, BlobUse, Guarantee, Reference
 from storage_core.parallel import Progress, no_progress
-
-Source = bytes | Path | Iterable[bytes]
-"""Bytes, a file that is read while it is sent, or a stream that can be read once."""
-
 
 Lapse = Annotated[float, msgspec.Meta(ge=0)]
 """Seconds from now: a reference that had lapsed before would keep nothing, and say nothing."""

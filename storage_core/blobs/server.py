@@ -10,7 +10,7 @@ the sweep finds. A row without bytes never stands.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -33,9 +33,11 @@ from storage_core.blobs.keys import (
 )
 from storage_core.blobs.last_listing import LastListing
 from storage_core.blobs.local import Incoming, LocalBlobs
-from storage_core.blobs.protocol import BlobInfo, NewBlob, Source
+from storage_core.blobs.presence import Presence
+from storage_core.blobs.protocol import BlobInfo, NewBlob
+from storage_core.blobs.putting import Putting, putting
 from storage_core.blobs.reports import SweepReport, Verified
-from storage_core.blobs.sources import chunks_of, size_of
+from storage_core.blobs.sources import Source, chunks_of, size_of
 from storage_core.blobs.sweep import sweep
 from storage_core.blobs.upload_sets import UploadSets
 from storage_core.blobs.verify import verify
@@ -61,7 +63,7 @@ from storage_core.journal.ops.references import (
     SubmitJob,
     TakeReference,
 )
-from storage_core.journal.ops.uploads import CompleteUpload, PutBlob
+from storage_core.journal.ops.uploads import PutBlob
 from storage_core.journal.rows import Blob, BlobUse, Guarantee, Reference
 from storage_core.journal.safe_mode import refuse_in_safe_mode
 from storage_core.journal.values import check_values
@@ -95,7 +97,8 @@ class BlobServer(HandingOut):
     ) -> None:
         super().__init__(local, ha, journal)
         self.retention_s = retention_s
-        self.sets = UploadSets(journal, clock or SystemClock())
+        self.sets = UploadSets(journal, clock or SystemClock(), own_lasts_s=retention_s)
+        self.presence = Presence(local.path)
 
     def begin_set(self, job_id: str) -> UploadSetId:
         """Open an upload set whose lease this server renews; see `Blobs.begin_set`."""
@@ -142,13 +145,20 @@ class BlobServer(HandingOut):
             digest=digest,
             request_id=request_id,
         )
-        with self.arriving(job_id, new, size_bytes=size_of(source)) as arriving:
-            for chunk in chunks_of(source):
+        size_bytes = size_of(source)
+        with self.arriving(job_id, new, size_bytes=size_bytes) as arriving:
+            for chunk in chunks_of(source, size_bytes):
                 arriving.write(chunk)
             return self.keep(arriving, job_id, new)
 
+    def putting(self) -> AbstractContextManager[Putting]:
+        """Be at work on puts until the block ends: each is recorded by then, or given up."""
+        return putting(self.sets.own, self.presence)
+
     @contextmanager
-    def arriving(self, job_id: str, new: NewBlob, *, size_bytes: int | None = None) -> Iterator[Arriving]:
+    def arriving(
+        self, job_id: str, new: NewBlob, *, size_bytes: int | None = None, within: Putting | None = None
+    ) -> Iterator[Arriving]:
         """Hold what takes a blob's bytes; nothing of them stays after the block, unless they were kept.
 
         If their digest is told, they go on to the HA store while they come: their key is known.
@@ -157,15 +167,17 @@ class BlobServer(HandingOut):
             job_id: Of the job that they belong to.
             new: What is said of them.
             size_bytes: How many they are; None: their end tells.
+            within: Puts of which this one is recorded later; None: it is within the block.
         """
         check_blob_job(job_id)
-        with self.local.incoming() as incoming:
+        with nullcontext(within) if within else self.putting() as puts, self.local.incoming() as incoming:
+            upload_set = puts.set_of(new)
             if self.ha is None or new.guarantee != "ha" or new.digest is None or size_bytes is None:
-                yield Arriving(incoming)
+                yield Arriving(incoming, upload_set)
                 return
-            blob_key = new_blob_key(check_digest(new.digest), self._set_of(new))
+            blob_key = new_blob_key(check_digest(new.digest), upload_set)
             with self._uploading(self.ha, incoming, size_bytes, job_id, blob_key) as upload:
-                yield Arriving(incoming, (blob_key, upload))
+                yield Arriving(incoming, upload_set, (blob_key, upload))
 
     def keep(self, arriving: Arriving, job_id: str, new: NewBlob) -> BlobInfo:
         """Make a blob of bytes that are complete; see `Blobs.put`."""
@@ -182,7 +194,7 @@ class BlobServer(HandingOut):
                 f"blob {new.name or 'without a name'} of job {job_id}: {incoming.size_bytes} bytes came that "
                 f"hash to {incoming.digest}, not to {new.digest}; nothing was kept; send them again"
             )
-        blob_key = new_blob_key(incoming.digest, self._set_of(new)) if ahead is None else ahead[0]
+        blob_key = new_blob_key(incoming.digest, arriving.upload_set) if ahead is None else ahead[0]
         blob = PutBlob(
             job_id=job_id,
             blob_key=blob_key,
@@ -232,10 +244,7 @@ class BlobServer(HandingOut):
 
     def complete_set(self, upload_set: UploadSetId, *, request_id: str | None = None) -> int:
         """Stage a set's blobs; see `Blobs.complete_set`."""
-        complete = CompleteUpload(upload_set=check_upload_set(upload_set))
-        count: int = self._apply(complete, request_id)
-        self.sets.drop(upload_set)
-        return count
+        return self.sets.complete(check_upload_set(upload_set), request_id)
 
     def submit(
         self, job_id: str, blob_keys: Sequence[BlobKey], *, destination: str = "", commit_job: str = ""
@@ -327,11 +336,8 @@ class BlobServer(HandingOut):
 
     def close(self) -> None:
         """Complete this server's own upload set, so that nothing of it is kept; others lapse."""
-        own = self.sets.take_own()
-        if own is not None:
-            with suppress(LockgateError):
-                self.complete_set(own)
-        self.sets.renewer.close()
+        self.sets.close()
+        self.presence.close()
 
     def __enter__(self) -> Self:
         return self
@@ -419,20 +425,16 @@ class BlobServer(HandingOut):
             "lapsed; nothing was kept; put the bytes again: it opens another set"
         )
 
-    def _set_of(self, new: NewBlob) -> UploadSetId:
-        """Return the upload set that a blob is put under."""
-        return self.sets.for_any() if new.upload_set is None else check_upload_set(new.upload_set)
-
     def _leave(self, upload_set: UploadSetId) -> None:
         """Leave bytes of which nobody knows whether they were recorded to the sweep.
 
-        It takes them when their set is closed: this server's own is used no more, and lapses.
+        It takes them when their set is closed: this server's own takes no new put, and lapses.
         """
-        self.sets.leave(upload_set)
+        self.sets.own.leave(upload_set)
         LastListing(self.local.path).forget()
 
-    def _apply(self, op: Op, request_id: str | None = None) -> Any:
-        return self.journal.apply(op, request_id).result
+    def _apply(self, op: Op) -> Any:
+        return self.journal.apply(op).result
 
 
 def _check_job(job_id: str) -> str:

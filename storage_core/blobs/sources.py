@@ -2,31 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from storage_core.blobs.local import CHUNK
-from storage_core.blobs.protocol import Source
+from storage_core.errors import StoreUnavailableError
 from storage_core.stores.local_errors import translated
+
+
+class HeardFile:
+    """A file whose reading is heard of.
+
+    Args:
+        path: Of the file.
+        heard: Hears how many bytes each piece has; all of them again where the file is read again.
+    """
+
+    def __init__(self, path: Path, heard: Callable[[int], None]) -> None:
+        self.path = path
+        self.heard = heard
+
+
+Source = bytes | Path | HeardFile | Iterable[bytes]
+
+
+def file_of(source: Source) -> Path | None:
+    """Return the file that a source is; None if it is none."""
+    if isinstance(source, HeardFile):
+        return source.path
+    return source if isinstance(source, Path) else None
 
 
 def size_of(source: Source) -> int | None:
     """Return how many bytes a source has, None if its end tells."""
     if isinstance(source, bytes):
         return len(source)
-    if isinstance(source, Path):
-        with translated("read", str(source), changes=False):
-            return source.stat().st_size
-    return None
+    file = file_of(source)
+    if file is None:
+        return None
+    with translated("read", str(file), changes=False):
+        return file.stat().st_size
 
 
-def chunks_of(source: Source) -> Iterator[bytes]:
-    """Yield a source's bytes, in bounded pieces."""
+def chunks_of(source: Source, size_bytes: int | None) -> Iterator[bytes]:
+    """Yield a source's bytes, of a file in bounded pieces.
+
+    Args:
+        source: Whose.
+        size_bytes: That a file had when it was asked for its size; what was appended since is left out.
+
+    Raises:
+        StoreUnavailableError: The file cannot be read, or became shorter.
+    """
     if isinstance(source, bytes):
         yield source
+    elif isinstance(source, HeardFile):
+        for piece in _pieces_of(source.path, size_bytes or 0):
+            yield piece
+            source.heard(len(piece))
     elif isinstance(source, Path):
-        with source.open("rb", buffering=0) as file:
-            while data := file.read(CHUNK):
-                yield data
+        yield from _pieces_of(source, size_bytes or 0)
     else:
         yield from source
+
+
+def _pieces_of(path: Path, size_bytes: int) -> Iterator[bytes]:
+    left = size_bytes
+    with translated("read", str(path), changes=False), path.open("rb", buffering=0) as file:
+        while left:
+            piece = file.read(min(left, CHUNK))
+            if not piece:
+                raise StoreUnavailableError(f"file {path} became shorter while it was sent; put it again")
+            left -= len(piece)
+            yield piece

@@ -5,7 +5,7 @@ Source: Flink BLOB storage, "BlobServer Upload".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from storage_core.blobs.keys import BlobKey, UploadSetId
-from storage_core.blobs.local import CHUNK
 from storage_core.blobs.protocol import BlobInfo, Blobs
+from storage_core.blobs.sources import HeardFile
 from storage_core.errors import InvalidInputError, LockgateError
 from storage_core.journal.rows import BlobUse, Guarantee
 from storage_core.parallel import Progress, in_order, no_progress
@@ -41,20 +41,6 @@ class Uploaded(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     blob_key: BlobKey
     size_bytes: int
-
-
-class _Watched:
-    """A file's bytes, whose reading is told of; they can be read again."""
-
-    def __init__(self, path: Path, progress: _Total) -> None:
-        self._path = path
-        self._progress = progress
-
-    def __iter__(self) -> Iterator[bytes]:
-        with self._path.open("rb", buffering=0) as file:
-            while data := file.read(CHUNK):
-                yield data
-                self._progress.add(len(data))
 
 
 class _Total:
@@ -126,7 +112,7 @@ def upload(
     def put(file: LocalFile) -> BlobInfo:
         with translated("read", str(file.path), changes=False):
             return blobs.put(
-                _Watched(file.path, total),
+                HeardFile(file.path, total.add),
                 job_id=job_id,
                 guarantee=guarantee,
                 use=use,

@@ -16,7 +16,8 @@ from moto.server import ThreadedMotoServer
 
 from storage_core.blobs.keys import NO_JOB, BlobKey, check_blob_key, digest_of
 from storage_core.blobs.local import LocalBlobs
-from storage_core.blobs.protocol import BlobInfo, Source
+from storage_core.blobs.protocol import BlobInfo
+from storage_core.blobs.sources import Source
 from storage_core.errors import (
     InvalidInputError,
     ObjectNotFoundError,

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from pathlib import Path
 
 from storage_core.blobs.local import CHUNK
-from storage_core.blobs.protocol import Source
-from storage_core.errors import StoreUnavailableError
-from storage_core.stores.local_errors import translated
+from storage_core.blobs.sources import Source, chunks_of, size_of
 
 
 class SourceBrokeError(Exception):
@@ -30,15 +27,10 @@ class Outgoing:
 
     def __init__(self, source: Source, digest: str | None = None) -> None:
         self.is_spent = False
-        self.size_bytes: int | None = None
+        self.size_bytes = size_of(source)
         self._source = source
         self._told = digest
         self._hash = hashlib.sha256()
-        if isinstance(source, bytes):
-            self.size_bytes = len(source)
-        elif isinstance(source, Path):
-            with translated("read", str(source), changes=False):
-                self.size_bytes = source.stat().st_size
 
     @property
     def digest(self) -> str:
@@ -68,22 +60,10 @@ class Outgoing:
         if isinstance(self._source, bytes):
             view = memoryview(self._source)
             yield from (bytes(view[start : start + CHUNK]) for start in range(0, len(view), CHUNK))
-        elif isinstance(self._source, Path):
-            yield from _file_pieces(self._source, self.size_bytes or 0)
+        elif self.size_bytes is not None:
+            yield from chunks_of(self._source, self.size_bytes)
         else:
-            pieces = iter(self._source)
-            self.is_spent = pieces is self._source
+            pieces = chunks_of(self._source, self.size_bytes)
+            self.is_spent = isinstance(self._source, Iterator)
             # An empty piece would end a chunked body.
             yield from (piece for piece in pieces if piece)
-
-
-def _file_pieces(path: Path, size_bytes: int) -> Iterator[bytes]:
-    """Yield exactly as many bytes as were announced."""
-    left = size_bytes
-    with translated("read", str(path), changes=False), path.open("rb", buffering=0) as file:
-        while left:
-            piece = file.read(min(left, CHUNK))
-            if not piece:
-                raise StoreUnavailableError(f"file {path} became shorter while it was sent; put it again")
-            left -= len(piece)
-            yield piece
