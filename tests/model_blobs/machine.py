@@ -288,6 +288,7 @@ class BlobsMachine(BlobServerUnderTest):
         assert seen.blobs == self.model.blobs
         assert seen.final == self.model.final
         assert seen.sets == self.model.sets
+        assert seen.lost == set(), "a blob went, and something refers to it"
 
     @invariant()
     def what_is_live_is_there_and_hashes_to_its_key(self) -> None:

@@ -69,11 +69,13 @@ class BlobsModel:
     Attributes:
         final: Since when jobs have ended.
         sets: Open upload sets of clients: for which job.
+        lost: Blobs that references are to, and that are not there: none, ever.
     """
 
     blobs: dict[Key, KnownBlob] = field(default_factory=dict)
     final: dict[str, float] = field(default_factory=dict)
     sets: dict[str, str] = field(default_factory=dict)
+    lost: set[tuple[str, str]] = field(default_factory=set)
 
     def changed(self, change: Callable[[BlobsModel], None]) -> BlobsModel:
         """Return what it comes to.

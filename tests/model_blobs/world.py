@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -256,7 +257,7 @@ class BlobServerUnderTest(RuleBasedStateMachine):
         with self.journal.reading() as reading:
             blobs, references = reading.where(Blob, {}), reading.where(Reference, {})
             jobs, sets = reading.where(BlobJob, {}), reading.where(UploadSet, {})
-        owners: dict[tuple[str, str], list[tuple[str, float | None]]] = {blob.key: [] for blob in blobs}
+        owners = defaultdict[tuple[str, str], list[tuple[str, float | None]]](list)
         for one in references:
             owners[one.job_id, one.blob_key].append((one.owner, one.until_s))
         return BlobsModel(
@@ -266,13 +267,14 @@ class BlobServerUnderTest(RuleBasedStateMachine):
                     blob.upload_set,
                     blob.staged_s,
                     blob.deleting_s is not None,
-                    tuple(sorted(owners[blob.key])),
+                    tuple(sorted(owners.get(blob.key, ()))),
                     is_log=blob.use == "log",
                 )
                 for blob in blobs
             },
             {job.job_id: job.final_s for job in jobs if job.final_s is not None},
             {one.upload_set: one.job_id for one in sets if one.job_id},
+            set(owners) - {blob.key for blob in blobs},
         )
 
     def _adopt(self, seen: BlobsModel, now_s: float) -> None:
