@@ -52,18 +52,20 @@ class Body:
         declared = self._request.headers.get("content-length", "")
         if declared.isdecimal() and int(declared) > self._max_bytes:
             raise self._too_large()
-        came, piece, more = 0, bytearray(), True
+        came, given, more = 0, 0, True
+        parts: list[bytes] = []
         while more:
             data, more = await self._received()
             came += len(data)
             if came > self._max_bytes:
                 raise self._too_large()
-            piece += data
-            if len(piece) >= CHUNK:
-                yield bytes(piece)
-                piece.clear()
-        if piece:
-            yield bytes(piece)
+            parts.append(data)
+            if came - given >= CHUNK:
+                yield b"".join(parts)
+                parts.clear()
+                given = came
+        if came > given:
+            yield b"".join(parts)
 
     async def told(self, kind: type[T]) -> T:
         """Return it, read as JSON.
