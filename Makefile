@@ -46,6 +46,7 @@ mutants: $(READY)  ## Break the journal and the blobs on purpose, one rule at a 
 bench: $(READY)  ## Measure; prints tables, asserts no time
 	@scripts/with-s3-server $(BIN)/python -m benchmarks.job_commit
 	@$(BIN)/python -m benchmarks.journal
+	@scripts/with-s3-server $(BIN)/python -m benchmarks.blobs --rounds 1 --swept 100000
 	@scripts/need java
 	@$(BIN)/python -m benchmarks.spark_write
 
