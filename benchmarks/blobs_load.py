@@ -18,14 +18,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import boto3
 import msgspec
+from botocore.config import Config
 
 from benchmarks.job_commit import peak_bytes
 from storage_core.blobs.cache import BlobCache
-from storage_core.blobs.client import BlobClient
+from storage_core.blobs.client import BATCHES_AT_ONCE, BlobClient
 from storage_core.blobs.ha import HaBlobs
 from storage_core.blobs.http.batches import batches
 from storage_core.blobs.keys import BlobKey
@@ -36,7 +39,6 @@ from storage_core.blobs.put_many import put_many
 from storage_core.blobs.server import BlobServer
 from storage_core.parallel import in_order
 from storage_core.settings import MIB, Settings, load_settings
-from storage_core.stores.s3_client import clients_for
 
 if TYPE_CHECKING:
     from boto3.s3.transfer import TransferConfig
@@ -129,8 +131,8 @@ def _in_process(load: Load, server: BlobServer, job_id: str) -> Timed:
     """Work of a blob server in this process. A get ends at its own file, filled from the HA store."""
 
     def put_small() -> list[str]:
-        for batch in batches(_small_ones(load)):
-            put_many(server, job_id, batch)
+        for _ in in_order(partial(put_many, server, job_id), batches(_small_ones(load)), BATCHES_AT_ONCE):
+            pass
         return []
 
     def get_small() -> list[str]:
@@ -187,30 +189,32 @@ def _by_cache(load: Load, settings: Settings) -> Iterator[Timed]:
 
 @contextlib.contextmanager
 def _by_boto3(load: Load, settings: Settings) -> Iterator[Timed]:
-    """Work of boto3's transfer manager, with a client like Lockgate's."""
-    client = clients_for(settings).repeating
+    """Work of boto3's transfer manager, with a client of its own that has as many connections."""
+    client = boto3.client(
+        "s3", settings.s3_region or "us-east-1", config=Config(max_pool_connections=settings.parallelism)
+    )
     bucket, _, prefix = str(settings.blob_store_url).removeprefix("s3://").partition("/")
     client.head_bucket(Bucket=bucket)
-    config = _transfer_config(load, settings)
+    transfer = _transfer_config(load, settings)
     put_keys: list[str] = []
 
     def put(number: int) -> str:
         key = f"{prefix}/boto3-{os.getpid()}/{number:06d}"
         put_keys.append(key)
         if load.file:
-            client.upload_file(load.file, bucket, key, Config=config)
+            client.upload_file(load.file, bucket, key, Config=transfer)
         else:
-            client.upload_fileobj(io.BytesIO(small(number)), bucket, key, Config=config)
+            client.upload_fileobj(io.BytesIO(small(number)), bucket, key, Config=transfer)
         return key
 
     with tempfile.TemporaryDirectory(dir=settings.home_dir) as folder:
 
         def get(key: str) -> str:
             if load.work == "get":
-                client.download_file(bucket, f"{prefix}/{JOB}/{key}", f"{folder}/file", Config=config)
+                client.download_file(bucket, f"{prefix}/{JOB}/{key}", f"{folder}/file", Config=transfer)
                 return key
             into = io.BytesIO()
-            client.download_fileobj(bucket, f"{prefix}/{JOB}/{key}", into, Config=config)
+            client.download_fileobj(bucket, f"{prefix}/{JOB}/{key}", into, Config=transfer)
             return str(len(into.getvalue()))
 
         def work() -> Sequence[str]:
