@@ -34,6 +34,7 @@ from storage_core.blobs.sources import Source, file_of
 from storage_core.blobs.upload_sets import RENEW_S
 from storage_core.clock import Clock, SystemClock
 from storage_core.errors import CorruptBlobError, LockgateError
+from storage_core.journal.blob_rows import JobBlobs
 from storage_core.journal.mutation import new_request_id
 from storage_core.journal.renewer import Renewer
 from storage_core.journal.rows import Blob, BlobUse, Guarantee, Reference
@@ -208,6 +209,11 @@ class BlobClient:
             path = f"{_job(job_id, 'blobs')}?{urlencode({'after': after[1]})}"
         return self._get(path, wire.Page).blobs
 
+    def jobs(self, job_id: str | None = None, *, after: str = "") -> Sequence[JobBlobs]:
+        """Return a page of the jobs that have blobs; see `Blobs.jobs`. All, if the token opens all."""
+        path = f"/jobs?{urlencode({'after': after})}" if job_id is None else _job(job_id)
+        return self._get(path, wire.Jobs).jobs
+
     def references(
         self, *, job_id: str | None = None, blob_key: str | None = None, owner: str | None = None
     ) -> Sequence[Reference]:
@@ -317,8 +323,8 @@ def _digest_ahead(source: Source, guarantee: Guarantee) -> str | None:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _job(job_id: str, call: str) -> str:
-    return f"/jobs/{quote(check_blob_job(job_id), safe='')}/{call}"
+def _job(job_id: str, *call: str) -> str:
+    return "/".join(("/jobs", quote(check_blob_job(job_id), safe=""), *call))
 
 
 def _query(new: NewBlob) -> str:

@@ -13,6 +13,7 @@ from storage_core.blobs.local import LocalBlobs
 from storage_core.blobs.reports import SweepReport, Verified
 from storage_core.blobs.sources import Source
 from storage_core.errors import InvalidInputError
+from storage_core.journal.blob_rows import JobBlobs
 from storage_core.journal.rows import Blob, BlobUse, Guarantee, Reference
 from storage_core.parallel import Progress, no_progress
 
@@ -241,6 +242,14 @@ class Blobs(Protocol):
         Args:
             job_id: Of the job; None: of all.
             after: Job and key of the last one of the page before.
+        """
+
+    def jobs(self, job_id: str | None = None, *, after: str = "") -> Sequence[JobBlobs]:
+        """Return at most a thousand jobs that have blobs or were submitted, by name; none: there are no more.
+
+        Args:
+            job_id: Only this one.
+            after: Name of the last one of the page before.
         """
 
     def references(

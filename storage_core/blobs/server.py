@@ -54,7 +54,7 @@ from storage_core.errors import (
 )
 from storage_core.failpoints import step
 from storage_core.journal import Journal, Mutation, Outcome, Refused, Stamp
-from storage_core.journal.blob_rows import PAGE, blobs_of, owned_by, references_of
+from storage_core.journal.blob_rows import PAGE, JobBlobs, blobs_of, jobs_of, owned_by, references_of
 from storage_core.journal.ops import Op
 from storage_core.journal.ops.references import (
     DropReference,
@@ -309,6 +309,11 @@ class BlobServer(HandingOut):
         """Return what is known of a page of blobs; see `Blobs.page`."""
         with self.journal.reading() as reading:
             return blobs_of(reading, job_id, after=after)
+
+    def jobs(self, job_id: str | None = None, *, after: str = "") -> Sequence[JobBlobs]:
+        """Return a page of the jobs that have blobs; see `Blobs.jobs`."""
+        with self.journal.reading() as reading:
+            return jobs_of(reading, job_id, after=after)
 
     def references(
         self, *, job_id: str | None = None, blob_key: str | None = None, owner: str | None = None

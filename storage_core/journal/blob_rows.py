@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from sqlalchemy import ColumnElement, and_, exists, func, select, tuple_
+import msgspec
+from sqlalchemy import BigInteger, ColumnElement, and_, cast, exists, func, select, tuple_, union
 
 from storage_core.journal.bulk import matching, parameters
 from storage_core.journal.reading import Reading
@@ -18,6 +19,29 @@ PAGE: Final = 1_000
 """Rows a question, and entries a transaction of a sweep."""
 
 _KEY: Final = (BLOB.c.job_id, BLOB.c.blob_key)
+
+
+class JobBlobs(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as the blob stores know it.
+
+    Attributes:
+        blobs: How many it has.
+        size_bytes: Of them together.
+        since_s: When the oldest of them was put, or it was submitted with none.
+        destination: Of the commit job that it is, empty if it is none.
+        commit_job: That job's id at the destination.
+        submitted_s: None: it was not.
+        final_s: When it ended, after which all its blobs go; None: it has not.
+    """
+
+    job_id: str
+    blobs: int
+    size_bytes: int
+    since_s: float
+    destination: str = ""
+    commit_job: str = ""
+    submitted_s: float | None = None
+    final_s: float | None = None
 
 
 def owned_by(reading: Reading, owner: str) -> list[Reference]:
@@ -136,6 +160,49 @@ def blobs_of(
         asked = asked.where(BLOB.c.job_id == job_id)
     asked = asked.order_by(BLOB.c.job_id, BLOB.c.blob_key).limit(limit)
     return [row_of(Blob, row) for row in reading.connection.execute(asked)]
+
+
+def jobs_of(
+    reading: Reading, job_id: str | None = None, *, after: str = "", limit: int = PAGE
+) -> list[JobBlobs]:
+    """Return a page of the jobs that have blobs or were submitted, by name; of `no_job`, too.
+
+    Args:
+        reading: Of an observer or the primary.
+        job_id: Only this one.
+        after: The last one of the page before.
+        limit: Greatest number.
+    """
+    named = [
+        select(table.c.job_id).where(
+            table.c.journal == reading.journal,
+            table.c.job_id > after if job_id is None else table.c.job_id == job_id,
+        )
+        for table in (BLOB, BLOB_JOB)
+    ]
+    jobs = union(*named).order_by("job_id").limit(limit).subquery()
+    told = (BLOB_JOB.c.destination, BLOB_JOB.c.commit_job, BLOB_JOB.c.submitted_s, BLOB_JOB.c.final_s)
+    asked = (
+        select(
+            jobs.c.job_id,
+            func.count(BLOB.c.blob_key),
+            cast(func.coalesce(func.sum(BLOB.c.size_bytes), 0), BigInteger),
+            func.coalesce(func.min(BLOB.c.put_s), BLOB_JOB.c.submitted_s),
+            func.coalesce(BLOB_JOB.c.destination, ""),
+            func.coalesce(BLOB_JOB.c.commit_job, ""),
+            BLOB_JOB.c.submitted_s,
+            BLOB_JOB.c.final_s,
+        )
+        .outerjoin(BLOB, and_(BLOB.c.journal == reading.journal, BLOB.c.job_id == jobs.c.job_id))
+        .outerjoin(BLOB_JOB, and_(BLOB_JOB.c.journal == reading.journal, BLOB_JOB.c.job_id == jobs.c.job_id))
+        .group_by(jobs.c.job_id, *told)
+        .order_by(jobs.c.job_id)
+    )
+    names = JobBlobs.__struct_fields__
+    return [
+        msgspec.convert(dict(zip(names, row, strict=True)), JobBlobs)
+        for row in reading.connection.execute(asked)
+    ]
 
 
 def references_of(

@@ -6,6 +6,7 @@
     POST   /jobs/{job}/sets, /sets/{set}/complete, /sets/renew
     POST   /jobs/{job}/submit, fail, finish
     POST   /jobs/{job}/blobs/{key}/refer, drop, recheck; /owners/drop
+    GET    /jobs/{job}, /jobs                 how many blobs a job has, since when, what ends it
     GET    /jobs/{job}/blobs, /blobs, /references
     POST   /verify; /sweep                    lines: see `sweeping`
     GET    /health, /metrics                  nobody is asked who he is

@@ -39,6 +39,7 @@ def _of_blobs(blobs: _Blobs, service: Service) -> APIRouter:
 
 def _of_jobs(jobs: _Jobs, service: Service) -> APIRouter:
     routes = APIRouter(prefix="/jobs/{job_id}", dependencies=[Depends(service.admit_to_job)])
+    routes.add_api_route("", jobs.told, methods=["GET"], name="job")
     routes.add_api_route("/blobs", jobs.page, methods=["GET"], name="list")
     routes.add_api_route("/sets", jobs.begin_set, methods=["POST"], name="begin_set")
     routes.add_api_route("/submit", jobs.submit, methods=["POST"], name="submit")
@@ -56,6 +57,9 @@ def _over_jobs(over: _OverJobs, service: Service) -> APIRouter:
     routes.add_api_route("/references", over.references, methods=["GET"], name="references")
     routes.add_api_route("/verify", over.verify, methods=["POST"], name="verify")
     routes.add_api_route("/owners/drop", over.drop_owner, methods=["POST"], name="drop_owner")
+    routes.add_api_route(
+        "/jobs", over.jobs, methods=["GET"], name="jobs", dependencies=[Depends(service.admit_to_all)]
+    )
     routes.add_api_route(
         "/blobs", over.page, methods=["GET"], name="list_all", dependencies=[Depends(service.admit_to_all)]
     )
@@ -91,6 +95,10 @@ class _Jobs:
     def __init__(self, service: Service) -> None:
         self._service = service
 
+    async def told(self, job_id: str) -> Response:
+        found = await self._service.call(self._service.server.jobs, job_id)
+        return Json(wire.Jobs(tuple(found)))
+
     async def page(self, job_id: str, after: str = "") -> Response:
         found = await self._service.call(self._service.server.page, job_id, after=(job_id, after))
         return Json(wire.Page(tuple(found)))
@@ -125,6 +133,10 @@ class _OverJobs:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+
+    async def jobs(self, after: str = "") -> Response:
+        found = await self._service.call(self._service.server.jobs, after=after)
+        return Json(wire.Jobs(tuple(found)))
 
     async def page(self, after_job: str = "", after: str = "") -> Response:
         found = await self._service.call(self._service.server.page, after=(after_job, after))

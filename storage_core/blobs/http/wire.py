@@ -25,6 +25,7 @@ from storage_core.errors import (
     SafeModeError,
     StoreUnavailableError,
 )
+from storage_core.journal.blob_rows import JobBlobs
 from storage_core.journal.rows import Blob, Reference
 from storage_core.stamp import Stamp
 
@@ -141,6 +142,12 @@ class Page(msgspec.Struct, frozen=True):
     """Some blobs, by job and key; ask for those after the last one until there is none."""
 
     blobs: tuple[Blob, ...]
+
+
+class Jobs(msgspec.Struct, frozen=True):
+    """Some jobs, by name; ask for those after the last one until there is none."""
+
+    jobs: tuple[JobBlobs, ...]
 
 
 class References(msgspec.Struct, frozen=True):
