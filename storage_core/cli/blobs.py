@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from storage_core.cli import blob_keepers
+from storage_core.cli.blob_keepers import NO_JOB
+from storage_core.cli.opened_blobs import opened_blobs
 from storage_core.cli.render import (
     JsonFlag,
     age,
@@ -20,11 +22,7 @@ from storage_core.cli.render import (
     print_table,
     progress_bar,
 )
-from storage_core.errors import (
-    CorruptBlobError,
-    InvalidInputError,
-    StoreUnavailableError,
-)
+from storage_core.errors import CorruptBlobError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from storage_core.blobs import Blobs
@@ -32,11 +30,14 @@ if TYPE_CHECKING:
     from storage_core.journal.rows import Blob
 
 commands = typer.Typer(
-    help="Put, get, list, sweep and verify artefacts of jobs.",
+    help="Put, get, list, let go, sweep and verify artefacts of jobs.",
     no_args_is_help=True,
 )
+commands.command("jobs")(blob_keepers.jobs)
+commands.command("finish")(blob_keepers.finish)
+commands.command("refs")(blob_keepers.refs)
+commands.command("drop")(blob_keepers.drop)
 
-NO_JOB: Final = "no_job"
 JobOption = Annotated[
     str, typer.Option("--job", metavar="JOB", help="For this job, which need not exist yet.")
 ]
@@ -63,7 +64,7 @@ def put(
     from storage_core.blobs.uploading import files_below, upload  # noqa: PLC0415 - slow to import
 
     files = files_below(paths)
-    with _opened() as blobs, progress_bar() as progress:
+    with opened_blobs() as blobs, progress_bar() as progress:
         uploaded = upload(
             blobs,
             files,
@@ -98,7 +99,7 @@ def get(
     from storage_core.blobs.keys import check_blob_key  # noqa: PLC0415
 
     checked = check_blob_key(blob_key)
-    with _opened() as blobs, progress_bar() as progress:
+    with opened_blobs() as blobs, progress_bar() as progress:
         fetched = fetch_file(blobs, job, checked, output, progress=progress)
     size_bytes = fetched.stat().st_size
     if json:
@@ -110,7 +111,7 @@ def get(
 @commands.command("list")
 def list_all(job: JobArgument = "", *, json: JsonFlag = False) -> None:
     """List blobs: what each is for, its size, its age, what keeps it or when it goes."""
-    with _opened() as blobs:
+    with opened_blobs() as blobs:
         found = list(_every(blobs, job))
     if json:
         print_json(found)
@@ -137,38 +138,6 @@ def list_all(job: JobArgument = "", *, json: JsonFlag = False) -> None:
         print_line(f"{len(found)} blobs, {byte_size(sum(blob.size_bytes for blob in found))}")
 
 
-@commands.command("refs")
-def refs(
-    job: JobArgument = "",
-    blob_key: Annotated[str, typer.Argument(metavar="[KEY]", help="Only this blob's.")] = "",
-    *,
-    owner: Annotated[str, typer.Option(metavar="OWNER", help="Only this owner's.")] = "",
-    json: JsonFlag = False,
-) -> None:
-    """List references: who keeps which blob, since when, and until when if it lapses."""
-    if not (job or owner):
-        raise InvalidInputError("give a job, a job and a blob's key, or --owner; nothing was listed")
-    with _opened() as blobs:
-        found = blobs.references(job_id=job or None, blob_key=blob_key or None, owner=owner or None)
-    if json:
-        print_json(found)
-        return
-    print_table(
-        ("job", "blob key", "owner", "since (UTC)", "lapses (UTC)"),
-        [
-            (
-                one.job_id,
-                one.blob_key,
-                one.owner,
-                moment(one.taken_s),
-                None if one.until_s is None else moment(one.until_s),
-            )
-            for one in found
-        ],
-        empty="no reference",
-    )
-
-
 @commands.command("sweep")
 def sweep(
     *,
@@ -186,7 +155,7 @@ def sweep(
 
     Exits with 6 where a store kept something: the next sweep tries again.
     """
-    with _opened() as blobs, progress_bar() as progress:
+    with opened_blobs() as blobs, progress_bar() as progress:
         report = blobs.sweep(dry_run=not yes, orphans=orphans, progress=progress)
     if json:
         print_json(report)
@@ -214,7 +183,7 @@ def verify(
     """
     findings: list[Finding] = []
     seen = size_bytes = 0
-    with _opened() as blobs, progress_bar() as progress:
+    with opened_blobs() as blobs, progress_bar() as progress:
         after: tuple[str, str] | None = ("", "")
         while after is not None:
             page = blobs.verify(job or None, after=after, deep=deep, heal=heal)
@@ -231,15 +200,6 @@ def verify(
             _show_stray(stray)
     if any(not finding.is_healed for finding in findings):
         raise typer.Exit(CorruptBlobError.exit_code)
-
-
-@contextmanager
-def _opened() -> Iterator[Blobs]:
-    from storage_core.blobs import open_blobs  # noqa: PLC0415 - slow to import
-    from storage_core.settings import load_settings  # noqa: PLC0415
-
-    with open_blobs(load_settings()) as blobs:
-        yield blobs
 
 
 def _every(blobs: Blobs, job: str) -> Iterator[Blob]:

@@ -88,6 +88,96 @@ def test_references_are_listed_by_owner_and_by_blob(run: Run, library: Path) -> 
     assert run("blobs", "refs").exit_code == 2
 
 
+def test_the_references_of_an_owner_end_by_hand(run: Run, library: Path) -> None:
+    put(run, str(library), "--owner", "viewer:me")
+    put(run, str(library), "--owner", "viewer:you")
+
+    told = run("blobs", "drop", "viewer:me").stdout
+    assert told.count("viewer:me") == 2
+    assert "add --yes" in told
+    assert len(document(run("blobs", "refs", "--owner", "viewer:me", "--json"))) == 2
+    dropped = document(run("blobs", "drop", "viewer:me", "--yes", "--json"))
+    assert (dropped["is_dry_run"], len(dropped["references"])) == (False, 2)
+    assert document(run("blobs", "refs", "--owner", "viewer:me", "--json")) == []
+    assert len(document(run("blobs", "refs", "--owner", "viewer:you", "--json"))) == 2
+    assert "no reference" in run("blobs", "drop", "viewer:me", "--yes").stdout
+    assert "2 references of viewer:you ended" in run("blobs", "drop", "viewer:you", "--yes").stdout
+
+
+def test_the_references_of_all_jobs_do_not_end_by_hand(run: Run, place: Path) -> None:
+    with open_blobs(load_settings()) as blobs:
+        kept = blobs.put(b"needed", job_id="sales")
+        blobs.submit("sales", [kept.blob_key])
+    result = run("blobs", "drop", "job", "--yes")
+    assert (result.exit_code, "lockgate blobs finish JOB" in result.stderr) == (2, True)
+    assert len(document(run("blobs", "refs", "sales", "--json"))) == 1
+
+
+def test_jobs_are_listed_with_what_ends_them(run: Run, place: Path) -> None:
+    with open_blobs(load_settings(), clock=ManualClock(1_700_000_000.0)) as blobs:
+        for job in ("alone", "of-commit", "unsubmitted"):
+            blobs.put(b"six by", job_id=job)
+            blobs.put(b"six more bytes", job_id=job)
+        blobs.put(b"a message", owners=["viewer:me"])
+        for job, commit_job in (("alone", ""), ("of-commit", "sales-g1"), ("empty", "")):
+            keys = [blob.blob_key for blob in blobs.page(job)]
+            blobs.submit(
+                job, keys, destination="s3://lake/sales" if commit_job else "", commit_job=commit_job
+            )
+
+    listed = {one["job_id"]: one for one in document(run("blobs", "jobs", "--json"))}
+    assert {job: (one["blobs"], one["size_bytes"]) for job, one in listed.items()} == {
+        "alone": (2, 20),
+        "empty": (0, 0),
+        "no_job": (1, 9),
+        "of-commit": (2, 20),
+        "unsubmitted": (2, 20),
+    }
+    assert {one["since_s"] for one in listed.values()} == {1_700_000_000.0}
+    assert [job for job, one in listed.items() if one["submitted_s"] is None] == ["no_job", "unsubmitted"]
+    shown = run("blobs", "jobs").stdout
+    assert "job sales-g1 at s3://lake/sales ends" in shown
+    assert shown.count("lockgate blobs finish") == 2
+    assert shown.count("2023-11-14 22:13:20Z") == 5
+
+
+def test_a_job_that_nobody_ends_is_ended_by_hand(run: Run, place: Path) -> None:
+    with open_blobs(load_settings()) as blobs:
+        left = blobs.put(b"left behind", job_id="sales")
+        blobs.submit("sales", [left.blob_key])
+        blobs.refer("sales", left.blob_key, "viewer:me")
+    told = run("blobs", "finish", "sales").stdout
+    assert "11 B" in told
+    assert "add --yes" in told
+    assert local_file(place, "sales", left.blob_key).exists()
+
+    done = document(run("blobs", "finish", "sales", "--yes", "--json"))
+    assert (done["is_dry_run"], done["job"]["blobs"]) == (False, 1)
+    assert not local_file(place, "sales", left.blob_key).exists()
+    assert not ha_file(place, "sales", left.blob_key).exists()
+    assert "ended " in run("blobs", "jobs").stdout
+    assert "has ended; its blobs are gone" in run("blobs", "finish", "sales", "--yes").stdout
+    assert run("blobs", "sweep", "--yes").exit_code == 0
+    assert document(run("blobs", "list", "--json")) == []
+
+
+@pytest.mark.parametrize(
+    ("job", "code", "said"),
+    [("no_job", 2, "lockgate blobs drop"), ("other", 4, "was not submitted"), ("sales", 8, "jobs recover")],
+)
+def test_a_job_that_is_none_or_that_its_commit_job_ends_is_not_ended_by_hand(
+    run: Run, place: Path, job: str, code: int, said: str
+) -> None:
+    with open_blobs(load_settings()) as blobs:
+        needed = blobs.put(b"needed", job_id="sales")
+        blobs.submit("sales", [needed.blob_key], destination="s3://lake/sales", commit_job="sales-g1")
+    for options in ([], ["--yes"]):
+        result = run("blobs", "finish", job, *options)
+        assert (result.exit_code, said in result.stderr) == (code, True)
+    assert local_file(place, "sales", needed.blob_key).exists()
+    assert [one["final_s"] for one in document(run("blobs", "jobs", "--json"))] == [None]
+
+
 def test_a_sweep_says_what_would_go_and_takes_it_only_when_told(run: Run, place: Path) -> None:
     with open_blobs(load_settings(), clock=ManualClock(1_700_000_000.0)) as blobs:
         blobs.put(b"put years ago", job_id="sales")
@@ -189,9 +279,14 @@ def test_a_server_elsewhere_is_asked_for_everything(
         assert len(document(run("blobs", "refs", "sales", keys["prices.py"], "--json"))) == 1
         assert run("blobs", "get", "sales", keys["prices.py"], "-o", "fetched.py").exit_code == 0
         assert Path("fetched.py").read_text() == "PRICE = 10\n"
+        listed = document(run("blobs", "jobs", "--json"))
+        assert [(one["job_id"], one["blobs"]) for one in listed] == [("no_job", 1), ("sales", 2)]
         assert "0 findings" in run("blobs", "verify", "--deep").stdout
         assert "add --yes" in run("blobs", "sweep").stdout
         assert world.is_local(nobodys)
         report = document(run("blobs", "sweep", "--yes", "--json"))
         assert report["swept"] == {"staged": {"blobs": 1, "size_bytes": 8}}
         assert not world.is_local(nobodys)
+        assert run("blobs", "drop", "viewer:me", "--yes").exit_code == 0
+        assert run("blobs", "finish", "sales", "--yes").exit_code == 0
+        assert not (world.root / "blobs" / "sales").exists()
