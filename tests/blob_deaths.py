@@ -18,7 +18,8 @@ from typing import Final
 
 from storage_core.blobs.ha import HaBlobs
 from storage_core.blobs.keys import check_blob_key, new_blob_key
-from storage_core.blobs.local import LocalBlobs
+from storage_core.blobs.local import INCOMING, LocalBlobs
+from storage_core.blobs.presence import SERVERS
 from storage_core.blobs.protocol import BlobInfo
 from storage_core.blobs.server import BlobServer
 from storage_core.blobs.upload_sets import HARD_S
@@ -77,14 +78,14 @@ def prepare(root: Path) -> list[BlobInfo]:
             server.put(b"message", guarantee="recreatable", owners=["receiver:2"]),
             server.put(b"log", job_id="sales", use="log", guarantee="recreatable", owners=["viewer:1"]),
         ]
-        assert server.sets.own is not None
+        assert server.sets.own.latest is not None
         with server.local.incoming() as incoming:
             incoming.write(b"never recorded")
-            stray = new_blob_key(incoming.digest, server.sets.own)
+            stray = new_blob_key(incoming.digest, server.sets.own.latest)
             path = server.local.place(incoming, "sales", stray)
         assert server.ha is not None
         server.ha.put(path, "sales", stray)
-        server.ha.store.begin_upload(f"sales/{new_blob_key('0' * 64, server.sets.own)}", new_token())
+        server.ha.store.begin_upload(f"sales/{new_blob_key('0' * 64, server.sets.own.latest)}", new_token())
         (root / "blobs" / ".incoming" / ("0" * 32)).write_bytes(b"half")
     return kept
 
@@ -226,7 +227,7 @@ def assert_nothing_but_what_is_kept(world: BlobWorld, where: str) -> None:
     assert {(found.job_id, found.blob_key) for found in ha.blobs()} == {
         key for key, row in rows.items() if row.guarantee == "ha"
     }, where
-    assert list(local.path.glob(".incoming/*")) == [], where
+    assert [path for name in (INCOMING, SERVERS) for path in (local.path / name).glob("*")] == [], where
     assert [one for page in ha.open_uploads() for one in page] == [], where
     assert world.server.verify(deep=True).findings == (), where
     kept = {(one.job_id, one.blob_key) for one in world.server.references()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from storage_core.blobs.last_listing import LISTED
 from storage_core.blobs.ownership import OWNER
+from storage_core.blobs.presence import SERVERS
 from tests.blob_world import INTERVAL_S, BlobWorld
 
 
@@ -11,7 +12,9 @@ def everything(world: BlobWorld) -> list[str]:
     """What is left of blobs anywhere: files, under way or in place, objects, open uploads, rows."""
     local = world.server.local
     files = [
-        str(path) for path in local.path.rglob("*") if path.is_file() and path.name not in {LISTED, OWNER}
+        str(path)
+        for path in local.path.rglob("*")
+        if path.is_file() and path.name not in {LISTED, OWNER} and path.parent.name != SERVERS
     ]
     found = files + [str(row.key) for row in world.server.page()]
     found += [str(one.key) for one in world.server.references()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from storage_core.blobs.ha_upload import HaUpload
-from storage_core.blobs.keys import BlobKey
+from storage_core.blobs.keys import BlobKey, UploadSetId
 from storage_core.blobs.local import Incoming
 from storage_core.journal import Mutation
 from storage_core.journal.ops.uploads import PutBlob
@@ -16,11 +16,15 @@ class Arriving:
 
     Args:
         incoming: The file.
+        upload_set: That it is put under.
         ahead: The key that its bytes are expected to have, and their upload; None: the end tells the key.
     """
 
-    def __init__(self, incoming: Incoming, ahead: tuple[BlobKey, HaUpload] | None = None) -> None:
+    def __init__(
+        self, incoming: Incoming, upload_set: UploadSetId, ahead: tuple[BlobKey, HaUpload] | None = None
+    ) -> None:
         self.incoming = incoming
+        self.upload_set = upload_set
         self._ahead = ahead
 
     def write(self, data: bytes) -> None:

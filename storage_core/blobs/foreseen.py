@@ -53,7 +53,8 @@ def foresee(server: BlobServer, *, orphans: bool | None, progress: Progress) -> 
         epoch = reading.status().stamp.epoch
     is_due = orphans
     if is_due is None:
-        is_due = abandoned > 0 or LastListing(server.local.path).is_due(now_s, epoch)
+        listing = LastListing(server.local.path)
+        is_due = abandoned > 0 or server.presence.has_dead() or listing.is_due(now_s, epoch)
     sought = seek_orphans(server, tally, dry_run=True, progress=progress) if is_due else None
     return SweepReport(
         is_dry_run=True,

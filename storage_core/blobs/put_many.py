@@ -23,22 +23,23 @@ def put_many(
     Returns:
         The blobs, in their order, or why there is none.
     """
+    with server.putting() as puts:
 
-    def place(blob: tuple[NewBlob, bytes]) -> Placed | LockgateError:
-        new, data = blob
-        try:
-            with server.arriving(job_id, new) as arriving:
-                arriving.write(data)
-                return server.place(arriving, job_id, new)
-        except LockgateError as error:
-            return error
+        def place(blob: tuple[NewBlob, bytes]) -> Placed | LockgateError:
+            new, data = blob
+            try:
+                with server.arriving(job_id, new, within=puts) as arriving:
+                    arriving.write(data)
+                    return server.place(arriving, job_id, new)
+            except LockgateError as error:
+                return error
 
-    outcomes = list(in_order(place, blobs, AT_A_TIME))
-    placed = [one for one in outcomes if isinstance(one, Placed)]
-    if not placed:
-        return [one for one in outcomes if isinstance(one, LockgateError)]
-    recorded = iter(_recorded(server, placed))
-    return [next(recorded) if isinstance(one, Placed) else one for one in outcomes]
+        outcomes = list(in_order(place, blobs, AT_A_TIME))
+        placed = [one for one in outcomes if isinstance(one, Placed)]
+        if not placed:
+            return [one for one in outcomes if isinstance(one, LockgateError)]
+        recorded = iter(_recorded(server, placed))
+        return [next(recorded) if isinstance(one, Placed) else one for one in outcomes]
 
 
 def _recorded(server: BlobServer, placed: Sequence[Placed]) -> list[BlobInfo | LockgateError]:

@@ -105,6 +105,7 @@ class _Sweep:
         self._mark_staged()
         self._delete_marked()
         self._server.local.drop_abandoned()
+        self._server.presence.heed_the_dead()
         listing = LastListing(self._server.local.path)
         is_due = listing.is_due(self._began_s, self._epoch) if orphans is None else orphans
         sought = self._seek() if is_due else None
@@ -183,7 +184,7 @@ class _Sweep:
             results = self._write([op for blob in page for op in self._removal(blob)])
             marked = results[::2]
             self._count(Why.FINAL, [blob for blob, is_marked in zip(page, marked, strict=True) if is_marked])
-        if self._read(lambda reading: _is_being_uploaded_for(reading, job.job_id)):
+        if self._read(lambda reading: _is_being_uploaded_for(reading, job)):
             return False
         (is_gone,) = self._write([ForgetBlobJob(job_id=job.job_id, final_for_s=self._server.retention_s)])
         return bool(is_gone)
@@ -289,5 +290,12 @@ def _is_as_before(reading: Reading, job: BlobJob) -> bool:
     return reading.get(BlobJob, job.job_id) == job
 
 
-def _is_being_uploaded_for(reading: Reading, job_id: str) -> bool:
-    return bool(reading.where(UploadSet, {"job_id": job_id}))
+def _is_being_uploaded_for(reading: Reading, job: BlobJob) -> bool:
+    """Tell whether a put may ask to be recorded for an ended job that began before its end.
+
+    Of a set for any job nobody knows: so one counts that is as old. A server ends its own in time.
+    """
+    own = reading.where(UploadSet, {"job_id": ""})
+    return bool(reading.where(UploadSet, {"job_id": job.job_id})) or any(
+        job.final_s is not None and one.began_s <= job.final_s for one in own
+    )

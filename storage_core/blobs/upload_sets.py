@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import Final
 
 from storage_core.blobs.keys import UploadSetId, check_upload_set, new_upload_set
+from storage_core.blobs.own_set import OwnSet
 from storage_core.clock import Clock
 from storage_core.journal import Journal, Mutation, Refused, Stamp
-from storage_core.journal.forks import FORKS, Forkable
 from storage_core.journal.leases import Leases
 from storage_core.journal.ops.leases import DropLease, FreeLease, TakeLease
-from storage_core.journal.ops.uploads import BeginUpload, upload_resource
+from storage_core.journal.ops.uploads import BeginUpload, CompleteUpload, upload_resource
 from storage_core.journal.renewer import Renewer
 from storage_core.journal.rows import UploadSet
 
@@ -22,30 +21,25 @@ HARD_S: Final = 1_200.0
 """Of the leases of upload sets: an uploader of which nothing was heard for so long is gone."""
 
 
-class UploadSets(Forkable):
+class UploadSets:
     """Opens upload sets, and renews the leases of those that this process uploads into.
 
     Args:
         journal: Has their rows and leases.
         clock: Waits between renewals.
+        own_lasts_s: This process's own set takes no new put when it is older.
 
     Attributes:
+        own: This process's own set, for single blobs.
         renewer: Of the leases.
-        own: This process's own set, None while it has none.
     """
 
-    def __init__(self, journal: Journal, clock: Clock) -> None:
+    def __init__(self, journal: Journal, clock: Clock, *, own_lasts_s: float) -> None:
         self._journal = journal
         self._clock = clock
         self._leases = Leases(journal)
-        self.renewer = Renewer(self._leases, every_s=RENEW_S, clock=clock)
-        self.forked()
-        FORKS.tell(self)
-
-    def forked(self) -> None:
-        """Begin without a set of one's own: the parent's is the parent's to renew and to complete."""
-        self._opening = threading.Lock()
-        self.own: UploadSetId | None = None
+        self.own = OwnSet(self, clock, lasts_s=own_lasts_s)
+        self.renewer = Renewer(_Beat(self._leases, self.own), every_s=RENEW_S, clock=clock)
 
     def begin(self, job_id: str) -> UploadSetId:
         """Open a set for blobs of a job, empty for any; its lease is renewed until it is dropped."""
@@ -88,38 +82,39 @@ class UploadSets(Forkable):
         )
         return {names[resource]: words for resource, words in lost.items()}
 
-    def for_any(self) -> UploadSetId:
-        """Return the set for single blobs of any job, open."""
-        with self._opening:
-            if self.own is None:
-                self.own = self.begin("")
-            return self.own
+    def complete(self, upload_set: UploadSetId, request_id: str | None = None) -> int:
+        """Stage a set's blobs and close it; returns their number. See `Blobs.complete_set`."""
+        count: int = self._journal.apply(CompleteUpload(upload_set=upload_set), request_id).result
+        self.drop(upload_set)
+        return count
 
     def has_lost(self, own: UploadSetId) -> bool:
         """Tell whether this server's own set was given up; if so, the next put opens another one."""
         with self._journal.reading() as reading:
             if reading.get(UploadSet, own) is not None:
                 return False
-        with self._opening:
-            if self.own == own:
-                self.own = None
+        self.own.lost(own)
         return True
-
-    def leave(self, upload_set: UploadSetId) -> None:
-        """Put no more under a set if it is this process's own: it lapses, and the sweep takes what it had."""
-        with self._opening:
-            is_own = self.own == upload_set
-            if is_own:
-                self.own = None
-        if is_own:
-            self.drop(upload_set)
 
     def drop(self, upload_set: UploadSetId) -> None:
         """Renew a set's lease no more."""
         self.renewer.drop(upload_resource(upload_set))
 
-    def take_own(self) -> UploadSetId | None:
-        """Return this process's own set, which it has no more."""
-        with self._opening:
-            own, self.own = self.own, None
-        return own
+    def close(self) -> None:
+        """Complete this process's own set, and renew no lease any more."""
+        self.own.close()
+        self.renewer.close()
+
+
+class _Beat:
+    """What is done at each renewal: also where nobody puts, this process's own set is not to last."""
+
+    def __init__(self, leases: Leases, own: OwnSet) -> None:
+        self._leases = leases
+        self._own = own
+
+    def renew(self, holder: str, held: Mapping[str, Stamp]) -> Mapping[str, str]:
+        """Renew all that a holder holds, and end this process's own set if it is old."""
+        lost = self._leases.renew(holder, held)
+        self._own.end_old()
+        return lost

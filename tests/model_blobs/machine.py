@@ -330,6 +330,7 @@ class BlobsMachine(BlobServerUnderTest):
         assert {(one.job_id, one.blob_key) for one in ha.blobs()} == of_ha
         assert [one for page in ha.open_uploads() for one in page] == []
         assert self.model.sets == {}
+        assert self.model.final == {}
         checkpoints = open_checkpoints(Settings(home=self.root / "home"))
         with self.journal.reading() as reading:
             verify(reading, checkpoints).check()

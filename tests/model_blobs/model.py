@@ -158,13 +158,19 @@ class BlobsModel:
         is_old = staged_s is not None and staged_s + INTERVAL_S <= now_s
         return blob.is_marked or key[0] in self.final or is_old
 
-    def sweep(self, now_s: float) -> None:
-        """Delete what is due, and forget jobs that have left nothing for an interval."""
+    def sweep(self, now_s: float, own_since_s: float) -> None:
+        """Delete what is due, and forget jobs that have left nothing for an interval.
+
+        Args:
+            now_s: When it is swept.
+            own_since_s: Since when the oldest set of a server's own is open: a put that began before a job's
+                end may be under way under it.
+        """
         self.blobs = {key: blob for key, blob in self.blobs.items() if not self.is_due(key, now_s)}
         self.final = {
             job_id: final_s
             for job_id, final_s in self.final.items()
-            if final_s + INTERVAL_S > now_s or job_id in self.sets.values()
+            if final_s + INTERVAL_S > now_s or job_id in self.sets.values() or own_since_s <= final_s
         }
 
     def live(self) -> list[Key]:

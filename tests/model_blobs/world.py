@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -125,7 +126,8 @@ class BlobServerUnderTest(RuleBasedStateMachine):
         lapsed = [one for one in before.sets if now_s - self.renewed[one] >= HARD_S]
         late = before.changed(lambda model: model.lapse(now_s))
         stages = [before, late, late.changed(lambda model: model.abandon(lapsed, now_s))]
-        after = stages[-1].changed(lambda model: model.sweep(now_s))
+        own_since_s = self._own_since_s()
+        after = stages[-1].changed(lambda model: model.sweep(now_s, own_since_s))
         for key in before.blobs:
             is_due = stages[-1].is_due(key, now_s)
             blob = seen.blobs.get(key)
@@ -276,6 +278,11 @@ class BlobServerUnderTest(RuleBasedStateMachine):
             {one.upload_set: one.job_id for one in sets if one.job_id},
             set(owners) - {blob.key for blob in blobs},
         )
+
+    def _own_since_s(self) -> float:
+        """Return since when the oldest set is open that no client has."""
+        with self.journal.reading() as reading:
+            return min((one.began_s for one in reading.where(UploadSet, {"job_id": ""})), default=math.inf)
 
     def _adopt(self, seen: BlobsModel, now_s: float) -> None:
         """Learn of bytes that no row knew and a listing found: whole, and staged."""

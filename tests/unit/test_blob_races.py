@@ -150,7 +150,7 @@ def test_two_servers_share_a_local_store_and_neither_takes_the_others_blobs(plai
 
 def test_a_fork_has_a_set_of_its_own_and_its_end_leaves_its_parents_as_it_is(plain: BlobWorld) -> None:
     plain.server.put(b"before")
-    with plain.server.sets._opening:  # a thread of the parent may hold it
+    with plain.server.sets.own._changing:  # a thread of the parent may hold it
         child = os.fork()
         if child == 0:
             blob = plain.server.put(b"child's", owners=["viewer:1"])

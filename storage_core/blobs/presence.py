@@ -1,0 +1,107 @@
+"""Which servers are at a local store, and whether one died amid a put: a file each, locked while it lives.
+
+    .servers/<random>      dated 0 while puts are under way
+
+A put that dies leaves bytes that no row knows. Where its upload set goes on, as a client's own does, nothing
+else tells of that: so whoever finds such a file unlocked has the stores listed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import FileIO
+from pathlib import Path
+from typing import Final
+
+from storage_core.blobs.file_locks import lock_alone
+from storage_core.blobs.last_listing import LastListing
+from storage_core.journal.forks import FORKS, Forkable
+from storage_core.stores.local_errors import translated
+
+SERVERS: Final = ".servers"
+
+
+class Presence(Forkable):
+    """One server at a local store. Safe to use from several threads; a fork is another one.
+
+    Args:
+        folder: Of the local store.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._store = folder
+        self._folder = folder / SERVERS
+        self._file: FileIO | None = None
+        self.forked()
+        FORKS.tell(self)
+
+    def forked(self) -> None:
+        """Leave the file to the parent: it is to be unlocked when that dies."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+        self._path = self._folder / secrets.token_hex(8)
+        self._puts = 0
+        self._changing = threading.Lock()
+
+    @contextmanager
+    def putting(self) -> Iterator[None]:
+        """Leave word for the next sweep if this process dies within the block.
+
+        Raises:
+            StoreUnavailableError: The disk is full.
+        """
+        with self._changing:
+            file = self._file = self._file or self._shown()
+            self._puts += 1
+            if self._puts == 1:
+                os.utime(file.fileno(), (0, 0))
+        try:
+            yield
+        finally:
+            if file is self._file:  # not in a fork, nor after the end
+                with self._changing:
+                    self._puts -= 1
+                    if not self._puts:
+                        os.utime(file.fileno())
+
+    def heed_the_dead(self) -> None:
+        """Have the stores listed if a server died amid a put, and remove the files of all that are gone."""
+        with translated("look at", str(self._folder), changes=True):
+            for path, died_amid_a_put in self._gone():
+                if died_amid_a_put:
+                    LastListing(self._store).forget()  # first: whoever dies between does it again
+                path.unlink(missing_ok=True)
+
+    def has_dead(self) -> bool:
+        """Tell whether a server died amid a put, and no sweep has heeded it."""
+        with translated("look at", str(self._folder), changes=False):
+            return any(died_amid_a_put for _, died_amid_a_put in self._gone())
+
+    def close(self) -> None:
+        """Leave in peace."""
+        with self._changing:
+            file, self._file = self._file, None
+        if file is not None:
+            with file, suppress(OSError):
+                self._path.unlink(missing_ok=True)
+
+    def _shown(self) -> FileIO:
+        with translated("write", str(self._path), changes=True):
+            file = lock_alone(self._path)
+        weakref.finalize(self, file.close)
+        return file
+
+    def _gone(self) -> Iterator[tuple[Path, bool]]:
+        """Yield the files that no server holds, each locked meanwhile; and whether its server was putting."""
+        with suppress(FileNotFoundError):
+            for path in self._folder.iterdir():
+                with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    yield path, os.fstat(file.fileno()).st_mtime == 0
