@@ -14,6 +14,7 @@ from botocore.exceptions import BotoCoreError, EndpointConnectionError, ProfileN
 
 from storage_core.errors import InvalidInputError
 from storage_core.settings import Settings
+from storage_core.stores.s3_bulk import make_lean
 from storage_core.stores.s3_errors import scrubbed
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class _Connection(NamedTuple):
     s3_path_style: bool | None
     s3_timeout_s: float
     s3_max_attempts: int
+    s3_lean: bool
     parallelism: int
 
 
@@ -86,6 +88,8 @@ def clients_for(settings: Settings) -> Clients:
 def _clients(connection: _Connection, _process_id: int, _environment: tuple[tuple[str, str], ...]) -> Clients:
     try:
         session = boto3.Session(profile_name=connection.s3_profile)
+        if connection.s3_lean:
+            make_lean(session)
         region = connection.s3_region or _first_set(_REGION_VARIABLES) or session.region_name or "us-east-1"
         clients = Clients(
             repeating=_client(session, connection, region, tries=connection.s3_max_attempts),

@@ -1,0 +1,184 @@
+"""One request and its answer over a connection that stands.
+
+Connections are botocore's: its session opens them, with its timeouts, certificates and proxies, and urllib3's
+pools keep them. Where one stands, a request goes over it in one piece, and a plain head of its answer is read
+in one piece. Whatever is not plain is left to botocore's session, and to `http.client`.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import socket
+import ssl
+from http.client import HTTPException, HTTPMessage, HTTPResponse
+from typing import TYPE_CHECKING, Any, Final
+
+import urllib3
+from botocore.awsrequest import AWSResponse
+from botocore.exceptions import ConnectionClosedError, ReadTimeoutError, SSLError
+from urllib3 import HTTPHeaderDict
+from urllib3.exceptions import ClosedPoolError
+
+from storage_core.stores.s3_templates import LeanRequest
+
+if TYPE_CHECKING:
+    from botocore.httpsession import ProxyConfiguration, URLLib3Session
+    from urllib3 import PoolManager
+    from urllib3.connection import HTTPConnection
+    from urllib3.connectionpool import HTTPConnectionPool
+
+_TOGETHER_BYTES: Final = 64 * 2**10
+"""Up to this size a body is copied behind its head: a packet less is worth more than the copy."""
+
+_PLAIN_HEAD: Final = re.compile(
+    rb"HTTP/1\.1 ([2-5]\d\d) ([ -~]*)\r\n((?:[-!#-'*+.0-9A-Z^_`a-z|~]+:[\t -~]*\r\n)*)\r\n"
+)
+_WITHOUT_BODY: Final = frozenset({204, 304})
+_SENDING_MAY_END: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EPROTOTYPE})
+"""A server may answer and close before it has read everything: then its answer is still there to be read."""
+
+
+class Answer(HTTPResponse):
+    """An answer whose head is read at once, where it came at once and is plain."""
+
+    _method: str | None
+
+    def begin(self) -> None:
+        """Read the head; see `HTTPResponse.begin`, which reads all others."""
+        head = _PLAIN_HEAD.match(self.fp.peek())
+        if head is None or not self._understood(head):
+            super().begin()
+            return
+        self.fp.read(head.end())
+
+    def _understood(self, head: re.Match[bytes]) -> bool:
+        message, first = HTTPMessage(), dict[str, str]()
+        for line in head[3].decode("ascii").split("\r\n")[:-1]:
+            name, _, value = line.partition(":")
+            value = value.lstrip(" \t")
+            message.set_raw(name, value)
+            first.setdefault(name.lower(), value)
+        status, length = int(head[1]), first.get("content-length", "")
+        bodiless = status in _WITHOUT_BODY or self._method == "HEAD"
+        if "transfer-encoding" in first or not (bodiless or length.isdigit()):
+            return False
+        self.headers = self.msg = message
+        self.version = 11
+        self.code = self.status = status
+        self.reason = head[2].decode("ascii").strip()
+        self.chunked = False
+        self.length = 0 if bodiless else int(length)
+        self.will_close = "close" in first.get("connection", "").lower()
+        return True
+
+
+class Wire:
+    """Sends requests over connections that stand; safe to use from several threads.
+
+    Args:
+        session: Opens connections, and sends what is not plain.
+        read_timeout_s: How long the next bytes of an answer may take.
+
+    Raises:
+        AttributeError: This version of botocore keeps its connections elsewhere.
+    """
+
+    def __init__(self, session: URLLib3Session, read_timeout_s: float) -> None:
+        inside: Any = session
+        self._session = session
+        self._manager: PoolManager = inside._manager  # noqa: SLF001 - the pools that botocore fills
+        self._proxies: ProxyConfiguration = inside._proxy_config  # noqa: SLF001 - as botocore asks it
+        self._read_timeout_s = read_timeout_s
+        self._pools: dict[str, HTTPConnectionPool | None] = {}
+
+    def send(self, request: LeanRequest) -> AWSResponse:
+        """Send a request and return its answer, as `URLLib3Session.send` does, with the same exceptions."""
+        standing = None if "Expect" in request.headers else self._standing(request)
+        if standing is None:
+            return self._session.send(request)
+        pool, connection = standing
+        answer = None
+        try:
+            connection.sock.settimeout(self._read_timeout_s)
+            answer = _exchanged(connection.sock, request)
+        except TimeoutError as fault:
+            raise ReadTimeoutError(endpoint_url=request.url, error=fault) from fault
+        except ssl.SSLError as fault:
+            raise SSLError(endpoint_url=request.url, error=fault) from fault
+        except (HTTPException, OSError) as fault:
+            raise ConnectionClosedError(endpoint_url=request.url, error=fault, request=request) from fault
+        finally:
+            if answer is None or answer.will_close:
+                connection.close()
+            if answer is None:
+                pool._put_conn(connection)  # noqa: SLF001 - what urllib3's own answers do when they are read
+        return _as_botocore_has_it(answer, request, pool, connection)
+
+    def _standing(self, request: LeanRequest) -> tuple[HTTPConnectionPool, HTTPConnection] | None:
+        """Take a connection on which nothing has come since its last answer: not even its end."""
+        origin = request.origin
+        if origin not in self._pools:
+            proxied = self._proxies.proxy_url_for(request.url)
+            self._pools[origin] = None if proxied else self._manager.connection_from_url(request.url)
+        pool = self._pools[origin]
+        if pool is None:
+            return None
+        try:
+            connection: Any = pool._get_conn()  # noqa: SLF001 - `urlopen` takes its connections so
+        except ClosedPoolError:
+            # The manager has let go of it for others that were used more: botocore's session makes another.
+            del self._pools[origin]
+            return None
+        if connection.is_closed:
+            pool._put_conn(connection)  # noqa: SLF001 - for botocore's session to open
+            return None
+        return pool, connection
+
+
+def _exchanged(connection: socket.socket, request: LeanRequest) -> Answer:
+    """Send a request, and read the head of its answer."""
+    lines = [
+        f"{request.method} {request.target} HTTP/1.1\r\nHost: {request.host}\r\nAccept-Encoding: identity"
+    ]
+    lines += [f"{name}: {value.decode()}" for name, value in request.headers.items()]
+    head = "\r\n".join((*lines, "", "")).encode("ascii")
+    try:
+        if len(request.body) <= _TOGETHER_BYTES:
+            connection.sendall(head + request.body)
+        else:
+            connection.sendall(head)
+            connection.sendall(request.body)
+    except OSError as fault:
+        if fault.errno not in _SENDING_MAY_END:
+            raise
+    answer = Answer(connection, method=request.method)
+    try:
+        answer.begin()
+    except BaseException:
+        answer.close()
+        raise
+    return answer
+
+
+def _as_botocore_has_it(
+    answer: Answer, request: LeanRequest, pool: HTTPConnectionPool, connection: HTTPConnection
+) -> AWSResponse:
+    """Return an answer that gives its connection back to the pool when its body has been read."""
+    headers: Any = HTTPHeaderDict(answer.msg.items())
+    raw = urllib3.HTTPResponse(
+        body=answer,
+        headers=headers,
+        status=answer.status,
+        version=answer.version,
+        reason=answer.reason,
+        preload_content=False,
+        decode_content=False,
+        original_response=answer,
+        pool=pool,
+        connection=connection,
+        enforce_content_length=False,
+        request_method=request.method,
+        request_url=request.target,
+    )
+    return AWSResponse(request.url, answer.status, headers, raw)
