@@ -75,6 +75,12 @@ class Settings(BaseSettings):
     blob_max_bytes: int = Field(
         default=64 * 1024 * MIB, ge=1, description="the blob server refuses a larger blob"
     )
+    blob_server_idle_s: float = Field(
+        default=60.0, gt=0, description="a client that sends or takes hardly anything is given up after this"
+    )
+    blob_server_connections: int = Field(
+        default=1_000, ge=1, description="the blob server refuses more of them at once"
+    )
     blob_cache_dir: Path | None = Field(
         default=None, description="a worker's cache of blobs; absent: blob-cache below home"
     )

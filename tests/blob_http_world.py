@@ -18,7 +18,7 @@ from storage_core.blobs.client import BlobClient
 from storage_core.blobs.http.app import IDLE_S, MAX_BYTES, blob_app
 from storage_core.blobs.http.authority import Authorise, anyone
 from storage_core.blobs.http.connection import Connection
-from storage_core.blobs.http.serving import http_server, listen
+from storage_core.blobs.http.serving import CONNECTIONS, http_server, listen
 from storage_core.blobs.server import BlobServer
 from tests.commit_world import ManualClock
 
@@ -34,18 +34,22 @@ def served(
     tls: ssl.SSLContext | None = None,
     max_bytes: int = MAX_BYTES,
     idle_s: float = IDLE_S,
+    connections: int = CONNECTIONS,
 ) -> Iterator[str]:
     """Serve blobs until the block ends; yields the URL."""
-    with serving(blob_app(server, authorise, max_bytes=max_bytes, idle_s=idle_s), tls=tls) as url:
+    app = blob_app(server, authorise, max_bytes=max_bytes, idle_s=idle_s)
+    with serving(app, tls=tls, connections=connections) as url:
         yield url
 
 
 @contextmanager
-def serving(app: FastAPI, *, tls: ssl.SSLContext | None = None) -> Iterator[str]:
+def serving(
+    app: FastAPI, *, tls: ssl.SSLContext | None = None, connections: int = CONNECTIONS
+) -> Iterator[str]:
     """Serve an application until the block ends; yields the URL."""
     bound = listen("127.0.0.1", 0, may_be_reached=False)
     port = bound.getsockname()[1]
-    running = http_server(app, tls)
+    running = http_server(app, tls, connections=connections)
     thread = threading.Thread(target=running.run, kwargs={"sockets": [bound]}, name="blob-server")
     thread.start()
     try:

@@ -54,7 +54,12 @@ def serve(
     try:
         from storage_core.blobs.http.app import blob_app  # noqa: PLC0415
         from storage_core.blobs.http.authority import anyone  # noqa: PLC0415
-        from storage_core.blobs.http.serving import http_server, listen, tls_context  # noqa: PLC0415
+        from storage_core.blobs.http.serving import (  # noqa: PLC0415
+            allow_files,
+            http_server,
+            listen,
+            tls_context,
+        )
         from storage_core.blobs.http.token_file import TokenFile  # noqa: PLC0415
         from storage_core.blobs.http.tokens import BearerTokens  # noqa: PLC0415
     except ImportError as error:
@@ -70,8 +75,9 @@ def serve(
     authorise = anyone if token_file is None else BearerTokens(TokenFile(token_file))
     settings = load_settings()
     with open_server(settings) as server:
-        app = blob_app(server, authorise, max_bytes=settings.blob_max_bytes)
-        with listen(host, port, may_be_reached=token_file is not None) as bound:
+        idle_s = settings.blob_server_idle_s
+        app = blob_app(server, authorise, max_bytes=settings.blob_max_bytes, idle_s=idle_s)
+        with listen(host, port, may_be_reached=token_file is not None, idle_s=idle_s) as bound:
             shown = f"[{host}]" if ":" in host else host
             print_line(f"{'http' if tls is None else 'https'}://{shown}:{bound.getsockname()[1]}")
             sys.stdout.flush()  # whoever has started it may wait for this line
@@ -81,7 +87,8 @@ def serve(
                 )
             threading.Thread(target=_recover, args=(server,), name="blob-recovery", daemon=True).start()
             with _leaving_by_sigterm():
-                http_server(app, tls).run(sockets=[bound])
+                allow_files(settings.blob_server_connections)
+                http_server(app, tls, connections=settings.blob_server_connections).run(sockets=[bound])
 
 
 @contextmanager

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from select import select
 from time import monotonic, sleep
 
 import pytest
@@ -13,7 +16,7 @@ import urllib3
 
 from storage_core.blobs.client import BlobClient
 from storage_core.blobs.http.connection import TRIES
-from storage_core.blobs.http.serving import HEADER_BYTES
+from storage_core.blobs.http.serving import HEADER_BYTES, allow_files
 from storage_core.blobs.local import LocalBlobs
 from storage_core.errors import CorruptBlobError, OutcomeUnknownError, StoreUnavailableError
 from tests.blob_http_world import PATIENCE_S, Proxy, client_of, proxy_to, served
@@ -193,6 +196,47 @@ def test_a_body_that_stalls_is_given_up(world: BlobWorld) -> None:
     assert under_way(world) == []
 
 
+def test_a_body_that_comes_byte_by_byte_is_given_up(world: BlobWorld) -> None:
+    with served(world.server, idle_s=0.05) as url, raw(url) as sending:
+        sending.sendall(head("PUT", "/jobs/sales/blobs", {"content-length": 4 * MIB}))
+        until_s = monotonic() + PATIENCE_S
+        with suppress(OSError):  # the server has hung up
+            while not select([sending], [], [], 0.01)[0]:
+                assert monotonic() < until_s
+                sending.sendall(b"x")
+        refused = 'lockgate_blobs_requests_total{outcome="refused",verb="put"} 1.0'
+        assert eventually(lambda: refused in urllib3.request("GET", f"{url}/metrics").data.decode())
+    assert eventually(lambda: not under_way(world))
+    assert list(world.server.local.blobs("sales")) == []
+
+
+def test_a_connection_too_many_is_told_so_and_another_one_may_come_when_one_has_gone(
+    world: BlobWorld,
+) -> None:
+    with served(world.server, connections=2) as url, raw(url) as first:
+        with raw(url) as second:
+            for one in (first, second):
+                one.sendall(head("GET", "/health", {}))
+                assert one.recv(65_536).startswith(b"HTTP/1.1 200")
+            with raw(url) as third:
+                answer = everything(third)
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b"LOCKGATE_BLOB_SERVER_CONNECTIONS" in answer
+        with client_of(url) as client:
+            assert eventually(lambda: is_heard(client))
+
+
+def test_files_for_all_connections_are_allowed_where_the_machine_lets_them_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits = [100, 3_000]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(limits))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, to: limits.__setitem__(0, to[0]))
+    for connections, allowed in ((10, 100), (100, 400), (1_000, 3_000)):
+        allow_files(connections)
+        assert limits[0] == allowed
+
+
 def test_a_client_that_takes_nothing_holds_no_file_for_ever(world: BlobWorld) -> None:
     blob = world.server.put(os.urandom(32 * MIB))
     with served(world.server, idle_s=0.05) as url, raw(url) as asking:
@@ -205,6 +249,13 @@ def test_headers_without_an_end_are_refused(url: str) -> None:
     with raw(url) as sending:
         sending.sendall(head("GET", "/health", {"x": "y" * HEADER_BYTES}))
         assert everything(sending).startswith(b"HTTP/1.1 400")
+
+
+def is_heard(client: BlobClient) -> bool:
+    try:
+        return client.page("sales") == ()
+    except StoreUnavailableError:
+        return False
 
 
 def raw(url: str) -> socket.socket:

@@ -40,7 +40,7 @@ from storage_core.errors import InvalidInputError, LockgateError
 from storage_core.settings import MIB
 
 IDLE_S: Final = 60.0
-"""For which a client may send, or take, nothing."""
+"""For which a client may send, or take, next to nothing: the default of `blob_server_idle_s`."""
 
 MAX_BYTES: Final = 64 * 1024 * MIB
 """Of a blob: the default of `blob_max_bytes`."""
@@ -60,7 +60,7 @@ def blob_app(
         authorise: Asked before each call; by default everybody may do everything, so the application that
             mounts this one asks, or only this machine reaches it.
         max_bytes: Of a blob.
-        idle_s: For which a client may send, or take, nothing.
+        idle_s: For which a client may send, or take, next to nothing.
     """
     service = Service(server, authorise, max_bytes=max_bytes, idle_s=idle_s)
     app = FastAPI(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from starlette.requests import Request
 
 from storage_core.blobs.local import CHUNK
 from storage_core.errors import InvalidInputError, StoreUnavailableError
+
+LEAST_BYTES: Final = 16 * 1024
+"""That bring a client its whole time anew: who sends byte after byte is as good as idle."""
 
 T = TypeVar("T")
 
@@ -24,7 +27,7 @@ class BodyTooLargeError(InvalidInputError):
 
 
 class IdleBodyError(StoreUnavailableError):
-    """Nothing came of the body for too long."""
+    """Too little came of the body for too long."""
 
 
 class Body:
@@ -33,13 +36,15 @@ class Body:
     Args:
         request: Nobody else reads its body.
         max_bytes: That are taken.
-        idle_s: For which nothing may come.
+        idle_s: For which its next `LEAST_BYTES`, or its end, may be waited for.
     """
 
     def __init__(self, request: Request, *, max_bytes: int, idle_s: float) -> None:
         self._request = request
         self._max_bytes = max_bytes
         self._idle_s = idle_s
+        self._patience_s = idle_s
+        self._came_since = 0
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yield it, each piece but the last about `CHUNK` long.
@@ -80,16 +85,28 @@ class Body:
             raise InvalidInputError(f"the request's JSON cannot be read: {error}; nothing was done") from None
 
     async def _received(self) -> tuple[bytes, bool]:
+        loop = asyncio.get_running_loop()
+        asked_s = loop.time()
         try:
-            async with asyncio.timeout(self._idle_s):
+            async with asyncio.timeout(self._patience_s):
                 message = await self._request.receive()
         except TimeoutError:
             raise IdleBodyError(
-                f"nothing came of the request's body for {self._idle_s:g} s; nothing was kept; send it again"
+                f"less than {LEAST_BYTES} bytes came of the request's body in {self._idle_s:g} s; nothing "
+                "was kept; send it again"
             ) from None
         if message["type"] != "http.request":
             raise ClientGoneError
-        return message.get("body", b""), message.get("more_body", False)
+        data = message.get("body", b"")
+        self._wait_on(len(data), loop.time() - asked_s)
+        return data, message.get("more_body", False)
+
+    def _wait_on(self, came: int, waited_s: float) -> None:
+        """Count what came, and for how long it was waited for; what is done with it meanwhile is our time."""
+        self._patience_s -= waited_s
+        self._came_since += came
+        if self._came_since >= LEAST_BYTES:
+            self._patience_s, self._came_since = self._idle_s, 0
 
     def _too_large(self) -> BodyTooLargeError:
         return BodyTooLargeError(

@@ -37,7 +37,7 @@ class Service:
         server: Behind the routes.
         authorise: Asked before each call.
         max_bytes: Of a blob.
-        idle_s: For which a client may send, or take, nothing.
+        idle_s: For which a client may send, or take, next to nothing.
     """
 
     def __init__(self, server: BlobServer, authorise: Authorise, *, max_bytes: int, idle_s: float) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import resource
 import socket
 import ssl
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from storage_core.blobs.http.app import IDLE_S
+from storage_core.blobs.http.wire import Trouble
 from storage_core.errors import AccessDeniedError, InvalidInputError
 
 HEADER_BYTES: Final = 64 * 1024
@@ -27,14 +31,21 @@ KEEP_ALIVE_S: Final = 75
 
 BACKLOG: Final = 512
 
+CONNECTIONS: Final = 1_000
+"""At once: the default of `blob_server_connections`."""
 
-def listen(host: str, port: int, *, may_be_reached: bool) -> socket.socket:
+FILES_A_CONNECTION: Final = 4
+"""Itself, the blob's file, and what its copy to the HA store takes."""
+
+
+def listen(host: str, port: int, *, may_be_reached: bool, idle_s: float = IDLE_S) -> socket.socket:
     """Return a socket that connections queue at.
 
     Args:
         host: Name or address to bind.
         port: 0 takes one that is free.
         may_be_reached: Whether it may be bound to more than a loopback address.
+        idle_s: As of the application.
 
     Raises:
         AccessDeniedError: Others could reach it, and must not.
@@ -51,7 +62,7 @@ def listen(host: str, port: int, *, may_be_reached: bool) -> socket.socket:
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             # The kernel gives up a peer that takes nothing, too: closing alone waits for what is unsent.
-            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(2 * IDLE_S * 1_000))
+            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(2 * idle_s * 1_000))
             bound.bind(address)
             bound.listen(BACKLOG)
         except BaseException:
@@ -84,17 +95,29 @@ def tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
     return context
 
 
-def http_server(app: FastAPI, tls: ssl.SSLContext | None = None) -> uvicorn.Server:
+def allow_files(connections: int) -> None:
+    """Let this process open the files that so many connections need, as far as the machine lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_A_CONNECTION * connections
+    if soft < wanted and soft != resource.RLIM_INFINITY:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+
+
+def http_server(
+    app: FastAPI, tls: ssl.SSLContext | None = None, *, connections: int = CONNECTIONS
+) -> uvicorn.Server:
     """Return a server for `app`; `run(sockets=[...])` it. A SIGTERM lets it finish what is under way.
 
     Args:
         app: What it serves.
         tls: None: plain HTTP.
+        connections: At once; another one is told so and hung up on.
     """
     return uvicorn.Server(
         uvicorn.Config(
             app,
-            http=_Bounded,
+            http=partial(_Bounded, connections),  # type: ignore[arg-type]  # it is only called
             loop="uvloop",
             ws="none",
             lifespan="off",
@@ -113,17 +136,35 @@ def _no_password() -> str:
     return ""
 
 
-class _Bounded(HttpToolsProtocol):
-    """A connection whose requests' headers end: in bytes, and in time."""
+def _refusal(most: int) -> bytes:
+    """Return the answer to whoever comes when there are connections enough."""
+    words = (
+        f"this blob server has its {most} connections; nothing was done; try again, or have its operator "
+        "raise LOCKGATE_BLOB_SERVER_CONNECTIONS"
+    )
+    told = msgspec.json.encode(Trouble("StoreUnavailableError", words))
+    return (
+        b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n"
+        b"content-length: %d\r\n\r\n%b" % (len(told), told)
+    )
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+
+class _Bounded(HttpToolsProtocol):
+    """A connection whose requests' headers end, in bytes and in time, if there are not too many of it."""
+
+    def __init__(self, most: int, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self._most = most
         self._header_bytes = 0
         self._waiting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._wait()
+        if len(self.connections) > self._most:
+            transport.write(_refusal(self._most))
+            transport.close()
+        else:
+            self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wait_no_more()
