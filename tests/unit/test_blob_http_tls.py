@@ -122,3 +122,9 @@ def test_a_url_that_cannot_be_is_told_of_before_the_first_call(tmp_path: Path) -
         client_of("https://blobs", ca_file=missing),
     ):
         pass
+    missing.touch()
+    with (
+        pytest.raises(InvalidInputError, match=r"http://blobs:8410 is plain HTTP.*nothing was sent"),
+        client_of("http://blobs:8410", ca_file=missing),
+    ):
+        pass

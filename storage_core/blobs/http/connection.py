@@ -235,6 +235,11 @@ class Connection(Forkable):
             )
         if self._ca_file is not None and not self._ca_file.is_file():
             raise InvalidInputError(f"LOCKGATE_BLOB_CA_FILE: {self._ca_file} is not there")
+        if self._ca_file is not None and parsed.scheme == "http":
+            raise InvalidInputError(
+                f"LOCKGATE_BLOB_SERVER_URL: {parsed.scheme}://{parsed.netloc} is plain HTTP, which no "
+                "LOCKGATE_BLOB_CA_FILE verifies; nothing was sent; name it with https, or unset the latter"
+            )
         self._credentials()
         return parsed.path or ""
 
