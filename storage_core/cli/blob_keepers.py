@@ -51,7 +51,9 @@ def finish(
         print_json({"is_dry_run": not yes, "job": found})
         return
     _show_jobs([found], empty="")
-    print_line(f"job {job} has ended; its blobs are gone" if yes else _DRY_RUN)
+    print_line(
+        f"job {job} has ended: its bytes are gone; the next sweep removes its rows" if yes else _DRY_RUN
+    )
 
 
 def refs(
@@ -74,15 +76,17 @@ def refs(
 
 def drop(
     owner: Annotated[str, typer.Argument(metavar="OWNER", help="Of `lockgate blobs put --owner`.")],
+    job: Annotated[str, typer.Argument(metavar="[JOB]", help="Only those to this job's blobs.")] = "",
     *,
     yes: Annotated[bool, typer.Option("--yes", help="End them; without it, only say which.")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """End all references of an owner; without --yes only says which.
+    """End an owner's references; without --yes only says which.
 
     What nothing refers to then, `lockgate blobs sweep` deletes after LOCKGATE_RETENTION_INTERVAL_S.
     """
-    from storage_core.journal.ops.references import JOB_OWNER  # noqa: PLC0415 - slow to import
+    from storage_core.blobs.keys import BlobKey  # noqa: PLC0415 - slow to import
+    from storage_core.journal.ops.references import JOB_OWNER  # noqa: PLC0415
 
     if owner == JOB_OWNER:
         raise InvalidInputError(
@@ -90,9 +94,12 @@ def drop(
             "`lockgate blobs finish JOB`"
         )
     with opened_blobs() as blobs:
-        found = blobs.references(owner=owner)
-        if yes:
+        found = blobs.references(job_id=job or None, owner=owner)
+        if yes and not job:
             blobs.drop_owner(owner)
+        elif yes:
+            for one in found:
+                blobs.drop(job, BlobKey(one.blob_key), owner)
     if json:
         print_json({"is_dry_run": not yes, "references": found})
         return

@@ -267,6 +267,9 @@ def _show_stray(report: SweepReport) -> None:
     from storage_core.blobs.reports import Amount, Why  # noqa: PLC0415
 
     orphans = report.swept.get(Why.ORPHAN, Amount())
+    if not (orphans.blobs or report.aborted_uploads):
+        print_line("no orphans, and no uploads of nobody")
+        return
     print_line(
         f"{orphans.blobs} orphans, {byte_size(orphans.size_bytes)}, and {report.aborted_uploads} uploads of "
         "nobody: `lockgate blobs sweep --orphans --yes` takes them"

@@ -101,7 +101,8 @@ def test_the_references_of_an_owner_end_by_hand(run: Run, library: Path) -> None
     assert document(run("blobs", "refs", "--owner", "viewer:me", "--json")) == []
     assert len(document(run("blobs", "refs", "--owner", "viewer:you", "--json"))) == 2
     assert "no reference" in run("blobs", "drop", "viewer:me", "--yes").stdout
-    assert "2 references of viewer:you ended" in run("blobs", "drop", "viewer:you", "--yes").stdout
+    assert "no reference" in run("blobs", "drop", "viewer:you", "sales", "--yes").stdout
+    assert "2 references of viewer:you ended" in run("blobs", "drop", "viewer:you", NO_JOB, "--yes").stdout
 
 
 def test_the_references_of_all_jobs_do_not_end_by_hand(run: Run, place: Path) -> None:
@@ -156,7 +157,7 @@ def test_a_job_that_nobody_ends_is_ended_by_hand(run: Run, place: Path) -> None:
     assert not local_file(place, "sales", left.blob_key).exists()
     assert not ha_file(place, "sales", left.blob_key).exists()
     assert "ended " in run("blobs", "jobs").stdout
-    assert "has ended; its blobs are gone" in run("blobs", "finish", "sales", "--yes").stdout
+    assert "its bytes are gone" in run("blobs", "finish", "sales", "--yes").stdout
     assert run("blobs", "sweep", "--yes").exit_code == 0
     assert document(run("blobs", "list", "--json")) == []
 
@@ -281,7 +282,7 @@ def test_a_server_elsewhere_is_asked_for_everything(
         assert Path("fetched.py").read_text() == "PRICE = 10\n"
         listed = document(run("blobs", "jobs", "--json"))
         assert [(one["job_id"], one["blobs"]) for one in listed] == [("no_job", 1), ("sales", 2)]
-        assert "0 findings" in run("blobs", "verify", "--deep").stdout
+        assert "0 findings\nno orphans" in run("blobs", "verify", "--deep").stdout
         assert "add --yes" in run("blobs", "sweep").stdout
         assert world.is_local(nobodys)
         report = document(run("blobs", "sweep", "--yes", "--json"))
