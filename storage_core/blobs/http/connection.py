@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from http.client import RemoteDisconnected
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -260,6 +261,8 @@ class Connection(Forkable):
     def _broken(self, call: str, is_read: bool, error: HTTPError) -> LockgateError:
         """Return what a broken connection means for the call."""
         said = f"{call}: {_reason(error)}"
+        if self.url.startswith("http:") and any(isinstance(part, RemoteDisconnected) for part in error.args):
+            said = f"{said}, as a server with TLS does: LOCKGATE_BLOB_SERVER_URL names it with https then"
         if isinstance(error, SSLError) and any(word in str(error) for word in _WRONG_TLS):
             return InvalidInputError(
                 f"{said}; nothing was sent; check that LOCKGATE_BLOB_SERVER_URL says https and names the "
