@@ -41,13 +41,13 @@ _BY_THE_THOUSAND: Final = frozenset(
         "UploadPart",
     }
 )
-_MOST_TEMPLATES: Final = 512
+_MOST_KINDS: Final = 1_000
 _MOST_LESSONS: Final = 3
 """Calls of a kind from which nothing could be learned, after which boto3 is not watched any more."""
 
 _log = logging.getLogger(__name__)
 
-Kind = tuple[object, ...]
+Kind = tuple[str, ...]
 """An operation, a bucket and the parameters that are given: what calls have to share to be made alike."""
 
 
@@ -96,13 +96,16 @@ class LeanEndpoint(Endpoint):
         """Ask botocore's handlers about what failed only."""
         if response is not None and response[1]["ResponseMetadata"]["HTTPStatusCode"] < 300:
             return False
-        return bool(super()._needs_retry(attempts, operation_model, request_dict, response, caught_exception))  # type: ignore[misc] # the stubs leave it out
+        again: bool = super()._needs_retry(  # type: ignore[misc] # the stubs leave it out
+            attempts, operation_model, request_dict, response, caught_exception
+        )
+        return again
 
 
 class LeanClient(BaseClient):
     """What joins the classes of boto3's S3 client."""
 
-    credentials: Callable[[], Credentials]
+    credentials: Callable[[], Credentials | None]
     _endpoint: Endpoint
     _serializer: Any
     _service_model: ServiceModel
@@ -116,9 +119,10 @@ class LeanClient(BaseClient):
         self.meta.events.register("before-send.s3", self._watch.note)
 
     def _make_api_call(self, operation_name: str, api_params: dict[str, Any]) -> Any:
-        if operation_name not in _BY_THE_THOUSAND:
+        bucket = api_params.get("Bucket")
+        if operation_name not in _BY_THE_THOUSAND or not isinstance(bucket, str):
             return self._boto3_call(operation_name, api_params)
-        kind = (operation_name, api_params.get("Bucket"), *api_params)
+        kind = (operation_name, bucket, *api_params)
         template = self._templates.get(kind)
         if template is None:
             return self._watched(kind, operation_name, api_params)
@@ -140,14 +144,12 @@ class LeanClient(BaseClient):
         params: Mapping[str, Any],
     ) -> Any:
         """Make a call from a template, as `BaseClient` does from its rules."""
-        credentials = self.credentials().get_frozen_credentials()
         redirect = {"redirected": False, "bucket": params["Bucket"], "params": params}
         context = {**template.context, "s3_redirect": redirect}
 
         def sign(marks: Mapping[str, str]) -> LeanRequest:
             return template.request(
                 serialized,
-                credentials,
                 at=time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()),
                 marks=marks,
                 streams=model.has_streaming_output,
@@ -190,14 +192,18 @@ class LeanClient(BaseClient):
     ) -> None:
         model = self._service_model.operation_model(operation_name)
         serialized = self._serializer.serialize_to_request(api_params, model)
-        template = Template.learned(seen, serialized, self.credentials().get_frozen_credentials())
+        credentials = self.credentials()
+        if credentials is None or not fits(serialized):
+            return
+        template = Template.learned(seen, serialized, credentials)
+        if len(self._templates) + len(self._lessons) >= _MOST_KINDS:
+            self._templates.clear()
+            self._lessons.clear()
         if template is None:
             self._lessons[kind] = self._lessons.get(kind, 0) + 1
-            _log.debug("%s: boto3 makes calls like this one itself", operation_name)
-            return
-        if len(self._templates) >= _MOST_TEMPLATES:
-            self._templates.clear()
-        self._templates[kind] = template
+            _log.debug("%s: calls like this one are left to boto3", operation_name)
+        else:
+            self._templates[kind] = template
 
 
 class _Watch(threading.local):

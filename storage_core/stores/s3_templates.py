@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 from botocore.awsrequest import AWSPreparedRequest, HeadersDict
-from botocore.credentials import ReadOnlyCredentials
+from botocore.credentials import Credentials
 from botocore.utils import percent_encode_sequence
 
 from storage_core.stores.s3_signing import NOT_SIGNED, UNSIGNED, Signable, Signer
@@ -70,6 +70,7 @@ class Template:
         headers: That every such request has.
         signs_body: Whether the signature covers the body.
         signer: For the bucket's region.
+        credentials: boto3's, which it renews by itself.
         context: What botocore's retries and checks know of such a call.
     """
 
@@ -79,18 +80,19 @@ class Template:
     headers: Mapping[str, str]
     signs_body: bool
     signer: Signer
+    credentials: Credentials
     context: Mapping[str, Any]
 
     @classmethod
     def learned(
-        cls, seen: AWSPreparedRequest, serialized: Mapping[str, Any], credentials: ReadOnlyCredentials
+        cls, seen: AWSPreparedRequest, serialized: Mapping[str, Any], credentials: Credentials
     ) -> Self | None:
         """Return the template of a request that boto3 sent.
 
         Args:
             seen: The request.
             serialized: What botocore's serializer makes of the parameters of its call.
-            credentials: That signed it.
+            credentials: With which boto3 signed it.
 
         Returns:
             None if the request has something that is not understood here.
@@ -114,9 +116,10 @@ class Template:
             headers=kept,
             signs_body=headers.get("x-amz-content-sha256") != UNSIGNED,
             signer=Signer(scope[1]),
+            credentials=credentials,
             context={name: value for name, value in context.items() if name not in _OF_ONE_CALL},
         )
-        ours = template.request(serialized, credentials, at=headers["x-amz-date"])
+        ours = template.request(serialized, at=headers.get("x-amz-date", ""))
         return template if _same(ours, seen) else None
 
     def unsigned(self, serialized: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,7 +134,6 @@ class Template:
     def request(
         self,
         serialized: Mapping[str, Any],
-        credentials: ReadOnlyCredentials,
         *,
         at: str,
         marks: Mapping[str, str] | None = None,
@@ -142,7 +144,6 @@ class Template:
 
         Args:
             serialized: What botocore's serializer made of the parameters; it `fits`.
-            credentials: Sign it.
             at: The time, in ISO 8601's basic format.
             marks: Headers of this try that are not signed.
             streams: Whether the answer's body is left for the caller to read.
@@ -150,6 +151,7 @@ class Template:
         """
         method, body = serialized["method"], serialized["body"]
         target = self.path + _target(serialized)
+        credentials = self.credentials.get_frozen_credentials()
         payload = sha256(body).hexdigest() if self.signs_body else UNSIGNED
         headers = {
             **self.headers,

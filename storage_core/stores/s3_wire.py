@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _TOGETHER_BYTES: Final = 64 * 2**10
 """Up to this size a body is copied behind its head: a packet less is worth more than the copy."""
 
+_CHUNK_BYTES: Final = 64 * 2**10
+
 _PLAIN_HEAD: Final = re.compile(
     rb"HTTP/1\.1 ([2-5]\d\d) ([ -~]*)\r\n((?:[-!#-'*+.0-9A-Z^_`a-z|~]+:[\t -~]*\r\n)*)\r\n"
 )
@@ -73,6 +75,15 @@ class Answer(HTTPResponse):
         return True
 
 
+class ReadAnswer(AWSResponse):
+    """An answer whose body is read, however short it was cut: what that means is for its parser to say."""
+
+    def __init__(self, answer: Answer, url: str) -> None:
+        headers: Any = HTTPHeaderDict(answer.msg.items())
+        super().__init__(url, answer.status, headers, answer)
+        self._content = b"".join(iter(lambda: answer.read(_CHUNK_BYTES), b""))
+
+
 class Wire:
     """Sends requests over connections that stand; safe to use from several threads.
 
@@ -98,10 +109,18 @@ class Wire:
         if standing is None:
             return self._session.send(request)
         pool, connection = standing
-        answer = None
+        done = False
         try:
             connection.sock.settimeout(self._read_timeout_s)
             answer = _exchanged(connection.sock, request)
+            if answer.will_close:
+                connection.close()
+            if request.stream_output:
+                said = _left_to_read(answer, request, pool, connection)
+            else:
+                said = ReadAnswer(answer, request.url)
+                pool._put_conn(connection)  # noqa: SLF001 - as urllib3's own answers do once they are read
+            done = True
         except TimeoutError as fault:
             raise ReadTimeoutError(endpoint_url=request.url, error=fault) from fault
         except ssl.SSLError as fault:
@@ -109,11 +128,10 @@ class Wire:
         except (HTTPException, OSError) as fault:
             raise ConnectionClosedError(endpoint_url=request.url, error=fault, request=request) from fault
         finally:
-            if answer is None or answer.will_close:
+            if not done:
                 connection.close()
-            if answer is None:
-                pool._put_conn(connection)  # noqa: SLF001 - what urllib3's own answers do when they are read
-        return _as_botocore_has_it(answer, request, pool, connection)
+                pool._put_conn(connection)  # noqa: SLF001 - closed, it is opened anew
+        return said
 
     def _standing(self, request: LeanRequest) -> tuple[HTTPConnectionPool, HTTPConnection] | None:
         """Take a connection on which nothing has come since its last answer: not even its end."""
@@ -161,10 +179,10 @@ def _exchanged(connection: socket.socket, request: LeanRequest) -> Answer:
     return answer
 
 
-def _as_botocore_has_it(
+def _left_to_read(
     answer: Answer, request: LeanRequest, pool: HTTPConnectionPool, connection: HTTPConnection
 ) -> AWSResponse:
-    """Return an answer that gives its connection back to the pool when its body has been read."""
+    """Return an answer that gives its connection back to the pool once its body has been read."""
     headers: Any = HTTPHeaderDict(answer.msg.items())
     raw = urllib3.HTTPResponse(
         body=answer,
