@@ -1,4 +1,4 @@
-"""Hands blobs out: from the local store, verified, else refilled from the HA store.
+"""Hands blobs out: from the local store, verified, else refilled from the HA store, for all who ask at once.
 
 No journal need answer for that.
 """
@@ -6,8 +6,11 @@ No journal need answer for that.
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
+from storage_core.blobs.flights import Flights
 from storage_core.blobs.ha import HaBlobs
 from storage_core.blobs.keys import BlobKey, digest_of
 from storage_core.blobs.last_listing import LastListing
@@ -31,6 +34,7 @@ class HandingOut:
         self.local = local
         self.ha = ha
         self.journal = journal
+        self._refills = Flights[Path]()
 
     def path(self, job_id: str, blob_key: BlobKey) -> Path:
         """Return the path of a blob's verified file, refilled from the HA store if need be.
@@ -48,7 +52,8 @@ class HandingOut:
             pass
         try:
             if self.ha is not None:
-                return self._refilled(self.ha, job_id, blob_key)
+                refill = partial(self._refilled, self.ha, job_id, blob_key)
+                return self._refills.join((job_id, blob_key), refill)
         except ObjectNotFoundError:
             pass
         if damaged is not None:
@@ -90,6 +95,8 @@ class HandingOut:
         Raises:
             ObjectNotFoundError: It is not there, or goes.
         """
+        with suppress(ObjectNotFoundError, CorruptBlobError):
+            return self.local.verified(job_id, blob_key)  # another has just refilled it
         path = ha.fill(self.local, job_id, blob_key)
         if self._goes(job_id, blob_key):
             self.local.delete(job_id, blob_key)

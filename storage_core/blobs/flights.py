@@ -1,0 +1,61 @@
+"""The same thing asked for by many at once is done once, and its outcome is everybody's.
+
+What is kept is what is under way: nothing of a flight stays when it has landed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from storage_core.errors import LockgateError
+from storage_core.journal.forks import FORKS, Forkable
+
+T = TypeVar("T")
+
+
+class Flights(Forkable, Generic[T]):
+    """Work under way, by key. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self.forked()
+        FORKS.tell(self)
+
+    def forked(self) -> None:
+        """Begin with none: the threads that did the parent's are not here."""
+        self._changing = threading.Lock()
+        self._flights: dict[Hashable, Future[T]] = {}
+
+    def join(self, key: Hashable, work: Callable[[], T]) -> T:
+        """Do some work, or wait for whoever does it already; returns, or raises, what came of it.
+
+        Args:
+            key: Of the work.
+            work: Finds what an earlier flight has left.
+
+        Raises:
+            LockgateError: As the work did.
+        """
+        own: Future[T] = Future()
+        flights = self._flights
+        while True:
+            with self._changing:
+                flight = flights.setdefault(key, own)
+            if flight is own:
+                break
+            with suppress(CancelledError):  # whoever did it was stopped: that says nothing of the work
+                return flight.result()
+        try:
+            own.set_result(work())
+        except LockgateError as error:
+            own.set_exception(error)
+            raise
+        except BaseException:
+            own.cancel()
+            raise
+        finally:
+            del flights[key]
+        return own.result()
