@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
 from storage_core.blobs.http.app import blob_app
-from storage_core.blobs.http.authority import UnauthenticatedError, Wanted
+from storage_core.blobs.http.authority import NO_JOB_YET, UnauthenticatedError, Wanted
 from storage_core.blobs.keys import new_blob_key, new_upload_set
 from storage_core.blobs.opening import open_server
 from storage_core.blobs.server import BlobServer
@@ -79,6 +79,21 @@ def test_nobody_is_heeded_who_is_not_let_in(server: BlobServer) -> None:
     with served(server, nobody) as url:
         assert urllib3.request("GET", f"{url}/jobs/sales/blobs", headers=seen).status == 401
     assert server.journal.seen == Stamp()
+
+
+@pytest.mark.parametrize("call", ["/jobs/sales/blobs", "/jobs/sales/finish", "/owners/drop"])
+def test_stamps_of_whoever_may_not_do_everything_are_not_heeded(server: BlobServer, call: str) -> None:
+    async def of_sales(request: Request, wanted: Wanted) -> None:
+        if wanted.job_id not in {"sales", NO_JOB_YET}:
+            raise AccessDeniedError("sales only; nothing was done")
+
+    seen = {"lockgate-at-least": f"main@{server.journal.identity}=1.77"}
+    verb = "GET" if call.endswith("/blobs") else "POST"
+    with served(server, of_sales) as url:
+        answer = urllib3.request(verb, f"{url}{call}", headers=seen, body=b'{"owner": "viewer:1"}')
+        assert answer.status == 200
+        assert "=1.77" not in answer.headers.get("lockgate-at-least", "")
+    assert server.journal.seen < Stamp(1, 77)
 
 
 def test_a_fork_has_connections_of_its_own(world: BlobWorld) -> None:

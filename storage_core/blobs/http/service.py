@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
@@ -13,7 +14,9 @@ from storage_core.blobs.http.authority import ALL_JOBS, NO_JOB_YET, Authorise, W
 from storage_core.blobs.http.body import Body
 from storage_core.blobs.http.figures import Figures
 from storage_core.blobs.server import BlobServer
+from storage_core.errors import AccessDeniedError
 from storage_core.journal.observers import travel
+from storage_core.journal.observers.token import CARRIED_AS
 from storage_core.settings import MIB
 
 CALL_THREADS: Final = 16
@@ -50,14 +53,14 @@ class Service:
         self._transfers = CapacityLimiter(TRANSFER_THREADS)
 
     async def admit(self, request: Request, job_id: str) -> None:
-        """Let a request go on if it may; only then what its sender has seen of journals counts here.
+        """Let a request go on if it may.
 
         Args:
             request: Of the client.
             job_id: See `Wanted`.
         """
         await self._authorise(request, Wanted(job_id=job_id, changes=request.method not in _READS))
-        travel.heed(request.headers)
+        await self._heed(request)
 
     async def admit_to_job(self, request: Request, job_id: str) -> None:
         """Let a request go on that names a job in its path."""
@@ -86,3 +89,10 @@ class Service:
     async def move(self, work: Callable[..., T], *arguments: object) -> T:
         """Do something with a blob's bytes in a thread."""
         return await to_thread.run_sync(work, *arguments, limiter=self._transfers)
+
+    async def _heed(self, request: Request) -> None:
+        """Heed what a sender has seen of journals; that counts for everybody, so it must open all jobs."""
+        if CARRIED_AS in request.headers:
+            with suppress(AccessDeniedError):
+                await self._authorise(request, Wanted(job_id=ALL_JOBS, changes=True))
+                travel.heed(request.headers)
