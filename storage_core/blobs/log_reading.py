@@ -63,7 +63,7 @@ class LogReader:
 
         Args:
             version: Of the log.
-            begins: First byte of the range.
+            begins: First byte of the range; a negative one is the version's first, for tails of short logs.
             ends: Byte after its last; None: the version's end.
 
         Raises:
@@ -71,7 +71,7 @@ class LogReader:
             CorruptBlobError: A part of it is damaged, in its only copy, or shorter than the version says.
         """
         until = version.size_bytes if ends is None else min(ends, version.size_bytes)
-        at, source = begins, version
+        at, source = max(begins, 0), version
         while at < until:
             part, inside = _part_at(source, at)
             try:

@@ -124,6 +124,7 @@ def test_a_range_fetches_only_the_parts_it_is_in(world: BlobWorld, file: Path) -
     assert b"".join(reader.read(writer.version, 3)) == b"3456789"
     assert b"".join(reader.read(writer.version, 9, 100)) == b"9"
     assert b"".join(reader.read(writer.version, 10)) == b""
+    assert b"".join(reader.read(writer.version, 10 - 4_096)) == b"0123456789"
 
 
 @pytest.mark.parametrize("after", [b"", b"new\n", b"other bytes that are more than there were\n"])
