@@ -12,7 +12,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,11 +34,13 @@ class Services:
         home: Its database, and the folder of its logs.
         url: Of the API server.
         environment: Of every process.
+        logs: Folder of what the processes print.
     """
 
     home: AirflowHome
     url: str
     environment: Mapping[str, str]
+    logs: Path
 
     def call(self, method: str, path: str, body: object = None) -> Any:
         """Call Airflow's REST API."""
@@ -81,6 +83,36 @@ class Services:
         )
         return [str(event["event"]) for event in self.call("GET", path)["content"]]
 
+    def state(self, dag_id: str, run_id: str, task_id: str) -> str | None:
+        """Return the state of a task."""
+        found = self.call("GET", f"dags/{dag_id}/dagRuns/{quoted(run_id)}/taskInstances/{task_id}")
+        return None if found["state"] is None else str(found["state"])
+
+    @contextmanager
+    def process(
+        self, name: str, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """Run one of Airflow's processes until the block ends; it leads a group of its own.
+
+        Args:
+            name: Of the file below `logs` that has what it prints.
+            arguments: Of `airflow`.
+            environment: For this process, beside that of every process.
+        """
+        with (
+            (self.logs / f"{name}.log").open("wb") as output,
+            subprocess.Popen(
+                [sys.executable, "-m", "airflow", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **self.environment, **(environment or {})},
+                start_new_session=True,
+            ) as process,
+            ended(process),
+        ):
+            yield process
+
     def command(self, *arguments: str) -> str:
         """Run a command where Airflow's database is reached; returns what it prints."""
         done = subprocess.run(
@@ -116,20 +148,12 @@ def running_airflow(root: Path, dags: Path, environment: Mapping[str, str]) -> I
     }
     home = AirflowHome(root / "airflow", mine)
     home.create()
-    services = Services(home, url, {**home._settings(), **mine})
+    services = Services(home, url, {**home._settings(), **mine}, root)
     services.command(sys.executable, "-m", "airflow", "dags", "reserialize")
-    with ExitStack() as stack:
-        for arguments in (["api-server", "--port", str(port), "--workers", "1"], ["scheduler"]):
-            output = stack.enter_context((root / f"{arguments[0]}.log").open("wb"))
-            process = subprocess.Popen(
-                [sys.executable, "-m", "airflow", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **services.environment},
-                start_new_session=True,
-            )
-            stack.enter_context(ended(process))
+    with (
+        services.process("api-server", "api-server", "--port", str(port), "--workers", "1"),
+        services.process("scheduler", "scheduler"),
+    ):
         sure(lambda: _answers(url), f"the API server did not begin; see {root}/api-server.log")
         yield services
 

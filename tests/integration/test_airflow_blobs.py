@@ -1,28 +1,35 @@
-"""A real Airflow whose large XCom values and task logs are blobs: API server, scheduler, commands."""
+"""A real Airflow whose large XCom values and task logs are blobs, with a triggerer and Celery workers."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import sqlite3
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from operators.xcom_rows import MARK, OWNER
+from operators.demo.worker import running_broker
+from operators.xcom_rows import MARK, XComRow
 from storage_core.blobs import open_blobs
 from storage_core.blobs.log_reading import LogReader
 from storage_core.blobs.log_versions import Log, LogVersion
 from storage_core.journal.configured import close_journals
 from storage_core.settings import Settings
+from tests.blob_server_process import server_process
 from tests.integration.airflow_services import Services, quoted, running_airflow, sure
+from workers.broker import broker_url
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1_800)]
 
+SCOPE = "this-one"
 SWEEP = [sys.executable, "-c", "from operators.commands import xcom_commands; xcom_commands()", "sweep"]
 
 
@@ -33,40 +40,63 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def settings(root: Path) -> Settings:
-    return Settings(home=root / "home")
+    return Settings(
+        home=root / "home",
+        journal_url=f"sqlite:///{root}/journal.db",
+        blob_dir=root / "blobs",
+        blob_store_url=(root / "ha").as_uri(),
+        airflow_scope=SCOPE,
+    )
 
 
 @pytest.fixture(scope="module")
-def airflow(root: Path) -> Iterator[Services]:
+def airflow(root: Path, settings: Settings) -> Iterator[Services]:
+    """Tasks of the local executor open the blobs themselves."""
     environment = {
-        "LOCKGATE_HOME": str(root / "home"),
+        "LOCKGATE_HOME": str(settings.home),
+        "LOCKGATE_JOURNAL_URL": str(settings.journal_url),
+        "LOCKGATE_BLOB_DIR": str(settings.blob_dir),
+        "LOCKGATE_BLOB_STORE_URL": str(settings.blob_store_url),
+        "LOCKGATE_AIRFLOW_SCOPE": SCOPE,
         "LOCKGATE_LOG_INTERVAL_S": "1",
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor,CeleryExecutor",
+        "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
+        "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "5",
         "AIRFLOW__CORE__XCOM_BACKEND": "operators.xcom.BlobXCom",
         "AIRFLOW__LOGGING__LOGGING_CONFIG_CLASS": "operators.task_logs.LOGGING_CONFIG",
     }
-    with running_airflow(root, Path(__file__).parent / "blob_dags", environment) as services:
-        yield services
+    with running_broker(settings):
+        environment["AIRFLOW__CELERY__BROKER_URL"] = broker_url(settings)
+        environment["AIRFLOW__CELERY__RESULT_BACKEND"] = broker_url(settings)
+        with running_airflow(root, Path(__file__).parent / "blob_dags", environment) as services:
+            yield services
     close_journals()
 
 
-def envelopes(airflow: Services) -> dict[tuple[str, int, str], Any]:
-    """Return what the rows keep whose values are blobs, by task, map index and key."""
-    with closing(sqlite3.connect(airflow.home.path / "airflow.db")) as database:
-        found = database.execute("select task_id, map_index, key, value from xcom").fetchall()
+def envelopes(airflow: Services, dag_id: str) -> dict[tuple[str, int, str], Any]:
+    """Return what the rows of a DAG keep whose values are blobs, by task, map index and key."""
+    found = asked(airflow, "select task_id, map_index, key, value from xcom where dag_id = ?", dag_id)
     values = {(task_id, map_index, key): json.loads(value) for task_id, map_index, key, value in found}
     return {row: value[MARK] for row, value in values.items() if isinstance(value, dict) and MARK in value}
 
 
-def referred(settings: Settings) -> set[str]:
-    """Return the keys of the blobs that rows refer to."""
+def asked(airflow: Services, question: str, *values: str) -> list[Any]:
+    """Ask Airflow's database."""
+    with closing(sqlite3.connect(airflow.home.path / "airflow.db")) as database:
+        return database.execute(question, values).fetchall()
+
+
+def referred(settings: Settings, dag_id: str, scope: str = SCOPE) -> set[str]:
+    """Return the keys of the blobs that rows of a DAG refer to."""
     with open_blobs(settings) as blobs:
         found = blobs.references(job_id="no_job")
-    return {one.blob_key for one in found if one.owner.startswith(OWNER)}
+    rows = [(XComRow.of_owner(one.owner), one.blob_key) for one in found]
+    return {key for row, key in rows if row is not None and (row.scope, row.dag_id) == (scope, dag_id)}
 
 
 def published(settings: Settings, run_id: str, ending: bytes = b"") -> LogVersion | None:
     """Return the newest version of the log of `blob_log`, once it has these bytes."""
-    log = Log(name=f"dag_id=blob_log/run_id={run_id}/task_id=talk/attempt=1.log")
+    log = Log(name=f"{SCOPE}/dag_id=blob_log/run_id={run_id}/task_id=talk/attempt=1.log")
     with open_blobs(settings) as blobs:
         reader = LogReader(blobs, log)
         versions = [one for one in reader.versions() if ending in b"".join(reader.read(one))]
@@ -116,7 +146,7 @@ def test_large_values_are_blobs_until_their_rows_go(
     assert airflow.ended_as("blob_messages", run_id) == "success", airflow.log(
         "blob_messages", run_id, "consume"
     )
-    rows = envelopes(airflow)
+    rows = envelopes(airflow, "blob_messages")
     assert set(rows) == {
         ("produce", 0, "return_value"),
         ("produce", 1, "return_value"),
@@ -125,16 +155,25 @@ def test_large_values_are_blobs_until_their_rows_go(
     }
     path = f"dags/blob_messages/dagRuns/{quoted(run_id)}/taskInstances/consume/xcomEntries/return_value"
     assert airflow.call("GET", path)["value"] == [150_000, 100_000, 1]
-    assert referred(settings) == {row["blob_key"] for row in rows.values()}
+    assert referred(settings, "blob_messages") == {row["blob_key"] for row in rows.values()}
+    with open_blobs(
+        settings
+    ) as blobs:  # of another Airflow, which has the same DAG, and of one with no scope
+        for row in rows.values():
+            known = XComRow.of_owner(row["owner"])
+            assert known is not None
+            for scope in ("that-one", ""):
+                blobs.put(b"theirs", owners=[structs.replace(known, scope=scope).owner])
 
     clear(airflow, run_id, "split")
     assert airflow.ended_as("blob_messages", run_id) == "success"
-    again = envelopes(airflow)
+    again = envelopes(airflow, "blob_messages")
     assert again["split", -1, "large"] != rows["split", -1, "large"]
     assert again["produce", 0, "return_value"] == rows["produce", 0, "return_value"]
-    assert referred(settings) == {row["blob_key"] for row in again.values()}
+    assert referred(settings, "blob_messages") == {row["blob_key"] for row in again.values()}
 
-    shutil.rmtree(root / "home" / "blobs" / "no_job")
+    for folder in ("blobs", "ha"):
+        shutil.rmtree(root / folder / "no_job")
     shutil.rmtree(root / "home" / "blob-cache", ignore_errors=True)
     clear(airflow, run_id, "consume")
     assert airflow.ended_as("blob_messages", run_id) == "failed"
@@ -152,11 +191,81 @@ def test_large_values_are_blobs_until_their_rows_go(
         "--clean-before-timestamp",
         "2100-01-01T00:00:00+00:00",
     )
-    assert envelopes(airflow) == {}
-    assert len(referred(settings)) == 4
+    assert envelopes(airflow, "blob_messages") == {}
+    assert len(referred(settings, "blob_messages")) == 4
     assert "4 too young to tell" in airflow.command(*SWEEP)
     soon = ["env", "LOCKGATE_RETENTION_INTERVAL_S=0.001", *SWEEP]
     assert "4 without their rows" in airflow.command(*soon)
-    assert len(referred(settings)) == 4
+    assert len(referred(settings, "blob_messages")) == 4
     assert len(json.loads(airflow.command(*soon, "--yes", "--json"))["gone"]) == 4
-    assert referred(settings) == set()
+    assert referred(settings, "blob_messages") == set()
+    assert [len(referred(settings, "blob_messages", scope)) for scope in ("that-one", "")] == [4, 4]
+
+
+def test_a_deferred_task_goes_on_once_after_its_triggerer_was_killed(
+    airflow: Services, settings: Settings, root: Path
+) -> None:
+    awaited, resumed = root / "awaited", root / "resumed"
+    run_id = airflow.trigger("blob_deferring", {"awaited": str(awaited), "resumed": str(resumed)})
+    with airflow.process("triggerer-1", "triggerer", "--skip-serve-logs") as triggerer:
+        assert sure(lambda: is_deferred(airflow, run_id), "no triggerer took the trigger")
+        before = envelopes(airflow, "blob_deferring")
+        os.killpg(triggerer.pid, signal.SIGKILL)
+    awaited.touch()
+    with airflow.process("triggerer-2", "triggerer", "--skip-serve-logs"):
+        assert airflow.ended_as("blob_deferring", run_id) == "success"
+    assert resumed.read_text() == "once\n"
+
+    rows = envelopes(airflow, "blob_deferring")
+    assert set(before) == {("wait", -1, "state")}
+    assert set(rows) == {("wait", -1, "state"), ("wait", -1, "return_value")}
+    assert rows["wait", -1, "state"] != before["wait", -1, "state"]
+    path = f"dags/blob_deferring/dagRuns/{quoted(run_id)}/taskInstances/check/xcomEntries/return_value"
+    assert airflow.call("GET", path)["value"] == ["resumed", 100_000]
+
+    left = {before["wait", -1, "state"]["blob_key"]}  # Airflow does not tell its backend of this overwriting
+    kept = {row["blob_key"] for row in rows.values()}
+    assert referred(settings, "blob_deferring") == kept | left
+    airflow.command("env", "LOCKGATE_RETENTION_INTERVAL_S=0.001", *SWEEP, "--yes")
+    assert referred(settings, "blob_deferring") == kept
+
+    shutil.rmtree(airflow.home.path / "logs" / "dag_id=blob_deferring")
+    shown = airflow.log("blob_deferring", run_id, "wait")
+    assert [event for event in shown if event in {"before it defers", "after it resumed"}] == [
+        "before it defers",
+        "after it resumed",
+    ]
+    assert any(str(awaited) in event for event in shown), "the trigger's own log is not shown"
+
+
+def is_deferred(airflow: Services, run_id: str) -> bool | None:
+    """Tell whether a triggerer waits in a task's place, or the task has failed; None: nothing yet."""
+    state = airflow.state("blob_deferring", run_id, "wait")
+    if state == "deferred" and asked(airflow, "select id from trigger where triggerer_id is not null"):
+        return True
+    return False if state == "failed" else None
+
+
+def test_a_value_that_one_celery_worker_pushed_is_pulled_by_another(airflow: Services, root: Path) -> None:
+    options = {"LOCKGATE_HOME": str(root / "server")}
+    with server_process(root, options) as server, ExitStack() as stack:
+        for name in ("near", "far"):
+            theirs = {
+                "LOCKGATE_HOME": str(root / name),
+                "LOCKGATE_BLOB_DIR": str(root / name / "nothing"),
+                "LOCKGATE_BLOB_STORE_URL": (root / name / "nothing").as_uri(),
+                "LOCKGATE_JOURNAL_URL": "none",
+                "LOCKGATE_BLOB_SERVER_URL": server.url,
+            }
+            worker = ["celery", "worker", "--queues", name, "--concurrency", "1", "--celery-hostname", name]
+            stack.enter_context(
+                airflow.process(name, *worker, "--skip-serve-logs", "--without-gossip", environment=theirs)
+            )
+        run_id = airflow.trigger("blob_workers", {})
+        assert airflow.ended_as("blob_workers", run_id) == "success"
+    path = f"dags/blob_workers/dagRuns/{quoted(run_id)}/taskInstances/pull/xcomEntries/return_value"
+    assert airflow.call("GET", path)["value"] == [str(root / "near"), str(root / "far"), 100_000]
+    (row,) = envelopes(airflow, "blob_workers").values()
+    assert (root / "blobs" / "no_job" / row["blob_key"]).is_file()
+    assert (root / "far" / "blob-cache" / "blobs" / "no_job" / row["blob_key"]).is_file()
+    assert not (root / "far" / "nothing").exists()

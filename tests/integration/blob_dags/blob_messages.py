@@ -1,14 +1,33 @@
-"""DAGs whose tasks hand on large values, and write a log while they wait."""
+"""DAGs whose tasks hand on large values, write a log while they wait, defer, or run on two workers."""
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import dag, task
+from airflow.providers.standard.triggers.file import FileTrigger
+from airflow.sdk import BaseOperator, dag, task
 
 LARGE = 50_000
+
+
+class WaitOperator(BaseOperator):
+    """Waits for a file without a worker; pushes a large value before and one after."""
+
+    def execute(self, context: Any) -> None:
+        print("before it defers")
+        context["ti"].xcom_push("state", "waiting" * LARGE)
+        trigger = FileTrigger(context["dag_run"].conf["awaited"], poke_interval=0.2)
+        self.defer(trigger=trigger, method_name="resume")
+
+    def resume(self, context: Any, event: bool) -> str:
+        print("after it resumed")
+        with Path(context["dag_run"].conf["resumed"]).open("a") as file:
+            file.write("once\n")
+        context["ti"].xcom_push("state", "resumed" * LARGE)
+        return "x" * 2 * LARGE
 
 
 @dag(schedule=None, catchup=False)
@@ -48,5 +67,34 @@ def blob_log() -> None:
     talk()
 
 
+@dag(schedule=None, catchup=False)
+def blob_deferring() -> None:
+    """A task that waits in the triggerer."""
+
+    @task
+    def check(returned: str, **context: Any) -> list[Any]:
+        state = context["ti"].xcom_pull(task_ids="wait", key="state")
+        return [state[:7], len(returned)]
+
+    check(WaitOperator(task_id="wait").output)
+
+
+@dag(schedule=None, catchup=False)
+def blob_workers() -> None:
+    """A large value that goes from one Celery worker to another."""
+
+    @task(executor="CeleryExecutor", queue="near", multiple_outputs=False)
+    def push() -> dict[str, str]:
+        return {"from": os.environ["LOCKGATE_HOME"], "value": "x" * 2 * LARGE}
+
+    @task(executor="CeleryExecutor", queue="far")
+    def pull(pushed: dict[str, str]) -> list[Any]:
+        return [pushed["from"], os.environ["LOCKGATE_HOME"], len(pushed["value"])]
+
+    pull(push())
+
+
 blob_messages()
 blob_log()
+blob_deferring()
+blob_workers()
