@@ -156,8 +156,13 @@ class BlobClient:
         self._post(f"{blob_path(job_id, blob_key)}/drop", wire.Nothing, wire.Drop(owner=owner))
 
     def drop_owner(self, owner: str) -> int:
-        """End all references of an owner; see `Blobs.drop_owner`. The last try counts."""
-        return self._post("/owners/drop", wire.Counted, wire.Drop(owner=owner)).count
+        """End all references of an owner; see `Blobs.drop_owner`. The last try counts.
+
+        A try that comes late, or again, ends none that the owner has taken meanwhile.
+        """
+        now = self._get("/now", wire.Moment)
+        told = wire.DropOwner(owner=owner, taken_by_s=now.at_s)
+        return self._post("/owners/drop", wire.Counted, told).count
 
     def fail(self, job_id: str) -> None:
         """Let go what can be made again; see `Blobs.fail`."""

@@ -9,6 +9,7 @@ the sweep finds. A row without bytes never stands.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import TracebackType
@@ -267,10 +268,10 @@ class BlobServer(HandingOut):
         if is_idle:
             delete_logs(self, [(job_id, blob_key)])
 
-    def drop_owner(self, owner: str) -> int:
-        """End all references of an owner; see `Blobs.drop_owner`."""
+    def drop_owner(self, owner: str, *, taken_by_s: float = math.inf) -> int:
+        """End all references of an owner that were taken by a moment; see `Blobs.drop_owner`."""
         with self.journal.reading() as reading:
-            found = owned_by(reading, owner)
+            found = [one for one in owned_by(reading, owner) if one.taken_s <= taken_by_s]
         for page in in_pages(iter(found), PAGE):  # so that who else writes need not wait for all of them
             keys = [(one.job_id, one.blob_key) for one in page]
             self.journal.write(

@@ -20,6 +20,7 @@ from storage_core.errors import (
     FencedError,
     InvalidInputError,
     ObjectNotFoundError,
+    OutcomeUnknownError,
     StoreUnavailableError,
 )
 from storage_core.failpoints import FAILPOINTS
@@ -327,3 +328,22 @@ def test_a_reference_that_would_lapse_before_it_is_taken_is_refused(
         list(client.put_many([(NewBlob(owners=("viewer:2",), lapse_s=-1.0), b"a")], job_id="sales"))
     assert world.owners(blob) == ["viewer:1"]
     assert [one.blob_key for one in client.page("sales")] == [blob.blob_key]
+
+
+def test_a_drop_of_an_owner_that_is_tried_again_takes_no_reference_that_was_taken_since(
+    world: BlobWorld, client: BlobClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = client.put(b"before", owners=["xcom:1"])
+    since = client.put(b"since")
+    drop_owner = world.server.drop_owner
+
+    def unheard(owner: str, **told: float) -> int:
+        monkeypatch.undo()
+        drop_owner(owner, **told)
+        world.clock.sleep(1.0)
+        world.server.refer(*key_of(since), owner)
+        raise OutcomeUnknownError("the answer was lost")
+
+    monkeypatch.setattr(world.server, "drop_owner", unheard)
+    client.drop_owner("xcom:1")
+    assert (world.owners(before), world.owners(since)) == ([], ["xcom:1"])

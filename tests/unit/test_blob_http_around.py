@@ -138,7 +138,7 @@ def test_a_proxy_that_gives_up_does_not_know_what_the_server_has_done(status: in
     with serving(app) as url, client_of(url) as client:
         for call in (
             lambda: client.put(b"a", job_id="sales"),
-            lambda: client.drop_owner("viewer:1"),
+            lambda: client.fail("sales"),
             lambda: client.finish("sales"),
         ):
             with pytest.raises(OutcomeUnknownError, match="not by a blob server; it may have been done"):

@@ -7,7 +7,7 @@
     POST   /jobs/{job}/submit, fail, finish
     POST   /jobs/{job}/blobs/{key}/refer, drop, recheck; /owners/drop
     GET    /jobs/{job}, /jobs                 how many blobs a job has, since when, what ends it
-    GET    /jobs/{job}/blobs, /blobs, /references
+    GET    /jobs/{job}/blobs, /blobs, /references, /now
     POST   /verify; /sweep                    lines: see `sweeping`
     GET    /health, /metrics                  nobody is asked who he is
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Final
 
@@ -56,6 +57,7 @@ def _over_jobs(over: _OverJobs, service: Service) -> APIRouter:
     )
     routes.add_api_route("/references", over.references, methods=["GET"], name="references")
     routes.add_api_route("/verify", over.verify, methods=["POST"], name="verify")
+    routes.add_api_route("/now", over.now, methods=["GET"], name="now")
     routes.add_api_route("/owners/drop", over.drop_owner, methods=["POST"], name="drop_owner")
     routes.add_api_route(
         "/jobs", over.jobs, methods=["GET"], name="jobs", dependencies=[Depends(service.admit_to_all)]
@@ -183,16 +185,29 @@ class _OverJobs:
         lost = await self._service.call(self._service.server.renew_sets, told.holder, told.held)
         return Json(wire.SetsRenewed(lost))
 
+    async def now(self) -> Response:
+        return Json(wire.Moment(await self._service.call(_now, self._service)))
+
     async def drop_owner(self, request: Request) -> Response:
-        told = await self._service.told(request, wire.Drop)
+        told = await self._service.told(request, wire.DropOwner)
         for job_id in await self._service.call(_jobs_of, self._service, told.owner):
             await self._service.admit(request, job_id)
-        return Json(wire.Counted(await self._service.call(self._service.server.drop_owner, told.owner)))
+        count = await self._service.call(
+            self._service.server.drop_owner,
+            told.owner,
+            taken_by_s=math.inf if told.taken_by_s is None else told.taken_by_s,
+        )
+        return Json(wire.Counted(count))
 
 
 def _set_of(service: Service, upload_set: UploadSetId) -> UploadSet | None:
     with service.server.journal.reading() as reading:
         return reading.get(UploadSet, upload_set)
+
+
+def _now(service: Service) -> float:
+    with service.server.journal.reading() as reading:
+        return reading.now_s()
 
 
 def _jobs_of(service: Service, owner: str) -> set[str]:

@@ -118,9 +118,22 @@ class Refer(Message, frozen=True):
 
 
 class Drop(Message, frozen=True):
-    """End the references of an owner."""
+    """End an owner's reference to a blob."""
 
     owner: str
+
+
+class DropOwner(Message, frozen=True):
+    """End all references of an owner that it had taken by a moment; None: by now."""
+
+    owner: str
+    taken_by_s: float | None = None
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """A moment, by the journal's clock."""
+
+    at_s: float
 
 
 class GetMany(Message, frozen=True):
