@@ -18,6 +18,7 @@ OBSERVING: Final = (
 BLOBS: Final = "tests/model_blobs/test_blob_properties.py::test_blobs_are_kept_and_go_as_the_model_says"
 FULL_DISK: Final = "tests/unit/test_blob_outages.py::test_a_full_disk_fails_the_put_and_leaves_nothing"
 RACES: Final = "tests/unit/test_blob_races.py::test_"
+LATE: Final = "tests/unit/test_blob_late_puts.py::test_"
 
 
 @dataclass(frozen=True)
@@ -362,5 +363,54 @@ MUTANTS: Final = (
         "a get does not bring back what a sweep deletes",
         [Edit("storage_core/blobs/handing_out.py", "if self._goes(job_id, blob_key):", "if False:")],
         f"{RACES}a_get_does_not_bring_back_what_a_sweep_deletes",
+    ),
+    Mutant(
+        "forget-a-job-amid-a-put",
+        "an ended job is remembered while a put from before its end may still be recorded",
+        [
+            Edit(
+                "storage_core/blobs/sweep.py",
+                "job.final_s is not None and one.began_s <= job.final_s for one in own",
+                "False for one in own",
+            )
+        ],
+        f"{LATE}a_put_that_outlasts_its_job_by_hours_is_refused_and_leaves_nothing",
+    ),
+    Mutant(
+        "complete-a-set-amid-a-put",
+        "a server's own set is completed when the last put under it has ended",
+        [
+            Edit(
+                "storage_core/blobs/own_set.py",
+                "is_over = own is not self._latest and not own.puts",
+                "is_over = own is not self._latest",
+            )
+        ],
+        f"{LATE}a_set_in_use_takes_no_new_put_when_it_is_old_and_is_complete_when_its_last_has_ended",
+    ),
+    Mutant(
+        "count-a-listing-that-was-overtaken",
+        "a listing amid which something was left does not count",
+        [
+            Edit(
+                "storage_core/blobs/last_listing.py",
+                "self._file.write(f",
+                "self._path.write_bytes(f",
+            )
+        ],
+        "tests/unit/test_blob_orphans.py::test_a_listing_amid_which_something_was_left_does_not_count",
+    ),
+    Mutant(
+        "mourn-nobody",
+        "a server that dies amid a put has the stores listed",
+        [
+            Edit(
+                "storage_core/blobs/presence.py",
+                "LastListing(self._store).forget()  # first",
+                "pass  # first",
+            )
+        ],
+        "tests/unit/test_blob_presence.py::"
+        "test_bytes_of_a_server_that_was_killed_are_found_though_their_client_completes_its_set",
     ),
 )
