@@ -57,19 +57,16 @@ class Presence(Forkable):
         Raises:
             StoreUnavailableError: The disk is full.
         """
-        with self._changing:
+        with self._changing, translated("write", str(self._path), changes=True):
             file = self._file = self._file or self._shown()
-            self._puts += 1
-            if self._puts == 1:
+            if not self._puts:
                 os.utime(file.fileno(), (0, 0))
+            self._puts += 1
         try:
             yield
         finally:
             if file is self._file:  # not in a fork, nor after the end
-                with self._changing:
-                    self._puts -= 1
-                    if not self._puts:
-                        os.utime(file.fileno())
+                self._ended(file)
 
     def heed_the_dead(self) -> None:
         """Have the stores listed if a server died amid a put, and remove the files of all that are gone."""
@@ -87,14 +84,19 @@ class Presence(Forkable):
     def close(self) -> None:
         """Leave in peace."""
         with self._changing:
-            file, self._file = self._file, None
+            file, self._file, self._puts = self._file, None, 0
         if file is not None:
             with file, suppress(OSError):
                 self._path.unlink(missing_ok=True)
 
+    def _ended(self, file: FileIO) -> None:
+        with self._changing, suppress(OSError):  # a sweep may list the stores for nothing
+            self._puts -= 1
+            if not self._puts:
+                os.utime(file.fileno())
+
     def _shown(self) -> FileIO:
-        with translated("write", str(self._path), changes=True):
-            file = lock_alone(self._path)
+        file = lock_alone(self._path)
         weakref.finalize(self, file.close)
         return file
 
