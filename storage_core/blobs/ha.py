@@ -18,7 +18,7 @@ from storage_core.blobs.keys import (
     is_blob_job,
     is_blob_key,
 )
-from storage_core.blobs.local import Found, Incoming, LocalBlobs
+from storage_core.blobs.local import Found, Goes, Incoming, LocalBlobs
 from storage_core.errors import CorruptBlobError, ObjectNotFoundError
 from storage_core.failpoints import step
 from storage_core.parallel import in_order
@@ -122,8 +122,15 @@ class HaBlobs:
         with step("blob-ha-delete"):
             return [keys[failure.key] for failure in self.store.delete_many(list(keys))]
 
-    def delete_job(self, job_id: str) -> int:
-        """Delete all blobs of a job, and what is being uploaded for it; returns how many were left.
+    def delete_listed(self, job_id: str, goes: Goes) -> int:
+        """Delete what listings of a job show, and abort what is being uploaded for it.
+
+        Args:
+            job_id: Of the job.
+            goes: Asked after each listing; what is no blob goes in any case.
+
+        Returns:
+            How many were left that were to go.
 
         Raises:
             LockgateError: The store did not answer, or refused all.
@@ -132,10 +139,13 @@ class HaBlobs:
         left = 0
         with step("blob-ha-delete"):
             for page in self.store.pages(prefix):
-                left += len(self.store.delete_many([info.key for info in page]))
+                going = _going([info.key for info in page], goes)
+                left += len(self.store.delete_many(going)) if going else 0
             for uploads in self.store.upload_pages(prefix):
+                aborting = set(_going([upload.key for upload in uploads], goes))
                 for upload in uploads:
-                    self.store.abort_upload(upload.key, upload.upload_id)
+                    if upload.key in aborting:
+                        self.store.abort_upload(upload.key, upload.upload_id)
         return left
 
     def blobs(self, job_id: str | None = None) -> Iterator[Found]:
@@ -187,3 +197,10 @@ def _named(key: str) -> tuple[str, BlobKey] | None:
     """Return the job and the blob key that an object is named for, None if it is foreign."""
     job_id, _, name = key.partition("/")
     return (job_id, BlobKey(name)) if is_blob_key(name) and is_blob_job(job_id) else None
+
+
+def _going(keys: Sequence[str], goes: Goes) -> list[str]:
+    """Return those of a job's listed objects that are to go: what is no blob goes in any case."""
+    blobs = {name[1]: key for key in keys if (name := _named(key)) is not None}
+    staying = {blobs[blob_key] for blob_key in set(blobs).difference(goes(list(blobs)))}
+    return [key for key in keys if key not in staying]

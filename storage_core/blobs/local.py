@@ -14,7 +14,7 @@ import secrets
 import shutil
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
@@ -46,6 +46,9 @@ _NO_FILE: Final = frozenset({errno.ELOOP, errno.ENXIO})
 """What opening says of a link, or a socket, where a file is to be."""
 
 Heard = Callable[[int], None]
+
+Goes = Callable[[Sequence[BlobKey]], Sequence[BlobKey]]
+"""Told which blobs of a job a listing has shown, tells which of them are to be deleted."""
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,15 +241,12 @@ class LocalBlobs(Forkable):
         path = self.path_of(job_id, blob_key)
         FAILPOINTS.hit("blob-delete.unlink.before")
         with translated("delete", str(path), changes=True):
-            try:
-                path.unlink(missing_ok=True)
-            except IsADirectoryError:
-                _remove_tree(path)
+            _remove(path)
         FAILPOINTS.hit("blob-delete.unlink.after")
         self.forget_verified(job_id, blob_key)
 
     def delete_job(self, job_id: str) -> None:
-        """Remove all blobs of a job, and their folder, as one."""
+        """Remove all blobs of a job, and their folder, as one: nobody else may put any there."""
         folder = self.path / check_blob_job(job_id)
         FAILPOINTS.hit("blob-delete.job.before")
         with translated("delete", str(folder), changes=True):
@@ -254,6 +254,23 @@ class LocalBlobs(Forkable):
         FAILPOINTS.hit("blob-delete.job.after")
         with self._changing:
             self._verified = {path: seen for path, seen in self._verified.items() if path.parent != folder}
+
+    def delete_listed(self, job_id: str, goes: Goes) -> None:
+        """Remove what a listing of a job's folder shows, and the folder if it is empty then.
+
+        Args:
+            job_id: Of the job.
+            goes: Asked after the listing; what is no blob goes in any case.
+        """
+        folder = self.path / check_blob_job(job_id)
+        with translated("list", str(folder), changes=False), suppress(FileNotFoundError, NotADirectoryError):
+            names = [path.name for path in folder.iterdir()]
+            blobs = [BlobKey(name) for name in names if is_blob_key(name)]
+            for blob_key in goes(blobs):
+                self.delete(job_id, blob_key)
+            for name in set(names).difference(blobs):
+                _remove(folder / name)
+        self.drop_empty(job_id)
 
     def drop_empty(self, job_id: str) -> None:
         """Remove a job's folder if nothing is in it: a blob that comes in makes it again."""
@@ -373,6 +390,14 @@ def _new_locked(path: Path) -> BinaryIO:
             path.unlink(missing_ok=True)
             raise
         file.close()  # taken for a dead writer's, before it was locked, and dropped
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, or what is in its place; what is not there is removed already."""
+    try:
+        path.unlink(missing_ok=True)
+    except IsADirectoryError:
+        _remove_tree(path)
 
 
 def _remove_tree(folder: Path) -> None:

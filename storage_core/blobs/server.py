@@ -12,11 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
 from storage_core.blobs.arriving import Arriving, Placed
 from storage_core.blobs.at_once import delete_logs
+from storage_core.blobs.ended_jobs import that_go
 from storage_core.blobs.ha import HaBlobs
 from storage_core.blobs.ha_upload import HaUpload
 from storage_core.blobs.handing_out import HandingOut
@@ -292,14 +294,15 @@ class BlobServer(HandingOut):
         self.delete_job(job_id)
 
     def delete_job(self, job_id: str) -> None:
-        """Delete the folders of a job that has ended, local and HA.
+        """Delete the folders of a job that has ended, local and HA; see `ended_jobs`.
 
         Raises:
             StoreUnavailableError: Some bytes were left; the next sweep deletes them.
         """
+        goes = partial(that_go, self.journal, job_id)
         with step("blob-finish"):
-            self.local.delete_job(job_id)
-            left = 0 if self.ha is None else self.ha.delete_job(job_id)
+            self.local.delete_listed(job_id, goes)
+            left = 0 if self.ha is None else self.ha.delete_listed(job_id, goes)
         if left:
             raise StoreUnavailableError(
                 f"blobs of job {job_id}, which has ended: the HA store kept {left} of them; the next sweep "

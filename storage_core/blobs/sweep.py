@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from storage_core.blobs.ended_jobs import that_go
 from storage_core.blobs.foreseen import foresee, lapsed_sets
 from storage_core.blobs.keys import BlobKey
 from storage_core.blobs.last_listing import LastListing
@@ -155,7 +156,7 @@ class _Sweep:
         return done, forgotten
 
     def _delete_folders(self, job: BlobJob) -> tuple[BlobJob, str | None]:
-        """Delete an ended job's folders, whole: it takes no blob any more.
+        """Delete an ended job's folders; see `ended_jobs`.
 
         Returns:
             The job, and why some of it is left; None: it was let be, for another sweep has forgotten it, and
@@ -163,9 +164,9 @@ class _Sweep:
         """
         if not self._read(lambda reading: _is_as_before(reading, job)):
             return job, None
-        ha = self._server.ha
+        ha, goes = self._server.ha, partial(that_go, self._journal, job.job_id)
         try:
-            self._server.local.delete_job(job.job_id)
+            self._server.local.delete_listed(job.job_id, goes)
         except LockgateError as error:
             return job, str(error)
         if ha is None:
@@ -173,7 +174,7 @@ class _Sweep:
         if self._ha_is_away:
             return job, f"{ha.store.url} is away"
         try:
-            left = ha.delete_job(job.job_id)
+            left = ha.delete_listed(job.job_id, goes)
         except LockgateError as error:
             self._ha_is_away = True
             return job, str(error)
