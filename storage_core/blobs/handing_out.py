@@ -17,7 +17,9 @@ from storage_core.blobs.last_listing import LastListing
 from storage_core.blobs.local import CHUNK, LocalBlobs
 from storage_core.errors import CorruptBlobError, LockgateError, ObjectNotFoundError
 from storage_core.journal import Journal
-from storage_core.journal.rows import Blob, BlobJob
+from storage_core.journal.ops.references import is_ended
+from storage_core.journal.reading import Reading
+from storage_core.journal.rows import Blob
 from storage_core.stores.local_errors import translated
 
 
@@ -108,13 +110,15 @@ class HandingOut:
         """Tell whether a blob is being deleted; where nobody knows, it is not."""
         try:
             with self.journal.reading() as reading:
-                if reading.status().safe_since_s is not None:
-                    return False
-                blob, job = reading.get(Blob, job_id, blob_key), reading.get(BlobJob, job_id)
+                return _is_going(reading, job_id, blob_key) and reading.status().safe_since_s is None
         except LockgateError:  # a get needs no journal; the next listing finds what should not be here
             LastListing(self.local.path).forget()
             return False
-        return blob is None or blob.deleting_s is not None or (job is not None and job.final_s is not None)
+
+
+def _is_going(reading: Reading, job_id: str, blob_key: BlobKey) -> bool:
+    blob = reading.get(Blob, job_id, blob_key)
+    return blob is None or blob.deleting_s is not None or is_ended(reading, job_id)
 
 
 def _read(path: Path) -> bytes:

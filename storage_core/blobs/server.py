@@ -65,6 +65,7 @@ from storage_core.journal.ops.references import (
     FinishJob,
     SubmitJob,
     TakeReference,
+    refuse_ended,
 )
 from storage_core.journal.ops.uploads import PutBlob
 from storage_core.journal.rows import Blob, BlobUse, Guarantee, Reference
@@ -74,6 +75,9 @@ from storage_core.parallel import Progress, no_progress
 from storage_core.stores.pages import in_pages
 
 RETENTION_S: Final = 1_800.0
+
+MAY_LAST_BYTES: Final = 256 * 1024
+"""A put of as many, or of nobody knows how many, may outlast the memory of a job that has ended."""
 
 
 class BlobServer(HandingOut):
@@ -173,6 +177,8 @@ class BlobServer(HandingOut):
             within: Puts of which this one is recorded later; None: it is within the block.
         """
         check_blob_job(job_id)
+        if size_bytes is None or size_bytes >= MAY_LAST_BYTES:
+            self._refuse_ended(job_id)
         with nullcontext(within) if within else self.putting() as puts, self.local.incoming() as incoming:
             upload_set = puts.set_of(new)
             if self.ha is None or new.guarantee != "ha" or new.digest is None or size_bytes is None:
@@ -368,6 +374,11 @@ class BlobServer(HandingOut):
         finally:
             if upload.is_left:
                 self._leave(upload_set_of(blob_key))
+
+    def _refuse_ended(self, job_id: str) -> None:
+        """Let nothing begin for a job that has ended: by the time it were recorded that may be forgotten."""
+        with self.journal.reading() as reading:
+            refuse_ended(reading, job_id)
 
     def _place(self, incoming: Incoming, upload: HaUpload | None, blob: PutBlob) -> None:
         """Place the bytes in every store; parts of them go while the file is synced."""

@@ -13,6 +13,7 @@ from storage_core.blobs.arriving import Placed
 from storage_core.blobs.keys import upload_set_of
 from storage_core.blobs.protocol import BlobInfo, NewBlob
 from storage_core.blobs.put_many import put_many
+from storage_core.blobs.server import MAY_LAST_BYTES
 from storage_core.blobs.upload_sets import HARD_S
 from storage_core.errors import FencedError, LockgateError
 from storage_core.failpoints import FAILPOINTS
@@ -61,6 +62,19 @@ def test_a_put_that_outlasts_its_job_by_hours_is_refused_and_leaves_nothing(worl
     assert everything(world) == []
     world.server.sweep(dry_run=False)
     assert not is_remembered(world, "sales")
+
+
+def test_a_large_put_for_a_job_that_has_ended_is_refused_before_its_bytes_are_taken(world: BlobWorld) -> None:
+    def unread() -> Iterator[bytes]:
+        pytest.fail("bytes were taken")
+        yield DATA
+
+    world.server.finish("sales")
+    with pytest.raises(FencedError, match="has ended"):
+        world.server.put(unread(), job_id="sales", owners=["viewer:1"])
+    with pytest.raises(FencedError, match="has ended"):
+        world.server.put(bytes(MAY_LAST_BYTES), job_id="sales", owners=["viewer:1"])
+    assert everything(world) == []
 
 
 def test_many_puts_whose_record_comes_hours_after_their_job_are_refused_and_leave_nothing(

@@ -9,7 +9,7 @@ Source: Flink BLOB storage, "BLOB Lifecycle", "Staged Cleanup".
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
@@ -17,6 +17,9 @@ from storage_core.errors import ConflictError, FencedError, ObjectNotFoundError,
 from storage_core.journal.ops.base import Moment, Op
 from storage_core.journal.rows import Blob, BlobJob, Job, Reference
 from storage_core.journal.state import Key, Span, State
+
+if TYPE_CHECKING:
+    from storage_core.journal.reading import Reading
 
 JOB_OWNER: Final = "job"
 """Owner of the reference that a job has to what it was submitted with."""
@@ -255,19 +258,19 @@ def references_to(state: State, blob: Blob) -> list[Reference]:
     return state.where(Reference, job_id=blob.job_id, blob_key=blob.blob_key)
 
 
-def is_ended(state: State, job_id: str) -> bool:
+def is_ended(known: State | Reading, job_id: str) -> bool:
     """Tell whether a job is final."""
-    job = state.get(BlobJob, job_id)
+    job = known.get(BlobJob, job_id)
     return job is not None and job.final_s is not None
 
 
-def refuse_ended(state: State, job_id: str) -> None:
+def refuse_ended(known: State | Reading, job_id: str) -> None:
     """Let only a job that has not ended take blobs and references.
 
     Raises:
         FencedError: It has.
     """
-    if is_ended(state, job_id):
+    if is_ended(known, job_id):
         raise FencedError(f"job {job_id} has ended: it takes no more blobs and no references; stop")
 
 
