@@ -33,7 +33,7 @@ from storage_core.blobs.reports import SweepReport, Verified
 from storage_core.blobs.sources import Source, file_of
 from storage_core.blobs.upload_sets import RENEW_S
 from storage_core.clock import Clock, SystemClock
-from storage_core.errors import CorruptBlobError, LockgateError
+from storage_core.errors import CorruptBlobError, InvalidInputError, LockgateError
 from storage_core.journal.blob_rows import JobBlobs
 from storage_core.journal.mutation import new_request_id
 from storage_core.journal.renewer import Renewer
@@ -44,6 +44,9 @@ from storage_core.stores.local_errors import translated
 
 BATCHES_AT_ONCE: Final = 2
 """Of small blobs: one is made ready while the server places another."""
+
+QUERY_BYTES: Final = 60_000
+"""Of what is said of a blob beside its bytes: a server refuses a request whose head is longer than 64 KiB."""
 
 _UNSAID: Final = msgspec.structs.asdict(NewBlob())
 
@@ -107,7 +110,7 @@ class BlobClient:
             request_id=request_id or new_request_id(),
         )
         outgoing = Outgoing(source, new.digest)
-        info = self._sent(outgoing, f"{_job(job_id, 'blobs')}?{_query(new)}")
+        info = self._sent(outgoing, f"{_job(job_id, 'blobs')}?{_checked(_query(new), new, job_id)}")
         if outgoing.digest != digest_of(info.blob_key):
             with suppress(LockgateError):  # the blob is none that the caller asked for: let the sweep have it
                 for owner in new.owners:
@@ -330,6 +333,21 @@ def _digest_ahead(source: Source, guarantee: Guarantee) -> str | None:
 
 def _job(job_id: str, *call: str) -> str:
     return "/".join(("/jobs", quote(check_blob_job(job_id), safe=""), *call))
+
+
+def _checked(query: str, new: NewBlob, job_id: str) -> str:
+    """Return a query that servers take.
+
+    Raises:
+        InvalidInputError: It is too long for the first line of a request.
+    """
+    if len(query) > QUERY_BYTES:
+        raise InvalidInputError(
+            f"blob {new.name[:100] or 'without a name'} of job {job_id}: its name and its {len(new.owners)} "
+            f"owners take {len(query)} bytes of a request, which may be {QUERY_BYTES}; nothing was sent; put "
+            "it with some of the owners, then refer to it for the others"
+        )
+    return query
 
 
 def _query(new: NewBlob) -> str:

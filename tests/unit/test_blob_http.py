@@ -98,6 +98,18 @@ def test_what_is_said_of_a_blob_arrives(client: BlobClient, world: BlobWorld) ->
     assert {one.until_s for one in references} == {world.clock.now_s() + 60.0}
 
 
+def test_a_blob_has_a_thousand_owners_at_once_and_more_than_a_request_holds_are_refused_in_words(
+    client: BlobClient, world: BlobWorld
+) -> None:
+    owners = [f"receiver:consumer-number-{number:06}" for number in range(2_000)]
+    blob = client.put(b"bytes", job_id="sales", owners=owners[:1_000])
+    assert sorted(world.owners(blob)) == owners[:1_000]
+    with pytest.raises(InvalidInputError, match="its 2000 owners take .* nothing was sent") as refused:
+        client.put(b"bytes", job_id="stock", owners=owners)
+    assert len(str(refused.value)) < 400
+    assert list(world.server.page("stock")) == []
+
+
 def test_a_put_is_in_both_stores_when_it_is_acknowledged(client: BlobClient, world: BlobWorld) -> None:
     blob = client.put(b"library", job_id="sales", use="library")
     assert world.is_local(blob)
