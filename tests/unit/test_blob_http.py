@@ -104,7 +104,7 @@ def test_a_blob_has_a_thousand_owners_at_once_and_more_than_a_request_holds_are_
     owners = [f"receiver:consumer-number-{number:06}" for number in range(2_000)]
     blob = client.put(b"bytes", job_id="sales", owners=owners[:1_000])
     assert sorted(world.owners(blob)) == owners[:1_000]
-    with pytest.raises(InvalidInputError, match="its 2000 owners take .* nothing was sent") as refused:
+    with pytest.raises(InvalidInputError, match=r"its 2000 owners take .* nothing was sent") as refused:
         client.put(b"bytes", job_id="stock", owners=owners)
     assert len(str(refused.value)) < 400
     assert list(world.server.page("stock")) == []
