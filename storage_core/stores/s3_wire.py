@@ -36,6 +36,7 @@ _CHUNK_BYTES: Final = 64 * 2**10
 _PLAIN_HEAD: Final = re.compile(
     rb"HTTP/1\.1 ([2-5]\d\d) ([ -~]*)\r\n((?:[-!#-'*+.0-9A-Z^_`a-z|~]+:[\t -~]*\r\n)*)\r\n"
 )
+_FOLD: Final = re.compile(r"[ \t]*\r?\n[ \t]+")
 _WITHOUT_BODY: Final = frozenset({204, 304})
 _SENDING_MAY_END: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EPROTOTYPE})
 """A server may answer and close before it has read everything: then its answer is still there to be read."""
@@ -53,6 +54,10 @@ class Answer(HTTPResponse):
             super().begin()
             return
         self.fp.read(head.end())
+
+    def unfolded(self) -> list[tuple[str, str]]:
+        """Return the headers, each in one line."""
+        return [(name, _FOLD.sub(" ", value)) for name, value in self.msg.items()]
 
     def _understood(self, head: re.Match[bytes]) -> bool:
         message, first = HTTPMessage(), dict[str, str]()
@@ -79,7 +84,7 @@ class ReadAnswer(AWSResponse):
     """An answer whose body is read, however short it was cut: what that means is for its parser to say."""
 
     def __init__(self, answer: Answer, url: str) -> None:
-        headers: Any = HTTPHeaderDict(answer.msg.items())
+        headers: Any = HTTPHeaderDict(answer.unfolded())
         super().__init__(url, answer.status, headers, answer)
         self._content = b"".join(iter(lambda: answer.read(_CHUNK_BYTES), b""))
 
@@ -109,7 +114,7 @@ class Wire:
         if standing is None:
             return self._session.send(request)
         pool, connection = standing
-        done = False
+        answer, done = None, False
         try:
             connection.sock.settimeout(self._read_timeout_s)
             answer = _exchanged(connection.sock, request)
@@ -129,6 +134,8 @@ class Wire:
             raise ConnectionClosedError(endpoint_url=request.url, error=fault, request=request) from fault
         finally:
             if not done:
+                if answer is not None:
+                    answer.close()
                 connection.close()
                 pool._put_conn(connection)  # noqa: SLF001 - closed, it is opened anew
         return said
@@ -183,7 +190,7 @@ def _left_to_read(
     answer: Answer, request: LeanRequest, pool: HTTPConnectionPool, connection: HTTPConnection
 ) -> AWSResponse:
     """Return an answer that gives its connection back to the pool once its body has been read."""
-    headers: Any = HTTPHeaderDict(answer.msg.items())
+    headers: Any = HTTPHeaderDict(answer.unfolded())
     raw = urllib3.HTTPResponse(
         body=answer,
         headers=headers,

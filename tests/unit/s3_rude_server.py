@@ -1,0 +1,160 @@
+"""An S3 server that breaks off, or says what nobody expects, at a chosen point of an exchange."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, Final
+
+Manner = Callable[[socket.socket], bool]
+"""Answers a request on a connection, and tells whether it is kept."""
+
+COMPLETED: Final = (
+    b"<CompleteMultipartUploadResult><ETag>&quot;e&quot;</ETag></CompleteMultipartUploadResult>"
+)
+
+
+def answer(
+    status: str = "200 OK",
+    body: bytes = COMPLETED,
+    *,
+    headers: bytes = b'ETag: "e"\r\nx-amz-request-id: r\r\n',
+    keeps: bool = True,
+) -> Manner:
+    """A whole answer."""
+    head = b"HTTP/1.1 %b\r\n%bContent-Length: %d\r\n\r\n" % (status.encode(), headers, len(body))
+    return says(head + body, keeps=keeps)
+
+
+def refusal(status: str, code: str) -> Manner:
+    return answer(status, f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode())
+
+
+def says(text: bytes, *, keeps: bool = False, piece: int | None = None) -> Manner:
+    """Exactly these bytes, in pieces of one size if one is given."""
+
+    def speak(connection: socket.socket) -> bool:
+        for start in range(0, len(text), piece or len(text) or 1):
+            connection.sendall(text[start : start + (piece or len(text))])
+        return keeps
+
+    return speak
+
+
+def hangs_up(connection: socket.socket) -> bool:
+    return False
+
+
+def resets(connection: socket.socket) -> bool:
+    """End the connection by a reset instead of an end of what is sent."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    return False
+
+
+class HeadOnly:
+    """A connection on which an answer ends with its head, as one to a HEAD has to."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._said = b""
+        self.setsockopt = connection.setsockopt
+
+    def sendall(self, text: bytes) -> None:
+        said, self._said = self._said, self._said + text
+        end = self._said.rfind(b"\r\n\r\n")
+        self._connection.sendall(text if end < 0 else self._said[: end + 4][len(said) :])
+
+
+def _lines(requests: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a head, none where the connection has ended."""
+    while (line := requests.readline()) not in {b"", b"\r\n"}:
+        yield line
+
+
+class RudeServer:
+    """Reads requests whole, and answers each in the next manner, else well.
+
+    Attributes:
+        manners: Of the next answers.
+        seen: The requests that came: their first lines, heads and bodies.
+        connections: How many there were.
+    """
+
+    def __init__(self) -> None:
+        self.manners: list[Manner] = []
+        self.seen: list[tuple[str, bytes, bytes]] = []
+        self.connections = 0
+        self._answering = 0
+        self._changed = threading.Condition()
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+
+    def serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            self.connections += 1
+            threading.Thread(target=self._attend, args=[connection], daemon=True).start()
+
+    def wait(self) -> None:
+        """Wait until it has hung up where it was to."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._answering)
+
+    def _attend(self, connection: socket.socket) -> None:
+        kept = True
+        while kept:
+            with connection.makefile("rb") as requests:
+                request = self._read(connection, requests)
+            if not request:
+                connection.close()
+                return
+            self._count(1)
+            manner = self.manners.pop(0) if self.manners else answer()
+            try:
+                kept = manner(HeadOnly(connection) if request.startswith("HEAD") else connection)
+            except OSError:
+                kept = False
+            if not kept:
+                connection.close()
+            self._count(-1)
+
+    def _count(self, difference: int) -> None:
+        with self._changed:
+            self._answering += difference
+            self._changed.notify_all()
+
+    def _read(self, connection: socket.socket, requests: BinaryIO) -> str:
+        try:
+            first = requests.readline().decode().strip()
+            head = b"".join(_lines(requests))
+            headers = dict(line.lower().split(b": ", 1) for line in head.splitlines())
+            if b"expect" in headers:
+                connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+            body = requests.read(int(headers.get(b"content-length", b"0")))
+        except (OSError, ValueError):
+            return ""
+        if first:
+            self.seen.append((first, head, body))
+        return first
+
+    def close(self) -> None:
+        # A thread that waits in accept is not woken by a close.
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+@contextmanager
+def rude_server() -> Iterator[RudeServer]:
+    server = RudeServer()
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.close()
+        thread.join()
