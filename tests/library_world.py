@@ -8,15 +8,15 @@ import subprocess
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from zipfile import ZipFile
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 from storage_core.blobs.protocol import ArtefactFile, Artefacts, Blobs
 
 
-def archive(members: Mapping[str, str | bytes]) -> bytes:
+def archive(members: Mapping[str, str | bytes], *, is_packed: bool = False) -> bytes:
     """Return a zip file."""
     buffer = io.BytesIO()
-    with ZipFile(buffer, "w") as file:
+    with ZipFile(buffer, "w", ZIP_DEFLATED if is_packed else ZIP_STORED) as file:
         for name, data in members.items():
             file.writestr(name, data)
     return buffer.getvalue()

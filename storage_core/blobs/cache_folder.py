@@ -3,7 +3,8 @@
     blobs/<job id>/<blob key>      the bytes
     held/<job id>/<blob key>       locked by every process that refers to the blob; dated since when none does
     held/<job id>/job              locked by every process that refers to any blob of the job
-    libraries/<job id>/            what was made of a job's blobs
+    libraries/<job id>/            what was made of a job's blobs, and takes no room
+    unpacked/<job id>/<blob key>/  what was unpacked of a blob: see `unpacked`
     owners                         locked by every process that has the cache open
 
 Several processes share the folder. A lock ends with its process, so no count survives a killed one, and
@@ -30,6 +31,7 @@ import msgspec
 from storage_core.blobs.file_locks import lock_alone, lock_shared, try_alone
 from storage_core.blobs.keys import BlobKey, check_blob_job, check_blob_key
 from storage_core.blobs.local import Found, LocalBlobs
+from storage_core.blobs.unpacked import Unpack, UnpackedBlobs, remove_at_once
 from storage_core.clock import Clock, SystemClock
 from storage_core.errors import CorruptBlobError, ObjectNotFoundError
 from storage_core.failpoints import FAILPOINTS
@@ -48,7 +50,7 @@ class Evicted(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         blobs: How many were deleted.
-        size_bytes: Of these.
+        size_bytes: Of these, and of what was unpacked of them.
         kept_bytes: Of all that stayed.
     """
 
@@ -109,6 +111,7 @@ class CacheFolder(Forkable):
     ) -> None:
         self.path = path.absolute()
         self.local = LocalBlobs(self.path / "blobs", is_durable=False)
+        self._unpacked = UnpackedBlobs(self.path / "unpacked")
         self._limit_bytes = limit_bytes
         self._interval_s = interval_s
         self._clock = clock or SystemClock()
@@ -141,6 +144,24 @@ class CacheFolder(Forkable):
     def libraries(self, job_id: str) -> Path:
         """Return the folder for what is made of a job's blobs; it goes with them."""
         return self.path / "libraries" / check_blob_job(job_id)
+
+    def unpacked(self, job_id: str, blob_key: BlobKey, unpack: Unpack) -> Path:
+        """Return the folder with what was unpacked of a blob that is held, which goes with the blob.
+
+        Args:
+            job_id: That the blob belongs to.
+            blob_key: Its key.
+            unpack: Unpacks it, once a machine.
+
+        Raises:
+            StoreUnavailableError: The disk is full.
+        """
+        files = self._unpacked.files(job_id, blob_key)
+        if not files.is_dir():
+            with self.fetching(job_id, blob_key), translated("unpack", str(files), changes=True):
+                size_bytes = 0 if files.is_dir() else self._unpacked.fill(job_id, blob_key, unpack)
+            self.came_in(size_bytes)
+        return files
 
     def came_in(self, size_bytes: int) -> None:
         """Count bytes that came in, and make room when that is due."""
@@ -220,9 +241,12 @@ class CacheFolder(Forkable):
     def _take_over(self) -> None:
         """Verify and stage what a killed process had in use; the rest is verified at its first use."""
         now_s = self._clock.now_s()
-        for job_id in self._jobs():
-            if _was_in_use(self._lock_of(job_id, JOB)):
-                shutil.rmtree(self.libraries(job_id), ignore_errors=True)
+        jobs = self._jobs()
+        for folder in (self.path / "libraries", self._unpacked.path):
+            for path in folder.iterdir() if folder.is_dir() else ():
+                if path.name not in jobs or _was_in_use(self._lock_of(path.name, JOB)):
+                    remove_at_once(path)
+        for job_id in jobs:
             for blob in self.local.blobs(job_id):
                 if _was_in_use(self._lock_of(job_id, blob.blob_key)) and self._is_whole(blob):
                     self._idle([blob], now_s)
@@ -268,9 +292,16 @@ class CacheFolder(Forkable):
         names = {path.name for path in held.iterdir()} if held.is_dir() else set()
         return sorted(names | set(self.local.jobs()))
 
+    def _blobs(self, job_id: str) -> list[Found]:
+        """Return what is here of a job's blobs, each with the room that it takes: its bytes, and unpacked."""
+        sizes = {blob.blob_key: blob.size_bytes for blob in self.local.blobs(job_id)}
+        for blob_key, size_bytes in self._unpacked.sizes(job_id):
+            sizes[blob_key] = sizes.get(blob_key, 0) + size_bytes
+        return [Found(job_id=job_id, blob_key=key, size_bytes=size) for key, size in sizes.items()]
+
     def _evict_expired(self, job_id: str, survey: _Survey) -> None:
         now_s = self._clock.now_s()
-        found = list(self.local.blobs(job_id))
+        found = self._blobs(job_id)
         survey.kept_bytes += sum(blob.size_bytes for blob in found)
         idle = self._idle(found, now_s)
         expired = [one for one in idle if self._is_expired(one, now_s)]
@@ -313,6 +344,7 @@ class CacheFolder(Forkable):
             if _stamped(alone) != idle.since_s:
                 return False
             FAILPOINTS.hit("blob-evict.delete.before")
+            self._unpacked.drop(job_id, blob_key)
             self.local.delete(job_id, blob_key)
             FAILPOINTS.hit("blob-evict.delete.after")
             self._lock_of(job_id, f"{blob_key}.fetch").unlink(missing_ok=True)
@@ -325,11 +357,12 @@ class CacheFolder(Forkable):
         if alone is None:
             return False
         with alone:
-            found = list(self.local.blobs(job_id))
+            found = self._blobs(job_id)
             if not all(self._is_expired(one, now_s) for one in self._idle(found, now_s)):
                 return False
             FAILPOINTS.hit("blob-evict.delete-job.before")
-            shutil.rmtree(self.libraries(job_id), ignore_errors=True)
+            remove_at_once(self.libraries(job_id))
+            self._unpacked.drop_job(job_id)
             self.local.delete_job(job_id)
             FAILPOINTS.hit("blob-evict.delete-job.after")
             self._drop_locks(job_id)
@@ -368,6 +401,7 @@ class CacheFolder(Forkable):
         with alone, translated("delete", str(self.path), changes=True):
             self.local.delete_all()
             shutil.rmtree(self.path / "libraries", ignore_errors=True)
+            shutil.rmtree(self._unpacked.path, ignore_errors=True)
             shutil.rmtree(self.path / "held", ignore_errors=True)
             self._owners.unlink(missing_ok=True)
             with suppress(OSError):  # somebody has just begun another one

@@ -2,7 +2,7 @@
 
 Blobs lie in the cache under their keys. Beside them, in a folder that goes with the job's, every set of
 libraries has links of the right names; an archive with native code, which cannot be imported from a zip, is
-unpacked there, verified before.
+unpacked once for all sets that have it, verified before, and goes with its blob.
 
     modules/rates.py                        every `.py`
     rates-1.0-py3-none-any.whl.zip          zips, wheels and eggs, imported as they are
@@ -16,17 +16,19 @@ import hashlib
 import re
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 from zipfile import BadZipFile, ZipFile
 
 from storage_core.blobs.cache import BlobCache
 from storage_core.blobs.import_path import IMPORTS
-from storage_core.blobs.keys import NO_JOB
+from storage_core.blobs.keys import NO_JOB, BlobKey
 from storage_core.blobs.protocol import ArtefactFile, Artefacts
+from storage_core.blobs.unpacked import Unpack
 from storage_core.errors import InvalidInputError
 from storage_core.ids import new_token
 from storage_core.stores.local_errors import translated
@@ -113,10 +115,14 @@ class LibraryCache:
         files = [file for file in artefacts.blobs if file.use == "library"]
         _check_names(files)
         with ExitStack() as held:
-            layout = _Layout(self._cache.folder.libraries(artefacts.job_id) / _set_of(files))
+            folder = self._cache.folder
+            layout = _Layout(
+                folder.libraries(artefacts.job_id) / _set_of(files),
+                partial(folder.unpacked, artefacts.job_id),
+            )
             for file in files:
                 blob = held.enter_context(self._cache.holding(artefacts.job_id, file.blob_key))
-                layout.take(file.name, blob)
+                layout.take(file, blob)
             layout.build()
             yield layout.libraries(artefacts.job_id)
 
@@ -136,9 +142,14 @@ class LibraryCache:
 
 @dataclass
 class _Layout:
-    """A set while its files are looked at; paths are below the folder that they will have."""
+    """A set while its files are looked at; paths are below the folder that they will have.
+
+    Attributes:
+        unpacked_at: Returns the folder with what was unpacked of a blob.
+    """
 
     folder: Path
+    unpacked_at: Callable[[BlobKey, Unpack], Path]
     modules: list[Path] = field(default_factory=list)
     archives: list[Path] = field(default_factory=list)
     unpacked: list[Unpacked] = field(default_factory=list)
@@ -146,8 +157,9 @@ class _Layout:
     names: set[str] = field(default_factory=set)
     links: dict[str, Path] = field(default_factory=dict)
 
-    def take(self, name: str, blob: Path) -> None:
+    def take(self, file: ArtefactFile, blob: Path) -> None:
         """Give a file its place."""
+        name = file.name
         suffix = Path(name).suffix.lower()
         if suffix == ".py":
             self.names.add(Path(name).stem)
@@ -155,7 +167,7 @@ class _Layout:
         elif suffix == ".jar":
             self.jars.append(self._linked(name, blob))
         else:
-            self._take_archive(name, blob, _members(name, blob))
+            self._take_archive(file, blob, _members(name, blob))
 
     def libraries(self, job_id: str) -> Libraries:
         """Return what was given a place."""
@@ -169,14 +181,16 @@ class _Layout:
             names=frozenset(self.names),
         )
 
-    def _take_archive(self, name: str, blob: Path, members: list[str]) -> None:
+    def _take_archive(self, file: ArtefactFile, blob: Path, members: list[str]) -> None:
+        name = file.name
         roots = sorted({".", *(found[0] for member in members if (found := _SCHEMES.match(member)))})
         self.names |= _top_levels(members)
         archive = self._linked(name if Path(name).suffix == ".zip" else f"{name}.zip", blob)
         if len(roots) == 1 and not any(member.endswith(_NATIVE) for member in members):
             self.archives.append(archive)
         else:
-            self.unpacked.append(Unpacked(archive, self.folder / f"{name}.unpacked", tuple(roots)))
+            files = self.unpacked_at(file.blob_key, partial(_unpack, name, blob))
+            self.unpacked.append(Unpacked(archive, self._linked(f"{name}.unpacked", files), tuple(roots)))
 
     def _linked(self, name: str, blob: Path) -> Path:
         if name in self.links:
@@ -200,8 +214,6 @@ class _Layout:
                 link = building / name
                 link.parent.mkdir(exist_ok=True)
                 link.symlink_to(blob)
-            for one in self.unpacked:
-                _unpack(building / one.archive.name, building / one.folder.name)
             building.rename(self.folder)
         except OSError:
             if not self.folder.is_dir():  # nor has another made it
@@ -239,14 +251,19 @@ def _members(name: str, blob: Path) -> list[str]:
         ) from None
 
 
-def _unpack(archive: Path, folder: Path) -> None:
-    """Unpack an archive; names that lead out of the folder, and links, become files in it."""
+def _unpack(name: str, archive: Path, folder: Path) -> int:
+    """Unpack an archive, return its size; names that lead out of the folder, and links, become files in it.
+
+    Raises:
+        InvalidInputError: It cannot be unpacked.
+    """
     try:
         with ZipFile(archive) as opened:
             opened.extractall(folder)
+            return sum(member.file_size for member in opened.infolist())
     except (BadZipFile, EOFError, RuntimeError, zlib.error) as error:  # encrypted, or packed by other means
         raise InvalidInputError(
-            f"library {folder.stem!r} cannot be unpacked ({error}); nothing was imported; build it again, "
+            f"library {name!r} cannot be unpacked ({error}); nothing was imported; build it again, "
             "then upload it"
         ) from None
 
