@@ -6,14 +6,39 @@ and it reads dates with a parser of any format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from botocore.model import Shape
 from botocore.parsers import ResponseParserFactory, RestXMLParser
 from botocore.utils import parse_timestamp
+
+
+class Members(NamedTuple):
+    """What of an answer stands in its headers.
+
+    Attributes:
+        by_header: Names and shapes by the header, in lower case.
+        of_many_headers: Those that gather all headers of a prefix.
+    """
+
+    by_header: Mapping[str, tuple[str, Shape]]
+    of_many_headers: Sequence[tuple[str, Shape]]
+
+    @classmethod
+    def of(cls, members: Mapping[str, Shape]) -> Self:
+        """Sort the members of an operation's answer."""
+        places = [(name, member, member.serialization.get("location")) for name, member in members.items()]
+        return cls(
+            {
+                member.serialization.get("name", name).lower(): (name, member)
+                for name, member, place in places
+                if place == "header"
+            },
+            [(name, member) for name, member, place in places if place == "headers"],
+        )
 
 
 class LeanParser(RestXMLParser):
@@ -24,7 +49,7 @@ class LeanParser(RestXMLParser):
 
     def __init__(self) -> None:
         super().__init__(timestamp_parser=timestamp)
-        self._members: dict[str, dict[str, tuple[str, Shape]]] = {}
+        self._members: dict[str, Members] = {}
 
     def _parse_non_payload_attrs(
         self,
@@ -35,14 +60,14 @@ class LeanParser(RestXMLParser):
     ) -> None:
         members = self._members.get(shape.name)
         if members is None:
-            members = self._members[shape.name] = _by_header(member_shapes)
-        for header, value in response["headers"].items():
-            known = members.get(header.lower())
+            members = self._members[shape.name] = Members.of(member_shapes)
+        headers = response["headers"]
+        for header in headers:
+            known = members.by_header.get(header.lower())
             if known is not None:
-                final_parsed[known[0]] = self._parse_shape(known[1], value)
-        for name, member in member_shapes.items():
-            if member.serialization.get("location") == "headers":
-                final_parsed[name] = self._parse_header_map(member, response["headers"])
+                final_parsed[known[0]] = self._parse_shape(known[1], headers[header])
+        for name, member in members.of_many_headers:
+            final_parsed[name] = self._parse_header_map(member, headers)
 
 
 class LeanParsers(ResponseParserFactory):
@@ -65,11 +90,3 @@ def timestamp(value: Any) -> datetime:
         except ValueError:
             pass
     return parse_timestamp(value)
-
-
-def _by_header(members: Mapping[str, Shape]) -> dict[str, tuple[str, Shape]]:
-    return {
-        member.serialization.get("name", name).lower(): (name, member)
-        for name, member in members.items()
-        if member.serialization.get("location") == "header"
-    }

@@ -57,7 +57,7 @@ class Answer(HTTPResponse):
 
     def unfolded(self) -> list[tuple[str, str]]:
         """Return the headers, each in one line."""
-        return [(name, _FOLD.sub(" ", value)) for name, value in self.msg.items()]
+        return [(name, _FOLD.sub(" ", value) if "\n" in value else value) for name, value in self.msg.items()]
 
     def _understood(self, head: re.Match[bytes]) -> bool:
         message, first = HTTPMessage(), dict[str, str]()
@@ -84,8 +84,8 @@ class ReadAnswer(AWSResponse):
     """An answer whose body is read, however short it was cut: what that means is for its parser to say."""
 
     def __init__(self, answer: Answer, url: str) -> None:
-        headers: Any = HTTPHeaderDict(answer.unfolded())
-        super().__init__(url, answer.status, headers, answer)
+        super().__init__(url, answer.status, {}, answer)  # type: ignore[arg-type] # copies them, name by name
+        self.headers: Any = HTTPHeaderDict(answer.unfolded())
         self._content = b"".join(iter(lambda: answer.read(_CHUNK_BYTES), b""))
 
 
@@ -206,4 +206,6 @@ def _left_to_read(
         request_method=request.method,
         request_url=request.target,
     )
-    return AWSResponse(request.url, answer.status, headers, raw)
+    said = AWSResponse(request.url, answer.status, {}, raw)  # type: ignore[arg-type] # as above
+    said.headers = headers
+    return said
