@@ -17,6 +17,7 @@ OBSERVING: Final = (
 )
 BLOBS: Final = "tests/model_blobs/test_blob_properties.py::test_blobs_are_kept_and_go_as_the_model_says"
 FULL_DISK: Final = "tests/unit/test_blob_outages.py::test_a_full_disk_fails_the_put_and_leaves_nothing"
+JOB_IDS: Final = "tests/unit/test_blob_job_ids.py::test_"
 RACES: Final = "tests/unit/test_blob_races.py::test_"
 LATE: Final = "tests/unit/test_blob_late_puts.py::test_"
 
@@ -412,5 +413,29 @@ MUTANTS: Final = (
         ],
         "tests/unit/test_blob_presence.py::"
         "test_bytes_of_a_server_that_was_killed_are_found_though_their_client_completes_its_set",
+    ),
+    Mutant(
+        "delete-another-jobs-folder",
+        "of a listed folder only what an ended job has left goes",
+        [
+            Edit(
+                "storage_core/blobs/ended_jobs.py",
+                "if job is None or job.final_s is None:\n        return []",
+                "if job is None or job.final_s is None:\n        return list(listed)",
+            )
+        ],
+        f"{JOB_IDS}an_end_that_was_stopped_anywhere_takes_nothing_of_a_new_job_of_its_id",
+    ),
+    Mutant(
+        "delete-what-may-be-recorded",
+        "bytes whose put may be recorded when a job's end is forgotten stay",
+        [
+            Edit(
+                "storage_core/blobs/ended_jobs.py",
+                "kept = {key for key in unsure if (job_id, key) not in known}",
+                "kept = {key for key in unsure if (job_id, key) in known}",
+            )
+        ],
+        f"{JOB_IDS}a_put_that_began_after_its_jobs_end_is_whole_if_it_outlasts_that",
     ),
 )
