@@ -135,7 +135,7 @@ class Settings(BaseSettings):
     s3_timeout_s: float = Field(default=30.0, gt=0, description="for one answer, after which it is unknown")
     s3_max_attempts: int = Field(default=5, ge=1, description="tries of a call that may be repeated")
     s3_lean: bool = Field(
-        default=False, description="make calls by the thousand without most of boto3's work"
+        default=True, description="spare most of boto3's work in calls by the thousand; false: boto3 alone"
     )
     s3_storage_class: str | None = Field(default=None, description="of data files, e.g. STANDARD_IA")
     s3_sse_kms_key_id: str | None = Field(default=None, description="encrypt with this KMS key")
