@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -76,20 +77,24 @@ def _lines(requests: BinaryIO) -> Iterator[bytes]:
 class RudeServer:
     """Reads requests whole, and answers each in the next manner, else well.
 
+    Args:
+        tls: Its certificate, for connections by TLS.
+
     Attributes:
         manners: Of the next answers.
         seen: The requests that came: their first lines, heads and bodies.
         connections: How many there were.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.manners: list[Manner] = []
         self.seen: list[tuple[str, bytes, bytes]] = []
         self.connections = 0
         self._answering = 0
         self._changed = threading.Condition()
         self._socket = socket.create_server(("127.0.0.1", 0))
-        self.endpoint = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self._tls = tls
+        self.endpoint = f"http{'s' if tls else ''}://127.0.0.1:{self._socket.getsockname()[1]}"
 
     def serve(self) -> None:
         while True:
@@ -107,6 +112,8 @@ class RudeServer:
 
     def _attend(self, connection: socket.socket) -> None:
         kept = True
+        if self._tls:
+            connection = self._tls.wrap_socket(connection, server_side=True)
         while kept:
             with connection.makefile("rb") as requests:
                 request = self._read(connection, requests)
@@ -149,8 +156,8 @@ class RudeServer:
 
 
 @contextmanager
-def rude_server() -> Iterator[RudeServer]:
-    server = RudeServer()
+def rude_server(tls: ssl.SSLContext | None = None) -> Iterator[RudeServer]:
+    server = RudeServer(tls)
     thread = threading.Thread(target=server.serve)
     thread.start()
     try:

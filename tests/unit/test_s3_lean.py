@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import ssl
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -11,9 +13,10 @@ import botocore
 import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
-from botocore.exceptions import ParamValidationError
+from botocore.exceptions import ConnectionClosedError, ParamValidationError
 from moto import mock_aws
-from s3_rude_server import RudeServer, answer, hangs_up, rude_server
+from s3_rude_server import Manner, RudeServer, answer, hangs_up, rude_server
+from test_blob_http_tls import certify
 
 from storage_core.errors import OutcomeUnknownError, StoreUnavailableError
 from storage_core.settings import Settings
@@ -178,6 +181,38 @@ def test_a_body_whose_checksum_is_another_is_refused(
     with pytest.raises(botocore.exceptions.FlexibleChecksumError):
         client.get_object(Bucket="lake", Key="k")["Body"].read()
     assert len(client.made) == 1
+
+
+@pytest.mark.parametrize("manner", [answer(), hangs_up, answer(keeps=False)])
+def test_over_tls_a_call_ends_as_boto3s(tmp_path: Path, manner: Manner) -> None:
+    certificate, key = certify(tmp_path, "store")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    outcomes = []
+    with rude_server(tls) as server:
+        for lean in (True, False):
+            session = boto3.Session("AKIDEXAMPLE", "secret", region_name="us-east-1")
+            if lean:
+                make_lean(session)
+            config = Config(
+                retries={"mode": "standard", "total_max_attempts": 1}, s3={"addressing_style": "path"}
+            )
+            client = session.client(
+                "s3", endpoint_url=server.endpoint, verify=str(certificate), config=config
+            )
+            put(client)
+            put(client)
+            server.manners = [manner]
+            try:
+                outcomes.append(put(client)["ETag"])
+            except ConnectionClosedError as fault:
+                outcomes.append(type(fault))
+            server.wait()
+            put(client)
+            client.close()
+    assert outcomes[0] == outcomes[1]
+    # Only what a lean client makes from a template does without the server's consent.
+    assert [b"Expect" in head for _, head, _ in server.seen].count(False) == 3
 
 
 def test_moto_answers_lean_calls(monkeypatch: pytest.MonkeyPatch) -> None:

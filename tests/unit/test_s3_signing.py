@@ -32,6 +32,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "AWS": {"region_name": "eu-west-3"},
     "dual stack": {"region_name": "eu-west-3", "config": Config(s3={"use_dualstack_endpoint": True})},
     "signed payloads": {"config": Config(s3={"payload_signing_enabled": True})},
+    "unsigned payloads": {"config": Config(s3={"payload_signing_enabled": False})},
     "checksums only where required": {
         "config": Config(
             request_checksum_calculation="when_required", response_checksum_validation="when_required"
