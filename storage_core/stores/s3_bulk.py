@@ -145,7 +145,7 @@ class LeanClient(BaseClient):
     ) -> Any:
         """Make a call from a template, as `BaseClient` does from its rules."""
         redirect = {"redirected": False, "bucket": params["Bucket"], "params": params}
-        context = {**template.context, "s3_redirect": redirect}
+        context = {**template.context, "input_params": params, "s3_redirect": redirect}
 
         def sign(marks: Mapping[str, str]) -> LeanRequest:
             return template.request(

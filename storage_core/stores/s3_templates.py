@@ -38,7 +38,16 @@ _MADE_ANEW: Final = frozenset(
 )
 _ALWAYS_THE_SAME: Final = frozenset({"expect", "user-agent", "x-amz-checksum-mode"})
 _OF_ONE_TRY: Final = frozenset({"amz-sdk-invocation-id", "amz-sdk-request", "expect"})
-_OF_ONE_CALL: Final = frozenset({"retries", "s3_redirect", "timestamp"})
+_OF_ONE_CALL: Final = frozenset(
+    {
+        "error_code_override",
+        "input_params",
+        "retries",
+        "retry_quota_capacity",
+        "s3_redirect",
+        "timestamp",
+    }
+)
 _SCOPE: Final = re.compile(r"AWS4-HMAC-SHA256 Credential=.+/\d{8}/([^/]+)/s3/aws4_request, .+")
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 

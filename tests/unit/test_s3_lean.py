@@ -120,6 +120,26 @@ def test_a_header_that_someone_else_adds_is_left_to_boto3(
     assert all(b"X-Team: blue" in head for _, head, _ in server.seen)
 
 
+def test_a_template_keeps_nothing_of_the_call_that_it_was_learned_from(
+    new_client: Callable[..., Any], server: RudeServer
+) -> None:
+    client = new_client(retries={"mode": "standard", "total_max_attempts": 2})
+    server.manners = [hangs_up]
+    put(client, b"body")
+    (template,) = client._templates.values()
+    assert set(template.context) <= {
+        "auth_options",
+        "auth_type",
+        "checksum",
+        "client_config",
+        "client_region",
+        "endpoint_properties",
+        "has_streaming_input",
+        "signing",
+        "unsigned_payload",
+    }
+
+
 def test_parameters_are_checked_as_ever(new_client: Callable[..., Any], server: RudeServer) -> None:
     client = new_client()
     put(client)
