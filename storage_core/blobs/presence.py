@@ -45,9 +45,7 @@ class Presence(Forkable):
         """Leave the file to the parent: it is to be unlocked when that dies."""
         if self._file is not None:
             self._file.close()
-        self._file = None
-        self._path = self._folder / secrets.token_hex(8)
-        self._puts = 0
+        self._begin()
         self._changing = threading.Lock()
 
     @contextmanager
@@ -82,12 +80,20 @@ class Presence(Forkable):
             return any(died_amid_a_put for _, died_amid_a_put in self._gone())
 
     def close(self) -> None:
-        """Leave in peace."""
+        """Leave in peace; amid puts, with word for the next sweep: nobody waits for them any more."""
         with self._changing:
-            file, self._file, self._puts = self._file, None, 0
+            file, path, is_putting = self._file, self._path, self._puts > 0
+            self._begin()
         if file is not None:
             with file, suppress(OSError):
-                self._path.unlink(missing_ok=True)
+                if not is_putting:
+                    path.unlink(missing_ok=True)
+
+    def _begin(self) -> None:
+        """Have no file yet."""
+        self._file = None
+        self._path = self._folder / secrets.token_hex(8)
+        self._puts = 0
 
     def _ended(self, file: FileIO) -> None:
         with self._changing, suppress(OSError):  # a sweep may list the stores for nothing
@@ -97,7 +103,7 @@ class Presence(Forkable):
 
     def _shown(self) -> FileIO:
         file = lock_alone(self._path)
-        weakref.finalize(self, file.close)
+        weakref.finalize(self, file.close).atexit = False  # it may put to the last: its death unlocks
         return file
 
     def _gone(self) -> Iterator[tuple[Path, bool]]:

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from storage_core.blobs.hashing import BESIDE_BYTES
 from storage_core.blobs.presence import SERVERS
+from storage_core.blobs.protocol import NewBlob
 from storage_core.blobs.reports import Amount, Why
 from storage_core.failpoints import FAILPOINTS
 from tests.blob_remains import everything, sweep_twice
 from tests.blob_world import INTERVAL_S, BlobWorld, blob_world
 
 DATA = b"bytes of a blob"
+PUTS_AT_EXIT = """
+import atexit, sys
+from pathlib import Path
+
+worlds = []
+atexit.register(lambda: print(worlds[0].server.put(bytes(int(sys.argv[2]))).size_bytes))
+
+from tests.blob_world import blob_world
+
+held = blob_world(Path(sys.argv[1]))
+worlds.append(held.__enter__())
+worlds[0].server.put(b"before")
+"""
 
 
 @pytest.fixture
@@ -101,6 +118,35 @@ def test_a_server_that_lives_is_not_taken_for_dead(world: BlobWorld) -> None:
     assert shown(world)[0].stat().st_mtime != 0
     world.server.close()
     assert shown(world) == []
+
+
+def test_a_server_that_is_closed_amid_a_put_leaves_word_of_that(world: BlobWorld) -> None:
+    upload_set = world.server.begin_set("sales")
+
+    def put() -> None:
+        dies_before_it_records()
+        new = NewBlob(upload_set=upload_set)
+        with world.server.arriving("sales", new) as arriving:
+            arriving.write(DATA)
+            world.server.close()  # as at a second Ctrl-C: nobody waits for what is under way
+            world.server.keep(arriving, "sales", new)
+
+    in_another_process(put)
+    world.server.complete_set(upload_set)
+    assert world.server.sweep(dry_run=False).swept == {Why.ORPHAN: Amount(blobs=1, size_bytes=len(DATA))}
+    assert shown(world) == []
+
+
+@pytest.mark.parametrize("size_bytes", [1, BESIDE_BYTES])
+def test_a_server_puts_to_the_last_while_its_process_ends(tmp_path: Path, size_bytes: int) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", PUTS_AT_EXIT, str(tmp_path), str(size_bytes)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (run.stdout.strip(), run.stderr) == (str(size_bytes), "")
 
 
 def test_a_fork_does_not_keep_its_parents_death_secret(world: BlobWorld) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,6 +76,24 @@ def test_large_pieces_are_hashed_in_their_order(sizes: list[int]) -> None:
     pieces = [bytes([number]) * size for number, size in enumerate(sizes)]
     hashing = Hashing()
     for piece in pieces:
+        hashing.update(piece)
+    digest = hashing.hexdigest()
+    hashing.close()
+    assert digest == hashlib.sha256(b"".join(pieces)).hexdigest()
+
+
+def test_pieces_are_hashed_once_where_no_thread_could_be_had_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    pieces = [bytes([number]) * BESIDE_BYTES for number in range(3)]
+    hashing = Hashing()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        hashing.update(pieces[0])
+    for piece in pieces[1:]:
         hashing.update(piece)
     digest = hashing.hexdigest()
     hashing.close()
