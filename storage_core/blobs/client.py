@@ -30,7 +30,7 @@ from storage_core.blobs.keys import (
 from storage_core.blobs.local import LocalBlobs
 from storage_core.blobs.protocol import BlobInfo, NewBlob
 from storage_core.blobs.reports import SweepReport, Verified
-from storage_core.blobs.sources import Source, file_of
+from storage_core.blobs.sources import Source, file_of, size_of
 from storage_core.blobs.upload_sets import RENEW_S
 from storage_core.clock import Clock, SystemClock
 from storage_core.errors import CorruptBlobError, InvalidInputError, LockgateError
@@ -327,6 +327,7 @@ def _digest_ahead(source: Source, guarantee: Guarantee) -> str | None:
     path = file_of(source)
     if guarantee != "ha" or path is None:
         return None
+    size_of(source)  # a pipe could not be read again: it is refused before it is read
     with translated("read", str(path), changes=False), path.open("rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from storage_core.blobs.local import CHUNK
-from storage_core.errors import StoreUnavailableError
+from storage_core.errors import InvalidInputError, StoreUnavailableError
 from storage_core.stores.local_errors import translated
 
 
@@ -34,14 +35,25 @@ def file_of(source: Source) -> Path | None:
 
 
 def size_of(source: Source) -> int | None:
-    """Return how many bytes a source has, None if its end tells."""
+    """Return how many bytes a source has, None if its end tells.
+
+    Raises:
+        InvalidInputError: It is a pipe, a device or a directory.
+        StoreUnavailableError: The file cannot be read.
+    """
     if isinstance(source, bytes):
         return len(source)
     file = file_of(source)
     if file is None:
         return None
     with translated("read", str(file), changes=False):
-        return file.stat().st_size
+        status = file.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise InvalidInputError(
+            f"{file} is no regular file, so it does not tell how many bytes it has; nothing was put; copy it "
+            "to one, or put what it gives as a stream"
+        )
+    return status.st_size
 
 
 def chunks_of(source: Source, size_bytes: int | None) -> Iterator[bytes]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from storage_core.blobs.hashing import BESIDE_BYTES, Hashing
+from storage_core.blobs.protocol import Blobs
 from storage_core.blobs.sources import HeardFile
-from storage_core.blobs.uploading import files_below, upload
-from storage_core.errors import StoreUnavailableError
+from storage_core.blobs.uploading import LocalFile, files_below, upload
+from storage_core.errors import InvalidInputError, StoreUnavailableError
 from tests.blob_http_world import client_of, served
 from tests.blob_world import PART_BYTES, BlobWorld, blob_world, key_of
 
@@ -46,6 +49,24 @@ def test_a_file_that_becomes_shorter_while_it_is_put_leaves_nothing(world: BlobW
     with pytest.raises(StoreUnavailableError, match="became shorter"):
         world.server.put(HeardFile(file, lambda _: file.write_bytes(b"")), job_id="sales")
     assert not list(world.server.local.blobs("sales"))
+    assert not world.server.page("sales")
+
+
+@pytest.mark.parametrize("over_http", [False, True])
+def test_what_is_no_regular_file_is_refused_and_not_taken_for_an_empty_one(
+    world: BlobWorld, tmp_path: Path, over_http: bool
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ExitStack() as held:
+        blobs: Blobs = world.server
+        if over_http:
+            blobs = held.enter_context(client_of(held.enter_context(served(world.server))))
+        for path in (pipe, Path("/dev/null"), tmp_path):
+            with pytest.raises(InvalidInputError, match="is no regular file"):
+                blobs.put(path, job_id="sales")
+            with pytest.raises(InvalidInputError, match="is no regular file"):
+                upload(blobs, [LocalFile(path=path, name="one", size_bytes=0)], job_id="sales")
     assert not world.server.page("sales")
 
 
