@@ -163,7 +163,7 @@ class BlobClient:
 
         A try that comes late, or again, ends none that the owner has taken meanwhile.
         """
-        now = self._get("/now", wire.Moment)
+        now = self._get(f"/now?{urlencode({'owner': owner})}", wire.Moment)
         told = wire.DropOwner(owner=owner, taken_by_s=now.at_s)
         return self._post("/owners/drop", wire.Counted, told).count
 

@@ -359,3 +359,13 @@ def test_a_drop_of_an_owner_that_is_tried_again_takes_no_reference_that_was_take
     monkeypatch.setattr(world.server, "drop_owner", unheard)
     client.drop_owner("xcom:1")
     assert (world.owners(before), world.owners(since)) == ([], ["xcom:1"])
+
+
+def test_an_owner_is_dropped_though_the_clock_was_put_back_since_it_was_taken(
+    world: BlobWorld, client: BlobClient
+) -> None:
+    blob = client.put(b"before", owners=["xcom:1"])
+    world.clock.sleep(-3_600.0)
+    assert client.drop_owner("xcom:1") == 1
+    assert world.owners(blob) == []
+    assert client.drop_owner("xcom:1") == 0

@@ -185,8 +185,8 @@ class _OverJobs:
         lost = await self._service.call(self._service.server.renew_sets, told.holder, told.held)
         return Json(wire.SetsRenewed(lost))
 
-    async def now(self) -> Response:
-        return Json(wire.Moment(await self._service.call(_now, self._service)))
+    async def now(self, owner: str = "") -> Response:
+        return Json(wire.Moment(await self._service.call(_now, self._service, owner)))
 
     async def drop_owner(self, request: Request) -> Response:
         told = await self._service.told(request, wire.DropOwner)
@@ -205,9 +205,10 @@ def _set_of(service: Service, upload_set: UploadSetId) -> UploadSet | None:
         return reading.get(UploadSet, upload_set)
 
 
-def _now(service: Service) -> float:
+def _now(service: Service, owner: str) -> float:
+    """Return the time, or when an owner took its latest reference: the clock may have been put back since."""
     with service.server.journal.reading() as reading:
-        return reading.now_s()
+        return max([reading.now_s(), *(one.taken_s for one in owned_by(reading, owner))])
 
 
 def _jobs_of(service: Service, owner: str) -> set[str]:
