@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
+from copy import copy
 from typing import Generic, TypeVar
 
 from storage_core.errors import LockgateError
@@ -47,15 +48,25 @@ class Flights(Forkable, Generic[T]):
             if flight is own:
                 break
             with suppress(CancelledError):  # whoever did it was stopped: that says nothing of the work
-                return flight.result()
+                return _landed(flight)
         try:
-            own.set_result(work())
+            result = work()
         except LockgateError as error:
             own.set_exception(error)
             raise
         except BaseException:
             own.cancel()
             raise
+        else:
+            own.set_result(result)
+            return result
         finally:
-            del flights[key]
-        return own.result()
+            del flights[key], flight, own  # an error knows this frame: it would keep itself
+
+
+def _landed(flight: Future[T]) -> T:
+    """Wait for another's flight; of its error each has a copy, for whoever raises one writes to it."""
+    error = flight.exception()
+    if error is not None:
+        raise copy(error) from error
+    return flight.result()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
+import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from time import sleep
 
 import pytest
 
@@ -137,3 +141,39 @@ def test_an_error_of_a_flight_is_everybodys_and_stays_with_nobody() -> None:
     with pytest.raises(StoreUnavailableError, match="away"):
         flights.join("a", fail)
     assert flights.join("a", lambda: "back") == "back"
+
+
+def test_each_who_waited_for_a_flight_has_an_error_of_its_own() -> None:
+    flights: Flights[str] = Flights()
+
+    def fail() -> str:
+        while len(flights._flights["a"]._condition._waiters) < MANY - 1:  # type: ignore[attr-defined]
+            sleep(0.001)
+        raise StoreUnavailableError("away")
+
+    def fly(_: int) -> StoreUnavailableError:
+        with pytest.raises(StoreUnavailableError, match="away") as raised:
+            flights.join("a", fail)
+        return raised.value
+
+    assert len({id(error) for error in in_parallel(fly, range(MANY), MANY)}) == MANY
+
+
+def test_an_error_of_a_flight_goes_when_it_was_heard() -> None:
+    flights: Flights[str] = Flights()
+
+    def fly() -> weakref.ref[object]:
+        held = Flights[str]()
+
+        def fail() -> str:
+            raise StoreUnavailableError(f"away, and {held} with it")
+
+        with suppress(StoreUnavailableError):
+            flights.join("a", fail)
+        return weakref.ref(held)
+
+    gc.disable()
+    try:
+        assert fly()() is None
+    finally:
+        gc.enable()
