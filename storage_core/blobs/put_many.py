@@ -28,7 +28,7 @@ def put_many(
         def place(blob: tuple[NewBlob, bytes]) -> Placed | LockgateError:
             new, data = blob
             try:
-                with server.arriving(job_id, new, within=puts) as arriving:
+                with server.arriving(job_id, new, size_bytes=len(data), within=puts) as arriving:
                     arriving.write(data)
                     return server.place(arriving, job_id, new)
             except LockgateError as error:
