@@ -102,11 +102,13 @@ class OwnSet(Forkable):
         self._end_if_over(own)
 
     def lost(self, upload_set: UploadSetId) -> None:
-        """Put no more under a set that was given up; the next put opens another one."""
+        """Put no more under a set that was given up, or may be; the next put opens another one."""
         with self._changing:
             own = self._open.get(upload_set)
-            if own is not None:
-                self._put_no_more_under(own)
+            if own is None:
+                return
+            self._put_no_more_under(own)
+        self._end_if_over(own)
 
     def close(self) -> None:
         """Complete all: what is under way under them is refused."""

@@ -114,7 +114,10 @@ class _Beat:
         self._own = own
 
     def renew(self, holder: str, held: Mapping[str, Stamp]) -> Mapping[str, str]:
-        """Renew all that a holder holds, and end this process's own set if it is old."""
+        """Renew all that a holder holds, and end this process's own set if it is old, or is lost."""
         lost = self._leases.renew(holder, held)
+        latest = self._own.latest
+        if latest is not None and upload_resource(latest) in lost:
+            self._own.lost(latest)
         self._own.end_old()
         return lost

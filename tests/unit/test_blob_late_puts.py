@@ -156,3 +156,19 @@ def test_a_journal_that_is_away_at_a_sets_end_lets_it_lapse(world: BlobWorld) ->
     world.server.sets.renewer.renew()
     world.server.sweep(dry_run=False)
     assert upload_set not in open_sets(world)
+
+
+@pytest.mark.parametrize("is_swept", [False, True])
+def test_a_server_that_has_slept_puts_under_a_set_that_nobody_gives_up(
+    world: BlobWorld, is_swept: bool
+) -> None:
+    before = upload_set_of(world.server.put(b"before").blob_key)
+    world.clock.sleep(HARD_S)
+    if is_swept:
+        world.server.sweep(dry_run=False)
+    world.server.sets.renewer.renew()
+    after = world.server.put(b"after", owners=["viewer:1"])
+    assert upload_set_of(after.blob_key) != before
+    assert open_sets(world) == [upload_set_of(after.blob_key)]
+    world.server.sweep(dry_run=False)
+    assert open_sets(world) == [upload_set_of(after.blob_key)]
