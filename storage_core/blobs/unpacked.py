@@ -52,7 +52,7 @@ class UnpackedBlobs:
         """Yield the blobs of a job that are unpacked, and how many bytes that takes."""
         for path in (self.path / check_blob_job(job_id)).glob(f"*/{SIZE}"):
             if is_blob_key(path.parent.name):
-                with suppress(FileNotFoundError):  # it has just been dropped
+                with suppress(FileNotFoundError, ValueError):  # just dropped, or cut off as the machine died
                     yield BlobKey(path.parent.name), int(path.read_text())
 
     def drop(self, job_id: str, blob_key: BlobKey) -> None:

@@ -121,3 +121,12 @@ def test_a_job_that_goes_from_the_cache_leaves_nothing_unpacked(world: CacheWorl
     world.blobs.clock.sleep(INTERVAL_S)
     assert cache.evict().kept_bytes == 0
     assert unpacked(world) == set()
+
+
+def test_a_size_that_was_cut_off_when_the_machine_died_keeps_nobody_from_the_cache(world: CacheWorld) -> None:
+    cache = world.cache()
+    held(LibraryCache(cache), shipped(world, "first"))
+    (size,) = world.path.rglob("size")
+    size.write_bytes(b"")
+    assert cache.evict().blobs == 0
+    assert unpacked(world) == {"first"}
