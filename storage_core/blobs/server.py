@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
@@ -403,9 +403,8 @@ class BlobServer(HandingOut):
         blob = placed.blob
         if isinstance(outcome, Refused):
             if isinstance(outcome.error, NotAppliedError | FencedError):
-                error = self._refusal(blob, outcome.error)
                 self._discard(blob)
-                return error
+                return self._refusal(blob, outcome.error)
             self._leave(UploadSetId(blob.upload_set))
             return outcome.error
         recorded = BlobKey(outcome.result)
@@ -451,7 +450,8 @@ class BlobServer(HandingOut):
         It takes them when their set is closed: this server's own takes no new put, and lapses.
         """
         self.sets.own.leave(upload_set)
-        LastListing(self.local.path).forget()
+        with suppress(LockgateError):  # then a day's listing finds them; what the put met is to be told
+            LastListing(self.local.path).forget()
 
     def _apply(self, op: Op) -> Any:
         return self.journal.apply(op).result

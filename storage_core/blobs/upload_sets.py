@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from storage_core.blobs.keys import UploadSetId, check_upload_set, new_upload_set
 from storage_core.blobs.own_set import OwnSet
 from storage_core.clock import Clock
+from storage_core.errors import LockgateError
 from storage_core.journal import Journal, Mutation, Refused, Stamp
 from storage_core.journal.leases import Leases
 from storage_core.journal.ops.leases import DropLease, FreeLease, TakeLease
@@ -89,12 +91,13 @@ class UploadSets:
         return count
 
     def has_lost(self, own: UploadSetId) -> bool:
-        """Tell whether this server's own set was given up; if so, the next put opens another one."""
-        with self._journal.reading() as reading:
-            if reading.get(UploadSet, own) is not None:
-                return False
-        self.own.lost(own)
-        return True
+        """Tell whether this server's own set is known to be given up; the next put opens another one then."""
+        is_lost = False
+        with suppress(LockgateError), self._journal.reading() as reading:
+            is_lost = reading.get(UploadSet, own) is None
+        if is_lost:
+            self.own.lost(own)
+        return is_lost
 
     def drop(self, upload_set: UploadSetId) -> None:
         """Renew a set's lease no more."""

@@ -11,11 +11,12 @@ import pytest
 
 from storage_core.blobs.arriving import Placed
 from storage_core.blobs.keys import upload_set_of
+from storage_core.blobs.last_listing import LastListing
 from storage_core.blobs.protocol import BlobInfo, NewBlob
 from storage_core.blobs.put_many import put_many
 from storage_core.blobs.server import MAY_LAST_BYTES
 from storage_core.blobs.upload_sets import HARD_S
-from storage_core.errors import FencedError, LockgateError
+from storage_core.errors import AccessDeniedError, FencedError, LockgateError, OutcomeUnknownError
 from storage_core.failpoints import FAILPOINTS
 from storage_core.journal.rows import BlobJob, Lease, UploadSet
 from tests.blob_remains import everything
@@ -172,3 +173,35 @@ def test_a_server_that_has_slept_puts_under_a_set_that_nobody_gives_up(
     assert open_sets(world) == [upload_set_of(after.blob_key)]
     world.server.sweep(dry_run=False)
     assert open_sets(world) == [upload_set_of(after.blob_key)]
+
+
+def test_a_put_whose_set_was_given_up_leaves_nothing_though_the_journal_does_not_tell_of_that(
+    world: BlobWorld,
+) -> None:
+    new = NewBlob(owners=("viewer:1",))
+    with world.server.arriving("sales", new) as arriving:
+        arriving.write(DATA)
+        world.clock.sleep(HARD_S)
+        world.server.sweep(dry_run=False)
+        FAILPOINTS.arm({"blob-put.journal-read.before": "refuse"})
+        with pytest.raises(FencedError, match="was given up"):
+            world.server.keep(arriving, "sales", new)
+        FAILPOINTS.arm({})
+    assert everything(world) == []
+
+
+def test_a_put_of_unknown_outcome_says_so_though_no_listing_can_be_made_due(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: LastListing) -> None:
+        raise AccessDeniedError("the file system is read-only")
+
+    def lose(_: object) -> None:
+        raise OutcomeUnknownError("the answer was lost")
+
+    world.server.put(b"before")
+    monkeypatch.setattr(LastListing, "forget", refuse)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.journal, "write", lose)
+        with pytest.raises(OutcomeUnknownError):
+            world.server.put(DATA, job_id="sales", owners=["viewer:1"])
