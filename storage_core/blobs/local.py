@@ -260,7 +260,7 @@ class LocalBlobs(Forkable):
 
         Args:
             job_id: Of the job.
-            goes: Asked after the listing; what is no blob goes in any case.
+            goes: Asked after the listing; what is no blob goes in any case, but where a link leads to.
         """
         folder = self.path / check_blob_job(job_id)
         with translated("list", str(folder), changes=False), suppress(FileNotFoundError, NotADirectoryError):
@@ -268,7 +268,8 @@ class LocalBlobs(Forkable):
             blobs = [BlobKey(name) for name in names if is_blob_key(name)]
             for blob_key in goes(blobs):
                 self.delete(job_id, blob_key)
-            for name in set(names).difference(blobs):
+            foreign = () if folder.is_symlink() else set(names).difference(blobs)
+            for name in foreign:
                 _remove(folder / name)
         self.drop_empty(job_id)
 

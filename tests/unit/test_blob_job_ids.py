@@ -179,3 +179,16 @@ def test_a_put_that_began_after_its_jobs_end_is_whole_if_it_outlasts_that(world:
         assert all(map(it.is_whole, put))
         assert len(it.files()) == 2 * len(put)
         put.clear()
+
+
+def test_files_of_others_stay_where_a_link_in_the_place_of_a_jobs_folder_leads_to(
+    world: BlobWorld, tmp_path: Path
+) -> None:
+    world.server.put(b"of another job")
+    theirs = tmp_path / "theirs"
+    (theirs / "more").mkdir(parents=True)
+    (theirs / "data.csv").write_text("theirs")
+    (world.server.local.path / "sales").symlink_to(theirs)
+    world.server.put(b"a", job_id="sales")
+    world.server.finish("sales")
+    assert sorted(path.name for path in theirs.iterdir()) == ["data.csv", "more"]
