@@ -7,15 +7,15 @@ Source: Flink BLOB storage, "BlobCache Download".
 
 from __future__ import annotations
 
-import errno
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from storage_core.blobs.cache_folder import CacheFolder, Evicted
+from storage_core.blobs.cache_folder import CacheFolder, Evicted, is_full
 from storage_core.blobs.ha import HaBlobs
 from storage_core.blobs.keys import BlobKey, digest_of
 from storage_core.blobs.local import LocalBlobs
@@ -36,8 +36,6 @@ REST_S: Final = 30.0
 
 Fill = Callable[[LocalBlobs, str, BlobKey], Path]
 """Copies a blob to a local store, verified; returns its path there."""
-
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class BlobCache:
@@ -150,19 +148,10 @@ class BlobCache:
                 return self.local.verified(job_id, blob_key)  # another has fetched it meanwhile
             except (ObjectNotFoundError, CorruptBlobError) as error:
                 fault = error
-            path = self._fetched_in_spite_of_a_full_disk(job_id, blob_key, guarantee, fault)
+            fetch = partial(self._fetched, job_id, blob_key, guarantee, fault)
+            path = self.folder.in_spite_of_a_full_disk(fetch)
         self.folder.came_in(path.stat().st_size)
         return path
-
-    def _fetched_in_spite_of_a_full_disk(
-        self, job_id: str, blob_key: BlobKey, guarantee: Guarantee, fault: LockgateError
-    ) -> Path:
-        try:
-            return self._fetched(job_id, blob_key, guarantee, fault)
-        except StoreUnavailableError as error:
-            if not _is_full(error) or not self.folder.evict(make_room=True).blobs:
-                raise
-        return self._fetched(job_id, blob_key, guarantee, fault)
 
     def _fetched(self, job_id: str, blob_key: BlobKey, guarantee: Guarantee, fault: LockgateError) -> Path:
         """Return the path of a blob that came from elsewhere.
@@ -178,7 +167,7 @@ class BlobCache:
             try:
                 return fill(self.local, job_id, blob_key)
             except LockgateError as error:
-                if _is_full(error):
+                if is_full(error):
                     raise
                 if name == "HA store" and not isinstance(error, ObjectNotFoundError | CorruptBlobError):
                     self._ha_rests_until_s = self._clock.now_s() + REST_S
@@ -203,11 +192,6 @@ class BlobCache:
         else:
             why = f"it gave no answer less than {REST_S:g} s ago"
         return {"cache": faults["cache"], "HA store": faults.get("HA store", why), "server": faults["server"]}
-
-
-def _is_full(error: LockgateError) -> bool:
-    """Tell whether it was this machine's disk that failed, and no source."""
-    return isinstance(error.__cause__, OSError) and error.__cause__.errno in _FULL
 
 
 def _unfound(job_id: str, blob_key: BlobKey, faults: dict[str, LockgateError | str]) -> LockgateError:

@@ -15,16 +15,17 @@ Source: Flink BLOB storage, "BLOB Lifecycle", "Staged Cleanup".
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -33,7 +34,7 @@ from storage_core.blobs.keys import BlobKey, check_blob_job, check_blob_key
 from storage_core.blobs.local import Found, LocalBlobs
 from storage_core.blobs.unpacked import Unpack, UnpackedBlobs, remove_at_once
 from storage_core.clock import Clock, SystemClock
-from storage_core.errors import CorruptBlobError, ObjectNotFoundError
+from storage_core.errors import CorruptBlobError, LockgateError, ObjectNotFoundError, StoreUnavailableError
 from storage_core.failpoints import FAILPOINTS
 from storage_core.journal.forks import FORKS, Forkable
 from storage_core.stores.local_errors import translated
@@ -43,6 +44,9 @@ JOB: Final = "job"
 """Name of the lock of a whole job: no blob's key."""
 LOOKS: Final = 16
 """The limit is looked at whenever this part of it has come in."""
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+T = TypeVar("T")
 
 
 class Evicted(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,11 +161,25 @@ class CacheFolder(Forkable):
             StoreUnavailableError: The disk is full.
         """
         files = self._unpacked.files(job_id, blob_key)
+
+        def fill() -> int:
+            with translated("unpack", str(files), changes=True):
+                return self._unpacked.fill(job_id, blob_key, unpack)
+
         if not files.is_dir():
-            with self.fetching(job_id, blob_key), translated("unpack", str(files), changes=True):
-                size_bytes = 0 if files.is_dir() else self._unpacked.fill(job_id, blob_key, unpack)
+            with self.fetching(job_id, blob_key):
+                size_bytes = 0 if files.is_dir() else self.in_spite_of_a_full_disk(fill)
             self.came_in(size_bytes)
         return files
+
+    def in_spite_of_a_full_disk(self, work: Callable[[], T]) -> T:
+        """Do what takes room; once more if the disk was full, and something idle could go."""
+        try:
+            return work()
+        except StoreUnavailableError as error:
+            if not is_full(error) or not self.evict(make_room=True).blobs:
+                raise
+        return work()
 
     def came_in(self, size_bytes: int) -> None:
         """Count bytes that came in, and make room when that is due."""
@@ -416,6 +434,11 @@ def _stamp(file: FileIO, since_s: float) -> None:
 def _stamped(file: FileIO) -> float:
     """Return since when nobody refers to a blob; 0: somebody does, or died before saying so."""
     return os.fstat(file.fileno()).st_mtime
+
+
+def is_full(error: LockgateError) -> bool:
+    """Tell whether it was this machine's disk that failed, and no source."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in _FULL
 
 
 def _was_in_use(lock: Path) -> bool:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
 from storage_core.blobs.library import Libraries, LibraryCache
 from storage_core.blobs.protocol import Artefacts
+from storage_core.errors import StoreUnavailableError
 from tests.blob_world import INTERVAL_S
 from tests.cache_world import CacheWorld, cache_world, killed
 from tests.commit_world import Crash
@@ -130,3 +133,23 @@ def test_a_size_that_was_cut_off_when_the_machine_died_keeps_nobody_from_the_cac
     size.write_bytes(b"")
     assert cache.evict().blobs == 0
     assert unpacked(world) == {"first"}
+
+
+def test_a_disk_that_is_full_while_something_is_unpacked_is_freed_of_what_is_idle(
+    world: CacheWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    libraries = LibraryCache(world.cache())
+    held(libraries, shipped(world, "first"))
+    extractall = ZipFile.extractall
+
+    def full_while_the_first_is_here(opened: ZipFile, folder: Path) -> None:
+        extractall(opened, folder)
+        if "first" in unpacked(world):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ZipFile, "extractall", full_while_the_first_is_here)
+    with libraries.holding(shipped(world, "second")):
+        assert unpacked(world) == {"second"}
+        with pytest.raises(StoreUnavailableError, match="full"), libraries.holding(shipped(world, "first")):
+            pytest.fail("it was taken for unpacked")
+        assert unpacked(world) == {"second"}
