@@ -13,7 +13,7 @@ from typing import Final
 from botocore.exceptions import IncompleteReadError, ResponseStreamingError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from storage_core.errors import OutcomeUnknownError, StoreUnavailableError
+from storage_core.errors import AccessDeniedError, OutcomeUnknownError, StoreUnavailableError
 from storage_core.settings import Settings
 from storage_core.stores.protocol import check_key
 from storage_core.stores.s3_client import Clients, clients_for
@@ -73,7 +73,7 @@ class S3Calls:
         try:
             with translated(self._call(operation, key, changes=True)):
                 yield clients
-        except StoreUnavailableError as fault:
+        except (StoreUnavailableError, AccessDeniedError) as fault:
             if not clients.lost_tries.seen:
                 raise
             raise OutcomeUnknownError(

@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, EndpointConnectionError, ProfileN
 from storage_core.errors import InvalidInputError
 from storage_core.settings import Settings
 from storage_core.stores.s3_bulk import make_lean
-from storage_core.stores.s3_errors import scrubbed
+from storage_core.stores.s3_errors import is_silence, scrubbed
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -39,15 +39,23 @@ class _Connection(NamedTuple):
 
 
 class LostTries(threading.local):
-    """Whether an earlier try of this thread's call got no answer, though a later one got one.
+    """Whether an earlier try of this thread's call got no definite answer, though a later one got one.
 
     A call that was repeated may have had its effect at its first try, whatever the last one says.
     """
 
     seen = False
 
-    def note(self, caught_exception: Exception | None = None, **_: Any) -> None:
+    def note(
+        self,
+        caught_exception: Exception | None = None,
+        response: tuple[Any, dict[str, Any]] | None = None,
+        **_: Any,
+    ) -> None:
         """Be told of a failed try by botocore, which asks all of its listeners whether to repeat."""
+        if response is not None:
+            status = response[1].get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            self.seen = self.seen or is_silence(status, response[1].get("Error", {}).get("Code", ""))
         if caught_exception is not None and not isinstance(caught_exception, EndpointConnectionError):
             self.seen = True
 

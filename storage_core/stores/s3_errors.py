@@ -170,12 +170,19 @@ def is_code(fault: ClientError, *codes: str) -> bool:
     return _code(fault) in codes
 
 
+def is_silence(status: int, code: str) -> bool:
+    """Tell whether an answer leaves open what became of the call.
+
+    An error inside a 200 reaches us as a 500, whatever its code: only a real 503 is a clear refusal.
+    """
+    return status >= 500 and status != 501 and not (status == 503 and code in _THROTTLED)
+
+
 def meaning_of_answer(call: Call, fault: ClientError) -> LockgateError:
     """Return what an error that S3 answered means."""
     code, status = _code(fault), fault.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     said = f"{call}: S3 answered {scrubbed(f'{code} ({_said(fault)})')}"
-    # An error inside a 200 reaches us as a 500, whatever its code: only a real 503 is a clear refusal.
-    if status >= 500 and status != 501 and not (status == 503 and code in _THROTTLED):
+    if is_silence(status, code):
         return _unknown(call, said) if call.changes else _refusal(call, said, _LATER)
     if status == 409 and call.operation == "CompleteMultipartUpload":
         # AWS ends the upload with this answer; whether the object is ours only the object tells.
