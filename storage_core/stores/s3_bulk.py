@@ -20,6 +20,7 @@ from botocore.endpoint import Endpoint
 from botocore.model import OperationModel
 
 from storage_core.stores.s3_answers import LeanParsers
+from storage_core.stores.s3_footing import missing, warn
 from storage_core.stores.s3_templates import LeanRequest, Template, fits
 from storage_core.stores.s3_wire import Wire
 
@@ -52,7 +53,13 @@ Kind = tuple[str, ...]
 
 
 def make_lean(session: boto3.Session) -> None:
-    """Let the S3 clients of a session make their calls from templates."""
+    """Let the S3 clients of a session make their calls from templates.
+
+    With a release of botocore or urllib3 that lacks a name which that rests on they stay as they are.
+    """
+    if lacking := missing():
+        warn(f"it lacks {lacking}")
+        return
 
     def join(base_classes: list[type], **_: Any) -> None:
         base_classes.insert(0, type("LeanClient", (LeanClient,), {"credentials": session.get_credentials}))
@@ -112,7 +119,7 @@ class LeanClient(BaseClient):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._lean_endpoint = LeanEndpoint(self._endpoint, self)
+        self._lean_endpoint = self._found_endpoint()
         self._templates: dict[Kind, Template] = {}
         self._lessons: dict[Kind, int] = {}
         self._watch = _Watch()
@@ -120,7 +127,8 @@ class LeanClient(BaseClient):
 
     def _make_api_call(self, operation_name: str, api_params: dict[str, Any]) -> Any:
         bucket = api_params.get("Bucket")
-        if operation_name not in _BY_THE_THOUSAND or not isinstance(bucket, str):
+        endpoint = self._lean_endpoint
+        if endpoint is None or operation_name not in _BY_THE_THOUSAND or not isinstance(bucket, str):
             return self._boto3_call(operation_name, api_params)
         kind = (operation_name, bucket, *api_params)
         template = self._templates.get(kind)
@@ -130,15 +138,26 @@ class LeanClient(BaseClient):
         serialized = self._serializer.serialize_to_request(api_params, model)
         if not fits(serialized):
             return self._boto3_call(operation_name, api_params)
-        return self._made(model, kind, template, serialized, api_params)
+        return self._made(endpoint, model, kind, template=template, serialized=serialized, params=api_params)
+
+    def _found_endpoint(self) -> LeanEndpoint | None:
+        try:
+            # Both are asked for once a call has been made: too late to find that they are gone.
+            _ = self._serializer.serialize_to_request, self._service_model.operation_model
+            return LeanEndpoint(self._endpoint, self)
+        except (AttributeError, TypeError) as fault:
+            warn(str(fault))
+            return None
 
     def _boto3_call(self, operation_name: str, api_params: dict[str, Any]) -> Any:
         return super()._make_api_call(operation_name, api_params)  # type: ignore[misc] # the stubs leave it out
 
     def _made(
         self,
+        endpoint: LeanEndpoint,
         model: OperationModel,
         kind: Kind,
+        *,
         template: Template,
         serialized: Mapping[str, Any],
         params: Mapping[str, Any],
@@ -159,7 +178,7 @@ class LeanClient(BaseClient):
         request = {**template.unsigned(serialized), "context": context, "sign": sign}
         events, name = self.meta.events, model.name
         try:
-            http, parsed = self._lean_endpoint.make_request(model, request)
+            http, parsed = endpoint.make_request(model, request)
         except Exception as fault:
             events.emit(f"after-call-error.s3.{name}", exception=fault, context=context)
             raise
@@ -185,7 +204,17 @@ class LeanClient(BaseClient):
         finally:
             seen = self._watch.end()
             if seen is not None:
-                self._learn(kind, operation_name, api_params, seen)
+                self._try_to_learn(kind, operation_name, api_params, seen)
+
+    def _try_to_learn(
+        self, kind: Kind, operation_name: str, api_params: Mapping[str, Any], seen: AWSPreparedRequest
+    ) -> None:
+        """Learn from a call that has been made, whose outcome stands whatever becomes of that."""
+        try:
+            self._learn(kind, operation_name, api_params, seen)
+        except Exception:  # noqa: BLE001 - an error here would speak of a call that was done
+            self._lessons[kind] = self._lessons.get(kind, 0) + 1
+            _log.debug("%s: nothing could be learned", operation_name, exc_info=True)
 
     def _learn(
         self, kind: Kind, operation_name: str, api_params: Mapping[str, Any], seen: AWSPreparedRequest

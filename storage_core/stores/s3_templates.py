@@ -106,7 +106,7 @@ class Template:
         Returns:
             None if the request has something that is not understood here.
         """
-        headers = {name.lower(): _text(value) for name, value in seen.headers.items()}
+        headers = {name.lower(): text(value) for name, value in seen.headers.items()}
         scope = _SCOPE.fullmatch(headers.get("authorization", ""))
         target = _target(serialized)
         if scope is None or not seen.url.endswith(target) or not fits(serialized):
@@ -115,7 +115,7 @@ class Template:
         context: dict[str, Any] = getattr(seen, "context", None) or {}
         origin = f"{parts.scheme}://{parts.netloc}"
         its_own = _MADE_ANEW | {name.lower() for name in serialized["headers"]}
-        kept = {name: _text(value) for name, value in seen.headers.items() if name.lower() not in its_own}
+        kept = {name: text(value) for name, value in seen.headers.items() if name.lower() not in its_own}
         if parts.query or not {name.lower() for name in kept} <= _ALWAYS_THE_SAME:
             return None
         template = cls(
@@ -225,11 +225,12 @@ def _same(ours: LeanRequest, seen: AWSPreparedRequest) -> bool:
 
 def _comparable(request: AWSPreparedRequest) -> dict[str, str]:
     return {
-        lower: _text(value)
+        lower: text(value)
         for name, value in request.headers.items()
         if (lower := name.lower()) not in _OF_ONE_TRY
     }
 
 
-def _text(value: str | bytes) -> str:
+def text(value: str | bytes) -> str:
+    """Return a header's value, which hooks may set as either."""
     return value if isinstance(value, str) else value.decode("latin-1")

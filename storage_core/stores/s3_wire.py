@@ -11,7 +11,8 @@ import errno
 import re
 import socket
 import ssl
-from http.client import HTTPException, HTTPMessage, HTTPResponse
+from http import HTTPStatus
+from http.client import BadStatusLine, HTTPException, HTTPMessage, HTTPResponse
 from typing import TYPE_CHECKING, Any, Final
 
 import urllib3
@@ -20,7 +21,8 @@ from botocore.exceptions import ConnectionClosedError, ReadTimeoutError, SSLErro
 from urllib3 import HTTPHeaderDict
 from urllib3.exceptions import ClosedPoolError
 
-from storage_core.stores.s3_templates import LeanRequest
+from storage_core.stores.s3_footing import warn
+from storage_core.stores.s3_templates import LeanRequest, text
 
 if TYPE_CHECKING:
     from botocore.httpsession import ProxyConfiguration, URLLib3Session
@@ -49,11 +51,24 @@ class Answer(HTTPResponse):
 
     def begin(self) -> None:
         """Read the head; see `HTTPResponse.begin`, which reads all others."""
-        head = _PLAIN_HEAD.match(self.fp.peek())
+        come = self.fp.peek()
+        head = _PLAIN_HEAD.match(come)
         if head is None or not self._understood(head):
-            super().begin()
+            self._begin_anyhow()
             return
         self.fp.read(head.end())
+        if len(come) - head.end() > (self.length or 0):
+            # What came behind it is nobody's: the next answer has to come over another connection.
+            self.will_close = True
+
+    def _begin_anyhow(self) -> None:
+        """Read a head that is not plain, and not one that only announces it (102, 103)."""
+        super().begin()
+        while self.status < HTTPStatus.OK:  # `http.client` passes over 100 alone
+            if self.status == HTTPStatus.SWITCHING_PROTOCOLS:
+                raise BadStatusLine("101, though nobody asked for another protocol")
+            self.headers = self.msg = None  # type: ignore[assignment] # as before the first
+            super().begin()
 
     def unfolded(self) -> list[tuple[str, str]]:
         """Return the headers, each in one line."""
@@ -122,10 +137,12 @@ class Wire:
                 connection.close()
             if request.stream_output:
                 said = _left_to_read(answer, request, pool, connection)
+                done = True
             else:
                 said = ReadAnswer(answer, request.url)
+                # Before it is given back: from then on it is another's, whatever interrupts this thread.
+                done = True
                 pool._put_conn(connection)  # noqa: SLF001 - as urllib3's own answers do once they are read
-            done = True
         except TimeoutError as fault:
             raise ReadTimeoutError(endpoint_url=request.url, error=fault) from fault
         except ssl.SSLError as fault:
@@ -137,28 +154,40 @@ class Wire:
                 if answer is not None:
                     answer.close()
                 connection.close()
-                pool._put_conn(connection)  # noqa: SLF001 - closed, it is opened anew
         return said
 
     def _standing(self, request: LeanRequest) -> tuple[HTTPConnectionPool, HTTPConnection] | None:
+        """Take a connection that stands, if pools are as they are known here; nothing has been sent yet."""
+        try:
+            return self._taken(request)
+        except (AttributeError, TypeError) as fault:
+            warn(str(fault))
+            return None
+
+    def _taken(self, request: LeanRequest) -> tuple[HTTPConnectionPool, HTTPConnection] | None:
         """Take a connection on which nothing has come since its last answer: not even its end."""
-        origin = request.origin
-        if origin not in self._pools:
-            proxied = self._proxies.proxy_url_for(request.url)
-            self._pools[origin] = None if proxied else self._manager.connection_from_url(request.url)
-        pool = self._pools[origin]
+        pool = self._pool(request)
         if pool is None:
             return None
         try:
             connection: Any = pool._get_conn()  # noqa: SLF001 - `urlopen` takes its connections so
         except ClosedPoolError:
             # The manager has let go of it for others that were used more: botocore's session makes another.
-            del self._pools[origin]
+            self._pools.pop(request.origin, None)
             return None
         if connection.is_closed:
             pool._put_conn(connection)  # noqa: SLF001 - for botocore's session to open
             return None
         return pool, connection
+
+    def _pool(self, request: LeanRequest) -> HTTPConnectionPool | None:
+        try:
+            return self._pools[request.origin]
+        except KeyError:
+            proxied = self._proxies.proxy_url_for(request.url)
+            pool = None if proxied else self._manager.connection_from_url(request.url)
+            self._pools[request.origin] = pool
+            return pool
 
 
 def _exchanged(connection: socket.socket, request: LeanRequest) -> Answer:
@@ -166,8 +195,9 @@ def _exchanged(connection: socket.socket, request: LeanRequest) -> Answer:
     lines = [
         f"{request.method} {request.target} HTTP/1.1\r\nHost: {request.host}\r\nAccept-Encoding: identity"
     ]
-    lines += [f"{name}: {value.decode()}" for name, value in request.headers.items()]
+    lines += [f"{name}: {text(value)}" for name, value in request.headers.items()]
     head = "\r\n".join((*lines, "", "")).encode("ascii")
+    cut = False
     try:
         if len(request.body) <= _TOGETHER_BYTES:
             connection.sendall(head + request.body)
@@ -177,9 +207,11 @@ def _exchanged(connection: socket.socket, request: LeanRequest) -> Answer:
     except OSError as fault:
         if fault.errno not in _SENDING_MAY_END:
             raise
+        cut = True
     answer = Answer(connection, method=request.method)
     try:
         answer.begin()
+        answer.will_close = answer.will_close or cut
     except BaseException:
         answer.close()
         raise
