@@ -75,18 +75,18 @@ def seek_orphans(server: BlobServer, tally: Tally, *, dry_run: bool, progress: P
         claim_stores(server, dry_run=dry_run)
         with server.journal.reading() as reading:
             began_s, epoch = reading.now_s(), reading.status().stamp.epoch
-        listed, is_settled = 0, True
+        listed, undecided = 0, list[_Listed]()
         with nullcontext() if dry_run else LastListing(server.local.path).begun() as listing:
             for page in in_pages(_everything(server), PAGE):
-                orphans, could_judge = _judge(server, page)
-                is_settled &= could_judge
+                orphans, in_open_sets = _judge(server, page)
+                undecided += in_open_sets[: PAGE - len(undecided) + 1]  # more than a page are not asked about
                 taken = _met_first(server, orphans) if dry_run else _adopted(server, orphans)
                 for at in taken:
                     tally.take(Why.ORPHAN, at.found.job_id, at.found.blob_key, at.found.size_bytes)
                 listed += len(page)
                 progress("list", listed, 0)
-            aborted, could_judge = _abort_uploads(server, dry_run=dry_run)
-            is_settled &= could_judge
+            aborted, were_all = _abort_uploads(server, dry_run=dry_run)
+            is_settled = were_all and len(undecided) <= PAGE and not _without_rows(server, undecided)
             if is_settled and listing is not None:
                 listing.note(began_s, epoch)
     return Sought(aborted_uploads=aborted, is_settled=is_settled)
@@ -100,19 +100,26 @@ def _everything(server: BlobServer) -> Iterator[_Listed]:
         yield from (_Listed(found, in_ha=True) for found in server.ha.blobs())
 
 
-def _judge(server: BlobServer, page: Sequence[_Listed]) -> tuple[list[_Listed], bool]:
-    """Return the orphans among listed blobs, and whether every blob of them could be judged.
+def _judge(server: BlobServer, page: Sequence[_Listed]) -> tuple[list[_Listed], list[_Listed]]:
+    """Return the orphans among listed blobs, and those that somebody may still record.
 
     The rows are read after the listing: a blob that was recorded meanwhile has its row by then. One that was
     deleted meanwhile has none any more; of the HA store nobody asks that, and staging nothing does no harm.
     """
     with server.journal.reading() as reading:
         open_sets = {one.upload_set for one in upload_sets(reading)}
-        known = known_blobs(reading, [at.key for at in page])
-    unknown = [at for at in page if at.key not in known]
+    unknown = _without_rows(server, page)
     orphans = [at for at in unknown if upload_set_of(at.found.blob_key) not in open_sets]
-    there = [at for at in orphans if at.in_ha or server.local.size_of(*at.key) is not None]
-    return there, len(orphans) == len(unknown)
+    in_open_sets = [at for at in unknown if upload_set_of(at.found.blob_key) in open_sets]
+    return orphans, in_open_sets
+
+
+def _without_rows(server: BlobServer, listed: Sequence[_Listed]) -> list[_Listed]:
+    """Return blobs that still have no row; those of puts that were under way have theirs a moment later."""
+    with server.journal.reading() as reading:
+        known = known_blobs(reading, [at.key for at in listed]) if listed else set()
+    unknown = [at for at in listed if at.key not in known]
+    return [at for at in unknown if at.in_ha or server.local.size_of(*at.key) is not None]
 
 
 def _adopted(server: BlobServer, orphans: Sequence[_Listed]) -> list[_Listed]:

@@ -13,7 +13,7 @@ from storage_core.blobs import orphans
 from storage_core.blobs.keys import UploadSetId, new_blob_key, new_upload_set
 from storage_core.blobs.last_listing import LISTED, LastListing
 from storage_core.blobs.ownership import OWNER
-from storage_core.blobs.protocol import BlobInfo
+from storage_core.blobs.protocol import BlobInfo, NewBlob
 from storage_core.blobs.recovery import recover
 from storage_core.blobs.reports import Amount, SweepReport, Why
 from storage_core.errors import ConflictError, OutcomeUnknownError
@@ -92,6 +92,22 @@ def test_bytes_that_an_open_set_may_still_record_are_let_be_and_looked_at_again(
     assert world.row(blob) is None
     world.server.complete_set(upload_set)
     assert sweep(world).swept == {Why.ORPHAN: Amount(blobs=1, size_bytes=5)}
+
+
+def test_a_listing_that_meets_a_put_amid_its_bytes_and_its_row_counts_once_the_row_is_there(
+    world: BlobWorld,
+) -> None:
+    new = NewBlob(owners=("job",))
+    with world.server.arriving("sales", new) as arriving:
+        arriving.write(b"under way")
+        placed = world.server.place(arriving, "sales", new)
+
+        def record(step: str, *_: int) -> None:
+            if step == "list":
+                world.server.record([placed])
+
+        assert world.server.sweep(dry_run=False, orphans=True, progress=record).swept == {}
+    assert not sweep(world).sought_orphans
 
 
 def test_known_blobs_are_no_orphans(world: BlobWorld) -> None:
