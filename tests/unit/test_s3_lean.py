@@ -16,7 +16,6 @@ from botocore.config import Config
 from botocore.exceptions import ConnectionClosedError, ParamValidationError
 from moto import mock_aws
 from s3_rude_server import Manner, RudeServer, answer, hangs_up, rude_server
-from test_blob_http_tls import certify
 
 from storage_core.errors import OutcomeUnknownError, StoreUnavailableError
 from storage_core.settings import Settings
@@ -24,6 +23,7 @@ from storage_core.stores.s3 import S3Store
 from storage_core.stores.s3_bulk import make_lean
 from storage_core.stores.s3_client import clients_for
 from storage_core.stores.s3_templates import LeanRequest
+from tests.certificates import certify
 
 MIB = 2**20
 
