@@ -44,7 +44,20 @@ _SENDING_MAY_END: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EPROTO
 """A server may answer and close before it has read everything: then its answer is still there to be read."""
 
 
-class Answer(HTTPResponse):
+class LastAnswer(HTTPResponse):
+    """An answer that is not one that only announces it: `http.client` itself passes over 100 alone."""
+
+    def begin(self) -> None:
+        """Read the head; see `HTTPResponse.begin`."""
+        super().begin()
+        while self.status < HTTPStatus.OK:
+            if self.status == HTTPStatus.SWITCHING_PROTOCOLS:
+                raise BadStatusLine("101, though nobody asked for another protocol")
+            self.headers = self.msg = None  # type: ignore[assignment] # as before the first
+            super().begin()
+
+
+class Answer(LastAnswer):
     """An answer whose head is read at once, where it came at once and is plain."""
 
     _method: str | None
@@ -54,21 +67,12 @@ class Answer(HTTPResponse):
         come = self.fp.peek()
         head = _PLAIN_HEAD.match(come)
         if head is None or not self._understood(head):
-            self._begin_anyhow()
+            super().begin()
             return
         self.fp.read(head.end())
         if len(come) - head.end() > (self.length or 0):
             # What came behind it is nobody's: the next answer has to come over another connection.
             self.will_close = True
-
-    def _begin_anyhow(self) -> None:
-        """Read a head that is not plain, and not one that only announces it (102, 103)."""
-        super().begin()
-        while self.status < HTTPStatus.OK:  # `http.client` passes over 100 alone
-            if self.status == HTTPStatus.SWITCHING_PROTOCOLS:
-                raise BadStatusLine("101, though nobody asked for another protocol")
-            self.headers = self.msg = None  # type: ignore[assignment] # as before the first
-            super().begin()
 
     def unfolded(self) -> list[tuple[str, str]]:
         """Return the headers, each in one line."""
@@ -119,6 +123,11 @@ class Wire:
         inside: Any = session
         self._session = session
         self._manager: PoolManager = inside._manager  # noqa: SLF001 - the pools that botocore fills
+        # An interim answer that was taken for the last would leave that to the next call of the connection.
+        self._manager.pool_classes_by_scheme = {
+            scheme: _reading_last_answers(pool)
+            for scheme, pool in self._manager.pool_classes_by_scheme.items()
+        }
         self._proxies: ProxyConfiguration = inside._proxy_config  # noqa: SLF001 - as botocore asks it
         self._read_timeout_s = read_timeout_s
         self._pools: dict[str, HTTPConnectionPool | None] = {}
@@ -188,6 +197,11 @@ class Wire:
             pool = None if proxied else self._manager.connection_from_url(request.url)
             self._pools[request.origin] = pool
             return pool
+
+
+def _reading_last_answers(pool: Any) -> Any:
+    connection = type(pool.ConnectionCls.__name__, (pool.ConnectionCls,), {"response_class": LastAnswer})
+    return type(pool.__name__, (pool,), {"ConnectionCls": connection})
 
 
 def _exchanged(connection: socket.socket, request: LeanRequest) -> Answer:

@@ -157,10 +157,10 @@ def test_an_answer_that_is_not_the_last_is_passed_over(
     new_client: Callable[[], Any], server: RudeServer, status: bytes
 ) -> None:
     client = new_client()
-    put(client)
     first = b"HTTP/1.1 " + status + b"\r\nLink: <x>\r\n\r\n"
-    server.manners = [says(first + OK + b"Content-Length: 0\r\n\r\n", keeps=True)]
-    assert put(client) == '"e"'
+    for _ in range(2):  # boto3's, then one that is made from it
+        server.manners = [says(first + OK + b"Content-Length: 0\r\n\r\n", keeps=True)]
+        assert put(client) == '"e"'
     server.manners = [says(first + first + b"HTTP/1.1 412 No\r\nContent-Length: 0\r\n\r\n", keeps=True)]
     with pytest.raises(client.exceptions.ClientError, match="412"):
         put(client)
