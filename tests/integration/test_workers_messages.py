@@ -18,6 +18,7 @@ from storage_core.journal.configured import close_journals
 from storage_core.settings import Settings
 from tests.celery_world import embedded_broker, wait_until, worker_process
 from tests.integration import message_tasks
+from workers.application import app
 
 pytestmark = pytest.mark.integration
 
@@ -44,6 +45,13 @@ def arguments_are_let_go(settings: Settings) -> None:
     wait_until(lambda: all(":result:" in owner for owner in owners(settings)), PATIENCE_S)
 
 
+def all_is_acknowledged() -> None:
+    """Wait for the broker: a worker that is told to stop between a result and its message leaves that."""
+    with app.connection_for_read() as connection:
+        redis = connection.default_channel.client
+        wait_until(lambda: redis.hlen("unacked") == 0, PATIENCE_S)
+
+
 def sent(task: Any, *arguments: Any) -> AsyncResult:
     with denied_join_result():  # a subscription would outlive this module's broker
         return task.delay(*arguments)
@@ -68,6 +76,7 @@ def test_a_worker_that_stops_has_let_go_what_it_has_done(tmp_path: Path, setting
     with worker_process(tmp_path / "log", application=APPLICATION) as worker:
         results = [sent(message_tasks.grow, BIG, 0) for _ in range(5)]
         assert [got(result) for result in results] == [""] * 5
+        all_is_acknowledged()
         worker.process.terminate()
         worker.process.wait(PATIENCE_S)
     assert [owner for owner in owners(settings) if ":result:" not in owner] == []
@@ -78,12 +87,10 @@ def test_a_lost_blob_fails_the_task_in_its_process(tmp_path: Path, settings: Set
     (reference,) = configured_cache(settings).origin.references(owner=f"receiver:{result.id}")
     files = configured_cache(settings).origin.local  # type: ignore[attr-defined]
     files.delete(reference.job_id, reference.blob_key)
-    with (
-        worker_process(tmp_path / "log", application=APPLICATION),
-        pytest.raises(ObjectNotFoundError, match=reference.blob_key),
-    ):
-        got(result)
-    arguments_are_let_go(settings)
+    with worker_process(tmp_path / "log", application=APPLICATION):
+        with pytest.raises(ObjectNotFoundError, match=reference.blob_key):
+            got(result)
+        arguments_are_let_go(settings)
 
 
 @pytest.mark.fault
