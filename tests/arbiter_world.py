@@ -34,7 +34,6 @@ def arbiter_world(
     finally:
         FAILPOINTS.observer = None
         FAILPOINTS.arm({})
-        close_journals()
 
 
 @dataclass(frozen=True)

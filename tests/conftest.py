@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from storage_core.blobs.configured_cache import close_caches
 from storage_core.journal import Journal, open_journal
+from storage_core.journal.configured import close_journals
 from tests.postgres_world import Server, postgres_bin, primary
 
 Tell = Callable[[str], None]
@@ -58,6 +60,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         is_there, word = _PARTS[mark.args[0]]
         if not is_there():
             pytest.skip(word)
+
+
+@pytest.fixture(autouse=True)
+def process() -> Iterator[None]:
+    """Begin each test as a new process does: it has opened no journal and no cache, and heard of none."""
+    yield
+    close_caches()
+    close_journals()
 
 
 @pytest.fixture(autouse=True)

@@ -54,8 +54,7 @@ def operator(
         close_journals()  # each command is a process of its own
         return CliRunner().invoke(root, ["journal", *arguments])
 
-    yield run
-    close_journals()
+    return run
 
 
 def told(operator: Run, *arguments: str) -> Any:

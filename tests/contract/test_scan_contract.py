@@ -13,7 +13,7 @@ from storage_core.commit import Job, JobPhase, RecoveryAction, RecoveryResult
 from storage_core.commit.scanning import scan
 from storage_core.errors import InvalidInputError
 from storage_core.journal import registry
-from storage_core.journal.configured import close_journals, configured_journal
+from storage_core.journal.configured import configured_journal
 from storage_core.stores import Store
 from tests.airflow_world import die_at
 from tests.commit_world import ManualClock, World, write
@@ -35,8 +35,7 @@ def lake(
         monkeypatch.setenv("LOCKGATE_S3_ENDPOINT_URL", endpoint)
     elif kind == "s3-server":
         monkeypatch.setenv("LOCKGATE_S3_ENDPOINT_URL", os.environ["LOCKGATE_TEST_S3_ENDPOINT"])
-    yield World(tmp_path, open_at("lake").url)
-    close_journals()
+    return World(tmp_path, open_at("lake").url)
 
 
 def below(lake: World, name: str) -> World:

@@ -44,7 +44,6 @@ def worlds(tmp_path: Path) -> Iterator[Iterator[World]]:
     yield (fresh(tmp_path / f"world-{number}") for number in count())
     FAILPOINTS.observer = None
     FAILPOINTS.arm({})
-    close_journals()
 
 
 def fresh(root: Path) -> World:

@@ -41,7 +41,6 @@ def worlds(tmp_path: Path) -> Iterator[Iterator[World]]:
     yield (published(tmp_path / f"world-{number}") for number in count())
     FAILPOINTS.observer = None
     FAILPOINTS.arm({})
-    close_journals()
 
 
 def published(root: Path) -> World:

@@ -24,7 +24,6 @@ from storage_core.commit.registering import PHASES
 from storage_core.commit.rescan import rescan
 from storage_core.ids import split_job_id
 from storage_core.journal import Leases, LeaseState, open_journal
-from storage_core.journal.configured import close_journals
 from storage_core.journal.registry import jobs
 from tests.commit_world import ManualClock, World
 from tests.conftest import Tell
@@ -177,8 +176,7 @@ def worlds(tmp_path: Path, postgres: Server) -> Iterator[list[World]]:
     """Destinations that share a journal."""
     options = {**LEASES, "journal_url": postgres.new_database("contest")}
     clock = ManualClock(time.time())
-    yield [World(tmp_path, str(tmp_path / f"dest{n}"), clock, options) for n in range(DESTINATIONS)]
-    close_journals()
+    return [World(tmp_path, str(tmp_path / f"dest{n}"), clock, options) for n in range(DESTINATIONS)]
 
 
 @pytest.mark.requires("postgres")

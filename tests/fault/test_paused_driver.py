@@ -21,7 +21,6 @@ import pytest
 from storage_core.clock import SystemClock
 from storage_core.commit import JobPhase, list_jobs, recover_job
 from storage_core.journal import Journal, Leases, LeaseState, open_journal
-from storage_core.journal.configured import close_journals
 from storage_core.journal.rows import Lease
 from tests.commit_world import World, write
 from tests.paused_driver import COMMITTED, PATIENCE_S, READY, Order, PausedDriver
@@ -39,8 +38,7 @@ SUCCESSOR: Final = {"day=1/a.csv": b"of the successor"}
 
 @pytest.fixture
 def world(tmp_path: Path, journal_url: str) -> Iterator[World]:
-    yield World(tmp_path, str(tmp_path / "dest"), SystemClock(), {"journal_url": journal_url})
-    close_journals()
+    return World(tmp_path, str(tmp_path / "dest"), SystemClock(), {"journal_url": journal_url})
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from operators.xcom_rows import MARK, XComRow
 from storage_core.blobs import open_blobs
 from storage_core.blobs.log_reading import LogReader
 from storage_core.blobs.log_versions import Log, LogVersion
-from storage_core.journal.configured import close_journals
 from storage_core.settings import Settings
 from tests.blob_server_process import server_process
 from tests.integration.airflow_services import Services, quoted, running_airflow, sure
@@ -70,7 +69,6 @@ def airflow(root: Path, settings: Settings) -> Iterator[Services]:
         environment["AIRFLOW__CELERY__RESULT_BACKEND"] = broker_url(settings)
         with running_airflow(root, Path(__file__).parent / "blob_dags", environment) as services:
             yield services
-    close_journals()
 
 
 def envelopes(airflow: Services, dag_id: str) -> dict[tuple[str, int, str], Any]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from storage_core import open_job
 from storage_core.commit import Job, JobPhase
-from storage_core.journal.configured import close_journals
 from tests.airflow_world import die_at
 from tests.commit_world import write
 from tests.integration.airflow_home import Airflow, airflow
@@ -17,12 +14,6 @@ from workers.broker import find_broker
 __all__ = ["airflow"]
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def closed() -> Iterator[None]:
-    yield
-    close_journals()
 
 
 def opened(airflow: Airflow, place: str, name: str) -> Job:

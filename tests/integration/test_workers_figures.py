@@ -15,7 +15,6 @@ import psutil
 import pytest
 
 from storage_core.errors import LockgateError
-from storage_core.journal.configured import close_journals
 from storage_core.settings import Settings
 from tests.celery_world import StagedJob, embedded_broker, wait_until, worker_process
 from tests.postgres_world import free_port
@@ -31,7 +30,6 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Of a journal and a broker that all processes share."""
     with embedded_broker(tmp_path_factory.mktemp("home"), LOCKGATE_REDELIVERY_S="3") as settings:
         yield settings
-    close_journals()
 
 
 @pytest.fixture

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from celery.result import AsyncResult, denied_join_result
 
-from storage_core.blobs.configured_cache import close_caches, configured_cache
+from storage_core.blobs.configured_cache import configured_cache
 from storage_core.errors import ObjectNotFoundError
-from storage_core.journal.configured import close_journals
 from storage_core.settings import Settings
 from tests.celery_world import embedded_broker, wait_until, worker_process
 from tests.integration import message_tasks
@@ -33,8 +32,6 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     small = {"LOCKGATE_CELERY_THRESHOLD_BYTES": "1000", "LOCKGATE_REDELIVERY_S": "3"}
     with embedded_broker(home, **small) as settings:
         yield settings
-    close_caches()
-    close_journals()
 
 
 def owners(settings: Settings) -> list[str]:

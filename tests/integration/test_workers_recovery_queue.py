@@ -13,7 +13,6 @@ import pytest
 from storage_core import open_job
 from storage_core.commit import Job, JobPhase, list_jobs
 from storage_core.commit.recovery import JobAt, RecoveryResult
-from storage_core.journal.configured import close_journals
 from storage_core.settings import Settings
 from storage_core.stores import open_store
 from tests.celery_world import embedded_broker, worker_process
@@ -30,7 +29,6 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Of a journal and a broker that all processes share; what a dead worker had is soon another's."""
     with embedded_broker(tmp_path_factory.mktemp("home"), LOCKGATE_REDELIVERY_S="3") as settings:
         yield settings
-    close_journals()
 
 
 def lapsed(lake: Path, settings: Settings, name: str) -> Job:

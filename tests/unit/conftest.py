@@ -9,7 +9,6 @@ from typer.testing import CliRunner, Result
 
 from storage_core.cli.app import build
 from storage_core.journal import Journal, Leases, open_journal
-from storage_core.journal.configured import close_journals
 from storage_core.settings import Settings
 from tests.checkpoint_world import JournalWorld
 from tests.cli_world import Run
@@ -29,8 +28,7 @@ def world(tmp_path: Path) -> World:
 @pytest.fixture
 def journal_world(world: World) -> Iterator[World]:
     """An empty local destination whose jobs have their leases in a journal."""
-    yield world.with_journal()
-    close_journals()
+    return world.with_journal()
 
 
 @pytest.fixture
@@ -100,10 +98,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def guest(tmp_path: Path, quick: None) -> Iterator[Guest]:
     """An application with blobs below its test's directory."""
-    from storage_core.blobs.configured_cache import close_caches
     from tests.guest_world import application
 
     with application(Settings(home=tmp_path / "home", celery_threshold_bytes=1_000)) as guest:
         yield guest
-    close_caches()
-    close_journals()

@@ -19,7 +19,6 @@ from storage_core.blobs.opening import open_server
 from storage_core.blobs.server import BlobServer
 from storage_core.errors import AccessDeniedError, OutcomeUnknownError, StoreUnavailableError
 from storage_core.journal import Stamp
-from storage_core.journal.configured import close_journals
 from storage_core.settings import Settings
 from tests.blob_http_world import client_of, proxy_to, served, serving
 from tests.blob_world import BlobWorld, blob_world, key_of
@@ -36,7 +35,6 @@ def server(settings: Settings) -> Iterator[BlobServer]:
     """A server over the journal that this process has open: whose stamps travel."""
     with open_server(settings) as server:
         yield server
-    close_journals()
 
 
 def test_another_application_mounts_it_under_its_own_permissions(world: BlobWorld) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,16 +11,9 @@ from storage_core.blobs.client import BlobClient
 from storage_core.blobs.opening import open_client
 from storage_core.blobs.server import BlobServer
 from storage_core.errors import InvalidInputError
-from storage_core.journal.configured import close_journals
 from storage_core.settings import Settings
 from tests.blob_http_world import served
 from tests.blob_world import blob_world, key_of
-
-
-@pytest.fixture(autouse=True)
-def journals() -> Iterator[None]:
-    yield
-    close_journals()
 
 
 def test_without_a_url_this_process_is_its_own_server(settings: Settings) -> None:

@@ -17,7 +17,6 @@ from storage_core.errors import ObjectNotFoundError, SafeModeError, StoreUnavail
 from storage_core.failpoints import FAILPOINTS
 from storage_core.journal import safe_mode
 from storage_core.journal.checkpoint import open_checkpoints
-from storage_core.journal.configured import close_journals
 from storage_core.journal.ops.references import FinishJob
 from storage_core.journal.ops.removals import MarkDeleting
 from storage_core.journal.restore import restore_in_place
@@ -427,4 +426,3 @@ def test_the_interval_is_a_setting(tmp_path: Path) -> None:
         assert server.sweep(dry_run=False).deleted.blobs == 0
         clock.sleep(1.0)
         assert server.sweep(dry_run=False).deleted.blobs == 1
-    close_journals()

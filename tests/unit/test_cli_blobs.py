@@ -9,7 +9,6 @@ import pytest
 
 from storage_core.blobs import NO_JOB, open_blobs
 from storage_core.failpoints import FAILPOINTS
-from storage_core.journal.configured import close_journals
 from storage_core.settings import Settings, load_settings
 from tests.blob_http_world import served
 from tests.blob_world import INTERVAL_S, blob_world, damage
@@ -24,8 +23,7 @@ def place(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     place = tmp_path / "place"
     place.mkdir()
     monkeypatch.chdir(place)
-    yield place
-    close_journals()
+    return place
 
 
 @pytest.fixture

@@ -28,7 +28,6 @@ from storage_core.failpoints import FAILPOINTS, step
 from storage_core.ids import JobId, new_token
 from storage_core.journal import Journal, open_journal
 from storage_core.journal.claims import Claims
-from storage_core.journal.configured import close_journals
 from storage_core.journal.rows import Claim
 from storage_core.stores import Store, open_store
 from storage_core.stores.probe import with_capabilities
@@ -41,11 +40,10 @@ LONG = b"x" * (INLINE_BYTES + 1)
 
 @pytest.fixture(autouse=True)
 def disarmed() -> Iterator[None]:
-    """Leave no failpoint armed and no journal open behind."""
+    """Leave no failpoint armed behind."""
     yield
     FAILPOINTS.observer = None
     FAILPOINTS.arm({})
-    close_journals()
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from storage_core.commit.records import JobRecord
 from storage_core.commit.rescan import rescan
 from storage_core.errors import ArtefactsGoneError, ConflictError, InvalidInputError
 from storage_core.failpoints import FAILPOINTS
-from storage_core.journal.configured import close_journals
 from storage_core.journal.rows import BlobJob, Reference
 from tests.artefact_world import (
     LIBRARY,
@@ -43,7 +42,6 @@ KEY = f"{'a' * 64}-{'0' * 32}"
 def blobs_world(world: World) -> Iterator[World]:
     yield with_blobs(world)
     FAILPOINTS.arm({})
-    close_journals()
 
 
 def drop(world: World) -> bool:

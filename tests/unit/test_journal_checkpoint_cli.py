@@ -8,7 +8,6 @@ import pytest
 
 from storage_core.errors import ConflictError, MalformedJournalError, ObjectNotFoundError
 from storage_core.journal import Stamp, open_journal
-from storage_core.journal.configured import close_journals
 from storage_core.settings import Settings
 from tests.checkpoint_world import take
 from tests.cli_world import Run, document
@@ -133,10 +132,3 @@ def test_without_a_journal_every_command_says_so(
 
     assert refused.exit_code == ConflictError.exit_code
     assert "there is no journal" in refused.stderr
-
-
-@pytest.fixture(autouse=True)
-def closed() -> object:
-    """Close what the commands opened: they share the process's journals."""
-    yield
-    close_journals()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,6 @@ from storage_core.journal.configured import close_journals, configured_journal
 from storage_core.journal.ops.leases import TakeLease
 from storage_core.settings import Settings
 from tests.commit_world import ManualClock
-
-
-@pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    yield
-    close_journals()
 
 
 def opened(settings: Settings, clock: ManualClock | SystemClock | None = None) -> Journal:

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from storage_core.cli.app import build
 from storage_core.failpoints import FAILPOINTS
-from storage_core.journal.configured import close_journals
 from tests.cli_world import Run, document
 from tests.observer_world import ObserverWorld, take
 
@@ -22,7 +21,6 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObserverW
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", opened.url)
     monkeypatch.setenv("LOCKGATE_OBSERVER_URLS", f'["sqlite:///{opened.file(0)}"]')
     yield opened
-    close_journals()
     opened.close()
 
 

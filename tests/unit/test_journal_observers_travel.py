@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,14 +14,6 @@ from storage_core.journal.configured import close_journals, configured_journal
 from storage_core.journal.observers import CARRIED_AS, carried, configured_reads, headers, heed, open_tailer
 from storage_core.settings import Settings
 from tests.observer_world import take
-
-
-@pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    """Begin and end as a process does that has no journal open, and was told nothing."""
-    close_journals()
-    yield
-    close_journals()
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from storage_core.blobs import Artefacts, BlobInfo, open_blobs
 from storage_core.blobs.reports import Amount, SweepReport, Why
 from storage_core.errors import MissingPartError, ObjectNotFoundError, StoreUnavailableError
 from storage_core.failpoints import FAILPOINTS
-from storage_core.journal.configured import close_journals
 from storage_core.settings import load_settings
 from tests.airflow_world import TaskRun
 from tests.celery_world import memory_broker
@@ -31,7 +30,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("LOCKGATE_BLOB_STORE_URL", (tmp_path / "ha").as_uri())
     yield tmp_path
     FAILPOINTS.arm({})
-    close_journals()
 
 
 @pytest.fixture

@@ -63,7 +63,6 @@ def test_set_up_hands_on_a_small_json_handle_and_leaves_the_job_parked(world: Wo
 
 
 def test_a_handle_tells_what_its_task_has_written_and_the_next_task_takes_it_up(world: World) -> None:
-    close_journals()
     handle = set_up(world)
     written = own_journal().seen
 
@@ -85,7 +84,6 @@ def test_a_handle_whose_token_is_none_is_attached_to_with_a_warning(
 
 
 def test_without_a_journal_a_handle_tells_of_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    close_journals()
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
     handle = set_up(world)
     assert "lockgate_at_least" not in handle

@@ -12,7 +12,7 @@ from operators.journal import JournalCheckpointOperator
 from storage_core.errors import SafeModeError
 from storage_core.journal import Journal
 from storage_core.journal.checkpoint import open_checkpoints
-from storage_core.journal.configured import close_journals, configured_journal
+from storage_core.journal.configured import configured_journal
 from storage_core.journal.restore import restore_in_place
 from storage_core.settings import Settings
 from tests.airflow_world import TaskRun
@@ -26,8 +26,7 @@ def journal(settings: Settings) -> Iterator[Journal]:
     assert opened is not None
     for name in "abc":
         opened.apply(take(name))
-    yield opened
-    close_journals()
+    return opened
 
 
 def look_after(**options: Any) -> Any:

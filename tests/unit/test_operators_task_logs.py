@@ -17,14 +17,13 @@ from airflow.sdk.configuration import conf
 
 from operators import task_logs
 from operators.task_logs import BlobTaskLogs
-from storage_core.blobs.configured_cache import close_caches, configured_cache
+from storage_core.blobs.configured_cache import configured_cache
 from storage_core.blobs.log_following import LogFollower
 from storage_core.blobs.log_reading import LogReader
 from storage_core.blobs.log_versions import Log
 from storage_core.blobs.logs import LogWriter
 from storage_core.blobs.server import BlobServer
 from storage_core.errors import StoreUnavailableError
-from storage_core.journal.configured import close_journals
 from storage_core.settings import load_settings
 from tests.blob_world import BlobWorld, blob_world, damage
 
@@ -74,8 +73,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
     task_logs._task_file_of.cache_clear()
     yield folder
-    close_caches()
-    close_journals()
     task_logs._task_file_of.cache_clear()
 
 

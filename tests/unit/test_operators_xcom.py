@@ -19,11 +19,10 @@ from hypothesis import strategies as st
 from operators import xcom
 from operators.xcom import BlobXCom
 from operators.xcom_rows import MARK, XComRow
-from storage_core.blobs.configured_cache import close_caches, configured_cache
+from storage_core.blobs.configured_cache import configured_cache
 from storage_core.blobs.keys import BlobKey
 from storage_core.blobs.server import BlobServer
 from storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
-from storage_core.journal.configured import close_journals
 from storage_core.settings import load_settings
 from tests.blob_world import damage
 from tests.xcom_world import XComTable
@@ -40,8 +39,6 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[XComTable
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", table, raising=False)
     yield table
     server().close()
-    close_caches()
-    close_journals()
     xcom._PUSHED.clear()
 
 

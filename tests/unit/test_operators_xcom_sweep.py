@@ -17,7 +17,6 @@ from storage_core.blobs import open_blobs
 from storage_core.blobs.keys import BlobKey
 from storage_core.blobs.protocol import BlobInfo
 from storage_core.cli.app import build
-from storage_core.journal.configured import close_journals
 from storage_core.settings import Settings
 from tests.blob_world import BlobWorld, blob_world
 
@@ -152,7 +151,6 @@ def test_the_command_says_what_would_go_and_does_it_with_yes(
     assert done.exit_code == 0
     again = CliRunner().invoke(root, ["xcom", "sweep"]).stdout
     assert "no row has a blob" in again
-    close_journals()
 
 
 def test_the_command_says_where_to_run_it_when_airflow_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from storage_core.commit.rescan import rescan
 from storage_core.errors import FencedError, InvalidInputError, JobFailedError
 from storage_core.failpoints import FAILPOINTS
 from storage_core.journal import Journal, Leases, LeaseState
-from storage_core.journal.configured import close_journals, configured_journal
+from storage_core.journal.configured import configured_journal
 from storage_core.journal.registry import job_resource
 from storage_core.journal.safe_mode import enter_safe_mode
 from tests.airflow_world import die_at
@@ -38,8 +38,7 @@ from tests.commit_world import World, write
 def world(tmp_path: Path) -> Iterator[World]:
     """A destination whose jobs have leases in a journal."""
     options = {"journal_url": f"sqlite:///{tmp_path / 'journal.db'}"}
-    yield World(tmp_path, str(tmp_path / "dest"), options=options)
-    close_journals()
+    return World(tmp_path, str(tmp_path / "dest"), options=options)
 
 
 def beside(world: World, name: str) -> World:

@@ -37,11 +37,8 @@ def worker() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let this process have no journal open, and one of its own when it asks."""
-    close_journals()
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
     yield
-    close_journals()
     worker_tasks.TRIES.clear()
     worker_tasks.ANSWER.clear()
 
