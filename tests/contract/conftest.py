@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from storage_core.settings import Settings
 from storage_core.stores import Store, open_store
 from tests.fake_s3 import FakeS3, served
+from tests.moto_world import served_moto
 
 DESTINATION = "s3://lockgate-contract"
 
@@ -23,22 +21,8 @@ DESTINATION = "s3://lockgate-contract"
 @pytest.fixture(scope="session")
 def moto_endpoint(bucket_name: str) -> Iterator[str]:
     """Serve moto on a free port of this machine, with one bucket."""
-    logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    client = boto3.client(
-        "s3",
-        endpoint_url=endpoint,
-        region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-    )
-    client.create_bucket(Bucket=bucket_name)
-    client.close()
-    yield endpoint
-    server.stop()
+    with served_moto(bucket_name) as endpoint:
+        yield endpoint
 
 
 @pytest.fixture(scope="session")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import msgspec
 import pytest
-from moto.server import ThreadedMotoServer
 
 from storage_core.blobs.keys import NO_JOB, BlobKey, check_blob_key, digest_of
 from storage_core.blobs.local import LocalBlobs
@@ -30,6 +27,7 @@ from storage_core.stores.local import LocalStore
 from storage_core.stores.watched import watched
 from tests.blob_remains import everything, sweep_twice
 from tests.blob_world import INTERVAL_S, PART_BYTES, BlobWorld, blob_world, key_of
+from tests.moto_world import served_moto
 
 DATA = b"bytes of a blob " * 1_000
 
@@ -43,18 +41,8 @@ sources = pytest.mark.parametrize("kind", SOURCES)
 @pytest.fixture(scope="module")
 def moto_url() -> Iterator[str]:
     """Serve moto on a free port, with one bucket."""
-    logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", "test")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        client = boto3.client("s3", endpoint_url=f"http://{host}:{port}", region_name="us-east-1")
-        client.create_bucket(Bucket="blobs")
-        client.close()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with served_moto("blobs") as url:
+        yield url
 
 
 @pytest.fixture(

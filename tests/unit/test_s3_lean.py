@@ -14,7 +14,6 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 from botocore.exceptions import ConnectionClosedError, ParamValidationError
-from moto import mock_aws
 from s3_rude_server import Manner, RudeServer, answer, hangs_up, rude_server
 
 from storage_core.errors import OutcomeUnknownError, StoreUnavailableError
@@ -24,6 +23,7 @@ from storage_core.stores.s3_bulk import make_lean
 from storage_core.stores.s3_client import clients_for
 from storage_core.stores.s3_templates import LeanRequest
 from tests.certificates import certify
+from tests.moto_world import mocked_aws
 
 MIB = 2**20
 
@@ -237,10 +237,10 @@ def test_over_tls_a_call_ends_as_boto3s(tmp_path: Path, manner: Manner) -> None:
 
 def test_moto_answers_lean_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_PROFILE", raising=False)
-    with mock_aws():
+    with mocked_aws():
         clients = clients_for(Settings(s3_region="us-east-1", s3_lean=True))
-        clients.repeating.create_bucket(Bucket="lake")
-        store = S3Store("lake", "sales", Settings(s3_region="us-east-1", s3_lean=True))
+        clients.repeating.create_bucket(Bucket="lean")
+        store = S3Store("lean", "sales", Settings(s3_region="us-east-1", s3_lean=True))
         for number in range(3):
             store.put(f"a {number}", b"%d" % number)
         assert [store.get(f"a {number}") for number in range(3)] == [b"0", b"1", b"2"]

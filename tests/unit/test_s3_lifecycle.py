@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from moto import mock_aws
 
 from storage_core import open_job
 from storage_core.settings import Settings
@@ -14,6 +13,7 @@ from storage_core.stores import open_store
 from storage_core.stores.probe import probe
 from storage_core.stores.s3_lifecycle import doubt_of_rules
 from tests.cli_world import Run
+from tests.moto_world import mocked_aws
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -96,15 +96,13 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Client]:
         monkeypatch.setenv(name, "test")
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
-    moto = mock_aws()
-    moto.start(reset=False)  # the same process may serve moto to other tests
-    client = boto3.client("s3", region_name="us-east-1")
-    client.create_bucket(Bucket="lake")
-    yield client
-    boto3.resource("s3", region_name="us-east-1").Bucket("lake").objects.delete()
-    client.delete_bucket(Bucket="lake")
-    client.close()
-    moto.stop(remove_data=False)
+    with mocked_aws():
+        client = boto3.client("s3", region_name="us-east-1")
+        client.create_bucket(Bucket="lake")
+        yield client
+        boto3.resource("s3", region_name="us-east-1").Bucket("lake").objects.delete()
+        client.delete_bucket(Bucket="lake")
+        client.close()
 
 
 def set_rule(bucket: S3Client, days: int) -> None:
