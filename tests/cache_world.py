@@ -106,7 +106,5 @@ def cache_world(root: Path) -> Iterator[CacheWorld]:
 
 def killed(folder: CacheFolder) -> None:
     """Let go of what a process holds as its death does: nothing else is done."""
-    for hold in folder._holds.values():
-        hold.file.close()
-    folder._holds = {}
+    folder._holds.let_go()
     folder._owner.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from storage_core.blobs.cache import REST_S
-from storage_core.blobs.cache_folder import JOB
+from storage_core.blobs.cache_holds import JOB
 from storage_core.blobs.file_locks import lock_alone, try_alone
 from storage_core.blobs.local import Incoming
 from storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
