@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from storage_core.blobs.ha_upload import HaUpload
+from storage_core.blobs.incoming import Incoming
 from storage_core.blobs.keys import BlobKey, UploadSetId
-from storage_core.blobs.local import Incoming
 from storage_core.journal import Mutation
 from storage_core.journal.ops.uploads import PutBlob
 

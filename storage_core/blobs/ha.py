@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from storage_core.blobs.ha_upload import HaUpload
+from storage_core.blobs.incoming import Incoming
 from storage_core.blobs.keys import (
     BlobKey,
     check_blob_job,
@@ -18,7 +19,7 @@ from storage_core.blobs.keys import (
     is_blob_job,
     is_blob_key,
 )
-from storage_core.blobs.local import Found, Goes, Incoming, LocalBlobs
+from storage_core.blobs.local import Found, Goes, LocalBlobs
 from storage_core.errors import CorruptBlobError, ObjectNotFoundError
 from storage_core.failpoints import step
 from storage_core.parallel import in_order

@@ -1,28 +1,25 @@
 """The local store of blobs: `<path>/<job id>/<blob key>`, a file each, whole or not there.
 
 What is under way lies in `<path>/.incoming` and is moved into place when it is complete, verified and synced.
-A file whose process died is removed by the next one that opens the store: its writer held a lock on it.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
-import secrets
 import shutil
 import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import msgspec
 
-from storage_core.blobs.hashing import Hashing
+from storage_core.blobs.incoming import Heard, Incoming, coming_into, drop_abandoned
 from storage_core.blobs.keys import (
     BlobKey,
     check_blob_job,
@@ -37,15 +34,11 @@ from storage_core.journal.forks import FORKS, Forkable
 from storage_core.stores.local_errors import after_the_effect, translated
 
 INCOMING: Final = ".incoming"
-CHUNK: Final = 1024 * 1024
-"""Bytes in memory at a time, whatever a blob's size."""
 VERIFIED_AT_MOST: Final = 100_000
 """Files of which it is remembered that they were verified: some 50 MB, whatever number of blobs there are."""
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NO_FILE: Final = frozenset({errno.ELOOP, errno.ENXIO})
 """What opening says of a link, or a socket, where a file is to be."""
-
-Heard = Callable[[int], None]
 
 Goes = Callable[[Sequence[BlobKey]], Sequence[BlobKey]]
 """Told which blobs of a job a listing has shown, tells which of them are to be deleted."""
@@ -57,59 +50,6 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str
     blob_key: BlobKey
     size_bytes: int
-
-
-class Incoming:
-    """A blob on its way in: written once, from the beginning to the end, and hashed as it is.
-
-    Args:
-        path: Of the file.
-        file: Open, empty, unbuffered.
-        heard: Hears how many bytes were written so far.
-
-    Attributes:
-        size_bytes: Written so far.
-    """
-
-    def __init__(self, path: Path, file: BinaryIO, heard: Heard = lambda _: None) -> None:
-        self.path = path
-        self.size_bytes = 0
-        self._heard = heard
-        self._file = file
-        self._hash = Hashing()
-
-    def write(self, data: bytes) -> None:
-        """Append bytes.
-
-        Raises:
-            StoreUnavailableError: The disk is full.
-        """
-        self._hash.update(data)
-        with translated("write", str(self.path), changes=True):
-            rest = memoryview(data)
-            while rest:  # a disk that is almost full takes a part and says so
-                rest = rest[self._file.write(rest) :]
-        self.size_bytes += len(data)
-        self._heard(self.size_bytes)
-
-    def close(self) -> None:
-        """Hash no more."""
-        self._hash.close()
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of what was written so far, in hexadecimal."""
-        return self._hash.hexdigest()
-
-    def fileno(self) -> int:
-        """Return the file's descriptor, which can be read."""
-        return self._file.fileno()
-
-    def sync(self) -> None:
-        """Make what was written durable."""
-        with translated("sync", str(self.path), changes=True):
-            self._file.flush()
-            os.fsync(self._file.fileno())
 
 
 class LocalBlobs(Forkable):
@@ -145,23 +85,14 @@ class LocalBlobs(Forkable):
         """
         return self.path / check_blob_job(job_id) / check_blob_key(blob_key)
 
-    @contextmanager
-    def incoming(self) -> Iterator[Incoming]:
+    def incoming(self) -> AbstractContextManager[Incoming]:
         """Hold a file for a blob that comes in; it is gone after the block, unless it was placed.
 
         Raises:
             AccessDeniedError: The directory cannot be written.
             StoreUnavailableError: The disk is full.
         """
-        path = self.path / INCOMING / secrets.token_hex(16)
-        with translated("write", str(path), changes=True):
-            file = _new_locked(path)
-        with file, closing(Incoming(path, file, self._heard)) as incoming:
-            try:
-                yield incoming
-            finally:
-                with suppress(OSError):
-                    path.unlink(missing_ok=True)
+        return coming_into(self.path / INCOMING, self._heard)
 
     def place(self, incoming: Incoming, job_id: str, blob_key: BlobKey, *, is_copy: bool = False) -> Path:
         """Move a complete file to its blob's name; returns the path.
@@ -309,14 +240,7 @@ class LocalBlobs(Forkable):
 
     def drop_abandoned(self) -> int:
         """Remove what writers that died left under way; returns how many files."""
-        dropped = 0
-        with suppress(FileNotFoundError):
-            for path in (self.path / INCOMING).iterdir():
-                with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    path.unlink()
-                    dropped += 1
-        return dropped
+        return drop_abandoned(self.path / INCOMING)
 
     def _renamed(self, source: Path, target: Path) -> None:
         """Rename, and make the job's folder again if it was deleted between."""
@@ -372,25 +296,6 @@ def _opened(path: Path) -> FileIO:
         os.close(opened)
         raise _NoFileError
     return FileIO(opened, "rb")
-
-
-def _new_locked(path: Path) -> BinaryIO:
-    """Make a file under a lock, which says that its writer lives."""
-    while True:
-        try:
-            file = path.open("x+b", buffering=0)
-        except FileNotFoundError:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            continue
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if os.fstat(file.fileno()).st_nlink:
-                return file
-        except BaseException:
-            file.close()
-            path.unlink(missing_ok=True)
-            raise
-        file.close()  # taken for a dead writer's, before it was locked, and dropped
 
 
 def _remove(path: Path) -> None:

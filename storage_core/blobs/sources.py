@@ -5,10 +5,13 @@ from __future__ import annotations
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
-from storage_core.blobs.local import CHUNK
 from storage_core.errors import InvalidInputError, StoreUnavailableError
 from storage_core.stores.local_errors import translated
+
+CHUNK: Final = 1024 * 1024
+"""Bytes in memory at a time, whatever a blob's size."""
 
 
 class HeardFile:

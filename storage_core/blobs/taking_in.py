@@ -16,6 +16,7 @@ from storage_core.blobs.arriving import Arriving, Placed
 from storage_core.blobs.ha import HaBlobs
 from storage_core.blobs.ha_upload import HaUpload
 from storage_core.blobs.handing_out import HandingOut
+from storage_core.blobs.incoming import Incoming
 from storage_core.blobs.keys import (
     NO_JOB,
     BlobKey,
@@ -27,7 +28,7 @@ from storage_core.blobs.keys import (
     upload_set_of,
 )
 from storage_core.blobs.last_listing import LastListing
-from storage_core.blobs.local import Incoming, LocalBlobs
+from storage_core.blobs.local import LocalBlobs
 from storage_core.blobs.presence import Presence
 from storage_core.blobs.protocol import BlobInfo, NewBlob
 from storage_core.blobs.putting import Putting, putting

@@ -15,7 +15,7 @@ import pytest
 from storage_core.blobs.cache import REST_S
 from storage_core.blobs.cache_holds import JOB
 from storage_core.blobs.file_locks import lock_alone, try_alone
-from storage_core.blobs.local import Incoming
+from storage_core.blobs.incoming import Incoming
 from storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
 from storage_core.settings import MIB
 from tests.blob_world import INTERVAL_S, damage, key_of

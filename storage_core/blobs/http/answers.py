@@ -17,7 +17,7 @@ from storage_core.blobs.http.body import BodyTooLargeError, IdleBodyError
 from storage_core.blobs.http.service import Service
 from storage_core.blobs.http.wire import BLOB, Trouble, etag_of, status_of, trouble_of
 from storage_core.blobs.keys import BlobKey
-from storage_core.blobs.local import CHUNK
+from storage_core.blobs.sources import CHUNK
 from storage_core.errors import LockgateError, StoreUnavailableError
 
 

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 from starlette.requests import Request
 
-from storage_core.blobs.local import CHUNK
+from storage_core.blobs.sources import CHUNK
 from storage_core.errors import InvalidInputError, StoreUnavailableError
 
 LEAST_BYTES: Final = 16 * 1024

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from storage_core.blobs.http.connection import Connection
 from storage_core.blobs.http.wire import etag_of
 from storage_core.blobs.keys import BlobKey, check_blob_job, check_blob_key
-from storage_core.blobs.local import CHUNK
+from storage_core.blobs.sources import CHUNK
 from storage_core.errors import StoreUnavailableError
 
 PARTIAL: Final = 206

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
-from storage_core.blobs.local import CHUNK
-from storage_core.blobs.sources import Source, chunks_of, size_of
+from storage_core.blobs.sources import CHUNK, Source, chunks_of, size_of
 
 
 class SourceBrokeError(Exception):
