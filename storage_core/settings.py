@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from storage_core.errors import InvalidInputError
 
 MIB = 1024 * 1024
+_CENTURY_S: Final = 100 * 365 * 86_400.0
 _FORMER_INTERVAL: Final = "library_cache_manager_cleanup_interval_s"
 _SCOPE: Final = re.compile(r"[A-Za-z0-9._-]{0,60}")
 
@@ -88,13 +89,19 @@ class Settings(BaseSettings):
         default=10 * 1024 * MIB, ge=MIB, description="unreferenced blobs leave the cache beyond this"
     )
     retention_interval_s: float = Field(
-        default=1_800.0, gt=0, description="an unreferenced blob lives one to two of these"
+        default=1_800.0, gt=0, le=_CENTURY_S, description="an unreferenced blob lives one to two of these"
     )
     library_cache_manager_cleanup_interval_s: float | None = Field(
-        default=None, gt=0, description="deprecated name of retention_interval_s; draws a warning"
+        default=None,
+        gt=0,
+        le=_CENTURY_S,
+        description="deprecated name of retention_interval_s; draws a warning",
     )
     message_lapse_s: float = Field(
-        default=86_400.0, gt=0, description="a message that no receiver acknowledges is kept so long"
+        default=86_400.0,
+        gt=0,
+        le=_CENTURY_S,
+        description="a message that no receiver acknowledges is kept so long",
     )
     xcom_threshold_bytes: int = Field(
         default=64 * 1024, ge=0, description="a larger XCom value is kept as a blob"
@@ -103,10 +110,16 @@ class Settings(BaseSettings):
         default="", description="tells this Airflow's XCom values and task logs from those of another one"
     )
     log_interval_s: float = Field(
-        default=10.0, gt=0, description="the log of a running Airflow task is published this often"
+        default=10.0,
+        gt=0,
+        le=86_400.0,
+        description="the log of a running Airflow task is published this often",
     )
     log_lapse_s: float = Field(
-        default=30 * 86_400.0, gt=0, description="the log of an Airflow task is kept so long after its end"
+        default=30 * 86_400.0,
+        gt=0,
+        le=_CENTURY_S,
+        description="the log of an Airflow task is kept so long after its end",
     )
     celery_threshold_bytes: int = Field(
         default=64 * 1024, ge=0, description="larger arguments or results of a task are kept as a blob"

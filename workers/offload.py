@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -78,7 +79,7 @@ class Offload:
         told: Mapping[str, Any],
         sending: str = "",
         is_counted: bool = True,
-        lapse_s: float = 0.0,
+        lapse_s: float | None = 0.0,
     ) -> dict[str, Any] | None:
         """Keep a message and return its envelope, None where no blobs can be; see `Messages.offload`.
 
@@ -88,7 +89,7 @@ class Offload:
             told: Headers of its task, which may name a job.
             sending: The same over messages whose equal bytes need be put only once.
             is_counted: There is one receiver, and it acknowledges.
-            lapse_s: It is kept at least so long if nobody acknowledges.
+            lapse_s: It is kept at least so long if nobody acknowledges; None: for ever.
         """
         messages = self._messages()
         if messages is None:
@@ -220,6 +221,7 @@ class OffloadingAMQP(AMQP):  # type: ignore[misc]
             told=told,
             sending=sending_of(told),
             is_counted=not is_broadcast,
+            lapse_s=_waits_s(told) + self.offload.settings.message_lapse_s,
         )
         if envelope is None:
             return message
@@ -236,12 +238,23 @@ class OffloadingAMQP(AMQP):  # type: ignore[misc]
         )
 
     def _is_broadcast(self, queue: Any) -> bool:
-        return isinstance(self.queues[queue] if isinstance(queue, str) else queue, Broadcast)
+        named = self.queues[queue] if isinstance(queue, str) else queue
+        return isinstance(named, Broadcast) or getattr(named.exchange, "type", None) == "fanout"
 
 
 def sending_of(told: Mapping[str, Any]) -> str:
     """Return what messages have in common whose bytes are likely the same: a group, or tries of one task."""
     return str(told.get("group") or told["id"])
+
+
+def _waits_s(told: Mapping[str, Any]) -> float:
+    """Return how long a task waits for its `eta`: an ISO time, of UTC where it names no zone."""
+    if told.get("eta") is None:
+        return 0.0
+    eta = datetime.fromisoformat(str(told["eta"]))
+    if eta.tzinfo is None:
+        eta = eta.replace(tzinfo=UTC)
+    return max(0.0, (eta - datetime.now(UTC)).total_seconds())
 
 
 def _job_of(told: Mapping[str, Any]) -> str:

@@ -1,11 +1,13 @@
 """What keeps large results: the backend has an envelope, and whoever reads the result recalls it.
 
 A result is let go when `get` has handed it out, or with `forget`. Else it lapses, no earlier than Celery
-would have dropped it.
+would have dropped it. That its task succeeded stays known: else its chain would fail, and a redelivery do the
+task again.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -14,8 +16,15 @@ from celery import Celery, current_task, states
 from celery.backends.base import BaseKeyValueStoreBackend
 from celery.result import AsyncResult
 
-from storage_core.errors import CorruptBlobError, ObjectNotFoundError
+from storage_core.errors import (
+    CorruptBlobError,
+    ObjectNotFoundError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
+)
 from workers.offload import Offload
+
+LOG: Final = logging.getLogger("lockgate.blobs")
 
 PREFIX: Final = b"lockgate-offloaded:"
 """Begins what the backend has in place of a large result: no serialiser of Celery begins so."""
@@ -55,14 +64,29 @@ def keep_offloaded(app: Celery, offload: Offload) -> None:
     app.AsyncResult = app.subclass_with_self(OffloadedResult, name="AsyncResult", reverse="AsyncResult")
 
 
+class Gone(msgspec.Struct, frozen=True):
+    """Stands for a result whose blob is gone."""
+
+    why: Exception
+
+
 class OffloadedResult(AsyncResult):  # type: ignore[misc]
     """A result that is let go once it was read."""
 
-    def get(self, *args: Any, **options: Any) -> Any:
-        """Wait for the result and return it."""
-        value = super().get(*args, **options)
-        _let_go(self.backend, self._cache)
-        return value
+    def get(self, timeout: float | None = None, propagate: bool = True, **options: Any) -> Any:
+        """Wait for the result and return it.
+
+        Raises:
+            ObjectNotFoundError: It is gone: it lapsed, or was read long ago.
+            CorruptBlobError: Every copy of it is damaged.
+        """
+        value = super().get(timeout, propagate, **options)
+        if not isinstance(value, Gone):
+            _let_go(self.backend, self._cache)
+            return value
+        if propagate:
+            raise value.why
+        return value.why
 
 
 class OffloadedResults(BaseKeyValueStoreBackend):  # type: ignore[misc]
@@ -79,19 +103,24 @@ class OffloadedResults(BaseKeyValueStoreBackend):  # type: ignore[misc]
         task_id, is_part = _whose(data)
         if not task_id:
             return payload
-        envelope = self.offload.put(
-            payload,
-            owner=f"receiver:result:{task_id}",
-            told=_headers_of(task_id),
-            lapse_s=float(self.expires or 0),
-        )
+        try:
+            envelope = self.offload.put(
+                payload,
+                owner=f"receiver:result:{task_id}",
+                told=_headers_of(task_id),
+                lapse_s=float(self.expires) if self.expires else None,
+            )
+        except (StoreUnavailableError, OutcomeUnknownError) as error:
+            # The task is done, and what follows it may have been sent: it must not fail now.
+            LOG.warning("the result of task %s goes to the result backend whole: %s", task_id, error)
+            return payload
         if envelope is None:
             return payload
         kept = Kept(envelope=envelope, task_id=task_id, is_part=is_part)
         return (PREFIX + msgspec.json.encode(kept)).decode()
 
     def decode(self, payload: Any) -> Any:
-        """Return what is known of a task; a result whose blob is lost is a failure that says so."""
+        """Return what is known of a task; a result whose blob is gone raises when it is asked for."""
         kept = _kept(payload)
         if kept is None:
             return super().decode(payload)
@@ -108,14 +137,12 @@ class OffloadedResults(BaseKeyValueStoreBackend):  # type: ignore[misc]
     def get_many(self, *args: Any, **options: Any) -> Iterator[tuple[str, Any]]:
         """Yield tasks and what is known of them."""
         for task_id, known in super().get_many(*args, **options):
-            _let_go(self, known)
-            yield task_id, known
+            yield task_id, _handed_out(self, known)
 
     def iter_native(self, *args: Any, **options: Any) -> Iterator[tuple[str, Any]]:
         """Yield tasks and what is known of them, as they end."""
         for task_id, known in super().iter_native(*args, **options):
-            _let_go(self, known)
-            yield task_id, known
+            yield task_id, _handed_out(self, known)
 
     def forget(self, task_id: str) -> None:
         """Delete what is known of a task."""
@@ -154,16 +181,25 @@ def _kept(payload: Any) -> Kept | None:
 
 
 def _lost(kept: Kept, error: Exception) -> Any:
+    """Return what is known of a task whose result is gone: that it succeeded. A chord's body cannot begin."""
     if kept.is_part:
         return [1, kept.task_id, states.FAILURE, error]
     return {
-        "status": states.FAILURE,
-        "result": error,
+        "status": states.SUCCESS,
+        "result": Gone(error),
         "traceback": None,
         "children": [],
         "date_done": None,
         "task_id": kept.task_id,
     }
+
+
+def _handed_out(backend: Any, known: Any) -> Any:
+    """Return what a reader of many results takes, and let it go; one that is gone is a failure to it."""
+    if isinstance(known, dict) and isinstance(known.get("result"), Gone):
+        return {**known, "status": states.FAILURE, "result": known["result"].why}
+    _let_go(backend, known)
+    return known
 
 
 def _let_go(backend: Any, known: Any) -> None:

@@ -64,7 +64,7 @@ class Messages:
         job_id: str = NO_JOB,
         sending: str = "",
         is_counted: bool = True,
-        lapse_s: float = 0.0,
+        lapse_s: float | None = 0.0,
     ) -> Envelope:
         """Keep a message for a receiver; durable when this returns.
 
@@ -74,14 +74,14 @@ class Messages:
             job_id: Of the job that it belongs to; when that fails or ends, the message goes.
             sending: The same over messages whose equal bytes need be put only once.
             is_counted: There is one receiver, and it acknowledges.
-            lapse_s: It is kept at least so long if nobody acknowledges.
+            lapse_s: It is kept at least so long if nobody acknowledges; None: for ever.
 
         Raises:
             FencedError: The job has ended; nothing was kept.
             StoreUnavailableError: The blob server is full or away; nothing was kept.
             OutcomeUnknownError: The message may have been kept; it lapses.
         """
-        until_s = max(self._lapse_s, lapse_s)
+        until_s = None if lapse_s is None else max(self._lapse_s, lapse_s)
         blob_key = _SENT.find(job_id, sending, data)
         if blob_key is not None:
             # Another message may have this blob and this receiver: each needs a reference of its own.
@@ -131,7 +131,7 @@ class Messages:
         except LockgateError as error:
             LOG.warning("message %s of %s: %s; it lapses", envelope.blob_key, envelope.owner, error)
 
-    def _put(self, data: bytes, job_id: str, owner: str, lapse_s: float) -> BlobKey:
+    def _put(self, data: bytes, job_id: str, owner: str, lapse_s: float | None) -> BlobKey:
         put = partial(
             self._cache.origin.put,
             data,

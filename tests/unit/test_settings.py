@@ -51,3 +51,13 @@ def test_an_unreferenced_blob_lives_half_an_hour_to_an_hour_by_default(
 ) -> None:
     monkeypatch.delenv("LOCKGATE_RETENTION_INTERVAL_S", raising=False)
     assert load_settings().retention_interval_s == 1800.0
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "1e10"])
+@pytest.mark.parametrize("name", ["RETENTION_INTERVAL_S", "MESSAGE_LAPSE_S", "LOG_INTERVAL_S", "LOG_LAPSE_S"])
+def test_a_time_that_no_clock_reaches_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"LOCKGATE_{name}", value)
+    with pytest.raises(InvalidInputError, match=f"LOCKGATE_{name}"):
+        load_settings()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from celery import Celery, Task, chain, chord, group
 from celery.contrib.testing.worker import start_worker
 from celery.exceptions import Ignore, Reject
+from kombu import Exchange, Queue
 from kombu.common import Broadcast
 
 from storage_core.blobs.configured_cache import close_caches, configured_cache
@@ -21,6 +23,8 @@ from tests.blob_world import blob_world, damage
 from tests.celery_world import wait_until
 from tests.guest_world import BIG, PATIENCE_S, SMALL, Guest, application, files_of, got, length
 from workers.offload import GUARD, HEADER, install_offload
+
+DAY_S = 86_400
 
 
 def test_large_arguments_arrive_as_they_were_sent_and_are_let_go(guest: Guest) -> None:
@@ -309,6 +313,39 @@ def test_receivers_of_a_broadcast_are_not_counted_and_its_blob_lapses(guest: Gue
         assert got(again) == "x"
     assert reference.owner == f"receiver:{sent.id}"
     assert f"receiver:{again.id}" in guest.owners
+
+
+def test_a_fanout_queue_of_another_class_is_a_broadcast_too(guest: Guest) -> None:
+    everyone = Exchange(f"{guest.app.main}-all", type="fanout")
+    guest.app.conf.task_queues = [Queue(f"{guest.app.main}-all-1", everyone)]
+    take = guest.task(lambda value: value[:1])
+    sent = take.apply_async((BIG,), queue=f"{guest.app.main}-all-1")
+    with guest.app.connection_for_read() as connection:
+        guest.app.amqp.queues[f"{guest.app.main}-all-1"](connection.default_channel).declare()
+    again = take.apply_async((BIG,), queue=f"{guest.app.main}-all-1")
+    with guest.working():
+        assert got(again) == "x"
+    assert {f"receiver:{sent.id}", f"receiver:{again.id}"} <= set(guest.owners)
+
+
+@pytest.mark.parametrize("wait", ["countdown", "eta", "naive eta", "retry"])
+def test_arguments_of_a_task_that_is_due_much_later_are_kept_until_then(guest: Guest, wait: str) -> None:
+    def later(self: Any, value: str) -> None:
+        raise self.retry(countdown=3 * DAY_S)
+
+    take = guest.task(later, bind=True)
+    due = datetime.now(UTC) + timedelta(days=3)
+    if wait == "retry":
+        take.delay(BIG)
+        with guest.working():
+            wait_until(lambda: len(guest.references) == 1 and guest.owners[0].count(":") == 2, PATIENCE_S)
+    elif wait == "countdown":
+        take.apply_async((BIG,), countdown=3 * DAY_S)
+    else:
+        take.apply_async((BIG,), eta=due.replace(tzinfo=None) if wait == "naive eta" else due)
+    (reference,) = guest.references
+    assert reference.until_s is not None
+    assert reference.until_s - reference.taken_s == pytest.approx(4 * DAY_S, abs=PATIENCE_S)
 
 
 @pytest.mark.filterwarnings("ignore:Exception raised outside body:RuntimeWarning")  # so Celery calls it
