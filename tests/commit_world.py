@@ -80,10 +80,7 @@ class World:
         return _settings(tuple(chosen.items()), tuple(environment))
 
     def with_journal(self) -> World:
-        """The same destination, whose jobs have their leases in a journal below home.
-
-        Whoever is done with it closes the journals of this process.
-        """
+        """The same destination, whose jobs have their leases in a journal below home."""
         return replace(self, options={**self.options, "journal_url": None})
 
     def elsewhere(self) -> World:

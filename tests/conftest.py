@@ -22,12 +22,13 @@ Tell = Callable[[str], None]
 # Airflow makes its home when it is imported: not in the home of whoever runs the tests.
 _AIRFLOW_HOME = tempfile.TemporaryDirectory(prefix="airflow-")
 atexit.register(_AIRFLOW_HOME.cleanup)
-os.environ.setdefault("AIRFLOW_HOME", _AIRFLOW_HOME.name)
+os.environ["AIRFLOW_HOME"] = _AIRFLOW_HOME.name
 
-# Tests that choose no home of their own share one, and its journal: not that of whoever runs them.
+# Tests that choose no home of their own share one, and its journal: not that of whoever runs them, nor of
+# another process that has a part of the tests.
 _HOME = tempfile.TemporaryDirectory(prefix="lockgate-")
 atexit.register(_HOME.cleanup)
-os.environ.setdefault("LOCKGATE_HOME", _HOME.name)
+os.environ["LOCKGATE_HOME"] = _HOME.name
 
 _PARTS: dict[str, tuple[Callable[[], object], str]] = {
     "s3-server": (
@@ -65,9 +66,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(autouse=True)
 def process() -> Iterator[None]:
     """Begin each test as a new process does: it has opened no journal and no cache, and heard of none."""
+    _end_as_a_process()
     yield
-    close_caches()
-    close_journals()
+    _end_as_a_process()
+
+
+def _end_as_a_process() -> None:
+    try:
+        close_caches()
+    finally:
+        close_journals()
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import boto3
 from moto import mock_aws
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def served_moto(bucket: str) -> Iterator[str]:
-    """Serve moto on a free port of this machine, with a bucket; yields its URL."""
+    """Serve moto on a free port of this machine, with a bucket that outlives this; yields its URL."""
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
     app = _one_at_a_time(DomainDispatcherApplication(create_backend_app))
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=MotoRequestHandler)
@@ -54,12 +54,19 @@ def mocked_aws() -> Iterator[None]:
         moto.stop(remove_data=False)
 
 
+_ALONE: Final = threading.Lock()
+
+
 def _one_at_a_time(app: WSGIApplication) -> WSGIApplication:
-    """Let no two calls meet: moto asks for a condition first, and stores then. S3 does both as one."""
-    alone = threading.Lock()
+    """Let no two served calls meet: moto asks for a condition first, and stores then. S3 does both as one."""
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        with alone:
-            return list(app(environ, start_response))
+        with _ALONE:
+            answered = app(environ, start_response)
+            try:
+                return list(answered)
+            finally:
+                if hasattr(answered, "close"):
+                    answered.close()
 
     return answer

@@ -220,6 +220,7 @@ class CacheFolder(Forkable):
 
     def _take_over(self) -> None:
         """Verify and stage what a killed process had in use; the rest is verified at its first use."""
+        now_s = self._clock.now_s()
         jobs = self._jobs()
         for folder in (self.path / "libraries", self._unpacked.path):
             for path in folder.iterdir() if folder.is_dir() else ():
@@ -228,7 +229,7 @@ class CacheFolder(Forkable):
         for job_id in jobs:
             for blob in self.local.blobs(job_id):
                 if self._holds.was_in_use(job_id, blob.blob_key) and self._is_whole(blob):
-                    self._holds.idle([blob])
+                    self._holds.idle([blob], now_s)
 
     def _is_whole(self, blob: Found) -> bool:
         try:
@@ -253,7 +254,7 @@ class CacheFolder(Forkable):
         now_s = self._clock.now_s()
         found = self._blobs(job_id)
         survey.kept_bytes += sum(blob.size_bytes for blob in found)
-        idle = self._holds.idle(found)
+        idle = self._holds.idle(found, now_s)
         expired = [one for one in idle if self._is_expired(one, now_s)]
         if len(expired) == len(found) and self._drop_job(job_id, now_s):
             for blob in found:
@@ -285,7 +286,7 @@ class CacheFolder(Forkable):
         with self._holds.alone_with(job_id) as is_alone:
             if not is_alone:
                 return False
-            idle = self._holds.idle(self._blobs(job_id))
+            idle = self._holds.idle(self._blobs(job_id), now_s)
             if not all(self._is_expired(one, now_s) for one in idle):
                 return False
             FAILPOINTS.hit("blob-evict.delete-job.before")

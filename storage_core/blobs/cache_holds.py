@@ -93,9 +93,8 @@ class CacheHolds:
         except FileNotFoundError:
             return True
 
-    def idle(self, found: Sequence[Found]) -> list[Idle]:
-        """Return those that nobody refers to; of which it was not known are so from now."""
-        now_s = self._clock.now_s()
+    def idle(self, found: Sequence[Found], now_s: float) -> list[Idle]:
+        """Return those that nobody refers to, each since when; from now, if nobody knew of it."""
         idle = []
         for blob in found:
             lock = self._lock_of(blob.job_id, blob.blob_key)

@@ -1,4 +1,4 @@
-"""Takes blobs in: nothing is acknowledged before it stands, and of what is refused nothing stays.
+"""Takes blobs in: nothing is acknowledged before it stands; of what is refused nothing stays for good.
 
     incoming file → local store, synced → HA store → row in the journal
 

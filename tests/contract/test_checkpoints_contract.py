@@ -6,7 +6,7 @@ import base64
 import io
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ def kept(open_at: Callable[[str], Store]) -> Store:
 @pytest.fixture
 def operator(
     kept: Store, kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Run]:
+) -> Run:
     """Run `lockgate journal` as somebody does whose settings name that store, on any machine."""
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("LOCKGATE_CHECKPOINT_URL", kept.url)

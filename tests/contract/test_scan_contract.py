@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,7 @@ def lake(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[World]:
+) -> World:
     """A prefix below which destinations lie, and which may be one itself; without a journal."""
     if kind in {"moto", "fake-s3"}:
         endpoint = request.getfixturevalue(f"{kind.removesuffix('-s3')}_endpoint")

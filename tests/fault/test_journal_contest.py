@@ -172,7 +172,7 @@ class Contest:
 
 
 @pytest.fixture
-def worlds(tmp_path: Path, postgres: Server) -> Iterator[list[World]]:
+def worlds(tmp_path: Path, postgres: Server) -> list[World]:
     """Destinations that share a journal."""
     options = {**LEASES, "journal_url": postgres.new_database("contest")}
     clock = ManualClock(time.time())

@@ -37,7 +37,7 @@ SUCCESSOR: Final = {"day=1/a.csv": b"of the successor"}
 
 
 @pytest.fixture
-def world(tmp_path: Path, journal_url: str) -> Iterator[World]:
+def world(tmp_path: Path, journal_url: str) -> World:
     return World(tmp_path, str(tmp_path / "dest"), SystemClock(), {"journal_url": journal_url})
 
 

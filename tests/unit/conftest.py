@@ -26,7 +26,7 @@ def world(tmp_path: Path) -> World:
 
 
 @pytest.fixture
-def journal_world(world: World) -> Iterator[World]:
+def journal_world(world: World) -> World:
     """An empty local destination whose jobs have their leases in a journal."""
     return world.with_journal()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from tests.commit_world import ManualClock
 
 
 @pytest.fixture
-def place(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def place(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory to work in; blobs have an HA store beside it."""
     monkeypatch.setenv("LOCKGATE_BLOB_STORE_URL", (tmp_path / "ha").as_uri())
     place = tmp_path / "place"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from tests.checkpoint_world import take
 
 
 @pytest.fixture
-def journal(settings: Settings) -> Iterator[Journal]:
+def journal(settings: Settings) -> Journal:
     """The journal of the settings, with three entries."""
     opened = configured_journal(settings)
     assert opened is not None

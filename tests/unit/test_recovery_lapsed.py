@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,7 +35,7 @@ from tests.commit_world import World, write
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path) -> World:
     """A destination whose jobs have leases in a journal."""
     options = {"journal_url": f"sqlite:///{tmp_path / 'journal.db'}"}
     return World(tmp_path, str(tmp_path / "dest"), options=options)

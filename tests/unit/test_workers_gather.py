@@ -14,6 +14,7 @@ from celery.exceptions import TaskRevokedError
 from redis.exceptions import ConnectionError as NoBroker
 
 from storage_core.errors import LockgateError, MissingPartError, OutcomeUnknownError
+from tests.celery_world import memory_broker
 from workers import gather
 from workers.application import app
 
@@ -80,7 +81,7 @@ Gather = Callable[[Workers], list[tuple[int, dict[str, Any] | LockgateError]]]
 
 
 @pytest.fixture
-def gathered(monkeypatch: pytest.MonkeyPatch) -> Gather:
+def gathered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gather]:
     def gather_from(workers: Workers) -> list[tuple[int, dict[str, Any] | LockgateError]]:
         monkeypatch.setattr(gather, "time", workers)
         monkeypatch.setattr(gather, "_send", send)
@@ -91,7 +92,8 @@ def gathered(monkeypatch: pytest.MonkeyPatch) -> Gather:
         found = gather.gather([task], work="work", queue="commit", timeout_s=3_600, grace_s=GRACE_S)
         return list(found)
 
-    return gather_from
+    with memory_broker():
+        yield gather_from
 
 
 def test_a_task_that_a_workers_shutdown_cuts_off_is_sent_again_and_counts_as_no_failure(
