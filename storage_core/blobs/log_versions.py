@@ -134,7 +134,8 @@ def encoded(version: LogVersion) -> bytes:
 def find_versions(blobs: Blobs, log: Log) -> list[FoundVersion]:
     """Return the versions of a log's files that its owner refers to, the newest of a file last.
 
-    There is one a file, and for a moment, or after a crash, an older one beside it.
+    There is one a file, and for a moment, or after a crash, an older one beside it. Of two that have the same
+    number, for which there must have been two writers, the longer one is the newer.
 
     Raises:
         CorruptBlobError: One is damaged.
@@ -153,9 +154,14 @@ def find_versions(blobs: Blobs, log: Log) -> list[FoundVersion]:
                 f"log {log.name}: blob {log.job_id}/{blob_key} is no version of a log: {error}"
             ) from None
         found.append(FoundVersion(blob_key=blob_key, version=version))
-    return sorted(found, key=lambda one: (one.version.file_name, one.version.number, one.blob_key))
+    return sorted(found, key=_age)
 
 
 def newest(found: list[FoundVersion]) -> dict[str, FoundVersion]:
     """Return, by name of the file, the newest version of each."""
     return {one.version.file_name: one for one in found}
+
+
+def _age(one: FoundVersion) -> tuple[str, int, int, str]:
+    version = one.version
+    return version.file_name, version.number, version.size_bytes, one.blob_key

@@ -14,10 +14,13 @@ from io import SEEK_END, RawIOBase
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from storage_core.blobs.keys import BlobKey
 from storage_core.blobs.log_versions import (
     FULL_BYTES,
     SEAM_BYTES,
+    FoundVersion,
     Log,
     LogPart,
     LogVersion,
@@ -62,6 +65,7 @@ class LogWriter:
         self._file_name = file_name
         self._lapse_s = lapse_s
         self._shown: BlobKey | None = None
+        self._attempted: LogVersion | None = None
         self._passed: list[tuple[str, BlobKey]] = []
         self.version = self._resumed()
 
@@ -75,6 +79,7 @@ class LogWriter:
             OSError: The file cannot be read.
             LockgateError: The older version is still shown; the next call publishes these bytes, too.
         """
+        self._settle()
         with self._path.open("rb", buffering=0) as file:
             size_bytes = file.seek(0, SEEK_END)
             before = self.version
@@ -97,14 +102,14 @@ class LogWriter:
 
     def _resumed(self) -> LogVersion:
         """Return the version to go on from."""
-        found = [
-            one for one in find_versions(self._blobs, self._log) if one.version.file_name == self._file_name
-        ]
+        found = self._found()
         if not found:
             return LogVersion(file_name=self._file_name)
         *older, last = found
-        self._passed += [(self._log.owner, one.blob_key) for one in older]
         self._shown, version = last.blob_key, last.version
+        for one in older:
+            self._passed.append((self._log.owner, one.blob_key))
+            self._pass_parts(one.version, kept=version)
         with self._path.open("rb", buffering=0) as file:
             if _continues(file, file.seek(0, SEEK_END), version):
                 return version
@@ -115,6 +120,27 @@ class LogWriter:
             parts=version.parts,
             file_begins=version.size_bytes,
         )
+
+    def _found(self) -> list[FoundVersion]:
+        """Return the versions of this file that are found, the newest last."""
+        found = find_versions(self._blobs, self._log)
+        return [one for one in found if one.version.file_name == self._file_name]
+
+    def _settle(self) -> None:
+        """Find out whether a version is shown whose publication had no answer, or an error for one.
+
+        Its number is never another's: it may still come to be shown, and is older then.
+        """
+        attempted = self._attempted
+        if attempted is None:
+            return
+        for one in self._found():
+            if one.version == attempted:
+                self._is_shown(one)
+                return
+        self._pass_parts(attempted, kept=self.version)
+        self.version = replace(self.version, number=attempted.number)
+        self._attempted = None
 
     def _grown(self, file: RawIOBase, size_bytes: int, before: LogVersion) -> LogVersion:
         """Put the bytes that a version lacks, with those before them where it is time to merge parts."""
@@ -150,6 +176,7 @@ class LogWriter:
 
     def _show(self, version: LogVersion) -> None:
         """Make a version the one that is found, and let the one before go."""
+        self._attempted = version
         blob = self._blobs.put(
             encoded(version),
             job_id=self._log.job_id,
@@ -159,14 +186,22 @@ class LogWriter:
             owners=[self._log.owner],
             lapse_s=self._lapse_s,
         )
+        self._is_shown(FoundVersion(blob_key=blob.blob_key, version=version))
+        self._let_go()
+
+    def _is_shown(self, newer: FoundVersion) -> None:
+        """Take a version for the one that is found; the one before passes."""
         if self._shown is not None:
             self._passed.append((self._log.owner, self._shown))
-        kept = {part.blob_key for part in version.parts}
+        self._pass_parts(self.version, kept=newer.version)
+        self._shown, self.version, self._attempted = newer.blob_key, newer.version, None
+
+    def _pass_parts(self, version: LogVersion, *, kept: LogVersion) -> None:
+        """Note the parts of a version to be let go that the one that is kept has not."""
+        keys = {part.blob_key for part in kept.parts}
         self._passed += [
-            (self._parts_owner, part.blob_key) for part in self.version.parts if part.blob_key not in kept
+            (self._parts_owner, part.blob_key) for part in version.parts if part.blob_key not in keys
         ]
-        self._shown, self.version = blob.blob_key, version
-        self._let_go()
 
     def _let_go(self) -> None:
         """Drop the references to what is shown no more; what could not be dropped is, the next time."""
