@@ -10,6 +10,7 @@ Source: Flink BLOB storage, "Log Files".
 
 from __future__ import annotations
 
+import logging
 from io import SEEK_END, RawIOBase
 from pathlib import Path
 from typing import Final
@@ -30,6 +31,10 @@ from storage_core.blobs.log_versions import (
     seam_of,
 )
 from storage_core.blobs.protocol import Blobs
+from storage_core.clock import Clock, SystemClock
+from storage_core.errors import ObjectNotFoundError
+
+_LOG: Final = logging.getLogger(__name__)
 
 KEPT_S: Final = 30 * 86_400.0
 """A log that belongs to no job is kept so long after its last version."""
@@ -50,6 +55,7 @@ class LogWriter:
         path: Of the file.
         file_name: Tells it from the log's other files.
         lapse_s: The log goes so long after its last version; None: with its job.
+        clock: The machine's by default.
 
     Raises:
         OSError: The file cannot be read.
@@ -57,7 +63,14 @@ class LogWriter:
     """
 
     def __init__(
-        self, blobs: Blobs, log: Log, path: Path, *, file_name: str = "", lapse_s: float | None = KEPT_S
+        self,
+        blobs: Blobs,
+        log: Log,
+        path: Path,
+        *,
+        file_name: str = "",
+        lapse_s: float | None = KEPT_S,
+        clock: Clock | None = None,
     ) -> None:
         self._blobs = blobs
         self._log = log
@@ -67,34 +80,54 @@ class LogWriter:
         self._shown: BlobKey | None = None
         self._attempted: LogVersion | None = None
         self._passed: list[tuple[str, BlobKey]] = []
+        self._clock = clock or SystemClock()
         self.version = self._resumed()
+        self._renewed_s = 0.0 if self.version.number else self._clock.now_s()
 
     def publish(self) -> LogVersion:
         """Publish what the file has by now, and return that version; only new bytes are moved.
 
         A file that has become shorter, or begins with other bytes than it did, was rotated: the log begins
-        anew, and what it had is let go.
+        anew, and what it had is let go. What was published is renewed in time, whether the file grows or not.
 
         Raises:
             OSError: The file cannot be read.
-            LockgateError: The older version is still shown; the next call publishes these bytes, too.
+            LockgateError: The older version may still be shown; the next call publishes these bytes, too.
         """
         self._settle()
         with self._path.open("rb", buffering=0) as file:
             size_bytes = file.seek(0, SEEK_END)
             before = self.version
             if not _continues(file, size_bytes, before):
-                before = LogVersion(file_name=self._file_name, number=before.number, began=before.number + 1)
-            elif size_bytes == before.in_file:
+                self._show(self._grown(file, size_bytes, self._anew(before)))
+            elif size_bytes > before.in_file:
+                self._show(self._grown(file, size_bytes, before))
+            else:
                 self._let_go()
-                return before
-            self._show(self._grown(file, size_bytes, before))
+        if self._lapse_s is not None and self._clock.now_s() - self._renewed_s > self._lapse_s / 2:
+            self.renew()
         return self.version
 
     def renew(self) -> None:
-        """Let the parts live as long as the last version, for a log that took long to write."""
+        """Let the last version and its parts lapse as late as new ones, for a log that takes long to write.
+
+        One that is gone is told of, and the others are renewed: the reader says what it cannot show.
+
+        Raises:
+            LockgateError: Not all are renewed; the next publication does it.
+        """
+        began_s = self._clock.now_s()
         for part in self.version.parts:
-            self._blobs.refer(self._log.job_id, part.blob_key, self._parts_owner, lapse_s=self._lapse_s)
+            self._renew(part.blob_key, self._parts_owner)
+        if self._shown is not None:
+            self._renew(self._shown, self._log.owner)
+        self._renewed_s = began_s
+
+    def _renew(self, blob_key: BlobKey, owner: str) -> None:
+        try:
+            self._blobs.refer(self._log.job_id, blob_key, owner, lapse_s=self._lapse_s)
+        except ObjectNotFoundError as error:
+            _LOG.warning("log %s: some of what was published of it is gone: %s", self._log.name, error)
 
     @property
     def _parts_owner(self) -> str:
@@ -120,6 +153,9 @@ class LogWriter:
             parts=version.parts,
             file_begins=version.size_bytes,
         )
+
+    def _anew(self, before: LogVersion) -> LogVersion:
+        return LogVersion(file_name=self._file_name, number=before.number, began=before.number + 1)
 
     def _found(self) -> list[FoundVersion]:
         """Return the versions of this file that are found, the newest last."""

@@ -21,7 +21,7 @@ from tests.blob_world import BlobWorld, blob_world, key_of
 
 LOG = Log(name="log")
 
-CALLS = 8
+CALLS = 9
 """A publication has fewer, but for the parts that it merged: they are dropped one after the other."""
 
 
