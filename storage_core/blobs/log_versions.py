@@ -29,6 +29,8 @@ FULL_BYTES: Final = 1024 * 1024
 SEAM_BYTES: Final = 4_096
 """So many bytes before the end of a version tell whether a file still begins with it."""
 
+_NOTHING: Final = hashlib.sha256().hexdigest()
+
 
 class Log(msgspec.Struct, frozen=True, kw_only=True):
     """Names a log, or several that are shown together.
@@ -63,6 +65,18 @@ class LogPart(msgspec.Struct, frozen=True, kw_only=True):
     level: int = 0
 
 
+class PublishedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What was published of a file.
+
+    Attributes:
+        size_bytes: So many bytes, its first ones.
+        seam: SHA-256 of the last of them, at most 4,096, in hexadecimal: tells whether a file begins so.
+    """
+
+    size_bytes: int = 0
+    seam: str = _NOTHING
+
+
 class LogVersion(msgspec.Struct, frozen=True, kw_only=True):
     """A log as it was when it was published.
 
@@ -73,7 +87,9 @@ class LogVersion(msgspec.Struct, frozen=True, kw_only=True):
             begins with the bytes of the shorter.
         parts: In the order of their bytes.
         file_begins: Where in the log the bytes of its present file begin: those before are of earlier files.
-        seam: SHA-256 of its last bytes, at most 4,096 and of the present file, in hexadecimal.
+        skipped: So many of the present file's first bytes are before: it was the present one earlier, too.
+        seam: Of what was published of the present file.
+        earlier: What was published of the other files, each on another machine.
     """
 
     file_name: str
@@ -81,7 +97,9 @@ class LogVersion(msgspec.Struct, frozen=True, kw_only=True):
     began: int = 0
     parts: tuple[LogPart, ...] = ()
     file_begins: int = 0
-    seam: str = hashlib.sha256().hexdigest()
+    skipped: int = 0
+    seam: str = _NOTHING
+    earlier: tuple[PublishedFile, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -91,7 +109,12 @@ class LogVersion(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def in_file(self) -> int:
         """How many bytes of the present file it has."""
-        return self.size_bytes - self.file_begins
+        return self.size_bytes - self.file_begins + self.skipped
+
+    @property
+    def file(self) -> PublishedFile:
+        """What was published of the present file."""
+        return PublishedFile(size_bytes=self.in_file, seam=self.seam)
 
     def ranges(self) -> list[tuple[int, LogPart]]:
         """Return its parts, each with where it begins."""

@@ -25,6 +25,7 @@ from storage_core.blobs.log_versions import (
     Log,
     LogPart,
     LogVersion,
+    PublishedFile,
     encoded,
     find_versions,
     merged_with_next,
@@ -47,7 +48,8 @@ class LogWriter:
     """Publishes a log's file as it grows. One writer a file; not for several threads at once.
 
     It goes on with what an earlier writer has published of the same file, also in another process, and also
-    on another machine, whose file has none of the earlier bytes: they stay, and its own come after them.
+    on another machine, whose file has none of the earlier bytes: they stay, and its own come after them. A
+    task may come back to an earlier machine: what was published of the file there is not published again.
 
     Args:
         blobs: Where to.
@@ -98,7 +100,7 @@ class LogWriter:
         with self._path.open("rb", buffering=0) as file:
             size_bytes = file.seek(0, SEEK_END)
             before = self.version
-            if not _continues(file, size_bytes, before):
+            if not _continues(file, size_bytes, before.file):
                 self._show(self._grown(file, size_bytes, self._anew(before)))
             elif size_bytes > before.in_file:
                 self._show(self._grown(file, size_bytes, before))
@@ -144,15 +146,7 @@ class LogWriter:
             self._passed.append((self._log.owner, one.blob_key))
             self._pass_parts(one.version, kept=version)
         with self._path.open("rb", buffering=0) as file:
-            if _continues(file, file.seek(0, SEEK_END), version):
-                return version
-        return LogVersion(
-            file_name=self._file_name,
-            number=version.number,
-            began=version.began,
-            parts=version.parts,
-            file_begins=version.size_bytes,
-        )
+            return _resumed_with(file, version)
 
     def _anew(self, before: LogVersion) -> LogVersion:
         return LogVersion(file_name=self._file_name, number=before.number, began=before.number + 1)
@@ -186,25 +180,22 @@ class LogWriter:
         begins = before.in_file - sum(part.size_bytes for part in merged)
         level = merged[0].level + 1 if merged else 0
         pieces = range(begins, size_bytes, PIECE_BYTES)
-        added = [
-            self._put(file, before.file_begins, at, min(at + PIECE_BYTES, size_bytes), level) for at in pieces
-        ]
-        return LogVersion(
-            file_name=self._file_name,
+        shift = before.size_bytes - before.in_file
+        added = [self._put(file, shift, at, min(at + PIECE_BYTES, size_bytes), level) for at in pieces]
+        return replace(
+            before,
             number=before.number + 1,
-            began=before.began,
             parts=(*before.parts[: len(before.parts) - len(merged)], *added),
-            file_begins=before.file_begins,
             seam=seam_of(_read(file, max(0, size_bytes - SEAM_BYTES), size_bytes)),
         )
 
-    def _put(self, file: RawIOBase, file_begins: int, begins: int, ends: int, level: int) -> LogPart:
+    def _put(self, file: RawIOBase, shift: int, begins: int, ends: int, level: int) -> LogPart:
         blob = self._blobs.put(
             _read(file, begins, ends),
             job_id=self._log.job_id,
             guarantee="recreatable",
             use="log",
-            name=f"{self._log.name} {file_begins + begins}-{file_begins + ends}",
+            name=f"{self._log.name} {shift + begins}-{shift + ends}",
             owners=[self._parts_owner],
             lapse_s=self._lapse_s,
         )
@@ -247,12 +238,29 @@ class LogWriter:
             del self._passed[0]
 
 
-def _continues(file: RawIOBase, size_bytes: int, version: LogVersion) -> bool:
-    """Tell whether a file has the bytes of a version where they should be."""
-    ends = version.in_file
+def _resumed_with(file: RawIOBase, version: LogVersion) -> LogVersion:
+    """Return a version as one to which a file's bytes are added: those that it has of that file are not."""
+    size_bytes = file.seek(0, SEEK_END)
+    files = (version.file, *version.earlier)
+    longest_first = sorted(files, key=lambda one: one.size_bytes, reverse=True)
+    same = next((one for one in longest_first if _continues(file, size_bytes, one)), PublishedFile())
+    if same == version.file:
+        return version
+    return replace(
+        version,
+        file_begins=version.size_bytes,
+        skipped=same.size_bytes,
+        seam=same.seam,
+        earlier=tuple(one for one in files if one != same),
+    )
+
+
+def _continues(file: RawIOBase, size_bytes: int, published: PublishedFile) -> bool:
+    """Tell whether a file begins with what was published of one."""
+    ends = published.size_bytes
     if size_bytes < ends:
         return False
-    return seam_of(_read(file, max(0, ends - SEAM_BYTES), ends)) == version.seam
+    return seam_of(_read(file, max(0, ends - SEAM_BYTES), ends)) == published.seam
 
 
 def _read(file: RawIOBase, begins: int, ends: int) -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from storage_core.blobs.keys import BlobKey
 from storage_core.blobs.log_reading import LogReader, LogView
-from storage_core.blobs.log_versions import FULL_BYTES, MERGED, Log, LogVersion
+from storage_core.blobs.log_versions import FULL_BYTES, MERGED, Log, LogVersion, seam_of
 from storage_core.blobs.logs import KEPT_S, PIECE_BYTES, LogWriter
 from storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
 from storage_core.journal.rows import Blob
@@ -173,6 +174,57 @@ def test_a_task_that_resumes_on_another_machine_appends_to_its_log(world: BlobWo
     append(there, b"last\n")
     again = LogWriter(world.server, LOG, there).publish()
     assert log_bytes(world, again) == b"before it deferred\nafter\nmore\nlast\n"
+
+
+def test_a_task_that_comes_back_to_an_earlier_machine_publishes_only_what_is_new_there(
+    world: BlobWorld, tmp_path: Path
+) -> None:
+    shown = b""
+    for lap in range(MERGED + 2):
+        for machine in (b"m1", b"m2", b"m3"):
+            line = b"%s, lap %d\n" % (machine, lap)
+            append(tmp_path / machine.decode(), line)
+            shown += line
+            version = LogWriter(world.server, LOG, tmp_path / machine.decode()).publish()
+            assert log_bytes(world, version) == shown
+    assert len(version.earlier) == 2
+    assert len(part_rows(world)) == len(version.parts)
+
+
+def test_a_writer_on_an_earlier_machine_merges_only_what_it_has_added_since(
+    world: BlobWorld, tmp_path: Path
+) -> None:
+    here, there = tmp_path / "here.log", tmp_path / "there.log"
+    for file in (here, there):
+        append(file, b"first on %s\n" % file.name.encode())
+        LogWriter(world.server, LOG, file).publish()
+    shown = LogReader(world.server, LOG).show()
+    writer = LogWriter(world.server, LOG, here)
+    for number in range(MERGED + 1):
+        append(here, b"%d\n" % number)
+        writer.publish()
+        shown += f"{number}\n"
+        assert LogReader(world.server, LOG).show() == shown
+    assert [part.level for part in writer.version.parts] == [0, 0, 1, 0]
+    assert f"{LOG.name} 37-75" in {row.name for row in part_rows(world)}, "where in the log, not in the file"
+
+
+def test_a_version_that_an_older_program_published_is_gone_on_with(world: BlobWorld, file: Path) -> None:
+    append(file, b"first\n")
+    part = world.server.put(b"first\n", owners=[LOG.parts_owner("")], use="log", guarantee="recreatable")
+    older = {
+        "file_name": "",
+        "number": 7,
+        "began": 0,
+        "parts": [{"blob_key": part.blob_key, "size_bytes": 6, "level": 0}],
+        "file_begins": 0,
+        "seam": seam_of(b"first\n"),
+    }
+    world.server.put(msgspec.json.encode(older), owners=[LOG.owner], use="log", guarantee="recreatable")
+    append(file, b"second\n")
+    version = LogWriter(world.server, LOG, file).publish()
+    assert (version.number, len(version.parts)) == (8, 2)
+    assert LogReader(world.server, LOG).show() == "first\nsecond\n"
 
 
 def test_files_of_one_log_do_not_take_each_others_place(world: BlobWorld, tmp_path: Path) -> None:
