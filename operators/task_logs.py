@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 _OF_TRIGGER: Final = re.compile(r"\.trigger\.[^/]+\.log$")
 """What a triggerer adds to the name of a deferred task's log: it is shown with the task's own."""
 
+_GOING_ON: Final = ("running", "deferred", "restarting")
+"""States of tasks whose logs may grow."""
+
 
 class BlobTaskLogs:
     """Airflow's `RemoteLogStreamIO` over the blob server that the settings name."""
@@ -67,10 +70,11 @@ class BlobTaskLogs:
         sources, streams = self.stream(relative_path, ti)
         return sources, ["\n".join(stream) for stream in streams] or None
 
-    def stream(self, relative_path: str, ti: Any) -> tuple[list[str], list[Iterator[str]]]:  # noqa: ARG002
+    def stream(self, relative_path: str, ti: Any) -> tuple[list[str], list[Iterator[str]]]:
         """Return where a task's log is kept, and the lines of each of its files.
 
-        A part that cannot be had is a line that says so: what is shown is never short without a word.
+        A part that cannot be had is a line that says so, and so is the end of a log that was not published
+        though its task goes on no more: what is shown is never short without a word.
         """
         try:
             cache = _cache()
@@ -84,7 +88,7 @@ class BlobTaskLogs:
             f"{version.file_name}: version {version.number}, {version.size_bytes} bytes in "
             f"{len(version.parts)} blobs"
             for version in versions
-        ], [_lines(reader, version) for version in versions]
+        ], [_lines(reader, version, has_ended=_has_ended(ti)) for version in versions]
 
     def _follow(self, logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         """Follow the file that an event is about to be written to, if it is a task's."""
@@ -94,11 +98,21 @@ class BlobTaskLogs:
         return event
 
 
-def _lines(reader: LogReader, version: LogVersion) -> Iterator[str]:
+def _lines(reader: LogReader, version: LogVersion, *, has_ended: bool) -> Iterator[str]:
     try:
         yield from lines_of(reader.read(version))
     except LockgateError as error:
         yield f"*** The rest of {version.file_name} cannot be had: {error}"
+    for file in version.growing if has_ended else []:
+        yield (
+            f"*** {version.file_name} was published up to byte {file.size_bytes}, and its end was not: "
+            "what follows, if anything, is in the worker's own file"
+        )
+
+
+def _has_ended(ti: Any) -> bool:
+    """Tell whether a task's log grows no more; False if nobody knows."""
+    return getattr(ti, "state", "running") not in _GOING_ON
 
 
 def _task_file(logger: Any) -> Path | None:

@@ -80,7 +80,7 @@ class LogFollower(Forkable):
                     self._all_done.set()
                     self._all_done = None
             writer = writer or self._open_writer(path)
-            writer.publish()
+            writer.publish(ends=True)
             if writer.version.number > 1:
                 writer.renew()
 

@@ -71,10 +71,12 @@ class PublishedFile(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         size_bytes: So many bytes, its first ones.
         seam: SHA-256 of the last of them, at most 4,096, in hexadecimal: tells whether a file begins so.
+        is_growing: More was to come: its end was not published.
     """
 
     size_bytes: int = 0
     seam: str = _NOTHING
+    is_growing: bool = False
 
 
 class LogVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +91,7 @@ class LogVersion(msgspec.Struct, frozen=True, kw_only=True):
         file_begins: Where in the log the bytes of its present file begin: those before are of earlier files.
         skipped: So many of the present file's first bytes are before: it was the present one earlier, too.
         seam: Of what was published of the present file.
+        is_growing: More of the present file is to come; older programs did not say so.
         earlier: What was published of the other files, each on another machine.
     """
 
@@ -99,6 +102,7 @@ class LogVersion(msgspec.Struct, frozen=True, kw_only=True):
     file_begins: int = 0
     skipped: int = 0
     seam: str = _NOTHING
+    is_growing: bool = False
     earlier: tuple[PublishedFile, ...] = ()
 
     @property
@@ -114,7 +118,12 @@ class LogVersion(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def file(self) -> PublishedFile:
         """What was published of the present file."""
-        return PublishedFile(size_bytes=self.in_file, seam=self.seam)
+        return PublishedFile(size_bytes=self.in_file, seam=self.seam, is_growing=self.is_growing)
+
+    @property
+    def growing(self) -> list[PublishedFile]:
+        """What was published of those files whose ends were not."""
+        return [one for one in (*self.earlier, self.file) if one.is_growing]
 
     def ranges(self) -> list[tuple[int, LogPart]]:
         """Return its parts, each with where it begins."""

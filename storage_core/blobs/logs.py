@@ -86,11 +86,14 @@ class LogWriter:
         self.version = self._resumed()
         self._renewed_s = 0.0 if self.version.number else self._clock.now_s()
 
-    def publish(self) -> LogVersion:
+    def publish(self, *, ends: bool = False) -> LogVersion:
         """Publish what the file has by now, and return that version; only new bytes are moved.
 
         A file that has become shorter, or begins with other bytes than it did, was rotated: the log begins
         anew, and what it had is let go. What was published is renewed in time, whether the file grows or not.
+
+        Args:
+            ends: The file grows no more: the version says that it is whole.
 
         Raises:
             OSError: The file cannot be read.
@@ -101,9 +104,11 @@ class LogWriter:
             size_bytes = file.seek(0, SEEK_END)
             before = self.version
             if not _continues(file, size_bytes, before.file):
-                self._show(self._grown(file, size_bytes, self._anew(before)))
+                self._show(self._grown(file, size_bytes, self._anew(before), ends=ends))
             elif size_bytes > before.in_file:
-                self._show(self._grown(file, size_bytes, before))
+                self._show(self._grown(file, size_bytes, before, ends=ends))
+            elif ends and before.is_growing:
+                self._show(replace(before, number=before.number + 1, is_growing=False))
             else:
                 self._let_go()
         if self._lapse_s is not None and self._clock.now_s() - self._renewed_s > self._lapse_s / 2:
@@ -172,7 +177,7 @@ class LogWriter:
         self.version = replace(self.version, number=attempted.number)
         self._attempted = None
 
-    def _grown(self, file: RawIOBase, size_bytes: int, before: LogVersion) -> LogVersion:
+    def _grown(self, file: RawIOBase, size_bytes: int, before: LogVersion, *, ends: bool) -> LogVersion:
         """Put the bytes that a version lacks, with those before them where it is time to merge parts."""
         in_file = tuple(part for begins, part in before.ranges() if begins >= before.file_begins)
         is_small = size_bytes - before.in_file < FULL_BYTES
@@ -187,6 +192,7 @@ class LogWriter:
             number=before.number + 1,
             parts=(*before.parts[: len(before.parts) - len(merged)], *added),
             seam=seam_of(_read(file, max(0, size_bytes - SEAM_BYTES), size_bytes)),
+            is_growing=not ends,
         )
 
     def _put(self, file: RawIOBase, shift: int, begins: int, ends: int, level: int) -> LogPart:
@@ -251,6 +257,7 @@ def _resumed_with(file: RawIOBase, version: LogVersion) -> LogVersion:
         file_begins=version.size_bytes,
         skipped=same.size_bytes,
         seam=same.seam,
+        is_growing=same.is_growing,
         earlier=tuple(one for one in files if one != same),
     )
 

@@ -14,6 +14,7 @@ from airflow.config_templates.airflow_local_settings import DEFAULT_LOGGING_CONF
 from airflow.sdk._shared.logging.remote import RemoteLogStreamIO, discover_remote_log_handler
 from airflow.sdk._shared.module_loading import import_string
 from airflow.sdk.configuration import conf
+from airflow.utils.state import TaskInstanceState
 
 from operators import task_logs
 from operators.task_logs import BlobTaskLogs
@@ -161,6 +162,50 @@ def test_a_damaged_part_is_a_line_that_says_so(folder: Folder) -> None:
     damage(server.local.path_of("no_job", version.parts[0].blob_key))
     (lines,) = logs.stream(TASK, None)[1]
     assert [line for line in lines if "cannot be had" in line and TASK in line]
+
+
+@pytest.mark.parametrize("state", ["success", TaskInstanceState.FAILED, "up_for_retry", None])
+def test_a_log_whose_end_was_not_published_says_so_when_its_task_has_ended(
+    folder: Folder, state: str | None
+) -> None:
+    file = folder.write(TASK, "first\n")
+    task_logs._writer(file).publish()
+    (lines,) = BlobTaskLogs().stream(TASK, SimpleNamespace(state=state))[1]
+    first, last = lines
+    assert first == "first"
+    assert f"{TASK} was published up to byte 6, and its end was not" in last
+
+
+@pytest.mark.parametrize("ti", [None, *map(TaskInstanceState, ("running", "deferred", "restarting"))])
+def test_a_log_that_may_grow_is_shown_as_it_is(folder: Folder, ti: TaskInstanceState | None) -> None:
+    file = folder.write(TASK, "first\n")
+    task_logs._writer(file).publish()
+    told = ti and SimpleNamespace(state=ti)
+    assert [list(stream) for stream in BlobTaskLogs().stream(TASK, told)[1]] == [["first"]]
+
+
+def test_an_uploaded_log_is_whole_whether_it_grew_at_its_end_or_not(folder: Folder) -> None:
+    for name, grown in ((TASK, ""), (TRIGGER, "last\n")):
+        task_logs._writer(folder.write(name, "first\n")).publish()
+        folder.write(name, grown)
+        BlobTaskLogs().upload(name, None)
+    sources, streams = BlobTaskLogs().stream(TASK, SimpleNamespace(state="success"))
+    assert [list(stream) for stream in streams] == [["first"], ["first", "last"]]
+    assert ["version 2" in source for source in sources] == [True, True]
+    BlobTaskLogs().upload(TASK, None)
+    assert BlobTaskLogs().stream(TASK, None)[0] == sources, "it was whole already"
+
+
+def test_the_end_of_an_earlier_machines_file_that_is_missing_is_told_of(folder: Folder) -> None:
+    file = folder.write(TASK, "first\n")
+    task_logs._writer(file).publish()
+    file.unlink()
+    folder.write(TASK, "second, on another machine\n")
+    BlobTaskLogs().upload(TASK, None)
+    (lines,) = BlobTaskLogs().stream(TASK, SimpleNamespace(state="success"))[1]
+    *shown, last = lines
+    assert shown == ["first", "second, on another machine"]
+    assert "up to byte 6" in last
 
 
 def test_the_local_file_goes_only_where_airflow_says_so(
