@@ -56,7 +56,8 @@ class BlobTaskLogs:
 
         Raises:
             OSError: The file cannot be read.
-            LockgateError: Some of it is not published; Airflow says so in the task's log, which stays.
+            LockgateError: Some of it is not published yet, which is tried again for as long as this process
+                lives; Airflow says so in the task's log, which stays.
         """
         file = _logs_folder() / path
         if not file.exists():

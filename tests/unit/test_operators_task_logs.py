@@ -294,3 +294,82 @@ def test_a_fork_follows_nothing(world: BlobWorld, tmp_path: Path) -> None:
     assert follower._all_done is None
     parents.set()
     ticks.tick.release()
+
+
+def lose_puts(world: BlobWorld, patch: pytest.MonkeyPatch) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise StoreUnavailableError("the blob server is away")
+
+    patch.setattr(world.server, "put", away)
+
+
+def test_a_file_whose_end_could_not_be_published_is_finished_by_the_thread_and_then_followed_no_more(
+    world: BlobWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, log, ticks = tmp_path / "log", Log(name="log"), Ticks()
+    file.write_text("first\n")
+    follower = LogFollower(lambda path: LogWriter(world.server, log, path), every_s=lambda: 10.0, clock=ticks)
+    with monkeypatch.context() as patch:
+        lose_puts(world, patch)
+        with pytest.raises(StoreUnavailableError):
+            follower.finish(file)
+        ticks.waiting.acquire()
+        ticks.tick.release()
+        ticks.waiting.acquire()
+    with file.open("a") as opened:
+        opened.write("Failed to upload remote logs\n")
+    follower.follow(file)
+    ticks.tick.release()
+    ticks.waiting.acquire()
+    ticks.tick.release()
+    (version,) = LogReader(world.server, log).versions()
+    assert LogReader(world.server, log).show() == file.read_text()
+    assert version.growing == []
+    assert follower._writers == {}
+    assert follower._all_done is None
+    follower.follow(file)
+    assert list(follower._writers) == [file], "it grows again"
+    follower.finish(file)
+    ticks.tick.release()
+
+
+def test_what_another_machine_published_before_an_end_that_came_late_stays(
+    world: BlobWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there, log, ticks = tmp_path / "here", tmp_path / "there", Log(name="log"), Ticks()
+    here.write_text("first\n")
+    follower = LogFollower(lambda path: LogWriter(world.server, log, path), every_s=lambda: 10.0, clock=ticks)
+    follower.follow(here)
+    follower.publish()
+    here.write_text("first\nlast here\n")
+    with monkeypatch.context() as patch:
+        lose_puts(world, patch)
+        with pytest.raises(StoreUnavailableError):
+            follower.finish(here)
+    there.write_text("there\n")
+    LogWriter(world.server, log, there).publish(ends=True)
+    follower.publish()
+    (version,) = LogReader(world.server, log).versions()
+    assert LogReader(world.server, log).show() == "first\nthere\nlast here\n"
+    assert version.growing == []
+    ticks.tick.release()
+
+
+def test_a_file_that_is_gone_before_its_end_was_published_is_given_up(
+    world: BlobWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, ticks = tmp_path / "log", Ticks()
+    file.write_text("first\n")
+    follower = LogFollower(
+        lambda path: LogWriter(world.server, Log(name="log"), path), every_s=lambda: 10.0, clock=ticks
+    )
+    with monkeypatch.context() as patch:
+        lose_puts(world, patch)
+        with pytest.raises(StoreUnavailableError):
+            follower.finish(file)
+    file.unlink()
+    follower.publish()
+    assert "the file is gone" in caplog.text
+    assert follower._writers == {}
+    assert follower._all_done is None
+    ticks.tick.release()
