@@ -73,14 +73,14 @@ class Gone(msgspec.Struct, frozen=True):
 class OffloadedResult(AsyncResult):  # type: ignore[misc]
     """A result that is let go once it was read."""
 
-    def get(self, timeout: float | None = None, propagate: bool = True, **options: Any) -> Any:
+    def get(self, timeout: float | None = None, propagate: bool = True, *args: Any, **options: Any) -> Any:
         """Wait for the result and return it.
 
         Raises:
             ObjectNotFoundError: It is gone: it lapsed, or was read long ago.
             CorruptBlobError: Every copy of it is damaged.
         """
-        value = super().get(timeout, propagate, **options)
+        value = super().get(timeout, propagate, *args, **options)
         if not isinstance(value, Gone):
             _let_go(self.backend, self._cache)
             return value

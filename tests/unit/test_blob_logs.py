@@ -20,8 +20,7 @@ from storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnav
 from storage_core.journal.rows import Blob
 from tests.blob_http_world import client_of, served
 from tests.blob_world import BlobWorld, blob_world, damage
-
-LOG = Log(name="dag_id=sales/attempt=1.log")
+from tests.log_world import LOG, append
 
 
 @pytest.fixture
@@ -35,11 +34,6 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "attempt=1.log"
     path.touch()
     return path
-
-
-def append(file: Path, data: bytes) -> None:
-    with file.open("ab") as opened:
-        opened.write(data)
 
 
 def rows(world: BlobWorld) -> list[Blob]:

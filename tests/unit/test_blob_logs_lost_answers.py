@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,31 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from storage_core.blobs.log_reading import LogReader
-from storage_core.blobs.log_versions import Log, LogPart, LogVersion, encoded, find_versions
+from storage_core.blobs.log_versions import LogPart, LogVersion, encoded, find_versions
 from storage_core.blobs.logs import LogWriter
 from storage_core.blobs.protocol import BlobInfo
 from storage_core.errors import OutcomeUnknownError, StoreUnavailableError
-from tests.blob_world import BlobWorld, blob_world
+from tests.blob_world import BlobWorld
+from tests.log_world import LOG, append, file, world
 
-LOG = Log(name="dag_id=sales/attempt=1.log")
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path, with_ha=False) as world:
-        yield world
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "attempt=1.log"
-    path.write_bytes(b"first\n")
-    return path
-
-
-def append(file: Path, data: bytes) -> None:
-    with file.open("ab") as opened:
-        opened.write(data)
+__all__ = ["file", "world"]
 
 
 def lose_versions(world: BlobWorld, patch: pytest.MonkeyPatch, *, after: bool) -> None:

@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from storage_core.blobs.log_reading import LogReader
-from storage_core.blobs.log_versions import Log
 from storage_core.blobs.logs import LogWriter
 from storage_core.errors import StoreUnavailableError
-from tests.blob_world import BlobWorld, blob_world
+from tests.blob_world import BlobWorld
+from tests.log_world import LOG, append, file, world
 
-LOG = Log(name="dag_id=sales/attempt=1.log")
+__all__ = ["file", "world"]
 
 LAPSE_S = 7_200.0
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path, with_ha=False) as world:
-        yield world
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "attempt=1.log"
-    path.write_bytes(b"first\n")
-    return path
-
-
 def writer_of(world: BlobWorld, file: Path) -> LogWriter:
     return LogWriter(world.server, LOG, file, lapse_s=LAPSE_S, clock=world.clock)
-
-
-def append(file: Path, data: bytes) -> None:
-    with file.open("ab") as opened:
-        opened.write(data)
 
 
 def later(world: BlobWorld) -> None:

@@ -69,6 +69,7 @@ def test_a_result_that_is_gone_says_so_when_it_is_asked_for_and_its_task_has_suc
         with pytest.raises(ObjectNotFoundError, match=blob_key):
             got(late)
     assert isinstance(late.get(propagate=False), ObjectNotFoundError)
+    assert isinstance(late.get(PATIENCE_S, False, 0.01), ObjectNotFoundError)
     with pytest.raises(ObjectNotFoundError, match=blob_key):
         got(guest.app.GroupResult("one", [guest.app.AsyncResult(sent.id)]))
 
