@@ -1,4 +1,4 @@
-"""Rows through `lockgate.storage_core.spark.write` against Spark's own Parquet writer, to a local destination.
+"""Rows through Lockgate's Spark source against Spark's own Parquet writer, to a local destination.
 
     python -m benchmarks.spark_write [--rows 1000000] [--rounds 5] [--master "local[2]"]
 

@@ -7,8 +7,8 @@ with open_job("s3://lake/sales", "sales-2026-11-21") as job:
         file.write(b"...")
     receipt = job.commit()
 
-The names of `__all__` are public. They are imported at their first use: `import lockgate` alone is cheap enough
-for a DAG file. Further public modules: `lockgate.spark`, `lockgate.fsspec`, `lockgate.operators`,
+The names of `__all__` are public. They are imported at their first use: a DAG file can afford
+`import lockgate`. Further public modules: `lockgate.spark`, `lockgate.fsspec`, `lockgate.operators`,
 `lockgate.workers`.
 """
 

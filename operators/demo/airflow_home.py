@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+import lockgate.operators
 from lockgate.operators.demo.failed import DemoFailedError
 from lockgate.operators.demo.processes import ended
 
@@ -142,7 +143,7 @@ def dags_folder() -> Path:
         DemoFailedError: In neither.
     """
     candidates = (
-        Path(operators.__file__).parents[1] / "dags",
+        Path(lockgate.operators.__file__).resolve().parents[1] / "dags",
         Path(sysconfig.get_path("data"), "share", "lockgate", "dags"),
     )
     for folder in candidates:

@@ -1,4 +1,6 @@
-"""An XCom backend that keeps large values as blobs: `[core] xcom_backend = lockgate.operators.xcom.backend.BlobXCom`.
+"""An XCom backend that keeps large values as blobs:
+
+Configure it as `[core] xcom_backend = lockgate.operators.xcom.backend.BlobXCom`.
 
 A value whose JSON is larger than `LOCKGATE_XCOM_THRESHOLD_BYTES` becomes a blob, and the row keeps an
 envelope that names it. The blob is the row's: it belongs to no job, for a downstream or cleared task may

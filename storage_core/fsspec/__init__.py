@@ -1,7 +1,7 @@
 """The file system face: libraries that write and read by path, over the commit engine.
 
-    from storage_core import open_job
-    from lockgate.storage_core.fsspec import job_filesystem
+    from lockgate import open_job
+    from lockgate.fsspec import job_filesystem
 
     with open_job("s3://lake/sales", "sales-2026-11-21") as job:
         with job_filesystem(job, "part-0") as (fs, root):
@@ -18,7 +18,7 @@ try:
     import fsspec as _fsspec  # type: ignore[import-untyped]  # noqa: F401 - only asked for
 except ImportError as error:
     raise MissingPartError(
-        f"lockgate.storage_core.fsspec needs {error.name}, which is not installed; pip install 'lockgate[fsspec]'"
+        f"lockgate.fsspec needs {error.name}, which is not installed; pip install 'lockgate[fsspec]'"
     ) from error
 
 from lockgate.storage_core.fsspec.filesystem import LockgateFileSystem

@@ -1,6 +1,6 @@
 """Spark over the commit engine: the data source `lockgate`, a helper with every mode, and staging.
 
-    from lockgate.storage_core.spark import read, register, spark_session, write
+    from lockgate.spark import read, register, spark_session, write
 
     spark = spark_session()
     receipt = write(frame, "s3://lake/sales", mode="replace", partition_by=["day"])
@@ -16,7 +16,7 @@ try:
     import pyspark as _pyspark  # noqa: F401
 except ImportError as error:
     raise MissingPartError(
-        f"lockgate.storage_core.spark needs {error.name}, which is not installed; pip install 'lockgate[spark]'"
+        f"lockgate.spark needs {error.name}, which is not installed; pip install 'lockgate[spark]'"
     ) from error
 
 from lockgate.storage_core.commit.staged_files.listing import group_into_tasks, list_staged

@@ -119,8 +119,8 @@ class DeleteFailure(msgspec.Struct, frozen=True, kw_only=True):
 class Store(Protocol):
     """A place where bytes land, opened at a destination. Safe to use from several threads.
 
-    Every method raises the errors of `lockgate.storage_core.errors` only: `NotAppliedError` where the call is known
-    to have had no effect, `OutcomeUnknownError` where no answer came.
+    Every method raises the errors of `storage_core.errors` only: `NotAppliedError` where the call is known to
+    have had no effect, `OutcomeUnknownError` where no answer came.
     """
 
     @property

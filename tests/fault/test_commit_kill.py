@@ -19,7 +19,7 @@ pytestmark = pytest.mark.fault
 
 DRIVER = """
 import sys
-from storage_core import open_job
+from lockgate import open_job
 with open_job(sys.argv[1], "new", mode=sys.argv[2]) as job:
     for number in range(4):
         with job.attempt(f"task-{number}") as attempt:

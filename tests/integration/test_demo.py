@@ -1,4 +1,4 @@
-"""`python -m lockgate.operators.demo`, as a user starts it: its table, its end, and that nothing is left running."""
+"""The demo, as a user starts it: its table, its end, and that nothing is left running."""
 
 from __future__ import annotations
 

@@ -42,9 +42,10 @@ def test_the_report_of_a_reverted_job_names_what_was_lost_and_what_was_taken_bac
     write(job, "t", {"a.csv": b"a", "b.csv": b"b"})
     lost = next(upload for page in world.store.upload_pages() for upload in page if "b-" in upload.key)
     # The preflight saw the upload; then another tool aborts it.
-    monkeypatch.setattr("lockgate.storage_core.commit.decide.plan._preflight", lambda *_: world.store.abort_upload(
-        lost.key, lost.upload_id
-    ))  # fmt: skip
+    monkeypatch.setattr(
+        "lockgate.storage_core.commit.decide.plan._preflight",
+        lambda *_: world.store.abort_upload(lost.key, lost.upload_id),
+    )
     with pytest.raises(JobFailedError, match="reverted"):
         job.commit()
     assert fates_of(world, job.job_id) == [("a.csv", "reverted"), ("b.csv", "lost")]

@@ -10,7 +10,6 @@ import pytest
 from typer.testing import CliRunner
 
 from lockgate.operators.commands import register
-from lockgate.operators.xcom import sweep
 from lockgate.operators.xcom.rows import XComRow
 from lockgate.operators.xcom.sweep import XComSweep, sweep_xcoms
 from lockgate.storage_core.blobs import open_blobs
@@ -42,8 +41,8 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Named:
             if (row.dag_id, row.run_id, row.task_id) in asked
         }
 
-    monkeypatch.setattr(sweep, "_known_dags", lambda: {"sales"})
-    monkeypatch.setattr(sweep, "_named", named)
+    monkeypatch.setattr(sweep_module, "_known_dags", lambda: {"sales"})
+    monkeypatch.setattr(sweep_module, "_named", named)
     return rows
 
 

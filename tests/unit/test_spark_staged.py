@@ -100,5 +100,8 @@ def test_limits_below_one_are_refused(limits: dict[str, int]) -> None:
 
 
 def test_workers_list_and_group_without_pyspark() -> None:
-    code = "import sys, lockgate.storage_core.commit.staged_files.listing; sys.exit(bool({'pyspark', 'pyarrow'} & set(sys.modules)))"
+    code = (
+        "import sys, lockgate.storage_core.commit.staged_files.listing; "
+        "sys.exit(bool({'pyspark', 'pyarrow'} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

@@ -69,7 +69,8 @@ from lockgate.workers.offload.sender import install_offload
 app = Celery("guest", broker="memory://", backend="cache+memory://")
 install_offload(app, Settings(home={str(tmp_path)!r}))
 app.send_task("some", ("small",))
-print([name for name in ("sqlalchemy", "lockgate.storage_core.blobs", "lockgate.workers.offload.receiver") if name in sys.modules])
+heavy = ("sqlalchemy", "lockgate.storage_core.blobs", "lockgate.workers.offload.receiver")
+print([name for name in heavy if name in sys.modules])
 """
     said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=120)
     assert said.stdout.strip() == b"[]", said.stdout

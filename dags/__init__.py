@@ -1,0 +1,1 @@
+"""The DAGs that Airflow schedules: one file a DAG, no logic."""
