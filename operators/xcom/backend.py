@@ -1,4 +1,4 @@
-"""An XCom backend that keeps large values as blobs:
+"""An XCom backend that keeps large values as blobs.
 
 Configure it as `[core] xcom_backend = lockgate.operators.xcom.backend.BlobXCom`.
 

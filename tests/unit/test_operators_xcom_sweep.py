@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lockgate.operators.commands import register
+from lockgate.operators.xcom import sweep as sweep_module
 from lockgate.operators.xcom.rows import XComRow
 from lockgate.operators.xcom.sweep import XComSweep, sweep_xcoms
 from lockgate.storage_core.blobs import open_blobs
