@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
-from lockgate import open_job
 from lockgate.operators.dag_run.job_handle import (
     JobHandle,
     attach,
@@ -21,7 +20,7 @@ from lockgate.operators.dag_run.job_handle import (
 from lockgate.operators.dag_run.progress import LoggedProgress
 from lockgate.operators.dag_run.receipts import announce, flat
 from lockgate.operators.dag_run.retries import no_vain_retry
-from lockgate.storage_core.commit import JobPhase
+from lockgate.storage_core.commit import JobPhase, open_job
 from lockgate.storage_core.commit.committers import configured_committer
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import load_settings

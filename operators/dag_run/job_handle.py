@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from lockgate import attach_job
-from lockgate.storage_core.commit import JobPhase
+from lockgate.storage_core.commit import JobPhase, attach_job
 from lockgate.storage_core.concurrency import no_progress
 from lockgate.storage_core.errors import FencedError, InvalidInputError, LockgateError
 from lockgate.storage_core.ids import JobAttemptId, JobId, JobName, job_name
