@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
-from operators.destinations import check_bool
-from operators.progress import LoggedProgress
-from operators.retries import no_vain_retry
+from operators.dag_run.destinations import check_bool
+from operators.dag_run.progress import LoggedProgress
+from operators.dag_run.retries import fail_without_retry
 from storage_core.errors import InvalidInputError
 from storage_core.ids import job_name, new_token
 from storage_core.settings import Settings, load_settings
@@ -67,7 +67,7 @@ class BlobUploadOperator(BaseOperator):
         self.recreatable = recreatable
         self.use = use
 
-    @no_vain_retry()
+    @fail_without_retry()
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Upload the files and return their handle."""
         from storage_core.blobs import ArtefactFile, Artefacts, open_blobs  # noqa: PLC0415 - opens a journal
@@ -136,7 +136,7 @@ class BlobSweepOperator(BaseOperator):
         self.timeout_s = timeout_s
         self.grace_s = grace_s
 
-    @no_vain_retry()
+    @fail_without_retry()
     def execute(self, context: Context) -> dict[str, dict[str, int]]:  # noqa: ARG002 - Airflow's
         """Sweep, and tell what went."""
         check_bool("report_only", self.report_only)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
-from operators.handle import (
+from operators.dag_run.job_handle import (
     JobHandle,
     attach,
     drop_artefacts,
@@ -17,9 +17,9 @@ from operators.handle import (
     parked_on_failure,
     run_name,
 )
-from operators.progress import LoggedProgress
-from operators.receipts import announce, flat
-from operators.retries import no_vain_retry
+from operators.dag_run.progress import LoggedProgress
+from operators.dag_run.receipts import announce, flat
+from operators.dag_run.retries import fail_without_retry
 from storage_core import open_job
 from storage_core.commit import JobPhase
 from storage_core.commit.committers import configured_committer
@@ -112,7 +112,7 @@ class JobSetupOperator(BaseOperator):
         self.artefacts = artefacts
         self.park_timeout_s = park_timeout_s
 
-    @no_vain_retry()
+    @fail_without_retry()
     def execute(self, context: Context) -> JobHandle:
         """Set the job up, park it, and return its handle."""
         job = self._open(context)
@@ -178,7 +178,7 @@ class JobCommitOperator(BaseOperator):
         self.timeout_s = timeout_s
         self.park_timeout_s = park_timeout_s
 
-    @no_vain_retry()
+    @fail_without_retry()
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit the job, tell the outlets, and return the receipt."""
         job = attach(self.job, progress=LoggedProgress(self.log))
@@ -223,7 +223,7 @@ class JobAbortOperator(BaseOperator):
         self.job = job
         self.reason = reason
 
-    @no_vain_retry()
+    @fail_without_retry()
     def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow passes it by name
         """Abort the job unless it is decided; returns the phase that it is left in."""
         job = attach(self.job)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from operators.destinations import check_bool
-from operators.progress import LoggedProgress
-from operators.retries import no_vain_retry
+from operators.dag_run.destinations import check_bool
+from operators.dag_run.progress import LoggedProgress
+from operators.dag_run.retries import fail_without_retry
 from storage_core.journal.checkpoint import open_checkpoints, take_checkpoint
 from storage_core.journal.configured import configured_journal
 from storage_core.journal.prune import prune
@@ -38,7 +38,7 @@ class JournalCheckpointOperator(BaseOperator):
         super().__init__(**kwargs)
         self.report_only = report_only
 
-    @no_vain_retry()
+    @fail_without_retry()
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's
         """Look after the journal that the settings name; is skipped where they name none."""
         check_bool("report_only", self.report_only)

@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
-from operators.destinations import as_destinations, check_bool, configured_destinations, watched_destinations
-from operators.handle import drop_blobs
-from operators.progress import LoggedProgress
-from operators.retries import no_vain_retry
+from operators.dag_run.destinations import (
+    as_destinations,
+    check_bool,
+    configured_destinations,
+    watched_destinations,
+)
+from operators.dag_run.job_handle import drop_blobs
+from operators.dag_run.progress import LoggedProgress
+from operators.dag_run.retries import fail_without_retry
 from storage_core.commit.recovery import JobAt, RecoveryResult, settle
 from storage_core.errors import InvalidInputError, LockgateError
 from storage_core.printable import printable
@@ -79,7 +84,7 @@ class JobRecoveryOperator(BaseOperator):
         self.timeout_s = timeout_s
         self.grace_s = grace_s
 
-    @no_vain_retry()
+    @fail_without_retry()
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's
         """Find the jobs, settle them, and tell what became of each."""
         check_bool("report_only", self.report_only)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import BaseOperator
 
-from operators.handle import JobHandle, attach_open, handle_of, park, parked_after
-from operators.retries import no_vain_retry
-from operators.spark_process import SparkChild, SparkWork
+from operators.dag_run.job_handle import JobHandle, attach_open, handle_of, park, parked_after
+from operators.dag_run.retries import fail_without_retry
+from operators.spark_process.process import SparkChild, SparkWork
 from storage_core.commit import StagedFile
 from storage_core.commit.staged import group_into_tasks
 from storage_core.ids import new_job_attempt_id
@@ -99,7 +99,7 @@ class SparkWriteOperator(BaseOperator):
     def _child(self) -> SparkChild:
         return SparkChild(self.log)
 
-    @no_vain_retry()
+    @fail_without_retry()
     def execute(self, context: Context) -> list[list[str]]:
         """Stage the DataFrame, freeze its files as the job's task list, and return the task ids in chunks."""
         job = attach_open(self.job, job_attempt=new_job_attempt_id())
@@ -117,7 +117,7 @@ class SparkWriteOperator(BaseOperator):
         own = job.spec.artefacts
         told = self._child.run(
             SparkWork(
-                run="operators.spark_staging:stage_frame",
+                run="operators.spark_process.staging:stage_frame",
                 arguments={
                     "python_callable": self.python_callable,
                     "op_kwargs": dict(self.op_kwargs or {}),

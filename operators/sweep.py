@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from airflow.sdk import BaseOperator
 
-from operators.destinations import check_bool, for_each_destination, watched_destinations
-from operators.retries import no_vain_retry
+from operators.dag_run.destinations import check_bool, for_each_destination, watched_destinations
+from operators.dag_run.retries import fail_without_retry
 from storage_core.commit import SweepAction, sweep_uploads
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class UploadSweepOperator(BaseOperator):
         self.destinations = destinations
         self.report_only = report_only
 
-    @no_vain_retry()
+    @fail_without_retry()
     def execute(self, context: Context) -> dict[str, dict[str, dict[str, float]]]:  # noqa: ARG002 - Airflow's
         """Sweep every destination; fails at the end if one could not be swept."""
         check_bool("report_only", self.report_only)

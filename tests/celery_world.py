@@ -22,8 +22,8 @@ from storage_core.commit import Job, attach_job, read_manifest
 from storage_core.commit.staged import group_into_tasks, list_staged
 from storage_core.settings import Settings, load_settings
 from storage_core.stores import Store, open_store
-from workers.application import QUEUES, app, configuration
-from workers.broker import stop_broker
+from workers.celery_app import QUEUES, app, configuration
+from workers.embedded_broker import stop_broker
 
 READY = " ready."
 

@@ -12,8 +12,8 @@ from storage_core.journal.observers import Client, configured_reads
 from storage_core.journal.rows import Lease
 from storage_core.settings import load_settings
 from tests.observer_world import take
-from workers.application import app
-from workers.carrying import CarryingTask
+from workers.celery_app import app
+from workers.session.task import SessionTask
 
 __all__ = ["app"]
 
@@ -31,13 +31,13 @@ def rows(reading: Reading) -> int:
     return len(reading.where(Lease, {}))
 
 
-@app.task(name="test.read", base=CarryingTask)
+@app.task(name="test.read", base=SessionTask)
 def read() -> dict[str, int]:
     """Read wherever the client reads."""
     return {"rows": client().read(rows)}
 
 
-@app.task(name="test.write", base=CarryingTask)
+@app.task(name="test.write", base=SessionTask)
 def write() -> dict[str, int]:
     """Write one entry."""
     take(client().journal)

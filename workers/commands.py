@@ -29,7 +29,7 @@ def start_broker(json: JsonFlag = False) -> None:
     """Start it, or find the one that runs."""
     from storage_core.settings import load_settings  # noqa: PLC0415 - slow to import, see `storage_core.cli`
 
-    _show(_part("workers.broker").start_broker(load_settings()), json=json)
+    _show(_part("workers.embedded_broker").start_broker(load_settings()), json=json)
 
 
 @broker_commands.command("stop")
@@ -37,7 +37,7 @@ def stop_broker(json: JsonFlag = False) -> None:
     """Stop it; what is queued stays for its next start."""
     from storage_core.settings import load_settings  # noqa: PLC0415
 
-    stopped = _part("workers.broker").stop_broker(load_settings())
+    stopped = _part("workers.embedded_broker").stop_broker(load_settings())
     if json:
         print_json({"stopped": stopped})
     else:
@@ -49,7 +49,7 @@ def broker_status(json: JsonFlag = False) -> None:
     """Tell whether it runs; exits with 1 if not."""
     from storage_core.settings import load_settings  # noqa: PLC0415
 
-    found = _part("workers.broker").find_broker(load_settings())
+    found = _part("workers.embedded_broker").find_broker(load_settings())
     _show(found, json=json)
     if found is None:
         raise typer.Exit(1)
@@ -64,7 +64,7 @@ def run_worker(
 
     The same as `celery -A workers worker -Q commit,recovery,sweep`.
     """
-    app = _part("workers.application").app
+    app = _part("workers.celery_app").app
     app.worker_main(
         [
             "worker",

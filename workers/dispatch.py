@@ -17,7 +17,7 @@ from storage_core.commit.completion import ShardReport
 from storage_core.errors import LockgateError
 from storage_core.ids import JobId
 from storage_core.parallel import Progress, no_progress
-from workers.application import COMMIT_QUEUE, SWEEP_QUEUE
+from workers.celery_app import COMMIT_QUEUE, SWEEP_QUEUE
 from workers.gather import Row, gather
 from workers.tasks import commit_task, complete_shard, sweep_uploads
 from workers.tasks import sweep_blobs as sweep_task

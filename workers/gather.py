@@ -21,8 +21,8 @@ from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
 from storage_core.errors import LockgateError, MissingPartError, OutcomeUnknownError
-from workers.application import QUEUES, app
-from workers.tokens import HEADER, take_up
+from workers.celery_app import QUEUES, app
+from workers.session.token import HEADER, extract
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ def _outcome(work: str, meta: Row) -> Row | LockgateError:
             f"{work}: a worker's task ended in {type(result).__name__}: {result}; what it had begun is not "
             "known; nothing was deleted; look at the worker's log, then run it again"
         )
-    take_up(result)
+    extract(result)
     return {name: value for name, value in result.items() if name != HEADER}
 
 

@@ -13,7 +13,7 @@ from storage_core.commit.recovery import JobAt, RecoveryResult, settle, unsettle
 from storage_core.errors import LockgateError
 from storage_core.parallel import Progress, no_progress
 from storage_core.settings import Settings
-from workers.application import RECOVERY_QUEUE
+from workers.celery_app import RECOVERY_QUEUE
 from workers.gather import gather
 from workers.tasks import recover_job
 

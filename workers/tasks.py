@@ -12,12 +12,12 @@ from storage_core.commit.completion import complete_shard_of
 from storage_core.errors import StoreUnavailableError
 from storage_core.ids import JobId
 from storage_core.settings import load_settings
-from workers.application import app
-from workers.carrying import CarryingTask
-from workers.staged import commit_staged_task
+from workers.celery_app import app
+from workers.session.task import SessionTask
+from workers.task_commit import commit_staged_task
 
 OPTIONS: Final[dict[str, Any]] = {
-    "base": CarryingTask,
+    "base": SessionTask,
     # The one error that is known to have had no effect, and that may pass by itself.
     "autoretry_for": (StoreUnavailableError,),
     "retry_backoff": True,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from operators.demo.airflow_home import AirflowHome
-from operators.demo.worker import running_broker, running_worker
+from examples.flights.processes.airflow_home import AirflowHome
+from examples.flights.processes.worker import running_broker, running_worker
 from storage_core.settings import Settings
 
 

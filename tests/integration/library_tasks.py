@@ -6,7 +6,7 @@ import importlib
 import sys
 from pathlib import Path
 
-from workers.application import app
+from workers.celery_app import app
 from workers.libraries import LibraryTask
 
 

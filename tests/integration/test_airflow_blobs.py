@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from operators.demo.worker import running_broker
-from operators.xcom_rows import MARK, XComRow
+from examples.flights.processes.worker import running_broker
+from operators.xcom.rows import MARK, XComRow
 from storage_core.blobs import open_blobs
 from storage_core.blobs.log_reading import LogReader
 from storage_core.blobs.log_versions import Log, LogVersion
 from storage_core.settings import Settings
 from tests.blob_server_process import server_process
 from tests.integration.airflow_services import Services, quoted, running_airflow, sure
-from workers.broker import broker_url
+from workers.embedded_broker import broker_url
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1_800)]
 

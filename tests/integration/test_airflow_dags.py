@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from operators.demo.airflow_home import DagRun
+from examples.flights.processes.airflow_home import DagRun
 from storage_core.commit import JobPhase, layout, list_jobs, read_manifest
 from storage_core.stores import open_store
 from tests.integration.airflow_home import Airflow, airflow

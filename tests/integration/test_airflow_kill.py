@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from operators.handle import JobHandle, handle_of
+from operators.dag_run.job_handle import JobHandle, handle_of
 from operators.jobs import JobCommitOperator, JobSetupOperator
 from operators.recovery import JobRecoveryOperator
 from operators.spark import SparkWriteOperator
@@ -22,7 +22,7 @@ from storage_core.commit import JobPhase, read_manifest
 from storage_core.settings import Settings
 from tests.airflow_world import TaskRun
 from tests.celery_world import StagedJob
-from workers.staged import commit_staged_task
+from workers.task_commit import commit_staged_task
 
 pytestmark = pytest.mark.integration
 

@@ -9,7 +9,7 @@ from storage_core.commit import Job, JobPhase
 from tests.airflow_world import die_at
 from tests.commit_world import write
 from tests.integration.airflow_home import Airflow, airflow
-from workers.broker import find_broker
+from workers.embedded_broker import find_broker
 
 __all__ = ["airflow"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from operators.sources import read_files
+from operators.dag_run.sources import read_files
 from storage_core.errors import InvalidInputError
 
 if TYPE_CHECKING:

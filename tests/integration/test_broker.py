@@ -19,14 +19,14 @@ import redis
 from storage_core.errors import MissingPartError, StoreUnavailableError
 from storage_core.settings import Settings
 from tests.celery_world import wait_until
-from workers import broker
-from workers.broker import broker_dir, broker_url, find_broker, start_broker, stop_broker
+from workers import embedded_broker as broker
+from workers.embedded_broker import broker_dir, broker_url, find_broker, start_broker, stop_broker
 
 pytestmark = pytest.mark.integration
 
 START = """
 from storage_core.settings import load_settings
-from workers.broker import start_broker
+from workers.embedded_broker import start_broker
 print(start_broker(load_settings()).pid)
 """
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from operators.spark import SparkWriteOperator
-from operators.spark_process import SparkChild, SparkWork
+from operators.spark_process.process import SparkChild, SparkWork
 from storage_core.blobs.library import LibraryCache
 from storage_core.blobs.opening import open_blobs
 from storage_core.errors import ObjectNotFoundError

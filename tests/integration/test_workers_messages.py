@@ -17,7 +17,7 @@ from storage_core.errors import ObjectNotFoundError
 from storage_core.settings import Settings
 from tests.celery_world import embedded_broker, wait_until, worker_process
 from tests.integration import message_tasks
-from workers.application import app
+from workers.celery_app import app
 
 pytestmark = pytest.mark.integration
 

@@ -22,9 +22,9 @@ from tests.celery_world import (
     wait_until,
     worker_process,
 )
-from workers.application import app
-from workers.broker import find_broker
+from workers.celery_app import app
 from workers.dispatch import commit_tasks, complete_by_workers, sweep
+from workers.embedded_broker import find_broker
 from workers.recovery import settle_by_workers
 
 pytestmark = pytest.mark.integration

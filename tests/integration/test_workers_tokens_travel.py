@@ -23,7 +23,7 @@ from tests import reading_worker
 from tests.celery_world import embedded_broker, wait_until, worker_process
 from tests.observer_world import take
 from tests.postgres_world import Server, primary
-from workers.application import COMMIT_QUEUE, app
+from workers.celery_app import COMMIT_QUEUE, app
 from workers.gather import gather
 
 pytestmark = [pytest.mark.integration, pytest.mark.requires("postgres")]

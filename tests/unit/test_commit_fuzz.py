@@ -34,7 +34,7 @@ from storage_core.failpoints import FAILPOINTS
 from storage_core.ids import TaskId, split_job_id
 from tests.commit_world import Crash, World, write
 from tests.strategies import JSON_VALUES, mutations, records, to_json
-from workers.staged import commit_staged_task
+from workers.task_commit import commit_staged_task
 
 settings.register_profile(
     "fuzz",

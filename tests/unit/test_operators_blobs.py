@@ -21,7 +21,7 @@ from tests.airflow_world import TaskRun
 from tests.celery_world import memory_broker
 from tests.commit_world import ManualClock
 from workers import gather
-from workers.application import QUEUES, app
+from workers.celery_app import QUEUES, app
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ import pytest
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowFailException
 
-from operators.handle import attach
+from operators.dag_run.job_handle import attach
+from operators.dag_run.receipts import asset_of
 from operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
-from operators.receipts import asset_of
 from storage_core.commit import JobPhase, LeaseState, list_jobs, recover_all
 from storage_core.errors import StoreUnavailableError
 from storage_core.failpoints import FAILPOINTS

@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk import Variable
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from operators.destinations import as_destinations
+from operators.dag_run.destinations import as_destinations
 from operators.recovery import JobRecoveryOperator, summary_table
 from operators.sweep import UploadSweepOperator
 from storage_core import open_job

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from operators.spark import SparkWriteOperator, chunked, writer_options
-from operators.spark_process import SparkChild, SparkWork, pickled
+from operators.spark_process.process import SparkChild, SparkWork, pickled
 from storage_core.errors import InvalidInputError
 
 

@@ -16,9 +16,9 @@ from airflow.sdk.execution_time.comms import XComResult
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators import xcom
-from operators.xcom import BlobXCom
-from operators.xcom_rows import MARK, XComRow
+from operators.xcom import backend as xcom
+from operators.xcom.backend import BlobXCom
+from operators.xcom.rows import MARK, XComRow
 from storage_core.blobs.configured_cache import configured_cache
 from storage_core.blobs.keys import BlobKey
 from storage_core.blobs.server import BlobServer

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from operators import xcom_sweep
 from operators.commands import register
-from operators.xcom_rows import XComRow
-from operators.xcom_sweep import XComSweep, sweep_xcoms
+from operators.xcom import sweep as xcom_sweep
+from operators.xcom.rows import XComRow
+from operators.xcom.sweep import XComSweep, sweep_xcoms
 from storage_core.blobs import open_blobs
 from storage_core.blobs.keys import BlobKey
 from storage_core.blobs.protocol import BlobInfo

@@ -14,9 +14,9 @@ from storage_core.errors import InvalidInputError, MissingPartError, OutcomeUnkn
 from storage_core.settings import Settings
 from tests.celery_world import StagedJob, memory_broker
 from workers import gather
-from workers.application import COMMIT_QUEUE, QUEUES, app, configuration, result_backend
+from workers.celery_app import COMMIT_QUEUE, QUEUES, app, configuration, result_backend
 from workers.dispatch import commit_tasks, complete_by_workers
-from workers.staged import commit_staged_task
+from workers.task_commit import commit_staged_task
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from storage_core.failpoints import FAILPOINTS
 from storage_core.settings import Settings
 from tests.celery_world import StagedJob, memory_broker
 from workers import gather
-from workers.application import QUEUES, app
+from workers.celery_app import QUEUES, app
 from workers.dispatch import commit_tasks, complete_by_workers, sweep
 
 

@@ -16,7 +16,7 @@ from redis.exceptions import ConnectionError as NoBroker
 from storage_core.errors import LockgateError, MissingPartError, OutcomeUnknownError
 from tests.celery_world import memory_broker
 from workers import gather
-from workers.application import app
+from workers.celery_app import app
 
 GRACE_S = 60.0
 

@@ -22,7 +22,8 @@ from tests.blob_http_world import served
 from tests.blob_world import blob_world, damage
 from tests.celery_world import wait_until
 from tests.guest_world import BIG, PATIENCE_S, SMALL, Guest, application, files_of, got, length
-from workers.offload import GUARD, HEADER, install_offload
+from workers.offload import install_offload
+from workers.offload.sender import GUARD, HEADER
 
 DAY_S = 86_400
 
@@ -69,7 +70,8 @@ from workers.offload import install_offload
 app = Celery("guest", broker="memory://", backend="cache+memory://")
 install_offload(app, Settings(home={str(tmp_path)!r}))
 app.send_task("some", ("small",))
-print([name for name in ("sqlalchemy", "storage_core.blobs", "workers.messages") if name in sys.modules])
+heavy = ("sqlalchemy", "storage_core.blobs", "workers.offload.receiver")
+print([name for name in heavy if name in sys.modules])
 """
     said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=120)
     assert said.stdout.strip() == b"[]", said.stdout

@@ -17,7 +17,7 @@ from storage_core.ids import JobId
 from storage_core.settings import Settings
 from tests.celery_world import memory_broker
 from workers import gather
-from workers.application import QUEUES, app
+from workers.celery_app import QUEUES, app
 from workers.recovery import settle_by_workers
 
 

@@ -11,7 +11,7 @@ from storage_core.blobs.messages import Messages
 from storage_core.errors import ObjectNotFoundError, OutcomeUnknownError, StoreUnavailableError
 from tests.celery_world import wait_until
 from tests.guest_world import BIG, PATIENCE_S, Guest, files_of, got, length
-from workers import results
+from workers.offload import results
 
 
 def test_a_large_result_is_let_go_once_it_was_read(guest: Guest) -> None:

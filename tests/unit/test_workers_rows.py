@@ -10,8 +10,8 @@ import pytest
 from pyarrow import orc, parquet
 
 from storage_core.errors import MalformedRecordError
-from workers import rows
-from workers.rows import count_rows
+from workers import row_counts as rows
+from workers.row_counts import count_rows
 
 TABLE = pa.table({"flight": [1, 2, 3]})
 

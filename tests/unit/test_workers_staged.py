@@ -14,7 +14,7 @@ from storage_core.errors import ConflictError, InvalidInputError, MalformedRecor
 from storage_core.failpoints import FAILPOINTS
 from storage_core.settings import Settings
 from tests.celery_world import StagedJob
-from workers.staged import commit_staged_task
+from workers.task_commit import commit_staged_task
 
 
 @pytest.fixture

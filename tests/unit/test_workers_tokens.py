@@ -21,9 +21,9 @@ from storage_core.settings import Settings
 from tests import worker_tasks
 from tests.celery_world import memory_broker
 from tests.observer_world import take
-from workers.application import COMMIT_QUEUE, app
+from workers.celery_app import COMMIT_QUEUE, app
 from workers.gather import gather
-from workers.tokens import HEADER
+from workers.session.token import HEADER
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -119,8 +119,8 @@ def test_a_task_that_is_called_as_a_function_is_the_function() -> None:
 
 def test_a_process_that_has_no_journal_sends_without_loading_any_of_it() -> None:
     script = (
-        "import sys, workers.tasks; from workers.tokens import tokens, take_up; "
-        "take_up({}); print(tokens(), 'sqlalchemy' in sys.modules)"
+        "import sys, workers.tasks; from workers.session.token import tokens, extract; "
+        "extract({}); print(tokens(), 'sqlalchemy' in sys.modules)"
     )
     said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=120)
     assert said.stdout.split() == [b"{}", b"False"]

@@ -1,0 +1,1 @@
+"""The DAGs of Lockgate, one file a DAG, without logic: `lockgate dags path`, `lockgate dags install DIR`."""

@@ -1,0 +1,46 @@
+"""What must be there before the demo starts anything; each missing part with its remedy."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+from examples.flights.data.flights import archive
+from storage_core.errors import MissingPartError
+
+DISK_BYTES: Final = 1024**3
+PYTHON: Final = (3, 11)
+PACKAGES: Final = ("airflow", "celery", "great_expectations", "pandas", "pyarrow", "pyspark")
+
+
+def check_parts(home: Path) -> None:
+    """Make sure that the demo can run to its end.
+
+    Args:
+        home: Exists; what the demo writes goes there.
+
+    Raises:
+        MissingPartError: The first part that is missing, and how to get it.
+    """
+    if sys.version_info < PYTHON:
+        raise MissingPartError(
+            f"the demo needs Python 3.11, this is {sys.version.split()[0]}; nothing was started"
+        )
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingPartError(
+            f"the demo needs {', '.join(missing)}: pip install 'lockgate[dev]'; nothing was started"
+        )
+    archive()
+    free_bytes = shutil.disk_usage(home).free
+    if free_bytes < DISK_BYTES:
+        raise MissingPartError(
+            f"the demo needs 1 GiB of disk at {home}, {free_bytes / DISK_BYTES:.1f} GiB are free; make room, "
+            "or set LOCKGATE_HOME to another disk; nothing was started"
+        )
+    from storage_core.spark import check_java  # noqa: PLC0415 - imports PySpark, which was looked for above
+
+    check_java()

@@ -1,0 +1,1 @@
+"""Great Expectations suites over the staged rows of a job."""

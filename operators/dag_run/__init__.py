@@ -1,0 +1,1 @@
+"""What a DAG run passes from task to task, and how its tasks fail."""

@@ -1,0 +1,1 @@
+"""A Spark session in a child process that ends with the Airflow task."""

@@ -1,0 +1,1 @@
+"""The Airflow plugin: it has no pages yet."""

@@ -1,0 +1,1 @@
+"""The session token in task messages and results, so that reads never go back in time."""
