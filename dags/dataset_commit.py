@@ -1,4 +1,4 @@
-"""The main job: Spark stages data that nobody sees, workers commit its tasks, an audit opens the gate."""
+"""The main job: Spark stages data that no reader sees, workers commit its tasks, an audit opens the gate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from operators import (
     TaskCommitOperator,
 )
 
-# What a run must be told has no section: Airflow shows those fields at once, and sections only when asked.
+# Required parameters have no section: Airflow shows those fields at once, and sections only when asked.
 # What may be left empty may be null: to the form, an empty text is a missing one.
 FORM = {
     "source": Param(

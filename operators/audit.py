@@ -134,7 +134,7 @@ class AuditOperator(BaseOperator):
         return validate_in_pandas(staged, suite, format=self.format, columns=self.columns)
 
     def _in_spark(self, staged: StagedRows, suite: Suite) -> Validation:
-        told = self._child.run(
+        reported = self._child.run(
             SparkWork(
                 run="operators.audits.staged_rows:validate_in_spark",
                 arguments={
@@ -149,7 +149,7 @@ class AuditOperator(BaseOperator):
                 config=dict(self.spark_config or {}),
             )
         )
-        validation: Validation = told
+        validation: Validation = reported
         return validation
 
 

@@ -45,7 +45,7 @@ class JobSetupOperator(BaseOperator):
 
     Args:
         destination: URL or path that the job writes.
-        write_name: Tells apart two data sets of one task.
+        write_name: Distinguishes two data sets of one task.
         mode: What becomes of data that the destination already has: `append`, `replace`, or `fail`.
         scope: What the mode looks at: the `destination`, or the `partitions` that receive data.
         committer: By name; None: what the settings say, else `staging`.

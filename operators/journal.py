@@ -1,4 +1,4 @@
-"""Scheduled upkeep of the journal, as an Airflow operator."""
+"""Scheduled maintenance of the journal, as an Airflow operator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class JournalCheckpointOperator(BaseOperator):
     then), and a journal in safe mode (its checkpoint is taken and proved, and nothing is pruned).
 
     Args:
-        report_only: Take the checkpoint and prove it, and only tell what would be pruned.
+        report_only: Take the checkpoint and prove it, and only report what would be pruned.
     """
 
     template_fields: Sequence[str] = ("report_only",)

@@ -1,4 +1,4 @@
-"""Spark writes a data set that nobody can see yet, as an Airflow operator."""
+"""SparkWriteOperator: Spark stages a data set that no reader sees yet."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class SparkWriteOperator(BaseOperator):
 
     def _stage(self, job: Job, staging: Path) -> list[StagedFile]:
         own = job.spec.artefacts
-        told = self._child.run(
+        staged = self._child.run(
             SparkWork(
                 run="operators.spark_process.staging:stage_frame",
                 arguments={
@@ -132,7 +132,7 @@ class SparkWriteOperator(BaseOperator):
                 artefacts=self.artefacts or (None if own is None else own.handle()),
             )
         )
-        return [StagedFile(path, size) for path, size in told]
+        return [StagedFile(path, size) for path, size in staged]
 
     def on_kill(self) -> None:
         """End the Spark child with the task."""
@@ -140,7 +140,7 @@ class SparkWriteOperator(BaseOperator):
 
 
 def writer_options(format: str, options: Mapping[str, str]) -> dict[str, str]:  # noqa: A002 - as Spark calls it
-    """Return the options of Spark's writer: CSV gets a header, for audits, unless told otherwise."""
+    """Return the options of Spark's writer: CSV gets a header, for audits, by default."""
     return {**({"header": "true"} if format == "csv" else {}), **options}
 
 

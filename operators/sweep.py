@@ -23,12 +23,12 @@ class UploadSweepOperator(BaseOperator):
     """Aborts orphaned uploads: first those of jobs that ended, and, seen in two sweeps, what has no owner.
 
     Returns, a destination and action, how many uploads met it, their bytes, and what they cost a month in
-    USD. Of the uploads that jobs may still need only the number is told: their bytes are not asked for.
+    USD. Of the uploads that jobs may still need only the number is reported: their bytes are not asked for.
 
     Args:
         destinations: URLs or paths, as a list or as text with commas; None: `LOCKGATE_DESTINATIONS`, else the
             Airflow Variable `lockgate_destinations`, asked when the task runs.
-        report_only: Change nothing, only tell what would be done.
+        report_only: Change nothing, only report what would be done.
     """
 
     template_fields: Sequence[str] = ("destinations", "report_only")

@@ -20,12 +20,11 @@ ROUTES: Final = {
     "lockgate.commit_task": {"queue": COMMIT_QUEUE},
     "lockgate.complete_shard": {"queue": COMMIT_QUEUE},
     "lockgate.recover_job": {"queue": RECOVERY_QUEUE},
-    "lockgate.sweep_uploads": {"queue": SWEEP_QUEUE},
     "lockgate.sweep_blobs": {"queue": SWEEP_QUEUE},
 }
 
 SOFT_TIME_LIMIT_S: Final = 2 * 3600
-"""A task that takes this long is told to stop; it aborts what it uploaded."""
+"""A task that takes this long is asked to stop; it aborts what it uploaded."""
 TIME_LIMIT_S: Final = SOFT_TIME_LIMIT_S + 300
 """And is killed after this; its uploads go at the end of its job."""
 
@@ -45,7 +44,7 @@ def configuration() -> dict[str, Any]:
         "broker_connection_retry_on_startup": True,
         "broker_transport_options": {
             "visibility_timeout": settings.redelivery_s,
-            # Kombu looks for messages of dead workers every 100 s unless told otherwise.
+            # Kombu looks for messages of dead workers every 100 s by default.
             "unacked_restore_interval": 1,
             "unacked_restore_throttle": 1,
         },

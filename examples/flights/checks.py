@@ -1,4 +1,4 @@
-"""What must be there before the demo starts anything; each missing part with its remedy."""
+"""Check the parts that the demo needs before it starts anything, and name the remedy for a missing one."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a DAG run passes from task to task, and how its tasks fail."""
+"""Values that a DAG run passes from task to task, and how its tasks fail."""

@@ -36,7 +36,7 @@ class NamedJob(TypedDict):
 
 
 class JobHandle(NamedJob, total=False):
-    """What one task tells the next about a job; small, JSON, no secret in it.
+    """A job as one task passes it to the next; small, JSON, no secret in it.
 
     Attributes:
         lockgate_at_least: Token of what the task has seen of the journal, where there is one.
@@ -101,7 +101,7 @@ def run_name(context: Context, write_name: str) -> JobName:
 
     Args:
         context: Of the set-up task.
-        write_name: Tells apart two data sets that one set-up task prepares.
+        write_name: Distinguishes two data sets that one set-up task prepares.
     """
     ti = context["ti"]
     index = "" if ti.map_index is None or ti.map_index < 0 else str(ti.map_index)
@@ -171,5 +171,5 @@ def park(job: Job, timeout_s: float | None, log: Logger) -> None:
         if job.phase() is JobPhase.OPEN:
             job.park(timeout_s)
     except FencedError:
-        # Mapped tasks end at the same time; whoever took the lease last parks the job for all of them.
+        # Mapped tasks end at the same time; the step that took the lease last parks the job for all of them.
         log.info("job %s: another step holds it now, and will park it", job.job_id)

@@ -1,4 +1,4 @@
-"""Which errors Airflow should retry: all, but those that a retry could only meet again."""
+"""Fail a task without retries on errors that a retry cannot change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOT_RETRYABLE: Final = (
 
 @contextmanager
 def fail_without_retry() -> Iterator[None]:
-    """Fail the task for good on an error that a retry could only meet again; raise others as they are.
+    """Fail the task without retries on an error that a retry cannot change; raise others unchanged.
 
     Every step may be repeated, so everything else is safe to retry.
 

@@ -123,7 +123,7 @@ class BlobXCom(BaseXCom):
         Raises:
             ObjectNotFoundError: Its blob is gone.
             CorruptBlobError: Every copy of it is damaged.
-            StoreUnavailableError: Nobody who may have it answers; trying again later is safe.
+            StoreUnavailableError: No server that may have it answers; trying again later is safe.
         """
         envelope = envelope_of(result.value)
         if envelope is None:
@@ -154,7 +154,7 @@ def _row(key: str, task_id: str, dag_id: str, run_id: str, map_index: int | None
 def _overwriting(row: XComRow) -> Iterator[None]:
     """Let go what this process had pushed into a row, once the row has another value.
 
-    A row of which nobody knows whether it was written keeps both.
+    If it is not known whether the row was written, both are kept.
     """
     before = _PUSHED.pop(row, None)
     yield

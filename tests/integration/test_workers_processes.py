@@ -23,7 +23,7 @@ from tests.celery_world import (
     worker_process,
 )
 from workers.celery_app import app
-from workers.dispatch import commit_tasks, complete_by_workers, sweep
+from workers.dispatch import commit_tasks, complete_by_workers, sweep_blobs
 from workers.embedded_broker import find_broker
 from workers.recovery import settle_by_workers
 
@@ -77,10 +77,10 @@ def test_recovery_and_sweep_have_their_own_queues(
 
     lapsed = JobAt(staged.destination, staged.job.job_id)
     (recovered,) = settle_by_workers([lapsed], settings=settings, timeout_s=300)
-    swept = sweep(staged.destination, timeout_s=300)
+    swept = sweep_blobs(timeout_s=300)
 
     assert (recovered.action, recovered.ended) == (RecoveryAction.ABORT, JobPhase.FAILED)
-    assert swept["uploads"] == []
+    assert (swept.is_dry_run, swept.blobs) == (True, ())
     assert staged.open_uploads() == []
 
 

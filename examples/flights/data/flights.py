@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from examples.flights import library
+from examples.flights.data import library
 from examples.flights.data.flightdelays import word_for
 from storage_core.errors import MissingPartError
 

@@ -1,4 +1,4 @@
-"""The wheel that the demo ships: installed nowhere, so that whoever imports it has it from its blob."""
+"""The wheel that the demo ships: installed nowhere, so that it can only be imported from its blob."""
 
 from __future__ import annotations
 
