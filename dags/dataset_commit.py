@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, AssetAlias, Param
 
-from operators import (
+from lockgate.operators import (
     AuditOperator,
     BlobUploadOperator,
     JobAbortOperator,
@@ -172,7 +172,7 @@ replaces what it had published. The **libraries** are the run's own, and are del
     write = SparkWriteOperator(
         task_id="write",
         job=setup.output,
-        python_callable="operators.dag_run.sources:read_files",
+        python_callable="lockgate.operators.dag_run.sources:read_files",
         op_kwargs={
             "source": dag.param("source"),
             "source_format": dag.param("source_format"),

@@ -9,14 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from operators.audit import AuditOperator
-    from operators.blobs import BlobSweepOperator, BlobUploadOperator
-    from operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
-    from operators.journal import JournalCheckpointOperator
-    from operators.recovery import JobRecoveryOperator
-    from operators.spark import SparkWriteOperator
-    from operators.sweep import UploadSweepOperator
-    from operators.tasks import TaskCommitOperator
+    from lockgate.operators.audit import AuditOperator
+    from lockgate.operators.blobs import BlobSweepOperator, BlobUploadOperator
+    from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
+    from lockgate.operators.journal import JournalCheckpointOperator
+    from lockgate.operators.recovery import JobRecoveryOperator
+    from lockgate.operators.spark import SparkWriteOperator
+    from lockgate.operators.sweep import UploadSweepOperator
+    from lockgate.operators.tasks import TaskCommitOperator
 
 __all__ = [
     "AuditOperator",

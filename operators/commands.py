@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from storage_core.cli.render import JsonFlag, print_json, print_line, print_table
-from storage_core.errors import MissingPartError
+from lockgate.storage_core.cli.render import JsonFlag, print_json, print_line, print_table
+from lockgate.storage_core.errors import MissingPartError
 
 xcom_commands = typer.Typer(
     help="XCom values that are kept as blobs.",
@@ -31,7 +31,7 @@ def register(root: typer.Typer) -> None:
 @dag_commands.command("path")
 def dags_path(json: JsonFlag = False) -> None:
     """Print the folder of the DAG files, for a DAG bundle or a symbolic link."""
-    from operators.dag_files import dags_dir  # noqa: PLC0415 - see `storage_core.cli`
+    from lockgate.operators.dag_files import dags_dir  # noqa: PLC0415 - see `lockgate.storage_core.cli`
 
     folder = dags_dir()
     if json:
@@ -51,7 +51,7 @@ def install_dags(
     Run again, it changes nothing. It never overwrites a file: where one of a stub's name is not that stub,
     nothing is written at all.
     """
-    from operators.dag_files import install_stubs  # noqa: PLC0415
+    from lockgate.operators.dag_files import install_stubs  # noqa: PLC0415
 
     stubs = install_stubs(folder)
     if json:
@@ -92,9 +92,9 @@ def sweep(
             "Airflow is not installed here, and its database knows which rows there are; nothing was "
             "dropped; run this where its scheduler or API server runs"
         )
-    from operators.xcom.sweep import sweep_xcoms  # noqa: PLC0415 - slow to import
-    from storage_core.blobs import open_blobs  # noqa: PLC0415
-    from storage_core.settings import load_settings  # noqa: PLC0415
+    from lockgate.operators.xcom.sweep import sweep_xcoms  # noqa: PLC0415 - slow to import
+    from lockgate.storage_core.blobs import open_blobs  # noqa: PLC0415
+    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings()
     with open_blobs(settings) as blobs:

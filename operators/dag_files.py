@@ -9,9 +9,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from storage_core.errors import ConflictError, InvalidInputError
-from storage_core.ids import new_token
-from storage_core.stores.local_errors import translated
+from lockgate.storage_core.errors import ConflictError, InvalidInputError
+from lockgate.storage_core.ids import new_token
+from lockgate.storage_core.stores.os_errors import translated
 
 DAGS_PACKAGE: Final = "dags"
 PREFIX: Final = "lockgate_"

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from celery import Celery
 
-from storage_core.errors import InvalidInputError
-from storage_core.settings import load_settings
-from workers.embedded_broker import broker_url
-from workers.offload import install_offload
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.settings import load_settings
+from lockgate.workers.embedded_broker import broker_url
+from lockgate.workers.offload import install_offload
 
 COMMIT_QUEUE: Final = "commit"
 RECOVERY_QUEUE: Final = "recovery"
@@ -83,7 +83,9 @@ def result_backend(url: str) -> str:
     return url
 
 
-app = Celery("lockgate", include=["workers.tasks"])
+app = Celery("lockgate", include=["lockgate.workers.tasks"])
 app.add_defaults(configuration)
-app.steps["worker"].update({"workers.serving:ServeFigures", "workers.libraries:WorkerCacheStep"})
+app.steps["worker"].update(
+    {"lockgate.workers.metrics.endpoint:ServeFigures", "lockgate.workers.libraries:WorkerCacheStep"}
+)
 install_offload(app)

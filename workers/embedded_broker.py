@@ -25,8 +25,8 @@ from urllib.parse import urlsplit
 import msgspec
 import redis
 
-from storage_core.errors import MissingPartError, StoreUnavailableError
-from storage_core.settings import Settings
+from lockgate.storage_core.errors import MissingPartError, StoreUnavailableError
+from lockgate.storage_core.settings import Settings
 
 ANSWER_TIMEOUT_S: Final = 5.0
 START_TIMEOUT_S: Final = 30.0

@@ -20,9 +20,9 @@ from celery.result import denied_join_result
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
-from storage_core.errors import LockgateError, MissingPartError, OutcomeUnknownError
-from workers.celery_app import QUEUES, app
-from workers.session.token import HEADER, extract
+from lockgate.storage_core.errors import LockgateError, MissingPartError, OutcomeUnknownError
+from lockgate.workers.celery_app import QUEUES, app
+from lockgate.workers.session.token import HEADER, extract
 
 logger = logging.getLogger(__name__)
 

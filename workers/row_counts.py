@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
-from storage_core.errors import MalformedRecordError
+from lockgate.storage_core.errors import MalformedRecordError
 
 BLOCK_BYTES: Final = 1024 * 1024
 

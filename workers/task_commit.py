@@ -8,14 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from storage_core.commit import Attempt, ExpectedTask, Job, PendingSet, StagedFile, attach_job
-from storage_core.errors import ConflictError, InvalidInputError
-from storage_core.failpoints import step
-from storage_core.ids import JobAttemptId, JobId, TaskId
-from storage_core.parallel import in_parallel
-from storage_core.settings import load_settings
-from storage_core.stores.protocol import check_key
-from workers.row_counts import count_rows
+from lockgate.storage_core.commit import Attempt, ExpectedTask, Job, PendingSet, StagedFile, attach_job
+from lockgate.storage_core.concurrency import in_parallel
+from lockgate.storage_core.errors import ConflictError, InvalidInputError
+from lockgate.storage_core.failpoints import step
+from lockgate.storage_core.ids import JobAttemptId, JobId, TaskId
+from lockgate.storage_core.settings import load_settings
+from lockgate.storage_core.stores.protocol import check_key
+from lockgate.workers.row_counts import count_rows
 
 FILES_AT_ONCE: Final = 8
 """Each holds at most three parts in memory."""

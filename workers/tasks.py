@@ -6,14 +6,14 @@ from typing import Any, Final
 
 import msgspec
 
-from storage_core.commit import recover_job as recover
-from storage_core.commit.completion import complete_shard_of
-from storage_core.errors import StoreUnavailableError
-from storage_core.ids import JobId
-from storage_core.settings import load_settings
-from workers.celery_app import app
-from workers.session.task import SessionTask
-from workers.task_commit import commit_staged_task
+from lockgate.storage_core.commit import recover_job as recover
+from lockgate.storage_core.commit.publish.shard_completion import complete_shard_of
+from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.ids import JobId
+from lockgate.storage_core.settings import load_settings
+from lockgate.workers.celery_app import app
+from lockgate.workers.session.task import SessionTask
+from lockgate.workers.task_commit import commit_staged_task
 
 OPTIONS: Final[dict[str, Any]] = {
     "base": SessionTask,
@@ -37,7 +37,7 @@ def settle_job(destination: str, job_id: str, dry_run: bool = False) -> dict[str
 
 def sweep_kept_blobs(dry_run: bool = True, orphans: bool | None = None) -> dict[str, Any]:
     """Delete the blobs that nothing keeps, at the blob server of this worker's settings."""
-    from storage_core.blobs import open_blobs  # noqa: PLC0415 - who only sends does without the journal
+    from lockgate.storage_core.blobs import open_blobs  # noqa: PLC0415 - who only sends does without the journal
 
     with open_blobs(load_settings()) as blobs:
         return _built_in(blobs.sweep(dry_run=dry_run, orphans=orphans))

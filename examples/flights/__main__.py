@@ -16,8 +16,8 @@ from rich.markup import escape
 from examples.flights.checks import check_parts
 from examples.flights.failed import DemoFailedError
 from examples.flights.steps import Steps
-from storage_core.errors import LockgateError
-from storage_core.settings import Settings, load_settings
+from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.settings import Settings, load_settings
 
 INTERRUPTED: Final = 130
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from examples.flights.failed import DemoFailedError
-from storage_core.blobs import Artefacts, Blobs, open_blobs
-from storage_core.errors import ObjectNotFoundError
-from storage_core.settings import Settings
+from lockgate.storage_core.blobs import Artefacts, Blobs, open_blobs
+from lockgate.storage_core.errors import ObjectNotFoundError
+from lockgate.storage_core.settings import Settings
 
 
 def check_there(settings: Settings, artefacts: Artefacts) -> str:

@@ -19,10 +19,10 @@ from examples.flights.processes.worker import check_alive, running_broker, runni
 from examples.flights.steps import Steps
 from examples.flights.verify import check_readers, check_records, open_uploads, told_counts, visible_files
 from examples.flights.watch import Watch
-from storage_core.blobs import Artefacts, open_blobs
-from storage_core.commit import JobPhase, JobSummary, list_jobs, read_manifest
-from storage_core.settings import Settings
-from storage_core.stores import open_store
+from lockgate.storage_core.blobs import Artefacts, open_blobs
+from lockgate.storage_core.commit import JobPhase, JobSummary, list_jobs, read_manifest
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import open_store
 
 KILL: Final = "complete.complete.before=kill@5"
 """Where the second run's driver dies: before it makes the fifth file visible."""

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from operators.audits.suites import Suite, Validation, validate
-from storage_core.errors import AuditFailedError, MissingPartError
+from lockgate.operators.audits.suites import Suite, Validation, validate
+from lockgate.storage_core.errors import AuditFailedError, MissingPartError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from storage_core.commit import ExpectedTasks, Job, PendingSet
+    from lockgate.storage_core.commit import ExpectedTasks, Job, PendingSet
 
 
 class StagedRows:

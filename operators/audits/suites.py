@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
-from storage_core.errors import InvalidInputError, MissingPartError
+from lockgate.storage_core.errors import InvalidInputError, MissingPartError
 
 Suite = Mapping[str, Any] | str | Path | Callable[[Any], Any]
 """`suite.to_json_dict()`, a file that holds it as JSON, or `(great_expectations) -> ExpectationSuite`."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from airflow.sdk.exceptions import AirflowException
 
-from storage_core.errors import InvalidInputError, LockgateError
+from lockgate.storage_core.errors import InvalidInputError, LockgateError
 
 if TYPE_CHECKING:
     from airflow.sdk.types import Logger

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, TypedDict
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from storage_core import attach_job
-from storage_core.commit import JobPhase
-from storage_core.errors import FencedError, InvalidInputError, LockgateError
-from storage_core.ids import JobAttemptId, JobId, JobName, job_name
-from storage_core.parallel import no_progress
-from storage_core.settings import load_settings
-from workers.session.token import HEADER, extract, tokens
+from lockgate import attach_job
+from lockgate.storage_core.commit import JobPhase
+from lockgate.storage_core.concurrency import no_progress
+from lockgate.storage_core.errors import FencedError, InvalidInputError, LockgateError
+from lockgate.storage_core.ids import JobAttemptId, JobId, JobName, job_name
+from lockgate.storage_core.settings import load_settings
+from lockgate.workers.session.token import HEADER, extract, tokens
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import Logger
 
-    from storage_core.commit import Job, Progress
+    from lockgate.storage_core.commit import Job, Progress
 
 
 class NamedJob(TypedDict):
@@ -160,7 +160,7 @@ def drop_artefacts(job: Job) -> None:
 
 def drop_blobs(blob_job: str) -> None:
     """Delete the blobs of a job, by its id in the blob stores, if the journal says that it has ended."""
-    from storage_core.blobs.ending import delete_ended  # noqa: PLC0415 - SQLAlchemy
+    from lockgate.storage_core.blobs.job_end import delete_ended  # noqa: PLC0415 - SQLAlchemy
 
     delete_ended(blob_job, load_settings())
 

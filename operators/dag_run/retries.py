@@ -8,7 +8,7 @@ from typing import Final
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from storage_core.errors import (
+from lockgate.storage_core.errors import (
     ArtefactsGoneError,
     AuditFailedError,
     InvalidInputError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from storage_core.errors import InvalidInputError
+from lockgate.storage_core.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,7 +38,7 @@ def read_files(
     """
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - in the child only
 
-    from operators.spark_process.child import resolve  # noqa: PLC0415 - imports PySpark
+    from lockgate.operators.spark_process.child import resolve  # noqa: PLC0415 - imports PySpark
 
     try:
         frame = spark.read.format(source_format).options(**dict(source_options or {})).load(source)

@@ -21,8 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Protocol
 
-from storage_core import errors
-from storage_core.errors import LockgateError
+from lockgate.storage_core import errors
+from lockgate.storage_core.errors import LockgateError
 
 LENGTH_BYTES: Final = 8
 
@@ -77,7 +77,7 @@ class SparkChild:
         with tempfile.TemporaryDirectory(prefix="lockgate-spark-") as folder:
             answer = Path(folder, "answer.json")
             with subprocess.Popen(
-                [sys.executable, "-m", "operators.spark_process.child", str(answer)],
+                [sys.executable, "-m", "lockgate.operators.spark_process.child", str(answer)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

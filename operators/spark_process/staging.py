@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from operators.spark_process.child import resolve
-from storage_core.errors import InvalidInputError
-from storage_core.spark import stage
+from lockgate.operators.spark_process.child import resolve
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.spark import stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from storage_core.spark.stage import StageFormat
+    from lockgate.storage_core.spark.stage import StageFormat
 
 
 def stage_frame(

@@ -1,4 +1,4 @@
-"""An XCom backend that keeps large values as blobs: `[core] xcom_backend = operators.xcom.BlobXCom`.
+"""An XCom backend that keeps large values as blobs: `[core] xcom_backend = lockgate.operators.xcom.BlobXCom`.
 
 A value whose JSON is larger than `LOCKGATE_XCOM_THRESHOLD_BYTES` becomes a blob, and the row keeps an
 envelope that names it. The blob is the row's: it belongs to no job, for a downstream or cleared task may
@@ -25,15 +25,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk.bases.xcom import BaseXCom
 
-from operators.xcom.rows import Envelope, XComRow, envelope_of, looks_like_one
-from storage_core.blobs.keys import NO_JOB
-from storage_core.errors import CorruptBlobError, LockgateError, ObjectNotFoundError
+from lockgate.operators.xcom.rows import Envelope, XComRow, envelope_of, looks_like_one
+from lockgate.storage_core.blobs.keys import NO_JOB
+from lockgate.storage_core.errors import CorruptBlobError, LockgateError, ObjectNotFoundError
 
 if TYPE_CHECKING:
     from airflow.sdk.execution_time.comms import XComResult
 
-    from storage_core.blobs.cache import BlobCache
-    from storage_core.journal.rows import Guarantee
+    from lockgate.storage_core.blobs.cache.cache import BlobCache
+    from lockgate.storage_core.journal.entries.rows import Guarantee
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ def _overwriting(row: XComRow) -> Iterator[None]:
 
 def _large(serialized: Any) -> bytes | None:
     """Return as JSON what a row is not to keep; None: Airflow takes the value as it is."""
-    from storage_core.settings import load_settings  # noqa: PLC0415 - read when a value is pushed
+    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415 - read when a value is pushed
 
     try:
         data = json.dumps(serialized, separators=(",", ":")).encode()
@@ -209,13 +209,13 @@ def _drop(envelope: Envelope) -> None:
 
 
 def _scope() -> str:
-    from storage_core.settings import load_settings  # noqa: PLC0415 - read when a value is pushed or goes
+    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415 - read when a value is pushed or goes
 
     return load_settings().airflow_scope
 
 
 def _cache() -> BlobCache:
-    from storage_core.blobs.configured_cache import configured_cache  # noqa: PLC0415 - opens a journal
-    from storage_core.settings import load_settings  # noqa: PLC0415
+    from lockgate.storage_core.blobs.cache.process_cache import configured_cache  # noqa: PLC0415 - opens a journal
+    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
 
     return configured_cache(load_settings())

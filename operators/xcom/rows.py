@@ -7,8 +7,8 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from storage_core.blobs.keys import BlobKey, is_blob_key
-from storage_core.errors import CorruptBlobError
+from lockgate.storage_core.blobs.keys import BlobKey, is_blob_key
+from lockgate.storage_core.errors import CorruptBlobError
 
 MARK: Final = "lockgate_blob"
 """The only key of an envelope. No other value with it is ever written into a row: see `looks_like_one`."""

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from operators.xcom.rows import OWNER, XComRow, envelope_of
-from storage_core.blobs.keys import NO_JOB, BlobKey
-from storage_core.blobs.protocol import Blobs
-from storage_core.errors import CorruptBlobError
+from lockgate.operators.xcom.rows import OWNER, XComRow, envelope_of
+from lockgate.storage_core.blobs.keys import NO_JOB, BlobKey
+from lockgate.storage_core.blobs.protocol import Blobs
+from lockgate.storage_core.errors import CorruptBlobError
 
 if TYPE_CHECKING:
     from airflow.models.xcom import XComModel

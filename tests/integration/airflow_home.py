@@ -10,7 +10,7 @@ import pytest
 
 from examples.flights.processes.airflow_home import AirflowHome
 from examples.flights.processes.worker import running_broker, running_worker
-from storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings
 
 
 @dataclass(frozen=True)

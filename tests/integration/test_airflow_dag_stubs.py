@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from operators.dag_files import PREFIX, dag_names, install_stubs
+from lockgate.operators.dag_files import PREFIX, dag_names, install_stubs
 
 pytestmark = pytest.mark.integration
 

@@ -16,17 +16,17 @@ import msgspec
 import pytest
 import redis
 
-from storage_core.errors import MissingPartError, StoreUnavailableError
-from storage_core.settings import Settings
+from lockgate.storage_core.errors import MissingPartError, StoreUnavailableError
+from lockgate.storage_core.settings import Settings
+from lockgate.workers import embedded_broker as broker
+from lockgate.workers.embedded_broker import broker_dir, broker_url, find_broker, start_broker, stop_broker
 from tests.celery_world import wait_until
-from workers import embedded_broker as broker
-from workers.embedded_broker import broker_dir, broker_url, find_broker, start_broker, stop_broker
 
 pytestmark = pytest.mark.integration
 
 START = """
-from storage_core.settings import load_settings
-from workers.embedded_broker import start_broker
+from lockgate.storage_core.settings import load_settings
+from lockgate.workers.embedded_broker import start_broker
 print(start_broker(load_settings()).pid)
 """
 

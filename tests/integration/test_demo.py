@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.keys import is_blob_key
-from storage_core.commit import JobPhase, list_jobs, read_manifest
-from storage_core.settings import Settings
-from workers.embedded_broker import find_broker
+from lockgate.storage_core.blobs.keys import is_blob_key
+from lockgate.storage_core.commit import JobPhase, list_jobs, read_manifest
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.embedded_broker import find_broker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from operators.dag_files import dag_names, dags_dir
+from lockgate.operators.dag_files import dag_names, dags_dir
 
 HEAVY = ("pyspark", "great_expectations", "boto3", "botocore", "pandas", "pyarrow", "celery", "numpy")
 

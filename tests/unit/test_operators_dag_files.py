@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from operators.commands import register
-from operators.dag_files import dag_names, dags_dir
-from storage_core.cli.app import build
+from lockgate.operators.commands import register
+from lockgate.operators.dag_files import dag_names, dags_dir
+from lockgate.storage_core.cli.app import build
 
 STUBS = [f"lockgate_{name}.py" for name in dag_names()]
 

@@ -8,8 +8,6 @@ import sys
 
 import pytest
 
-import operators
-
 MODULES = """
 import json, sys
 import operators

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc, parquet
 
-from storage_core.errors import MalformedRecordError
-from workers import row_counts as rows
-from workers.row_counts import count_rows
+from lockgate.storage_core.errors import MalformedRecordError
+from lockgate.workers import row_counts as rows
+from lockgate.workers.row_counts import count_rows
 
 TABLE = pa.table({"flight": [1, 2, 3]})
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from workers.offload.install import install_offload
+from lockgate.workers.offload.install import install_offload
 
 __all__ = ["install_offload"]

@@ -2,9 +2,9 @@
 
 `install_offload(app)` serves any Celery application. It extends three parts of it:
 
-    sender     `app.amqp`, which publishes every task message: see `workers.offload.sender`
-    receiver   each task's `Request` and `before_start`: see `workers.offload.receiver`
-    results    the result backend and `app.AsyncResult`: see `workers.offload.results`
+    sender     `app.amqp`, which publishes every task message: see `lockgate.workers.offload.sender`
+    receiver   each task's `Request` and `before_start`: see `lockgate.workers.offload.receiver`
+    results    the result backend and `app.AsyncResult`: see `lockgate.workers.offload.results`
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 from celery import Celery, signals
 from kombu.utils.imports import symbol_by_name
 
-from storage_core.settings import Settings
-from workers.offload.results import keep_offloaded
-from workers.offload.sender import Offload, OffloadingAMQP
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.offload.results import keep_offloaded
+from lockgate.workers.offload.sender import Offload, OffloadingAMQP
 
 
 def install_offload(app: Celery, settings: Settings | None = None) -> None:
@@ -39,7 +39,7 @@ def install_offload(app: Celery, settings: Settings | None = None) -> None:
     keep_offloaded(app, offload)
 
     def receive(sender: Any, **_: Any) -> None:
-        from workers.offload.receiver import receive_offloaded  # noqa: PLC0415 - only workers receive
+        from lockgate.workers.offload.receiver import receive_offloaded  # noqa: PLC0415 - only workers receive
 
         if sender.app is app:
             for task in list(app.tasks.values()):

@@ -19,8 +19,8 @@ from kombu.serialization import loads, prepare_accept_content
 from kombu.utils.imports import symbol_by_name
 from kombu.utils.objects import cached_property
 
-from storage_core.errors import InvalidInputError, LockgateError
-from workers.offload.sender import GUARD, HEADER, Offload, Package, sending_of
+from lockgate.storage_core.errors import InvalidInputError, LockgateError
+from lockgate.workers.offload.sender import GUARD, HEADER, Offload, Package, sending_of
 
 LOG: Final = logging.getLogger("lockgate.worker")
 

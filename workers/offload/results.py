@@ -16,13 +16,13 @@ from celery import Celery, current_task, states
 from celery.backends.base import BaseKeyValueStoreBackend
 from celery.result import AsyncResult
 
-from storage_core.errors import (
+from lockgate.storage_core.errors import (
     CorruptBlobError,
     ObjectNotFoundError,
     OutcomeUnknownError,
     StoreUnavailableError,
 )
-from workers.offload.sender import Offload
+from lockgate.workers.offload.sender import Offload
 
 LOG: Final = logging.getLogger("lockgate.blobs")
 

@@ -16,11 +16,11 @@ from kombu.common import Broadcast
 from kombu.serialization import dumps
 from kombu.utils.objects import cached_property
 
-from storage_core.errors import InvalidInputError, LockgateError
-from storage_core.settings import Settings, load_settings
+from lockgate.storage_core.errors import InvalidInputError, LockgateError
+from lockgate.storage_core.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from storage_core.blobs.messages import Envelope, Messages
+    from lockgate.storage_core.blobs.claim_check import Envelope, Messages
 
 LOG: Final = logging.getLogger("lockgate.blobs")
 
@@ -114,12 +114,12 @@ class Offload:
             LOG.warning("an offloaded message is not let go: %s; it lapses", error)
 
     def _messages(self) -> Messages | None:
-        from storage_core.blobs.messages import configured_messages  # noqa: PLC0415 - only for large ones
+        from lockgate.storage_core.blobs.claim_check import configured_messages  # noqa: PLC0415 - only for large ones
 
         return configured_messages(self.settings)
 
     def _opened(self, envelope: Mapping[str, Any]) -> tuple[Messages, Envelope]:
-        from storage_core.blobs.messages import Envelope  # noqa: PLC0415 - only for large ones
+        from lockgate.storage_core.blobs.claim_check import Envelope  # noqa: PLC0415 - only for large ones
 
         messages = self._messages()
         if messages is None:
@@ -220,7 +220,7 @@ def _waits_s(headers: Mapping[str, Any]) -> float:
 
 def _job_of(headers: Mapping[str, Any]) -> str:
     """Return the job that a task's headers name, `no_job` if they name none."""
-    from storage_core.blobs.keys import NO_JOB, is_blob_job  # noqa: PLC0415 - only for large messages
+    from lockgate.storage_core.blobs.keys import NO_JOB, is_blob_job  # noqa: PLC0415 - only for large messages
 
     job_id = headers.get(JOB_HEADER)
     return job_id if isinstance(job_id, str) and is_blob_job(job_id) else NO_JOB

@@ -11,7 +11,7 @@ from typing import Any
 
 from celery import Task
 
-from workers.session.token import extract, tokens
+from lockgate.workers.session.token import extract, tokens
 
 
 class SessionTask(Task):  # type: ignore[misc]

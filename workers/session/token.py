@@ -15,9 +15,9 @@ HEADER: Final = "lockgate-at-least"
 
 def tokens() -> dict[str, str]:
     """Return the header with this process's token; empty if it has opened no journal."""
-    if "storage_core.journal.configured" not in sys.modules:
+    if "lockgate.storage_core.journal.process_journal" not in sys.modules:
         return {}
-    from storage_core.journal.observers import headers  # noqa: PLC0415 - half a second
+    from lockgate.storage_core.journal.observers import headers  # noqa: PLC0415 - half a second
 
     return headers()
 
@@ -30,6 +30,6 @@ def extract(carrier: Mapping[str, Any]) -> None:
             nothing.
     """
     if carrier.get(HEADER):
-        from storage_core.journal.observers import heed  # noqa: PLC0415 - half a second
+        from lockgate.storage_core.journal.observers import heed  # noqa: PLC0415 - half a second
 
         heed(carrier)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from examples.flights.data import library
 from examples.flights.data.flightdelays import word_for
-from storage_core.errors import MissingPartError
+from lockgate.storage_core.errors import MissingPartError
 
 ROWS: Final = 336_776
 _INTEGERS: Final = [

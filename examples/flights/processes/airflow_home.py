@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from examples.flights.failed import DemoFailedError
 from examples.flights.processes.children import ended
-from operators.dag_files import dags_dir
+from lockgate.operators.dag_files import dags_dir
 
 MIGRATION_TIMEOUT_S: Final = 300.0
 RUN_TIMEOUT_S: Final = 600.0
