@@ -1,1 +1,1 @@
-"""The DAGs that Airflow schedules: one file a DAG, no logic."""
+"""The DAGs of Lockgate, one file a DAG, without logic: `lockgate dags path`, `lockgate dags install DIR`."""

@@ -20,7 +20,7 @@ with DAG(
             title="List the stores for bytes that no row knows",
             description="Empty: once a day, and after a crash.",
         ),
-        "dry_run": Param(False, type="boolean", title="Only tell what would go"),
+        "dry_run": Param(False, type="boolean", title="Only report what would go"),
     },
     doc_md="""
 Deletes artefacts, messages and logs that nothing has referred to for a whole `LOCKGATE_RETENTION_INTERVAL_S`:

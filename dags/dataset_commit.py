@@ -1,4 +1,4 @@
-"""The main job: Spark stages data that nobody sees, workers commit its tasks, an audit opens the gate."""
+"""The main job: Spark stages data that no reader sees, workers commit its tasks, an audit opens the gate."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, AssetAlias, Param
 
-from lockgate.operators.audit import AuditOperator
-from lockgate.operators.blobs import BlobUploadOperator
-from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
-from lockgate.operators.spark import SparkWriteOperator
-from lockgate.operators.tasks import TaskCommitOperator
+from lockgate.operators import (
+    AuditOperator,
+    BlobUploadOperator,
+    JobAbortOperator,
+    JobCommitOperator,
+    JobSetupOperator,
+    SparkWriteOperator,
+    TaskCommitOperator,
+)
 
-# What a run must be told has no section: Airflow shows those fields at once, and sections only when asked.
+# Required parameters have no section: Airflow shows those fields at once, and sections only when asked.
 # What may be left empty may be null: to the form, an empty text is a missing one.
 FORM = {
     "source": Param(

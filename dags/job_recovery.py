@@ -21,7 +21,7 @@ with DAG(
             description="URLs or paths with commas between them; none: all that the journal knows, and those "
             "of LOCKGATE_DESTINATIONS, or the Airflow Variable lockgate_destinations.",
         ),
-        "dry_run": Param(False, type="boolean", title="Only tell what would be done"),
+        "dry_run": Param(False, type="boolean", title="Only report what would be done"),
     },
     doc_md="""
 Finishes what was decided and killed, and takes back or resumes what lapsed undecided; jobs that live or are

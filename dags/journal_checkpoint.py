@@ -13,7 +13,7 @@ with DAG(
     catchup=False,
     max_active_runs=1,
     tags=["lockgate"],
-    params={"dry_run": Param(False, type="boolean", title="Prune nothing, only tell what would go")},
+    params={"dry_run": Param(False, type="boolean", title="Prune nothing, only report what would go")},
     doc_md="""
 Stores what the journal knows in the store of `LOCKGATE_CHECKPOINT_URL`, folds its entries again to prove that
 checkpoints and tables are what they say, and drops entries, request ids and checkpoints that are no longer

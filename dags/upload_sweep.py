@@ -21,7 +21,7 @@ with DAG(
             description="URLs or paths with commas between them; none: LOCKGATE_DESTINATIONS, or the Airflow "
             "Variable lockgate_destinations.",
         ),
-        "dry_run": Param(False, type="boolean", title="Only tell what would be done"),
+        "dry_run": Param(False, type="boolean", title="Only report what would be done"),
     },
     doc_md="""
 Takes uploads of jobs that have ended, and those without an owner that two sweeps have seen, a day apart.

@@ -1,1 +1,57 @@
-"""Airflow operators over `storage_core` and `workers`: thin, light to import, safe to retry."""
+"""Airflow operators over `storage_core` and `workers`: thin, light to import, safe to retry.
+
+An operator's module is imported when the operator is first named: `from operators import JobSetupOperator`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from lockgate.operators.audit import AuditOperator
+    from lockgate.operators.blobs import BlobSweepOperator, BlobUploadOperator
+    from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
+    from lockgate.operators.journal import JournalCheckpointOperator
+    from lockgate.operators.recovery import JobRecoveryOperator
+    from lockgate.operators.spark import SparkWriteOperator
+    from lockgate.operators.sweep import UploadSweepOperator
+    from lockgate.operators.tasks import TaskCommitOperator
+
+__all__ = [
+    "AuditOperator",
+    "BlobSweepOperator",
+    "BlobUploadOperator",
+    "JobAbortOperator",
+    "JobCommitOperator",
+    "JobRecoveryOperator",
+    "JobSetupOperator",
+    "JournalCheckpointOperator",
+    "SparkWriteOperator",
+    "TaskCommitOperator",
+    "UploadSweepOperator",
+]
+
+_MODULES: Final = {
+    "AuditOperator": "audit",
+    "BlobSweepOperator": "blobs",
+    "BlobUploadOperator": "blobs",
+    "JobAbortOperator": "jobs",
+    "JobCommitOperator": "jobs",
+    "JobRecoveryOperator": "recovery",
+    "JobSetupOperator": "jobs",
+    "JournalCheckpointOperator": "journal",
+    "SparkWriteOperator": "spark",
+    "TaskCommitOperator": "tasks",
+    "UploadSweepOperator": "sweep",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

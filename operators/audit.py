@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator
 
 from lockgate.operators.audits.suites import Suite, Validation
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, parked_after
-from lockgate.operators.dag_run.retries import no_vain_retry
+from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
 from lockgate.storage_core.errors import AuditFailedError
 
@@ -82,7 +82,7 @@ class AuditOperator(BaseOperator):
     def _child(self) -> SparkChild:
         return SparkChild(self.log)
 
-    @no_vain_retry()
+    @fail_without_retry()
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow passes it by name
         """Validate, record the verdict, and return its summary."""
         from lockgate.operators.audits.staged_rows import staged_rows  # noqa: PLC0415 - at run time only
@@ -134,7 +134,7 @@ class AuditOperator(BaseOperator):
         return validate_in_pandas(staged, suite, format=self.format, columns=self.columns)
 
     def _in_spark(self, staged: StagedRows, suite: Suite) -> Validation:
-        told = self._child.run(
+        reported = self._child.run(
             SparkWork(
                 run="lockgate.operators.audits.staged_rows:validate_in_spark",
                 arguments={
@@ -149,7 +149,7 @@ class AuditOperator(BaseOperator):
                 config=dict(self.spark_config or {}),
             )
         )
-        validation: Validation = told
+        validation: Validation = reported
         return validation
 
 

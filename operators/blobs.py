@@ -11,8 +11,8 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
 from lockgate.operators.dag_run.destinations import check_bool
-from lockgate.operators.dag_run.progress import LoggedProgress
-from lockgate.operators.dag_run.retries import no_vain_retry
+from lockgate.operators.dag_run.progress import LoggedProgress, aligned
+from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import job_name, new_token
 from lockgate.storage_core.settings import Settings, load_settings
@@ -39,7 +39,7 @@ class BlobUploadOperator(BaseOperator):
 
     Returns the handle of the artefacts, `job_id`, `blob_keys`, `names` and `uses`, for
     `JobSetupOperator(artefacts=upload.output)`. The job is to be set up within the retention interval
-    (`LOCKGATE_RETENTION_INTERVAL_S`): what no job took is swept then. A retry uploads anew.
+    (`LOCKGATE_RETENTION_INTERVAL_S`): what no job took is swept then. A retry uploads again.
 
     Args:
         files: Paths of files, or of directories whose files are all uploaded; they are on the machine that
@@ -67,7 +67,7 @@ class BlobUploadOperator(BaseOperator):
         self.recreatable = recreatable
         self.use = use
 
-    @no_vain_retry()
+    @fail_without_retry()
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Upload the files and return their handle."""
         from lockgate.storage_core.blobs import ArtefactFile, Artefacts, open_blobs  # noqa: PLC0415 - opens a journal
@@ -107,7 +107,7 @@ class BlobSweepOperator(BaseOperator):
     kept something, and while the journal is in safe mode.
 
     Args:
-        report_only: Change nothing, only tell what would go.
+        report_only: Change nothing, only report what would go.
         orphans: List the stores, too, for bytes that no row knows; None: once a day, and after a crash.
         sweep_by: `here`, in this task: right where the local store is, or where a blob server is named.
             `workers`: a Celery worker of the queue `sweep`, on the machine of the local store. `auto`:
@@ -136,9 +136,9 @@ class BlobSweepOperator(BaseOperator):
         self.timeout_s = timeout_s
         self.grace_s = grace_s
 
-    @no_vain_retry()
+    @fail_without_retry()
     def execute(self, context: Context) -> dict[str, dict[str, int]]:  # noqa: ARG002 - Airflow's
-        """Sweep, and tell what went."""
+        """Sweep, and return what was deleted."""
         check_bool("report_only", self.report_only)
         if self.orphans is not None:
             check_bool("orphans", self.orphans)
@@ -185,7 +185,4 @@ def summary_table(report: SweepReport) -> str:
     """Return a line a reason, with number and bytes, in columns that are aligned."""
     rows = [("what", "number", "bytes")]
     rows += [(what, str(number), "-" if size is None else str(size)) for what, number, size in report.rows()]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    return aligned(rows)

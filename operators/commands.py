@@ -1,9 +1,10 @@
-"""What this package adds to the `lockgate` command: the clean-up after XCom rows."""
+"""Commands of this package: `lockgate xcom` and `lockgate dags`."""
 
 from __future__ import annotations
 
 import time
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,11 +16,50 @@ xcom_commands = typer.Typer(
     help="XCom values that are kept as blobs.",
     no_args_is_help=True,
 )
+dag_commands = typer.Typer(
+    help="The Airflow DAGs that ship with Lockgate.",
+    no_args_is_help=True,
+)
 
 
 def register(root: typer.Typer) -> None:
     """Add the commands; called through the entry-point group `lockgate.commands`."""
+    root.add_typer(dag_commands, name="dags")
     root.add_typer(xcom_commands, name="xcom")
+
+
+@dag_commands.command("path")
+def dags_path(json: JsonFlag = False) -> None:
+    """Print the folder of the DAG files, for a DAG bundle or a symbolic link."""
+    from lockgate.operators.dag_files import dags_dir  # noqa: PLC0415 - see `lockgate.storage_core.cli`
+
+    folder = dags_dir()
+    if json:
+        print_json({"path": str(folder)})
+    else:
+        print_line(str(folder))
+
+
+@dag_commands.command("install")
+def install_dags(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A DAG folder of Airflow; it exists.")],
+    *,
+    json: JsonFlag = False,
+) -> None:
+    """Write one stub for each DAG into DIR: a file that imports the DAG from Lockgate.
+
+    Run again, it changes nothing. It never overwrites a file: where one of a stub's name is not that stub,
+    nothing is written at all.
+    """
+    from lockgate.operators.dag_files import install_stubs  # noqa: PLC0415
+
+    stubs = install_stubs(folder)
+    if json:
+        print_json(stubs)
+        return
+    print_table(("DAG", "file", ""), [(stub.dag, stub.path, stub.action) for stub in stubs], empty="no DAGs")
+    if all(stub.action == "unchanged" for stub in stubs):
+        print_line("all were there; nothing was changed")
 
 
 @xcom_commands.callback()

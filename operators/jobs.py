@@ -19,7 +19,7 @@ from lockgate.operators.dag_run.job_handle import (
 )
 from lockgate.operators.dag_run.progress import LoggedProgress
 from lockgate.operators.dag_run.receipts import announce, flat
-from lockgate.operators.dag_run.retries import no_vain_retry
+from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.storage_core.commit import JobPhase, open_job
 from lockgate.storage_core.commit.committers import configured_committer
 from lockgate.storage_core.errors import InvalidInputError
@@ -44,7 +44,7 @@ class JobSetupOperator(BaseOperator):
 
     Args:
         destination: URL or path that the job writes.
-        write_name: Tells apart two data sets of one task.
+        write_name: Distinguishes two data sets of one task.
         mode: What becomes of data that the destination already has: `append`, `replace`, or `fail`.
         scope: What the mode looks at: the `destination`, or the `partitions` that receive data.
         committer: By name; None: what the settings say, else `staging`.
@@ -111,7 +111,7 @@ class JobSetupOperator(BaseOperator):
         self.artefacts = artefacts
         self.park_timeout_s = park_timeout_s
 
-    @no_vain_retry()
+    @fail_without_retry()
     def execute(self, context: Context) -> JobHandle:
         """Set the job up, park it, and return its handle."""
         job = self._open(context)
@@ -177,7 +177,7 @@ class JobCommitOperator(BaseOperator):
         self.timeout_s = timeout_s
         self.park_timeout_s = park_timeout_s
 
-    @no_vain_retry()
+    @fail_without_retry()
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit the job, tell the outlets, and return the receipt."""
         job = attach(self.job, progress=LoggedProgress(self.log))
@@ -222,7 +222,7 @@ class JobAbortOperator(BaseOperator):
         self.job = job
         self.reason = reason
 
-    @no_vain_retry()
+    @fail_without_retry()
     def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow passes it by name
         """Abort the job unless it is decided; returns the phase that it is left in."""
         job = attach(self.job)

@@ -1,4 +1,4 @@
-"""Scheduled upkeep of the journal, as an Airflow operator."""
+"""Scheduled maintenance of the journal, as an Airflow operator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from lockgate.operators.dag_run.destinations import check_bool
 from lockgate.operators.dag_run.progress import LoggedProgress
-from lockgate.operators.dag_run.retries import no_vain_retry
+from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints, take_checkpoint
 from lockgate.storage_core.journal.checkpoint.prune import prune
 from lockgate.storage_core.journal.checkpoint.verify import verify
@@ -29,7 +29,7 @@ class JournalCheckpointOperator(BaseOperator):
     then), and a journal in safe mode (its checkpoint is taken and proved, and nothing is pruned).
 
     Args:
-        report_only: Take the checkpoint and prove it, and only tell what would be pruned.
+        report_only: Take the checkpoint and prove it, and only report what would be pruned.
     """
 
     template_fields: Sequence[str] = ("report_only",)
@@ -38,7 +38,7 @@ class JournalCheckpointOperator(BaseOperator):
         super().__init__(**kwargs)
         self.report_only = report_only
 
-    @no_vain_retry()
+    @fail_without_retry()
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's
         """Look after the journal that the settings name; is skipped where they name none."""
         check_bool("report_only", self.report_only)

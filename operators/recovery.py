@@ -17,8 +17,8 @@ from lockgate.operators.dag_run.destinations import (
     watched_destinations,
 )
 from lockgate.operators.dag_run.job_handle import drop_blobs
-from lockgate.operators.dag_run.progress import LoggedProgress
-from lockgate.operators.dag_run.retries import no_vain_retry
+from lockgate.operators.dag_run.progress import LoggedProgress, aligned
+from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, settle
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.printable import printable
@@ -46,7 +46,7 @@ def recovery_interval() -> timedelta:
 class JobRecoveryOperator(BaseOperator):
     """Settles every job that its driver left, as the protocol's recovery table says.
 
-    The journal's registry tells which leases have lapsed, wherever their jobs write. The destinations that
+    The journal's registry knows which leases have lapsed, wherever their jobs write. The destinations that
     are watched are looked through, too: the registry is an index, and may have lost a job.
 
     Returns how often each action was taken, how many jobs were left alone, by why, and how many are not
@@ -57,7 +57,7 @@ class JobRecoveryOperator(BaseOperator):
         destinations: Only these, as a list or as text with commas; None: all that the registry knows, and
             those of `LOCKGATE_DESTINATIONS`, else of the Airflow Variable `lockgate_destinations`, asked when
             the task runs.
-        report_only: Change nothing, only tell what would be done.
+        report_only: Change nothing, only report what would be done.
         settle_by: Celery `workers` of the queue `recovery`, or `threads` of this task; `auto`: workers where
             `LOCKGATE_BROKER_URL` names a broker.
         timeout_s: How long workers may take.
@@ -84,9 +84,9 @@ class JobRecoveryOperator(BaseOperator):
         self.timeout_s = timeout_s
         self.grace_s = grace_s
 
-    @no_vain_retry()
+    @fail_without_retry()
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's
-        """Find the jobs, settle them, and tell what became of each."""
+        """Find the jobs, settle them, and return how each ended."""
         check_bool("report_only", self.report_only)
         settings = load_settings()
         by_workers = self._by_workers(settings)
@@ -110,7 +110,7 @@ class JobRecoveryOperator(BaseOperator):
         return self.settle_by == "workers" or (self.settle_by == "auto" and settings.broker_url is not None)
 
     def _find(self, settings: Settings) -> tuple[Unended, list[str]]:
-        """Return the jobs that have not ended, and a word about each destination that told nothing."""
+        """Return the jobs that have not ended, and a message for each unreadable destination."""
         from lockgate.storage_core.commit.recovery.expired_jobs import Unended, lapsed_at, lapsed_jobs  # noqa: PLC0415 - SQLAlchemy
 
         found, unreached = Unended(), []
@@ -165,11 +165,7 @@ def counts(results: Iterable[RecoveryResult], unended: Unended) -> dict[str, int
 
 def summary_table(results: Iterable[RecoveryResult]) -> str:
     """Return a line a job under a line of headings, in columns that are aligned."""
-    rows = [COLUMNS, *(_row(result) for result in results)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    return aligned([COLUMNS, *(_row(result) for result in results)])
 
 
 def _row(result: RecoveryResult) -> tuple[str, ...]:

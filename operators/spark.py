@@ -1,4 +1,4 @@
-"""Spark writes a data set that nobody can see yet, as an Airflow operator."""
+"""SparkWriteOperator: Spark stages a data set that no reader sees yet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.sdk import BaseOperator
 
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, handle_of, park, parked_after
-from lockgate.operators.dag_run.retries import no_vain_retry
+from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
 from lockgate.storage_core.commit import StagedFile
 from lockgate.storage_core.commit.staged_files.listing import group_into_tasks
@@ -99,7 +99,7 @@ class SparkWriteOperator(BaseOperator):
     def _child(self) -> SparkChild:
         return SparkChild(self.log)
 
-    @no_vain_retry()
+    @fail_without_retry()
     def execute(self, context: Context) -> list[list[str]]:
         """Stage the DataFrame, freeze its files as the job's task list, and return the task ids in chunks."""
         job = attach_open(self.job, job_attempt=new_job_attempt_id())
@@ -115,7 +115,7 @@ class SparkWriteOperator(BaseOperator):
 
     def _stage(self, job: Job, staging: Path) -> list[StagedFile]:
         own = job.spec.artefacts
-        told = self._child.run(
+        staged = self._child.run(
             SparkWork(
                 run="lockgate.operators.spark_process.staging:stage_frame",
                 arguments={
@@ -132,7 +132,7 @@ class SparkWriteOperator(BaseOperator):
                 artefacts=self.artefacts or (None if own is None else own.handle()),
             )
         )
-        return [StagedFile(path, size) for path, size in told]
+        return [StagedFile(path, size) for path, size in staged]
 
     def on_kill(self) -> None:
         """End the Spark child with the task."""
@@ -140,7 +140,7 @@ class SparkWriteOperator(BaseOperator):
 
 
 def writer_options(format: str, options: Mapping[str, str]) -> dict[str, str]:  # noqa: A002 - as Spark calls it
-    """Return the options of Spark's writer: CSV gets a header, for audits, unless told otherwise."""
+    """Return the options of Spark's writer: CSV gets a header, for audits, by default."""
     return {**({"header": "true"} if format == "csv" else {}), **options}
 
 

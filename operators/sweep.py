@@ -9,7 +9,7 @@ import msgspec
 from airflow.sdk import BaseOperator
 
 from lockgate.operators.dag_run.destinations import check_bool, for_each_destination, watched_destinations
-from lockgate.operators.dag_run.retries import no_vain_retry
+from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.storage_core.commit import SweepAction, sweep_uploads
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ class UploadSweepOperator(BaseOperator):
     """Aborts orphaned uploads: first those of jobs that ended, and, seen in two sweeps, what has no owner.
 
     Returns, a destination and action, how many uploads met it, their bytes, and what they cost a month in
-    USD. Of the uploads that jobs may still need only the number is told: their bytes are not asked for.
+    USD. Of the uploads that jobs may still need only the number is reported: their bytes are not asked for.
 
     Args:
         destinations: URLs or paths, as a list or as text with commas; None: `LOCKGATE_DESTINATIONS`, else the
             Airflow Variable `lockgate_destinations`, asked when the task runs.
-        report_only: Change nothing, only tell what would be done.
+        report_only: Change nothing, only report what would be done.
     """
 
     template_fields: Sequence[str] = ("destinations", "report_only")
@@ -44,7 +44,7 @@ class UploadSweepOperator(BaseOperator):
         self.destinations = destinations
         self.report_only = report_only
 
-    @no_vain_retry()
+    @fail_without_retry()
     def execute(self, context: Context) -> dict[str, dict[str, dict[str, float]]]:  # noqa: ARG002 - Airflow's
         """Sweep every destination; fails at the end if one could not be swept."""
         check_bool("report_only", self.report_only)

@@ -112,7 +112,7 @@ def _lines(reader: LogReader, version: LogVersion, *, has_ended: bool) -> Iterat
 
 
 def _has_ended(ti: Any) -> bool:
-    """Tell whether a task's log grows no more; False if nobody knows."""
+    """Return whether a task's log is complete; False if that is not known."""
     return getattr(ti, "state", "running") not in _GOING_ON
 
 
@@ -145,7 +145,7 @@ def _deletes_local_logs() -> bool:
 
 
 def _log(relative_path: str) -> Log:
-    """Return the log that a file is of; Airflows that share blobs tell theirs apart by their scopes."""
+    """Return the log that a file is of; Airflows that share blobs distinguish theirs by their scopes."""
     scope = load_settings().airflow_scope
     name = _OF_TRIGGER.sub("", relative_path)
     return Log(name=f"{scope}/{name}" if scope else name)

@@ -9,7 +9,7 @@ from airflow.sdk import BaseOperator
 
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, parked_after
 from lockgate.operators.dag_run.progress import LoggedProgress
-from lockgate.operators.dag_run.retries import no_vain_retry
+from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.storage_core.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class TaskCommitOperator(BaseOperator):
         self.grace_s = grace_s
         self.park_timeout_s = park_timeout_s
 
-    @no_vain_retry()
+    @fail_without_retry()
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow passes it by name
         """Commit the tasks and return what they add up to."""
         from lockgate.workers.dispatch import commit_tasks  # noqa: PLC0415 - imports Celery

@@ -1,1 +1,1 @@
-"""The Airflow plugin."""
+"""The Airflow plugin: it has no pages yet."""

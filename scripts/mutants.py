@@ -33,7 +33,17 @@ from rich.table import Table
 from scripts.broken_rules import MUTANTS, Mutant
 
 TREE: Final = Path(__file__).resolve().parent.parent
-COPIED: Final = ("storage_core", "operators", "workers", "tests", "scripts", "pyproject.toml")
+COPIED: Final = (
+    "lockgate",
+    "storage_core",
+    "operators",
+    "workers",
+    "dags",
+    "examples",
+    "tests",
+    "scripts",
+    "pyproject.toml",
+)
 TESTS_FAILED: Final = 1
 """Pytest's exit code; any other is a run that proves nothing."""
 

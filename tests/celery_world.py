@@ -22,7 +22,7 @@ from lockgate.storage_core.commit import Job, attach_job, read_manifest
 from lockgate.storage_core.commit.staged_files.listing import group_into_tasks, list_staged
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import Store, open_store
-from lockgate.workers.app import QUEUES, app, configuration
+from lockgate.workers.celery_app import QUEUES, app, configuration
 from lockgate.workers.embedded_broker import stop_broker
 
 READY = " ready."
@@ -177,7 +177,7 @@ def worker_process(
     name: str = "worker",
     queues: Sequence[str] = QUEUES,
     pool: str = "prefork",
-    application: str = "workers",
+    application: str = "lockgate.workers",
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[WorkerProcess]:
     """Run a worker until the block ends; yields when it is ready."""

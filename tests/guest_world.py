@@ -15,7 +15,7 @@ from lockgate.storage_core.blobs.cache.process_cache import configured_cache
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.journal.entries.rows import Blob, Reference
 from lockgate.storage_core.settings import Settings
-from lockgate.workers.offload.sender import install_offload
+from lockgate.workers.offload import install_offload
 from tests.celery_world import wait_until
 
 BIG = "x" * 5_000

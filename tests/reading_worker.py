@@ -11,8 +11,8 @@ from lockgate.storage_core.journal import Reading
 from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.observers import Client, configured_reads
 from lockgate.storage_core.settings import load_settings
-from lockgate.workers.app import app
-from lockgate.workers.session.task import CarryingTask
+from lockgate.workers.celery_app import app
+from lockgate.workers.session.task import SessionTask
 from tests.observer_world import take
 
 __all__ = ["app"]
@@ -31,13 +31,13 @@ def rows(reading: Reading) -> int:
     return len(reading.where(Lease, {}))
 
 
-@app.task(name="test.read", base=CarryingTask)
+@app.task(name="test.read", base=SessionTask)
 def read() -> dict[str, int]:
     """Read wherever the client reads."""
     return {"rows": client().read(rows)}
 
 
-@app.task(name="test.write", base=CarryingTask)
+@app.task(name="test.write", base=SessionTask)
 def write() -> dict[str, int]:
     """Write one entry."""
     take(client().journal)

@@ -12,8 +12,8 @@ from celery.exceptions import Reject
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.settings import Settings
-from lockgate.workers.app import app
-from lockgate.workers.session.task import CarryingTask
+from lockgate.workers.celery_app import app
+from lockgate.workers.session.task import SessionTask
 from lockgate.workers.session.token import HEADER, tokens
 from tests.observer_world import take
 
@@ -21,13 +21,13 @@ TRIES: list[str] = []
 ANSWER: dict[str, Any] = {}
 
 
-@app.task(name="test.heard", base=CarryingTask, bind=True)
+@app.task(name="test.heard", base=SessionTask, bind=True)
 def heard(self: Any) -> dict[str, Any]:
     """Tell the header that came, and what the process had seen when the task began."""
     return {"header": (self.request.headers or {}).get(HEADER), "seen": tokens().get(HEADER), **ANSWER}
 
 
-@app.task(name="test.stubborn", base=CarryingTask, bind=True, autoretry_for=(OSError,), retry_backoff=False,
+@app.task(name="test.stubborn", base=SessionTask, bind=True, autoretry_for=(OSError,), retry_backoff=False,
           default_retry_delay=0, max_retries=3)  # fmt: skip
 def stubborn(self: Any, journal_writes: bool) -> dict[str, Any]:
     """Fail twice, then tell the header of each try."""

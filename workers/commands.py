@@ -1,4 +1,4 @@
-"""What this package adds to the `lockgate` command: the embedded broker, and a worker."""
+"""Commands of this package: `lockgate broker` and `lockgate worker`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def stop_broker(json: JsonFlag = False) -> None:
 
 @broker_commands.command("status")
 def broker_status(json: JsonFlag = False) -> None:
-    """Tell whether it runs; exits with 1 if not."""
+    """Show whether it runs; exits with 1 if not."""
     from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
 
     found = _part("lockgate.workers.embedded_broker").find_broker(load_settings())
@@ -64,7 +64,7 @@ def run_worker(
 
     The same as `celery -A workers worker -Q commit,recovery,sweep`.
     """
-    app = _part("lockgate.workers.app").app
+    app = _part("lockgate.workers.celery_app").app
     app.worker_main(
         [
             "worker",

@@ -1,4 +1,4 @@
-"""What operators and buttons call: work for the Celery workers, with its results and its errors.
+"""Send work to the Celery workers and return its results, or raise its errors; called by operators.
 
 Importing this needs Celery; nothing is read and no broker is looked for before the first call.
 """
@@ -17,9 +17,9 @@ from lockgate.storage_core.commit.publish.shard_completion import ShardReport
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.ids import JobId
-from lockgate.workers.app import COMMIT_QUEUE, SWEEP_QUEUE
+from lockgate.workers.celery_app import COMMIT_QUEUE, SWEEP_QUEUE
 from lockgate.workers.gather import Row, gather
-from lockgate.workers.tasks import commit_task, complete_shard, sweep_uploads
+from lockgate.workers.tasks import commit_task, complete_shard
 from lockgate.workers.tasks import sweep_blobs as sweep_task
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def commit_tasks(
 
     Raises:
         MissingPartError: No worker listens.
-        OutcomeUnknownError: The time is over, or a worker's task ended in a way nobody foresaw.
+        OutcomeUnknownError: The time is over, or a worker's task ended in an unexpected error.
         LockgateError: The first task that failed, with the error that its worker raised; those that no
             worker had begun were withdrawn.
     """
@@ -99,27 +99,6 @@ def complete_by_workers(
                 progress("complete", done, shard_count)
     except LockgateError as error:
         logger.warning("%s: what the workers have not done is left to this process: %s", work, error)
-
-
-def sweep(
-    destination: str, *, dry_run: bool = True, timeout_s: float = TIMEOUT_S, grace_s: float = GRACE_S
-) -> Row:
-    """Have a worker sweep a destination's orphaned uploads.
-
-    Raises:
-        MissingPartError: No worker listens.
-        LockgateError: What the worker met.
-    """
-    rows = _run(
-        [sweep_uploads.s(destination, dry_run)],
-        work=f"sweep of {destination}",
-        step="sweep",
-        queue=SWEEP_QUEUE,
-        timeout_s=timeout_s,
-        grace_s=grace_s,
-        progress=no_progress,
-    )
-    return rows[0]
 
 
 def sweep_blobs(

@@ -1,9 +1,9 @@
 """The embedded broker: a real Redis for those who run none.
 
-Whoever needs it first starts it; the others find it through `LOCKGATE_HOME/broker/broker.json`. It outlives
-the process that started it and stops on `stop_broker` (`lockgate broker stop`). What is queued is in its
-append-only file, so that it survives a crash or a restart. It listens on the loopback address only, behind a
-random password that nobody but the home's owner can read.
+The first process that needs it starts it; the others find it through `LOCKGATE_HOME/broker/broker.json`. It
+outlives the process that started it and stops on `stop_broker` (`lockgate broker stop`). Queued messages are
+in its append-only file, so that they survive a crash or a restart. It listens on the loopback address only,
+behind a random password that only the home's owner can read.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _read_record(folder: Path) -> BrokerRecord | None:
 
 
 def _is_held(folder: Path) -> bool:
-    """Tell whether a Redis runs in this folder.
+    """Return whether a Redis runs in this folder.
 
     It holds a lock on `redis.lock` from its start to its end, however it ends: unlike a pid, which another
     program may have by now, this cannot lie.

@@ -21,8 +21,8 @@ from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
 from lockgate.storage_core.errors import LockgateError, MissingPartError, OutcomeUnknownError
-from lockgate.workers.app import QUEUES, app
-from lockgate.workers.session.token import HEADER, take_up
+from lockgate.workers.celery_app import QUEUES, app
+from lockgate.workers.session.token import HEADER, extract
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ PING_S: Final = 2.0
 BROKER_POLL_S: Final = 0.5
 
 Row = dict[str, Any]
-"""What a Lockgate task returns."""
+"""The result of a Lockgate task."""
 
 
 def gather(
@@ -71,7 +71,7 @@ def gather(
                     patience.renew()
                     position = out.pop(task_id)
                     if meta.get("status") == states.REVOKED:
-                        # Its worker was taken away amid it, which says nothing of the task.
+                        # Its worker was shut down while it ran, which says nothing about the task.
                         logger.warning("%s: task %d was preempted: it is sent again", work, position + 1)
                         todo.append((position, signatures[position]))
                     else:
@@ -99,7 +99,7 @@ def _send(todo: deque[tuple[int, Signature]], out: dict[str, int], expires_s: fl
     with app.producer_or_acquire() as producer, denied_join_result():
         while todo and len(out) < WINDOW:
             position, signature = todo[0]
-            # A message that nobody took in time is dropped, not run after its sender has given up.
+            # A message that no worker took in time is dropped, not run after its sender has given up.
             sent = signature.apply_async(producer=producer, expires=max(expires_s, 1.0))
             todo.popleft()  # only now: one that the broker may not have is sent again, which does no harm
             out[sent.id] = position
@@ -118,7 +118,7 @@ def _outcome(work: str, meta: Row) -> Row | LockgateError:
             f"{work}: a worker's task ended in {type(result).__name__}: {result}; what it had begun is not "
             "known; nothing was deleted; look at the worker's log, then run it again"
         )
-    take_up(result)
+    extract(result)
     return {name: value for name, value in result.items() if name != HEADER}
 
 
@@ -136,7 +136,7 @@ class _Patience:
         self.since = time.monotonic()
 
     def wait_for_broker(self, error: Exception, *, out: int) -> None:
-        """Sleep a little before the broker is asked again: it may be starting anew.
+        """Sleep a little before the broker is asked again: it may be restarting.
 
         Raises:
             OutcomeUnknownError: It has given no answer for the whole grace.

@@ -1,4 +1,4 @@
-"""Celery tasks that run with their job's libraries, and the step of a worker that keeps its cache of them."""
+"""Celery tasks that run with their job's libraries, and the bootstep that holds a worker's cache of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEADER: Final = "lockgate-artefacts"
 LOG = logging.getLogger("lockgate.worker")
 
 
-def shipping(artefacts: Artefacts | Mapping[str, Any]) -> dict[str, Any]:
+def library_headers(artefacts: Artefacts | Mapping[str, Any]) -> dict[str, Any]:
     """Return the headers that send a job's libraries with a task of class `LibraryTask`.
 
     Args:
@@ -50,7 +50,7 @@ def job_libraries(artefacts: Artefacts | Mapping[str, Any]) -> Iterator[Librarie
 
 
 class LibraryTask(Task):  # type: ignore[misc]
-    """A task that imports what its message says was shipped: `task.apply_async(…, headers=shipping(…))`."""
+    """A task that runs with its job's libraries: `task.apply_async(…, headers=library_headers(…))`."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the task with its job's libraries, if it has any."""
@@ -61,7 +61,7 @@ class LibraryTask(Task):  # type: ignore[misc]
             return self.run(*args, **kwargs)
 
 
-class KeptCache:
+class WorkerCache:
     """The folder of a worker's cache, which its processes share, from the worker's start to its end."""
 
     def __init__(self, settings: Settings) -> None:
@@ -97,13 +97,13 @@ class KeptCache:
                 LOG.warning("blob cache: %s", error)
 
 
-class KeepCache(bootsteps.StartStopStep):  # type: ignore[misc]
+class WorkerCacheStep(bootsteps.StartStopStep):  # type: ignore[misc]
     """Opens a worker's cache before its pool has processes, and deletes it as the worker exits."""
 
-    def create(self, parent: Any) -> KeptCache | None:  # noqa: ARG002 - Celery's
+    def create(self, parent: Any) -> WorkerCache | None:  # noqa: ARG002 - Celery's
         """Take over what a worker that was killed has left; a task says it if there can be no cache."""
         try:
-            return KeptCache(load_settings())
+            return WorkerCache(load_settings())
         except LockgateError as error:
             LOG.warning("blob cache: %s; tasks that need blobs will fail", error)
             return None

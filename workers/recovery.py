@@ -13,7 +13,7 @@ from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult,
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.settings import Settings
-from lockgate.workers.app import RECOVERY_QUEUE
+from lockgate.workers.celery_app import RECOVERY_QUEUE
 from lockgate.workers.gather import gather
 from lockgate.workers.tasks import recover_job
 

@@ -34,7 +34,7 @@ def commit_staged_task(destination: str, job_id: str, job_attempt: str, task_id:
             or none of those that this worker may read.
         ConflictError: The job is decided, or a staged file is not what the frozen listing promised.
         StoreUnavailableError: The store refused for now; nothing of this attempt is left.
-        OutcomeUnknownError: It is not known whether the task is committed; running it again tells.
+        OutcomeUnknownError: It is not known whether the task is committed; run it again to find out.
     """
     settings = load_settings()
     job = attach_job(destination, JobId(job_id), job_attempt=JobAttemptId(job_attempt), settings=settings)
@@ -67,7 +67,7 @@ def _expected(job: Job, task_id: TaskId) -> tuple[ExpectedTask, Path]:
 
 
 def _check_root(staging: Path, roots: Collection[Path]) -> None:
-    """Refuse a directory that nobody allowed: its name comes from the store, which others may write to."""
+    """Refuse a directory that is not allowed: its name comes from the store, which others may write to."""
     if roots and not any(staging.resolve().is_relative_to(root.resolve()) for root in roots):
         raise InvalidInputError(
             f"staging directory {staging} lies in none of LOCKGATE_STAGING_ROOTS; nothing was read; "

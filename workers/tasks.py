@@ -7,17 +7,16 @@ from typing import Any, Final
 import msgspec
 
 from lockgate.storage_core.commit import recover_job as recover
-from lockgate.storage_core.commit import sweep_uploads as sweep
 from lockgate.storage_core.commit.publish.shard_completion import complete_shard_of
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.settings import load_settings
-from lockgate.workers.app import app
-from lockgate.workers.session.task import CarryingTask
+from lockgate.workers.celery_app import app
+from lockgate.workers.session.task import SessionTask
 from lockgate.workers.task_commit import commit_staged_task
 
 OPTIONS: Final[dict[str, Any]] = {
-    "base": CarryingTask,
+    "base": SessionTask,
     # The one error that is known to have had no effect, and that may pass by itself.
     "autoretry_for": (StoreUnavailableError,),
     "retry_backoff": True,
@@ -36,11 +35,6 @@ def settle_job(destination: str, job_id: str, dry_run: bool = False) -> dict[str
     return _built_in(recover(destination, JobId(job_id), settings=load_settings(), dry_run=dry_run))
 
 
-def sweep_destination(destination: str, dry_run: bool = True) -> dict[str, Any]:
-    """Abort the uploads at a destination that nothing will ever complete."""
-    return _built_in(sweep(destination, dry_run=dry_run, settings=load_settings()))
-
-
 def sweep_kept_blobs(dry_run: bool = True, orphans: bool | None = None) -> dict[str, Any]:
     """Delete the blobs that nothing keeps, at the blob server of this worker's settings."""
     from lockgate.storage_core.blobs import open_blobs  # noqa: PLC0415 - who only sends does without the journal
@@ -57,5 +51,4 @@ def _built_in(record: msgspec.Struct) -> dict[str, Any]:
 commit_task = app.task(commit_staged_task, name="lockgate.commit_task", **OPTIONS)
 complete_shard = app.task(complete_plan_shard, name="lockgate.complete_shard", **OPTIONS)
 recover_job = app.task(settle_job, name="lockgate.recover_job", **OPTIONS)
-sweep_uploads = app.task(sweep_destination, name="lockgate.sweep_uploads", **OPTIONS)
 sweep_blobs = app.task(sweep_kept_blobs, name="lockgate.sweep_blobs", **OPTIONS)

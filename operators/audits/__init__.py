@@ -1,1 +1,1 @@
-"""Audit staged rows with Great Expectations, before the job commits."""
+"""Great Expectations suites over the staged rows of a job."""

@@ -103,18 +103,18 @@ def _described(given: Mapping[str, Any] | str | Path) -> dict[str, Any]:
 
 
 def _failure(result: Any) -> str:
-    """Tell one failed expectation in a line."""
+    """Return one failed expectation as a line."""
     config = result.expectation_config
     asked = {name: value for name, value in config.kwargs.items() if name != "batch_id"}
     found = dict(result.result or {})
-    told = {
+    observed = {
         name: found[name]
         for name in ("observed_value", "unexpected_count", "partial_unexpected_list")
         if name in found
     }
-    if not told:
-        told = {"raised": _exceptions(result.exception_info)}
-    return f"{config.type}({json.dumps(asked, default=str)}): {json.dumps(told, default=str)[:400]}"
+    if not observed:
+        observed = {"raised": _exceptions(result.exception_info)}
+    return f"{config.type}({json.dumps(asked, default=str)}): {json.dumps(observed, default=str)[:400]}"
 
 
 def _exceptions(info: Mapping[str, Any] | None) -> str:

@@ -1,1 +1,1 @@
-"""Pass a job from task to task of a DAG run: handle, receipt, progress, retries."""
+"""Values that a DAG run passes from task to task, and how its tasks fail."""

@@ -1,4 +1,4 @@
-"""Which destinations the scheduled DAGs look after; asked at run time, never while a DAG is parsed."""
+"""Find the destinations that the scheduled DAGs maintain: at run time, never while a DAG is parsed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def for_each_destination(destinations: Iterable[str], work: Callable[[str], R], 
             results[destination] = work(destination)
             log.info("%s: %s", destination, results[destination] or "nothing to do")
         except LockgateError as error:
-            log.error("%s: %s: %s", destination, type(error).__name__, error)  # noqa: TRY400 - told once, whole, below
+            log.error("%s: %s: %s", destination, type(error).__name__, error)  # noqa: TRY400 - reported whole below
             failures.append(f"{destination}: {type(error).__name__}: {error}")
     if failures:
         raise AirflowException(f"{len(failures)} destinations need a look: {'; '.join(failures)}")

@@ -17,7 +17,7 @@ from lockgate.storage_core.concurrency import no_progress
 from lockgate.storage_core.errors import FencedError, InvalidInputError, LockgateError
 from lockgate.storage_core.ids import JobAttemptId, JobId, JobName, job_name
 from lockgate.storage_core.settings import load_settings
-from lockgate.workers.session.token import HEADER, take_up, tokens
+from lockgate.workers.session.token import HEADER, extract, tokens
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -35,7 +35,7 @@ class NamedJob(TypedDict):
 
 
 class JobHandle(NamedJob, total=False):
-    """What one task tells the next about a job; small, JSON, no secret in it.
+    """A job as one task passes it to the next; small, JSON, no secret in it.
 
     Attributes:
         lockgate_at_least: Token of what the task has seen of the journal, where there is one.
@@ -86,7 +86,7 @@ def attach(
         ObjectNotFoundError: There is no such job any more.
     """
     known = check_handle(handle)
-    take_up({HEADER: known["lockgate_at_least"]})
+    extract({HEADER: known["lockgate_at_least"]})
     return attach_job(
         known["destination"],
         JobId(known["job_id"]),
@@ -100,7 +100,7 @@ def run_name(context: Context, write_name: str) -> JobName:
 
     Args:
         context: Of the set-up task.
-        write_name: Tells apart two data sets that one set-up task prepares.
+        write_name: Distinguishes two data sets that one set-up task prepares.
     """
     ti = context["ti"]
     index = "" if ti.map_index is None or ti.map_index < 0 else str(ti.map_index)
@@ -170,5 +170,5 @@ def park(job: Job, timeout_s: float | None, log: Logger) -> None:
         if job.phase() is JobPhase.OPEN:
             job.park(timeout_s)
     except FencedError:
-        # Mapped tasks end at the same time; whoever took the lease last parks the job for all of them.
+        # Mapped tasks end at the same time; the step that took the lease last parks the job for all of them.
         log.info("job %s: another step holds it now, and will park it", job.job_id)

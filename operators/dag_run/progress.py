@@ -1,10 +1,10 @@
-"""Progress of a long step, as lines in the task's log."""
+"""Progress and results of a step, as lines in the task's log."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -30,3 +30,11 @@ class LoggedProgress:
                 return
             self._logged_s[step] = now_s
         self._log.info("%s: %d of %d", step, done, total)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table as text: a line for each row, its columns aligned by spaces."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

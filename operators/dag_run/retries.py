@@ -1,4 +1,4 @@
-"""Which errors Airflow should retry: all, but those that a retry could only meet again."""
+"""Fail a task without retries on errors that a retry cannot change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lockgate.storage_core.errors import (
     UnsupportedStoreError,
 )
 
-SAME_AGAIN: Final = (
+NOT_RETRYABLE: Final = (
     InvalidInputError,
     MalformedRecordError,
     UnsupportedStoreError,
@@ -29,15 +29,15 @@ SAME_AGAIN: Final = (
 
 
 @contextmanager
-def no_vain_retry() -> Iterator[None]:
-    """Fail the task for good on an error that a retry could only meet again; raise others as they are.
+def fail_without_retry() -> Iterator[None]:
+    """Fail the task without retries on an error that a retry cannot change; raise others unchanged.
 
     Every step may be repeated, so everything else is safe to retry.
 
     Raises:
-        AirflowFailException: Instead of an error in `SAME_AGAIN`, with its type and message.
+        AirflowFailException: Instead of an error in `NOT_RETRYABLE`, with its type and message.
     """
     try:
         yield
-    except SAME_AGAIN as error:
+    except NOT_RETRYABLE as error:
         raise AirflowFailException(f"{type(error).__name__}: {error}") from error

@@ -1,4 +1,4 @@
-"""What `dags/dataset_commit.py` writes: any files that Spark reads, with a choice of columns."""
+"""Read the source of the DAG `dataset_commit`: any files that Spark reads, with a choice of columns."""
 
 from __future__ import annotations
 

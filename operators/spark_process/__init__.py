@@ -1,1 +1,1 @@
-"""Run Spark in a child process of the Airflow task."""
+"""A Spark session in a child process that ends with the Airflow task."""

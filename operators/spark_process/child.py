@@ -79,7 +79,7 @@ def _exit_with_parent() -> None:
 
 def _read_work() -> SparkWork:
     length = int.from_bytes(sys.stdin.buffer.read(LENGTH_BYTES))
-    # From our own parent, through a pipe that nobody else can write.
+    # From our own parent, through a pipe that no other process can write.
     work: SparkWork = pickle.loads(sys.stdin.buffer.read(length))  # noqa: S301
     return work
 
@@ -90,18 +90,18 @@ def _failure(error: Exception) -> dict[str, Any]:
 
 def main(answer: Path) -> int:
     """Read the work, do it, and leave `{"result"}` or `{"type", "message"}` in the answer file."""
-    told: dict[str, Any]
+    report: dict[str, Any]
     try:
         work = _read_work()
         threading.Thread(target=_exit_with_parent, daemon=True).start()
-        told = {"result": _do(work)}
+        report = {"result": _do(work)}
     except LockgateError as error:
-        told = _failure(error)  # whose message says it all
+        report = _failure(error)  # whose message says it all
     except Exception as error:  # noqa: BLE001 - the parent raises it again
         traceback.print_exc()
-        told = _failure(error)
-    answer.write_text(json.dumps(told))
-    return 0 if "result" in told else 1
+        report = _failure(error)
+    answer.write_text(json.dumps(report))
+    return 0 if "result" in report else 1
 
 
 if __name__ == "__main__":

@@ -132,15 +132,15 @@ def _child_can_import(module: ModuleType) -> bool:
 
 def _result(answer: Path, returncode: int) -> Any:
     try:
-        told = json.loads(answer.read_text())
+        reported = json.loads(answer.read_text())
     except FileNotFoundError:
         raise SparkChildError(
             f"the Spark process ended with code {returncode} and without a result; what it staged is no part "
             "of the job; its last lines are above"
         ) from None
-    if "result" in told:
-        return told["result"]
-    kind = getattr(errors, told["type"], None)
+    if "result" in reported:
+        return reported["result"]
+    kind = getattr(errors, reported["type"], None)
     if isinstance(kind, type) and issubclass(kind, LockgateError):
-        raise kind(told["message"])
-    raise SparkChildError(f"{told['type']}: {told['message']}; the traceback is above")
+        raise kind(reported["message"])
+    raise SparkChildError(f"{reported['type']}: {reported['message']}; the traceback is above")

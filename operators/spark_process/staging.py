@@ -1,4 +1,4 @@
-"""What the Spark child does for `SparkWriteOperator`: a user's DataFrame becomes staged files."""
+"""Stage a user's DataFrame as files: the work of the Spark child for `SparkWriteOperator`."""
 
 from __future__ import annotations
 

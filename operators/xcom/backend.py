@@ -1,6 +1,6 @@
 """An XCom backend that keeps large values as blobs.
 
-Configure it as `[core] xcom_backend = lockgate.operators.xcom.backend.BlobXCom`.
+Configure it as `[core] xcom_backend = lockgate.operators.xcom.BlobXCom`.
 
 A value whose JSON is larger than `LOCKGATE_XCOM_THRESHOLD_BYTES` becomes a blob, and the row keeps an
 envelope that names it. The blob is the row's: it belongs to no job, for a downstream or cleared task may
@@ -125,7 +125,7 @@ class BlobXCom(BaseXCom):
         Raises:
             ObjectNotFoundError: Its blob is gone.
             CorruptBlobError: Every copy of it is damaged.
-            StoreUnavailableError: Nobody who may have it answers; trying again later is safe.
+            StoreUnavailableError: No server that may have it answers; trying again later is safe.
         """
         envelope = envelope_of(result.value)
         if envelope is None:
@@ -156,7 +156,7 @@ def _row(key: str, task_id: str, dag_id: str, run_id: str, map_index: int | None
 def _overwriting(row: XComRow) -> Iterator[None]:
     """Let go what this process had pushed into a row, once the row has another value.
 
-    A row of which nobody knows whether it was written keeps both.
+    If it is not known whether the row was written, both are kept.
     """
     before = _PUSHED.pop(row, None)
     yield

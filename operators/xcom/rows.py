@@ -81,7 +81,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def looks_like_one(value: object) -> TypeGuard[dict[str, Any]]:
-    """Tell whether a row's value is an envelope; a user's own that looks like one is made a blob itself."""
+    """Return whether a row's value is an envelope; a user's own that looks like one is made a blob itself."""
     return isinstance(value, dict) and MARK in value
 
 
@@ -94,8 +94,8 @@ def envelope_of(value: object) -> Envelope | None:
     if not looks_like_one(value):
         return None
     try:
-        (told,) = value.values()
-        envelope = msgspec.convert(told, Envelope)
+        (marked,) = value.values()
+        envelope = msgspec.convert(marked, Envelope)
     except (ValueError, msgspec.ValidationError) as error:
         raise CorruptBlobError(
             f"XCom value {str(value)[:200]} should name a blob and does not ({error}); nothing was returned; "

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.operators.demo.airflow_home import AirflowHome
-from lockgate.operators.demo.worker import running_broker, running_worker
+from examples.flights.processes.airflow_home import AirflowHome
+from examples.flights.processes.worker import running_broker, running_worker
 from lockgate.storage_core.settings import Settings
 
 

@@ -6,7 +6,7 @@ import importlib
 import sys
 from pathlib import Path
 
-from lockgate.workers.app import app
+from lockgate.workers.celery_app import app
 from lockgate.workers.libraries import LibraryTask
 
 

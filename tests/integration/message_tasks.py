@@ -9,7 +9,7 @@ from typing import Any
 
 from celery import chord, group
 
-from lockgate.workers.app import app
+from lockgate.workers.celery_app import app
 
 __all__ = ["app"]
 

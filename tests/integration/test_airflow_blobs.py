@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from lockgate.operators.demo.worker import running_broker
+from examples.flights.processes.worker import running_broker
 from lockgate.operators.xcom.rows import MARK, XComRow
 from lockgate.storage_core.blobs import open_blobs
 from lockgate.storage_core.blobs.logs.reader import LogReader
@@ -66,7 +66,7 @@ def airflow(root: Path, settings: Settings) -> Iterator[Services]:
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor,CeleryExecutor",
         "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
         "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "5",
-        "AIRFLOW__CORE__XCOM_BACKEND": "lockgate.operators.xcom.backend.BlobXCom",
+        "AIRFLOW__CORE__XCOM_BACKEND": "lockgate.operators.xcom.BlobXCom",
         "AIRFLOW__LOGGING__LOGGING_CONFIG_CLASS": "lockgate.operators.task_logs.LOGGING_CONFIG",
     }
     with running_broker(settings):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lockgate.operators.demo.airflow_home import DagRun
+from examples.flights.processes.airflow_home import DagRun
 from lockgate.storage_core.commit import JobPhase, list_jobs, read_manifest
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.stores import open_store

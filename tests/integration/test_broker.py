@@ -18,7 +18,7 @@ import redis
 
 from lockgate.storage_core.errors import MissingPartError, StoreUnavailableError
 from lockgate.storage_core.settings import Settings
-from lockgate.workers import embedded_broker
+from lockgate.workers import embedded_broker as broker
 from lockgate.workers.embedded_broker import broker_dir, broker_url, find_broker, start_broker, stop_broker
 from tests.celery_world import wait_until
 
@@ -41,9 +41,7 @@ def settings(tmp_path: Path) -> Iterator[Settings]:
 def kill(pid: int, settings: Settings) -> None:
     os.kill(pid, signal.SIGKILL)
     with (broker_dir(settings) / "redis.lock").open("ab") as lock:
-        embedded_broker.fcntl.flock(
-            lock, embedded_broker.fcntl.LOCK_EX
-        )  # its lock goes with it: no need to guess how long
+        broker.fcntl.flock(lock, broker.fcntl.LOCK_EX)  # its lock goes with it: no need to guess how long
 
 
 def test_the_second_caller_finds_what_the_first_one_started(settings: Settings) -> None:
@@ -150,7 +148,7 @@ def test_a_record_that_cannot_be_read_is_replaced(settings: Settings, content: b
 def test_a_broker_that_hangs_is_reported_and_no_second_one_writes_its_files(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded_broker, "ANSWER_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(broker, "ANSWER_TIMEOUT_S", 0.3)
     first = start_broker(settings)
     os.kill(first.pid, signal.SIGSTOP)
     try:
@@ -192,7 +190,7 @@ def test_a_port_that_another_program_took_meanwhile_is_given_up(
             # Refused while the kernel still closes what the killed one had open.
             with suppress(OSError):
                 port = int(address.removesuffix("/0"))
-                other.enter_context(embedded_broker.socket.create_server(("127.0.0.1", port)))
+                other.enter_context(broker.socket.create_server(("127.0.0.1", port)))
                 return True
             return False
 
@@ -212,7 +210,7 @@ def test_a_configured_broker_is_used_and_none_is_started(tmp_path: Path) -> None
 def test_a_machine_without_redis_is_told_what_to_install(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded_broker.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(broker.importlib.util, "find_spec", lambda _name: None)
     monkeypatch.setenv("PATH", "")
 
     with pytest.raises(MissingPartError, match=r"lockgate\[celery\].*LOCKGATE_BROKER_URL"):

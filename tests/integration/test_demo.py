@@ -1,4 +1,4 @@
-"""The demo, as a user starts it: its table, its end, and that nothing is left running."""
+"""`python -m examples.flights`, as a user starts it: its table, its end, and that nothing is left running."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 def demo(home: Path, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "lockgate.operators.demo"],
+        [sys.executable, "-m", "examples.flights"],
         env={**os.environ, "LOCKGATE_HOME": str(home), "COLUMNS": "600", **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

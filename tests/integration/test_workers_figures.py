@@ -106,7 +106,7 @@ def test_of_two_workers_with_one_port_the_second_does_not_start_and_says_why(
     with worker_process(tmp_path / "first", environment=environment):
         commit_tasks(*staged.ids, staged.task_ids)
         refused = subprocess.run(
-            [sys.executable, "-m", "celery", "-A", "workers", "worker", "-n", "second@%h"],
+            [sys.executable, "-m", "celery", "-A", "lockgate.workers", "worker", "-n", "second@%h"],
             env={**os.environ, **environment},
             check=False,
             capture_output=True,

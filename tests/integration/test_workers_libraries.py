@@ -12,7 +12,7 @@ import pytest
 from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.blobs.protocol import Artefacts
 from lockgate.storage_core.settings import Settings
-from lockgate.workers.libraries import shipping
+from lockgate.workers.libraries import library_headers
 from tests.celery_world import embedded_broker, wait_until, worker_process
 from tests.integration import library_tasks
 from tests.library_world import upload, wheel
@@ -39,7 +39,7 @@ def rates(folder: Path, *jobs: Artefacts) -> list[str]:
     answers = [folder / str(number) for number, _ in enumerate(jobs)]
     folder.mkdir()
     for answer, job in zip(answers, jobs, strict=True):
-        library_tasks.rate.apply_async([MODULE, str(answer)], headers=shipping(job), queue="commit")
+        library_tasks.rate.apply_async([MODULE, str(answer)], headers=library_headers(job), queue="commit")
     return read(answers)
 
 
@@ -94,7 +94,7 @@ def test_a_task_whose_library_is_gone_fails_and_says_so(tmp_path: Path, settings
         server.finish("sales")
     with worker_process(tmp_path / "log", application=APPLICATION) as worker:
         library_tasks.rate.apply_async(
-            [MODULE, str(tmp_path / "answer")], headers=shipping(job), queue="commit"
+            [MODULE, str(tmp_path / "answer")], headers=library_headers(job), queue="commit"
         )
         worker.wait_for_line("it was deleted, or never put; upload it again")
     assert not (tmp_path / "answer").exists()

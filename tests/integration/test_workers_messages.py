@@ -15,7 +15,7 @@ from celery.result import AsyncResult, denied_join_result
 from lockgate.storage_core.blobs.cache.process_cache import configured_cache
 from lockgate.storage_core.errors import ObjectNotFoundError
 from lockgate.storage_core.settings import Settings
-from lockgate.workers.app import app
+from lockgate.workers.celery_app import app
 from tests.celery_world import embedded_broker, wait_until, worker_process
 from tests.integration import message_tasks
 

@@ -14,8 +14,8 @@ from lockgate.storage_core.commit import JobPhase, RecoveryAction
 from lockgate.storage_core.commit.recovery.recover import JobAt
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.settings import Settings
-from lockgate.workers.app import app
-from lockgate.workers.dispatch import commit_tasks, complete_by_workers, sweep
+from lockgate.workers.celery_app import app
+from lockgate.workers.dispatch import commit_tasks, complete_by_workers, sweep_blobs
 from lockgate.workers.embedded_broker import find_broker
 from lockgate.workers.recovery import settle_by_workers
 from tests.celery_world import (
@@ -77,10 +77,10 @@ def test_recovery_and_sweep_have_their_own_queues(
 
     lapsed = JobAt(staged.destination, staged.job.job_id)
     (recovered,) = settle_by_workers([lapsed], settings=settings, timeout_s=300)
-    swept = sweep(staged.destination, timeout_s=300)
+    swept = sweep_blobs(timeout_s=300)
 
     assert (recovered.action, recovered.ended) == (RecoveryAction.ABORT, JobPhase.FAILED)
-    assert swept["uploads"] == []
+    assert (swept.is_dry_run, swept.blobs) == (True, ())
     assert staged.open_uploads() == []
 
 

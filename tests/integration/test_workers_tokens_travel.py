@@ -19,7 +19,7 @@ from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.observers import configured_reads
 from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
 from lockgate.storage_core.settings import Settings, load_settings
-from lockgate.workers.app import COMMIT_QUEUE, app
+from lockgate.workers.celery_app import COMMIT_QUEUE, app
 from lockgate.workers.gather import gather
 from tests import reading_worker
 from tests.celery_world import embedded_broker, wait_until, worker_process

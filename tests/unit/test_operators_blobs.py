@@ -18,7 +18,7 @@ from lockgate.storage_core.errors import MissingPartError, ObjectNotFoundError, 
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.settings import load_settings
 from lockgate.workers import gather
-from lockgate.workers.app import QUEUES, app
+from lockgate.workers.celery_app import QUEUES, app
 from tests.airflow_world import TaskRun
 from tests.celery_world import memory_broker
 from tests.commit_world import ManualClock

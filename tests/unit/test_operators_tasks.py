@@ -15,7 +15,7 @@ from lockgate.operators.jobs import JobCommitOperator
 from lockgate.operators.tasks import TaskCommitOperator
 from lockgate.storage_core.commit import LeaseState, list_jobs
 from lockgate.storage_core.settings import Settings
-from lockgate.workers.app import QUEUES, app
+from lockgate.workers.celery_app import QUEUES, app
 from tests.airflow_world import TaskRun
 from tests.celery_world import StagedJob, memory_broker
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lockgate.operators.commands import register
-from lockgate.operators.xcom import sweep as sweep_module
+from lockgate.operators.xcom import sweep as xcom_sweep
 from lockgate.operators.xcom.rows import XComRow
 from lockgate.operators.xcom.sweep import XComSweep, sweep_xcoms
 from lockgate.storage_core.blobs import open_blobs
@@ -42,8 +42,8 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Named:
             if (row.dag_id, row.run_id, row.task_id) in asked
         }
 
-    monkeypatch.setattr(sweep_module, "_known_dags", lambda: {"sales"})
-    monkeypatch.setattr(sweep_module, "_named", named)
+    monkeypatch.setattr(xcom_sweep, "_known_dags", lambda: {"sales"})
+    monkeypatch.setattr(xcom_sweep, "_named", named)
     return rows
 
 

@@ -13,7 +13,7 @@ import pytest
 from lockgate.storage_core.errors import InvalidInputError, MissingPartError, OutcomeUnknownError
 from lockgate.storage_core.settings import Settings
 from lockgate.workers import gather
-from lockgate.workers.app import COMMIT_QUEUE, QUEUES, app, configuration, result_backend
+from lockgate.workers.celery_app import COMMIT_QUEUE, QUEUES, app, configuration, result_backend
 from lockgate.workers.dispatch import commit_tasks, complete_by_workers
 from lockgate.workers.task_commit import commit_staged_task
 from tests.celery_world import StagedJob, memory_broker

@@ -17,8 +17,8 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.settings import Settings
 from lockgate.workers import gather
-from lockgate.workers.app import QUEUES, app
-from lockgate.workers.dispatch import commit_tasks, complete_by_workers, sweep
+from lockgate.workers.celery_app import QUEUES, app
+from lockgate.workers.dispatch import commit_tasks, complete_by_workers
 from tests.celery_world import StagedJob, memory_broker
 
 
@@ -121,18 +121,6 @@ def test_a_decided_plan_is_completed_by_workers(staged: StagedJob) -> None:
 
     assert (receipt.files, receipt.rows) == (6, 60)
     assert staged.visible_rows() == staged.all_rows
-
-
-def test_a_sweep_by_a_worker_is_a_dry_run_unless_told_otherwise(staged: StagedJob) -> None:
-    staged.attach().abort()
-    staged.store.begin_upload(f"x-{staged.job.short_id}.parquet", "0" * 32)  # type: ignore[arg-type]
-
-    dry = sweep(staged.destination)
-    assert len(staged.open_uploads()) == 1
-    sweep(staged.destination, dry_run=False)
-
-    assert [upload["action"] for upload in dry["uploads"]] == ["abort"]
-    assert staged.open_uploads() == []
 
 
 def test_commits_of_a_job_that_has_ended_are_refused(staged: StagedJob) -> None:

@@ -15,7 +15,7 @@ from redis.exceptions import ConnectionError as NoBroker
 
 from lockgate.storage_core.errors import LockgateError, MissingPartError, OutcomeUnknownError
 from lockgate.workers import gather
-from lockgate.workers.app import app
+from lockgate.workers.celery_app import app
 from tests.celery_world import memory_broker
 
 GRACE_S = 60.0

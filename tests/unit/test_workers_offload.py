@@ -18,7 +18,8 @@ from kombu.common import Broadcast
 from lockgate.storage_core.blobs.cache.process_cache import close_caches, configured_cache
 from lockgate.storage_core.errors import CorruptBlobError, FencedError, InvalidInputError, ObjectNotFoundError
 from lockgate.storage_core.settings import Settings
-from lockgate.workers.offload.sender import GUARD, HEADER, install_offload
+from lockgate.workers.offload import install_offload
+from lockgate.workers.offload.sender import GUARD, HEADER
 from tests.blob_http_world import served
 from tests.blob_world import blob_world, damage
 from tests.celery_world import wait_until
@@ -65,7 +66,7 @@ def test_small_messages_load_nothing_of_blobs(tmp_path: Path) -> None:
 import sys
 from celery import Celery
 from lockgate.storage_core.settings import Settings
-from lockgate.workers.offload.sender import install_offload
+from lockgate.workers.offload import install_offload
 app = Celery("guest", broker="memory://", backend="cache+memory://")
 install_offload(app, Settings(home={str(tmp_path)!r}))
 app.send_task("some", ("small",))

@@ -16,7 +16,7 @@ from lockgate.storage_core.errors import JournalUnavailableError
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.settings import Settings
 from lockgate.workers import gather
-from lockgate.workers.app import QUEUES, app
+from lockgate.workers.celery_app import QUEUES, app
 from lockgate.workers.recovery import settle_by_workers
 from tests.celery_world import memory_broker
 

@@ -18,7 +18,7 @@ from celery.contrib.testing.worker import start_worker
 from lockgate.storage_core.journal import Journal, Stamp
 from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
 from lockgate.storage_core.settings import Settings
-from lockgate.workers.app import COMMIT_QUEUE, app
+from lockgate.workers.celery_app import COMMIT_QUEUE, app
 from lockgate.workers.gather import gather
 from lockgate.workers.session.token import HEADER
 from tests import worker_tasks
@@ -119,8 +119,8 @@ def test_a_task_that_is_called_as_a_function_is_the_function() -> None:
 
 def test_a_process_that_has_no_journal_sends_without_loading_any_of_it() -> None:
     script = (
-        "import sys, lockgate.workers.tasks; from lockgate.workers.session.token import tokens, take_up; "
-        "take_up({}); print(tokens(), 'sqlalchemy' in sys.modules)"
+        "import sys, lockgate.workers.tasks; from lockgate.workers.session.token import tokens, extract; "
+        "extract({}); print(tokens(), 'sqlalchemy' in sys.modules)"
     )
     said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=120)
     assert said.stdout.split() == [b"{}", b"False"]

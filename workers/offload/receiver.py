@@ -1,8 +1,8 @@
-"""What receives offloaded arguments: the worker, which acknowledges, and its pool, which runs the task.
+"""Receive offloaded arguments: the worker acknowledges the message, its pool runs the task.
 
-A blob is let go when it was deserialised and the broker will not deliver its message again. With `acks_late`
-that is the moment at which the broker takes the acknowledgement, in the worker's main process. Without, the
-message is gone before the task begins, and the process that has recalled it lets it go.
+A blob is released when it was deserialised and the broker will not deliver its message again. With
+`acks_late` that is when the broker has the acknowledgement, in the worker's main process. Without it the
+message is gone before the task begins, and the pool's process releases the blob after reading it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class OffloadedRequest(Request):  # type: ignore[misc]
                 if package is not None and package.has_rest:
                     return _recalled(package, self.offload, self._message.headers, self._app)
             except LockgateError:
-                LOG.exception("task %s: what follows it is not told of its end", self.id)
+                LOG.exception("task %s: the tasks after it do not learn of its end", self.id)
         return args, kwargs, rest
 
 
@@ -106,11 +106,11 @@ def _package(headers: Mapping[str, Any]) -> Package | None:
     Raises:
         InvalidInputError: It says nothing that could be understood.
     """
-    told = headers.get(HEADER)
-    if told is None:
+    package = headers.get(HEADER)
+    if package is None:
         return None
     try:
-        return msgspec.convert(told, Package)
+        return msgspec.convert(package, Package)
     except msgspec.ValidationError as error:
         raise InvalidInputError(
             f"header {HEADER} of a task's message is none of Lockgate's ({error}); the task was not run; "
@@ -119,10 +119,10 @@ def _package(headers: Mapping[str, Any]) -> Package | None:
 
 
 def _recalled(
-    package: Package, offload: Offload, told: Mapping[str, Any], app: Any
+    package: Package, offload: Offload, headers: Mapping[str, Any], app: Any
 ) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
     """Return the arguments that a message was sent with, and what follows its task if that was offloaded."""
-    data = offload.recall(package.envelope, sending=sending_of(told))
+    data = offload.recall(package.envelope, sending=sending_of(headers))
     accept = prepare_accept_content(app.conf.accept_content)  # type: ignore[no-untyped-call]
     decoded = loads(data, package.content_type, package.content_encoding, accept=accept)  # type: ignore[no-untyped-call]
     arguments, keywords, *rest = decoded

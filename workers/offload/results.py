@@ -1,8 +1,8 @@
-"""What keeps large results: the backend has an envelope, and whoever reads the result recalls it.
+"""Keep large results as blobs: the backend stores an envelope, and the reader of the result gets the blob.
 
-A result is let go when `get` has handed it out, or with `forget`. Else it lapses, no earlier than Celery
-would have dropped it. That its task succeeded stays known: else its chain would fail, and a redelivery do the
-task again.
+The blob is released when `get` has returned the result, or by `forget`. Otherwise it lapses, no earlier than
+Celery would have dropped the result. The task's state stays SUCCESS: otherwise its chain would fail, and a
+redelivery would run the task again.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class OffloadedResults(BaseKeyValueStoreBackend):  # type: ignore[misc]
             envelope = self.offload.put(
                 payload,
                 owner=f"receiver:result:{task_id}",
-                told=_headers_of(task_id),
+                headers=_headers_of(task_id),
                 lapse_s=float(self.expires) if self.expires else None,
             )
         except (StoreUnavailableError, OutcomeUnknownError) as error:
@@ -155,7 +155,7 @@ class OffloadedResults(BaseKeyValueStoreBackend):  # type: ignore[misc]
 def _whose(data: Any) -> tuple[str, bool]:
     """Return the task whose result this is, and whether it is for a chord; empty: it is something else.
 
-    A failure is none: it must reach whoever waits, also where no blob can be put.
+    A failure is none: it must reach its reader even if no blob can be put.
     """
     match data:
         case {"status": states.SUCCESS, "task_id": str(task_id)}:

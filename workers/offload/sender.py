@@ -1,12 +1,6 @@
-"""Large arguments and results of Celery tasks as blobs: the message carries an envelope only.
+"""Send large arguments of Celery tasks as blobs; below the threshold a message is unchanged.
 
-`install_offload(app)` serves any Celery application, at three of its seams:
-
-    what sends     `app.amqp`, through which every message of a task goes, whoever sends it
-    what receives  each task's `Request`, and `before_start`: see `lockgate.workers.offload.receiver`
-    what keeps     the result backend and `app.AsyncResult`: see `lockgate.workers.offload.results`
-
-Below the threshold a message is what it was, and nothing of blobs is loaded.
+Nothing of blobs is imported before the first large message.
 """
 
 from __future__ import annotations
@@ -17,11 +11,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from celery import Celery, signals
 from celery.app.amqp import AMQP
 from kombu.common import Broadcast
 from kombu.serialization import dumps
-from kombu.utils.imports import symbol_by_name
 from kombu.utils.objects import cached_property
 
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
@@ -68,7 +60,7 @@ class Offload:
 
     @property
     def settings(self) -> Settings:
-        """Read anew each time, unless given."""
+        """Return the given settings, else those of the environment, read at each call."""
         return self._settings or load_settings()
 
     def put(
@@ -76,7 +68,7 @@ class Offload:
         payload: str | bytes,
         *,
         owner: str,
-        told: Mapping[str, Any],
+        headers: Mapping[str, Any],
         sending: str = "",
         is_counted: bool = True,
         lapse_s: float | None = 0.0,
@@ -86,7 +78,7 @@ class Offload:
         Args:
             payload: The message.
             owner: Names its receiver.
-            told: Headers of its task, which may name a job.
+            headers: Headers of its task, which may name a job.
             sending: The same over messages whose equal bytes need be put only once.
             is_counted: There is one receiver, and it acknowledges.
             lapse_s: It is kept at least so long if nobody acknowledges; None: for ever.
@@ -97,27 +89,27 @@ class Offload:
         envelope = messages.offload(
             payload.encode() if isinstance(payload, str) else bytes(payload),
             owner=owner,
-            job_id=_job_of(told),
+            job_id=_job_of(headers),
             sending=sending,
             is_counted=is_counted,
             lapse_s=lapse_s,
         )
         return dict(msgspec.to_builtins(envelope))
 
-    def recall(self, told: Mapping[str, Any], *, sending: str = "", is_read_once: bool = False) -> bytes:
+    def recall(self, envelope: Mapping[str, Any], *, sending: str = "", is_read_once: bool = False) -> bytes:
         """Return the message that an envelope stands for; see `Messages.recall`.
 
         Raises:
             InvalidInputError: It is no envelope, or no blobs can be.
         """
-        messages, envelope = self._opened(told)
-        return messages.recall(envelope, sending=sending, is_read_once=is_read_once)
+        messages, opened = self._opened(envelope)
+        return messages.recall(opened, sending=sending, is_read_once=is_read_once)
 
-    def acknowledge(self, told: Mapping[str, Any]) -> None:
+    def acknowledge(self, envelope: Mapping[str, Any]) -> None:
         """Let go what an envelope stands for; what cannot be let go lapses."""
         try:
-            messages, envelope = self._opened(told)
-            messages.acknowledge(envelope)
+            messages, opened = self._opened(envelope)
+            messages.acknowledge(opened)
         except LockgateError as error:
             LOG.warning("an offloaded message is not let go: %s; it lapses", error)
 
@@ -126,7 +118,7 @@ class Offload:
 
         return configured_messages(self.settings)
 
-    def _opened(self, told: Mapping[str, Any]) -> tuple[Messages, Envelope]:
+    def _opened(self, envelope: Mapping[str, Any]) -> tuple[Messages, Envelope]:
         from lockgate.storage_core.blobs.claim_check import Envelope  # noqa: PLC0415 - only for large ones
 
         messages = self._messages()
@@ -136,43 +128,12 @@ class Offload:
                 "nothing was read; give it the settings of the sender"
             )
         try:
-            return messages, msgspec.convert(told, Envelope)
+            return messages, msgspec.convert(envelope, Envelope)
         except msgspec.ValidationError as error:
             raise InvalidInputError(
                 f"what came in place of a large message is no envelope ({error}); nothing was read; "
                 "send the message again"
             ) from None
-
-
-def install_offload(app: Celery, settings: Settings | None = None) -> None:
-    """Have an application send large arguments and results as blobs, and recall those that come.
-
-    Call it in the module that makes the application: its workers and its clients both need it. A second call
-    changes nothing.
-
-    Args:
-        app: Lockgate's own or any other; its tasks may be defined before or after.
-        settings: `celery_threshold_bytes`, `message_lapse_s` and those of the blobs; absent: the
-            environment's, read when they are needed.
-    """
-    from lockgate.workers.offload.results import keep_offloaded  # noqa: PLC0415 - it knows this module
-
-    kind = symbol_by_name(app.amqp_cls)  # type: ignore[no-untyped-call]
-    if issubclass(kind, OffloadingAMQP):
-        return
-    offload = Offload(settings)
-    app.amqp_cls = type(kind.__name__, (OffloadingAMQP, kind), {"offload": offload})
-    app.__dict__.pop("amqp", None)
-    keep_offloaded(app, offload)
-
-    def receive(sender: Any, **_: Any) -> None:
-        from lockgate.workers.offload.receiver import receive_offloaded  # noqa: PLC0415 - only workers receive
-
-        if sender.app is app:
-            for task in list(app.tasks.values()):
-                receive_offloaded(task, offload)
-
-    signals.worker_init.connect(receive, weak=False)
 
 
 class OffloadingAMQP(AMQP):  # type: ignore[misc]
@@ -191,9 +152,9 @@ class OffloadingAMQP(AMQP):  # type: ignore[misc]
             serializer = options.get("serializer") or self.app.conf.task_serializer
             # Protocol 1 has a mapping for a body: its messages go as they are.
             if isinstance(message.body, tuple) and _size(message.body, serializer) > threshold_bytes:
-                told = {**message.headers, **headers}
+                task_headers = {**message.headers, **headers}
                 is_broadcast = self._is_broadcast(options.get("queue"))
-                message = self._offloaded(message, told, serializer, threshold_bytes, is_broadcast)
+                message = self._offloaded(message, task_headers, serializer, threshold_bytes, is_broadcast)
             # If this fails, the broker may yet have the message: its blob is left to lapse.
             return publish(producer, name, message, **options)
 
@@ -202,7 +163,7 @@ class OffloadingAMQP(AMQP):  # type: ignore[misc]
     def _offloaded(
         self,
         message: Any,
-        told: Mapping[str, Any],
+        headers: Mapping[str, Any],
         serializer: str,
         threshold_bytes: int,
         is_broadcast: bool,
@@ -217,11 +178,11 @@ class OffloadingAMQP(AMQP):  # type: ignore[misc]
         )
         envelope = self.offload.put(
             payload,
-            owner=f"receiver:{told['id']}",
-            told=told,
-            sending=sending_of(told),
+            owner=f"receiver:{headers['id']}",
+            headers=headers,
+            sending=sending_of(headers),
             is_counted=not is_broadcast,
-            lapse_s=_waits_s(told) + self.offload.settings.message_lapse_s,
+            lapse_s=_waits_s(headers) + self.offload.settings.message_lapse_s,
         )
         if envelope is None:
             return message
@@ -242,26 +203,26 @@ class OffloadingAMQP(AMQP):  # type: ignore[misc]
         return isinstance(named, Broadcast) or getattr(named.exchange, "type", None) == "fanout"
 
 
-def sending_of(told: Mapping[str, Any]) -> str:
+def sending_of(headers: Mapping[str, Any]) -> str:
     """Return what messages have in common whose bytes are likely the same: a group, or tries of one task."""
-    return str(told.get("group") or told["id"])
+    return str(headers.get("group") or headers["id"])
 
 
-def _waits_s(told: Mapping[str, Any]) -> float:
+def _waits_s(headers: Mapping[str, Any]) -> float:
     """Return how long a task waits for its `eta`: an ISO time, of UTC where it names no zone."""
-    if told.get("eta") is None:
+    if headers.get("eta") is None:
         return 0.0
-    eta = datetime.fromisoformat(str(told["eta"]))
+    eta = datetime.fromisoformat(str(headers["eta"]))
     if eta.tzinfo is None:
         eta = eta.replace(tzinfo=UTC)
     return max(0.0, (eta - datetime.now(UTC)).total_seconds())
 
 
-def _job_of(told: Mapping[str, Any]) -> str:
+def _job_of(headers: Mapping[str, Any]) -> str:
     """Return the job that a task's headers name, `no_job` if they name none."""
     from lockgate.storage_core.blobs.keys import NO_JOB, is_blob_job  # noqa: PLC0415 - only for large messages
 
-    job_id = told.get(JOB_HEADER)
+    job_id = headers.get(JOB_HEADER)
     return job_id if isinstance(job_id, str) and is_blob_job(job_id) else NO_JOB
 
 

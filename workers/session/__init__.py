@@ -1,1 +1,1 @@
-"""Carry the journal's session token in Celery messages."""
+"""The session token in task messages and results, so that reads never go back in time."""

@@ -1,6 +1,6 @@
-"""What this process has seen of its journals, as it travels in messages, answers and XCom values.
+"""The session token in task messages, results and XCom values: which journal states a process has seen.
 
-A process without a journal carries nothing, and loads nothing of it.
+A process that has opened no journal adds no token, and imports nothing of the journal.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 HEADER: Final = "lockgate-at-least"
-"""Of a task's message; the same key is in its answer."""
+"""Header of a task's message, and key in its result."""
 
 
 def tokens() -> dict[str, str]:
-    """Return the header of what this process has seen; empty if it has opened no journal."""
+    """Return the header with this process's token; empty if it has opened no journal."""
     if "lockgate.storage_core.journal.process_journal" not in sys.modules:
         return {}
     from lockgate.storage_core.journal.observers import headers  # noqa: PLC0415 - half a second
@@ -22,9 +22,14 @@ def tokens() -> dict[str, str]:
     return headers()
 
 
-def take_up(told: Mapping[str, Any]) -> None:
-    """Read from now on at least what a sender has seen, if it has told; what is no token is ignored."""
-    if told.get(HEADER):
+def extract(carrier: Mapping[str, Any]) -> None:
+    """Make later reads of this process return states at least as new as the sender has seen.
+
+    Args:
+        carrier: Headers of a message, or a result. One without a token, or with a malformed one, changes
+            nothing.
+    """
+    if carrier.get(HEADER):
         from lockgate.storage_core.journal.observers import heed  # noqa: PLC0415 - half a second
 
-        heed(told)
+        heed(carrier)

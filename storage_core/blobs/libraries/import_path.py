@@ -19,7 +19,7 @@ from typing import Any, Final
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from lockgate.storage_core.forks import FORKS, Forkable
 
-OWN: Final = frozenset({"storage_core", "operators", "workers"})
+OWN: Final = frozenset({"lockgate"})
 """Packages that a library cannot bring: this program would import them in the midst of its work."""
 
 

@@ -1,4 +1,4 @@
-"""The wheel that the demo ships: installed nowhere, so that whoever imports it has it from its blob."""
+"""The wheel that the demo ships: installed nowhere, so that it can only be imported from its blob."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from lockgate.operators.demo import flightdelays
-from lockgate.operators.demo.failed import DemoFailedError
+from examples.flights.data import flightdelays
+from examples.flights.failed import DemoFailedError
 
 MODULE: Final = "flightdelays"
 TRANSFORM: Final = f"{MODULE}:with_word"

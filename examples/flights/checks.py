@@ -1,4 +1,4 @@
-"""What must be there before the demo starts anything; each missing part with its remedy."""
+"""Check the parts that the demo needs before it starts anything, and name the remedy for a missing one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from lockgate.operators.demo.flights import archive
+from examples.flights.data.flights import archive
 from lockgate.storage_core.errors import MissingPartError
 
 DISK_BYTES: Final = 1024**3

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from lockgate.operators.demo import library
-from lockgate.operators.demo.flightdelays import word_for
+from examples.flights.data import library
+from examples.flights.data.flightdelays import word_for
 from lockgate.storage_core.errors import MissingPartError
 
 ROWS: Final = 336_776

@@ -11,20 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from lockgate.operators.demo import flights, library
-from lockgate.operators.demo.airflow_home import AirflowHome, DagRun
-from lockgate.operators.demo.blobs import check_ended, check_swept, check_there, told_key
-from lockgate.operators.demo.failed import DemoFailedError
-from lockgate.operators.demo.steps import Steps
-from lockgate.operators.demo.verify import (
-    check_readers,
-    check_records,
-    open_uploads,
-    told_counts,
-    visible_files,
-)
-from lockgate.operators.demo.watch import Watch
-from lockgate.operators.demo.worker import check_alive, running_broker, running_worker
+from examples.flights.blobs import check_ended, check_swept, check_there, told_key
+from examples.flights.data import flights, library
+from examples.flights.failed import DemoFailedError
+from examples.flights.processes.airflow_home import AirflowHome, DagRun
+from examples.flights.processes.worker import check_alive, running_broker, running_worker
+from examples.flights.steps import Steps
+from examples.flights.verify import check_readers, check_records, open_uploads, told_counts, visible_files
+from examples.flights.watch import Watch
 from lockgate.storage_core.blobs import Artefacts, open_blobs
 from lockgate.storage_core.commit import JobPhase, JobSummary, list_jobs, read_manifest
 from lockgate.storage_core.settings import Settings

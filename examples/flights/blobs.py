@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockgate.operators.demo.failed import DemoFailedError
+from examples.flights.failed import DemoFailedError
 from lockgate.storage_core.blobs import Artefacts, Blobs, open_blobs
 from lockgate.storage_core.errors import ObjectNotFoundError
 from lockgate.storage_core.settings import Settings

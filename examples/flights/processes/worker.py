@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from lockgate.operators.demo.failed import DemoFailedError
-from lockgate.operators.demo.processes import ended
+from examples.flights.failed import DemoFailedError
+from examples.flights.processes.children import ended
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.embedded_broker import find_broker, start_broker, stop_broker
 
@@ -38,7 +38,7 @@ def running_worker(log: Path, environment: Mapping[str, str]) -> Iterator[subpro
         log.open("wb") as output,
         subprocess.Popen(
             [
-                *(sys.executable, "-m", "celery", "-A", "workers", "worker"),
+                *(sys.executable, "-m", "celery", "-A", "lockgate.workers", "worker"),
                 *("-Q", "commit,recovery,sweep", "-c", str(PROCESSES), "-n", f"demo-{os.getpid()}@%h"),
                 *("--loglevel", "INFO"),
             ],

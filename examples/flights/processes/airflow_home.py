@@ -7,7 +7,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -16,9 +15,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-import lockgate.operators
-from lockgate.operators.demo.failed import DemoFailedError
-from lockgate.operators.demo.processes import ended
+from examples.flights.failed import DemoFailedError
+from examples.flights.processes.children import ended
+from lockgate.operators.dag_files import dags_dir
 
 MIGRATION_TIMEOUT_S: Final = 300.0
 RUN_TIMEOUT_S: Final = 600.0
@@ -129,29 +128,11 @@ class AirflowHome:
     def _settings(self) -> dict[str, str]:
         return {
             "AIRFLOW_HOME": str(self.path),
-            "AIRFLOW__CORE__DAGS_FOLDER": str(dags_folder()),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(dags_dir()),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.path}/airflow.db",
             "GX_ANALYTICS_ENABLED": "false",
         }
-
-
-def dags_folder() -> Path:
-    """Return where our DAG files are: in a checkout beside this package, else where the wheel puts them.
-
-    Raises:
-        DemoFailedError: In neither.
-    """
-    candidates = (
-        Path(lockgate.operators.__file__).resolve().parents[1] / "dags",
-        Path(sysconfig.get_path("data"), "share", "lockgate", "dags"),
-    )
-    for folder in candidates:
-        if (folder / "dataset_commit.py").is_file():
-            return folder
-    raise DemoFailedError(
-        f"no DAG files in {' or '.join(map(str, candidates))}; install lockgate from a wheel again"
-    )
 
 
 def _task_runs(database: sqlite3.Connection, dag_id: str, run_id: str) -> dict[str, TaskRun]:

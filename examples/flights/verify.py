@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from lockgate.operators.demo.failed import DemoFailedError
-from lockgate.operators.demo.flights import Counts
+from examples.flights.data.flights import Counts
+from examples.flights.failed import DemoFailedError
 from lockgate.operators.spark_process.process import LineLog, SparkChild, SparkWork
 from lockgate.storage_core.commit import read_manifest
 from lockgate.storage_core.commit.records import layout
@@ -76,7 +76,7 @@ def check_readers(store: Store, source: Counts, copy: Path, log: LineLog) -> Non
     folder = _folder_of(store) or _download(store, copy)
     arguments = {"destination": store.url, "folder": folder, "columns": list(source)}
     counts = SparkChild(log).run(
-        SparkWork(run="lockgate.operators.demo.verify:count_by", arguments=arguments, master="local[2]")
+        SparkWork(run="examples.flights.verify:count_by", arguments=arguments, master="local[2]")
     )
     for reader, columns in counts.items():
         for column, rows in source.items():

@@ -1,4 +1,4 @@
-"""What went otherwise than the demo promises."""
+"""The error of a demo that did not go as it promises."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from celery import Celery
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import load_settings
 from lockgate.workers.embedded_broker import broker_url
-from lockgate.workers.offload.sender import install_offload
+from lockgate.workers.offload import install_offload
 
 COMMIT_QUEUE: Final = "commit"
 RECOVERY_QUEUE: Final = "recovery"
@@ -20,12 +20,11 @@ ROUTES: Final = {
     "lockgate.commit_task": {"queue": COMMIT_QUEUE},
     "lockgate.complete_shard": {"queue": COMMIT_QUEUE},
     "lockgate.recover_job": {"queue": RECOVERY_QUEUE},
-    "lockgate.sweep_uploads": {"queue": SWEEP_QUEUE},
     "lockgate.sweep_blobs": {"queue": SWEEP_QUEUE},
 }
 
 SOFT_TIME_LIMIT_S: Final = 2 * 3600
-"""A task that takes this long is told to stop; it aborts what it uploaded."""
+"""A task that takes this long is asked to stop; it aborts what it uploaded."""
 TIME_LIMIT_S: Final = SOFT_TIME_LIMIT_S + 300
 """And is killed after this; its uploads go at the end of its job."""
 
@@ -45,7 +44,7 @@ def configuration() -> dict[str, Any]:
         "broker_connection_retry_on_startup": True,
         "broker_transport_options": {
             "visibility_timeout": settings.redelivery_s,
-            # Kombu looks for messages of dead workers every 100 s unless told otherwise.
+            # Kombu looks for messages of dead workers every 100 s by default.
             "unacked_restore_interval": 1,
             "unacked_restore_throttle": 1,
         },
@@ -87,6 +86,6 @@ def result_backend(url: str) -> str:
 app = Celery("lockgate", include=["lockgate.workers.tasks"])
 app.add_defaults(configuration)
 app.steps["worker"].update(
-    {"lockgate.workers.metrics.endpoint:ServeFigures", "lockgate.workers.libraries:KeepCache"}
+    {"lockgate.workers.metrics.endpoint:ServeFigures", "lockgate.workers.libraries:WorkerCacheStep"}
 )
 install_offload(app)

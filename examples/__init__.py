@@ -1,0 +1,1 @@
+"""Programs that show Lockgate at work; not installed with it."""

@@ -1,0 +1,121 @@
+"""The DAG files that ship with Lockgate, and stubs that bring them into an Airflow's DAG folder."""
+
+from __future__ import annotations
+
+import os
+from importlib.resources import files
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from lockgate.storage_core.errors import ConflictError, InvalidInputError
+from lockgate.storage_core.ids import new_token
+from lockgate.storage_core.stores.os_errors import translated
+
+DAGS_PACKAGE: Final = "lockgate.dags"
+PREFIX: Final = "lockgate_"
+"""File names of stubs begin with this: `lockgate_job_recovery.py` for the DAG `job_recovery`."""
+
+STUB: Final = """\
+# Written by `lockgate dags install`: the Airflow DAG {name}, as the installed Lockgate defines it.
+# Do not edit it: delete this file to remove the DAG; copy {module} to change it.
+from {module} import dag
+
+__all__ = ["dag"]
+"""
+
+
+class InstalledStub(msgspec.Struct, frozen=True, kw_only=True):
+    """One stub in a DAG folder.
+
+    Attributes:
+        dag: Id of the DAG.
+        path: Path of the stub.
+        action: `written`; `unchanged`: it was there already.
+    """
+
+    dag: str
+    path: str
+    action: Literal["written", "unchanged"]
+
+
+def dags_dir() -> Path:
+    """Return the folder of the DAG files that ship with Lockgate."""
+    return Path(str(files(DAGS_PACKAGE)))
+
+
+def dag_names() -> list[str]:
+    """Return the ids of the DAGs that ship with Lockgate, which are the names of their files."""
+    return sorted(path.stem for path in dags_dir().glob("*.py") if path.stem != "__init__")
+
+
+def install_stubs(folder: Path) -> list[InstalledStub]:
+    """Write one stub for each DAG into a DAG folder of Airflow; stubs that are there stay as they are.
+
+    All files are checked before any is written. A stub appears whole, and never replaces a file.
+
+    Args:
+        folder: Folder from which Airflow reads DAGs; it exists.
+
+    Raises:
+        InvalidInputError: It is no folder, or the one of the shipped DAGs; nothing was written.
+        ConflictError: A file of a stub's name is there that is not this stub; nothing was written.
+        AccessDeniedError: This user may not write there.
+    """
+    if not folder.is_dir():
+        raise InvalidInputError(
+            f"{folder} is not a folder; nothing was written; create it, or name Airflow's DAG folder: "
+            "`airflow config get-value core dags_folder`"
+        )
+    if folder.resolve() == dags_dir().resolve():
+        raise InvalidInputError(
+            f"{folder} is the folder of the shipped DAGs, which need no stubs there; nothing was written; "
+            "name Airflow's DAG folder"
+        )
+    stubs = {name: folder / f"{PREFIX}{name}.py" for name in dag_names()}
+    missing = [name for name, path in stubs.items() if not _is_installed(path, _stub(name))]
+    for name in missing:
+        _create(stubs[name], _stub(name))
+    return [
+        InstalledStub(dag=name, path=str(path), action="written" if name in missing else "unchanged")
+        for name, path in stubs.items()
+    ]
+
+
+def _stub(name: str) -> str:
+    return STUB.format(name=name, module=f"{DAGS_PACKAGE}.{name}")
+
+
+def _is_installed(path: Path, stub: str) -> bool:
+    """Return whether the stub is there.
+
+    Raises:
+        ConflictError: Another file is there.
+    """
+    with translated("read", str(path), changes=False):
+        if not os.path.lexists(path):
+            return False
+        if path.is_file() and path.read_bytes() == stub.encode():
+            return True
+    raise _occupied(path)
+
+
+def _create(path: Path, stub: str) -> None:
+    temporary = path.with_name(f".{path.stem}.{new_token()}")
+    with translated("write", str(path), changes=True):
+        try:
+            temporary.write_text(stub)
+            # Unlike a rename, a link does not replace a file that somebody has written meanwhile.
+            path.hardlink_to(temporary)
+        except FileExistsError:
+            raise _occupied(path) from None
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _occupied(path: Path) -> ConflictError:
+    return ConflictError(
+        f"{path} is there and is not the stub that this Lockgate writes: it is yours, was edited, or is of "
+        "another version; it was left as it is; move it away or delete it, then install again"
+    )

@@ -1,0 +1,148 @@
+"""`lockgate dags`: where the shipped DAGs are, and stubs that bring them into an Airflow's DAG folder."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from lockgate.operators.commands import register
+from lockgate.operators.dag_files import dag_names, dags_dir
+from lockgate.storage_core.cli.app import build
+
+STUBS = [f"lockgate_{name}.py" for name in dag_names()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A DAG folder with a DAG of its user."""
+    folder = tmp_path / "dags"
+    folder.mkdir()
+    (folder / "sales.py").write_text("from airflow.sdk import DAG\n")
+    return folder
+
+
+def dags(*arguments: object) -> Result:
+    root = build()
+    register(root)
+    return CliRunner().invoke(root, ["dags", *map(str, arguments)])
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
+
+
+def test_the_path_is_the_folder_that_holds_the_dag_files() -> None:
+    folder = Path(dags("path").stdout.strip())
+
+    assert folder == dags_dir()
+    assert (folder / "dataset_commit.py").is_file()
+
+
+def test_installing_writes_one_stub_a_dag_and_leaves_the_users_files_alone(folder: Path) -> None:
+    before = contents(folder)
+
+    assert dags("install", folder).exit_code == 0
+
+    assert sorted(contents(folder)) == sorted([*STUBS, "sales.py"])
+    assert contents(folder)["sales.py"] == before["sales.py"]
+    for stub in STUBS:
+        text = (folder / stub).read_text()
+        assert text.startswith("# Written by `lockgate dags install`")
+        assert len(text.splitlines()) <= 5
+        # Without these two words Airflow's safe mode does not look into a file.
+        assert "airflow" in text.lower()
+        assert "dag" in text.lower()
+
+
+def test_installing_again_changes_nothing_and_says_so(folder: Path) -> None:
+    dags("install", folder)
+    before = contents(folder)
+
+    again = dags("install", folder)
+
+    assert again.exit_code == 0
+    assert "nothing was changed" in again.stdout
+    assert contents(folder) == before
+
+
+def test_a_stub_that_was_deleted_is_written_again_beside_the_others(folder: Path) -> None:
+    dags("install", folder)
+    (folder / STUBS[2]).unlink()
+
+    result = dags("install", folder, "--json")
+
+    assert result.stdout.count('"written"') == 1
+    assert (folder / STUBS[2]).is_file()
+
+
+@pytest.mark.parametrize(
+    "occupy",
+    [
+        lambda path: path.write_text("# a DAG of the user\n"),
+        lambda path: path.write_text(path.with_name("installed").read_text() + "dag.schedule = None\n"),
+        lambda path: path.mkdir(),
+        lambda path: path.symlink_to(path.with_name("nowhere.py")),
+    ],
+    ids=["a file of the user", "an edited stub", "a folder", "a broken link"],
+)
+def test_a_file_in_a_stubs_place_is_never_overwritten_and_nothing_else_is_written(
+    folder: Path, tmp_path: Path, occupy: Any
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    dags("install", other)
+    (folder / "installed").write_text((other / STUBS[-1]).read_text())
+    place = folder / STUBS[-1]
+    occupy(place)
+    before = sorted(folder.iterdir())
+    text = place.read_text() if place.is_file() else None
+
+    refused = dags("install", folder)
+
+    assert refused.exit_code == 8
+    assert str(place) in refused.stderr
+    assert "move it away or delete it, then install again" in " ".join(refused.stderr.split())
+    assert sorted(folder.iterdir()) == before
+    assert (place.read_text() if place.is_file() else None) == text
+
+
+def test_a_file_that_appears_between_check_and_write_is_not_overwritten(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_text = Path.write_text
+
+    def write_late(path: Path, text: str, *arguments: Any) -> int:
+        write_text(folder / STUBS[0], "# a DAG of the user\n")
+        return write_text(path, text, *arguments)
+
+    monkeypatch.setattr(Path, "write_text", write_late)
+
+    assert dags("install", folder).exit_code == 8
+    assert sorted(contents(folder)) == sorted([STUBS[0], "sales.py"])
+    assert (folder / STUBS[0]).read_text() == "# a DAG of the user\n"
+
+
+def test_a_full_disk_leaves_no_part_of_a_stub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_half(path: Path, text: str) -> int:
+        path.write_bytes(text.encode()[:20])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", write_half)
+
+    refused = dags("install", folder)
+
+    assert refused.exit_code == 6
+    assert sorted(contents(folder)) == ["sales.py"]
+
+
+def test_a_folder_that_is_not_there_or_that_holds_the_shipped_dags_is_refused(tmp_path: Path) -> None:
+    missing, own = dags("install", tmp_path / "nowhere"), dags("install", dags_dir())
+
+    assert (missing.exit_code, own.exit_code) == (2, 2)
+    assert "nothing was written" in missing.stderr
+    assert "nothing was written" in own.stderr
+    assert not list(dags_dir().glob("lockgate_*"))

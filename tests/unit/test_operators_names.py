@@ -1,0 +1,47 @@
+"""The names that DAG authors import: `from operators import JobSetupOperator`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+MODULES = """
+import json, sys
+import operators
+for name in sys.argv[1:]:
+    getattr(operators, name)
+ours = [name.split(".")[1] for name in sys.modules if name.startswith("operators.")]
+print(json.dumps({"airflow": "airflow" in sys.modules, "ours": sorted(set(ours))}))
+"""
+
+
+def modules_after(*names: str) -> dict[str, object]:
+    command = [sys.executable, "-c", MODULES, *names]
+    output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+    return dict(json.loads(output.splitlines()[-1]))
+
+
+def test_importing_the_package_imports_no_airflow_and_no_operator() -> None:
+    assert modules_after() == {"airflow": False, "ours": []}
+
+
+def test_naming_an_operator_imports_its_module_and_no_other_operators() -> None:
+    assert modules_after("TaskCommitOperator") == {"airflow": True, "ours": ["dag_run", "tasks"]}
+
+
+def test_every_name_is_an_operator_of_that_name_in_order() -> None:
+    from airflow.sdk import BaseOperator
+
+    assert operators.__all__ == sorted(operators.__all__)
+    for name in operators.__all__:
+        operator = getattr(operators, name)
+        assert (operator.__name__, issubclass(operator, BaseOperator)) == (name, True)
+    assert set(operators.__all__) <= set(dir(operators))
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="NoSuchOperator"):
+        _ = operators.NoSuchOperator
