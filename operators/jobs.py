@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from storage_core.commit import Job, ShardCompleter
-    from storage_core.commit.records import Mode, OnLapse, Rerun, Scope
+    from storage_core.commit.records.job import Mode, OnLapse, Rerun, Scope
 
 CompleteBy = Literal["threads", "workers"]
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from storage_core.commit import ExpectedTask, Job
 from storage_core.commit.codec import digest
-from storage_core.commit.records import StagedFile
+from storage_core.commit.records.task import StagedFile
 from storage_core.failpoints import FAILPOINTS
 from storage_core.ids import TaskId
 from tests.commit_world import Crash, World, dying, write

@@ -8,8 +8,10 @@ from storage_core.clock import SystemClock
 from storage_core.commit import Job, JobPhase, LeaseState, Receipt, attach_job, layout
 from storage_core.commit.fates import read_fates
 from storage_core.commit.folder import JobFolder, job_ids
-from storage_core.commit.lease import leases_for
-from storage_core.commit.records import Decision, Ended, JobRecord, Report
+from storage_core.commit.job_leases import leases_for
+from storage_core.commit.records.job import JobRecord
+from storage_core.commit.records.plan import Decision
+from storage_core.commit.records.report import Ended, Report
 from storage_core.commit.success import SuccessSummary, find_success
 from storage_core.errors import InvalidInputError, ObjectNotFoundError
 from storage_core.ids import JobAttemptId, JobId, job_name, split_job_id

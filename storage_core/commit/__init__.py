@@ -9,17 +9,15 @@ from storage_core.commit.opening import attach_job, open_job
 from storage_core.commit.orphans import SweepAction, UploadFate, UploadFilter, count_uploads
 from storage_core.commit.phase import JobPhase
 from storage_core.commit.reading import read_live
-from storage_core.commit.records import (
+from storage_core.commit.records.job import Column, JobSpec
+from storage_core.commit.records.log_entries import LiveFile, Receipt
+from storage_core.commit.records.task import (
     AuditVerdict,
-    Column,
     ColumnStatistics,
     ExpectedTask,
     ExpectedTasks,
-    JobSpec,
-    LiveFile,
     PendingFile,
     PendingSet,
-    Receipt,
     StagedFile,
 )
 from storage_core.commit.recovery import RecoveryAction, RecoveryResult, recover_all, recover_job

@@ -16,7 +16,8 @@ from typing import Final
 from storage_core.commit.codec import digest
 from storage_core.commit.folder import JobFolder, create
 from storage_core.commit.plan import Plan
-from storage_core.commit.records import FileFate, RemovedFile
+from storage_core.commit.records.plan import RemovedFile
+from storage_core.commit.records.report import FileFate
 from storage_core.commit.work import JobWork
 from storage_core.errors import (
     AlreadyExistsError,

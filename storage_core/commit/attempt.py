@@ -23,10 +23,10 @@ from storage_core.commit.early import show
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.layout import is_hidden
 from storage_core.commit.process import OwnProcess
-from storage_core.commit.records import JobRecord, PendingFile, PendingSet
-from storage_core.commit.staging import staging_dir
+from storage_core.commit.records.job import JobRecord
+from storage_core.commit.records.task import PendingFile, PendingSet
+from storage_core.commit.staging import make_attempt_dir, staging_dir
 from storage_core.commit.task_commit import create_pending_set
-from storage_core.commit.temporary import make_attempt_dir
 from storage_core.commit.writer import PendingFileWriter
 from storage_core.errors import (
     AccessDeniedError,
@@ -45,8 +45,7 @@ from storage_core.parallel import in_parallel
 from storage_core.settings import Settings
 from storage_core.stamp import Stamp
 from storage_core.stores.file_tree import FileTree
-from storage_core.stores.metadata import check_metadata
-from storage_core.stores.protocol import check_key
+from storage_core.stores.protocol import check_key, check_metadata
 
 COPY_BYTES: Final = 1024 * 1024
 

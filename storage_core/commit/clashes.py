@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from storage_core.commit.records import RemovedFile
+from storage_core.commit.records.plan import RemovedFile
 from storage_core.commit.shards import batches
 from storage_core.errors import ConflictError
 from storage_core.stores import Store

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from storage_core.commit.folder import JobFolder
-from storage_core.commit.records import FileFate, JobRecord
-from storage_core.commit.staging import staging_dir
-from storage_core.commit.temporary import drop_temporary
+from storage_core.commit.records.job import JobRecord
+from storage_core.commit.records.report import FileFate
+from storage_core.commit.staging import drop_temporary, staging_dir
 from storage_core.errors import LockgateError, MalformedRecordError
 from storage_core.failpoints import step
 from storage_core.ids import short_id_in

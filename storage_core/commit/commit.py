@@ -14,7 +14,8 @@ from storage_core.commit.folder import JobFolder
 from storage_core.commit.lease import Hold, Leases
 from storage_core.commit.log import DestinationLog
 from storage_core.commit.plan import check_audit, freeze
-from storage_core.commit.records import Ended, Receipt
+from storage_core.commit.records.log_entries import Receipt
+from storage_core.commit.records.report import Ended
 from storage_core.commit.rollforward import roll_forward
 from storage_core.commit.selection import choose
 from storage_core.commit.turn import take_turn

@@ -14,7 +14,8 @@ from storage_core.commit.folder import JobFolder, find
 from storage_core.commit.log import Manifest
 from storage_core.commit.phase import JobPhase
 from storage_core.commit.reach import EVERYWHERE, Reach
-from storage_core.commit.records import JobRecord, JobSpec, RemovedFile, ShortIdClaim
+from storage_core.commit.records.job import JobRecord, JobSpec, ShortIdClaim
+from storage_core.commit.records.plan import RemovedFile
 from storage_core.errors import ConflictError, MalformedRecordError, ObjectNotFoundError
 from storage_core.ids import JobId, JobName, ShortId, job_id, short_id_in
 from storage_core.stores import ObjectInfo, Store

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from storage_core.clock import Clock
 from storage_core.commit.folder import JobFolder, claim
-from storage_core.commit.records import Decision
+from storage_core.commit.records.plan import Decision
 from storage_core.commit.setup import who
 from storage_core.failpoints import step
 from storage_core.ids import Token

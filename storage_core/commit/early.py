@@ -10,11 +10,13 @@ from collections.abc import Iterator
 
 from storage_core.commit import layout
 from storage_core.commit.committers import shows_early
-from storage_core.commit.completion import is_open
 from storage_core.commit.conflict import visible_files
 from storage_core.commit.folder import JobFolder
-from storage_core.commit.records import FileFate, JobRecord, LiveShard
+from storage_core.commit.records.job import JobRecord
+from storage_core.commit.records.log_entries import LiveShard
+from storage_core.commit.records.report import FileFate
 from storage_core.commit.shards import read_shard
+from storage_core.commit.uploads.upload_completion import is_open
 from storage_core.errors import AlreadyExistsError, LockgateError, OutcomeUnknownError, UploadGoneError
 from storage_core.failpoints import step
 from storage_core.ids import short_id_in

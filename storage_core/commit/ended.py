@@ -18,11 +18,11 @@ from storage_core.commit.lease import LeaseState
 from storage_core.commit.log import DestinationLog
 from storage_core.commit.phase import TERMINAL
 from storage_core.commit.plan import read_plan
-from storage_core.commit.records import Ended
+from storage_core.commit.records.report import Ended
 from storage_core.commit.revert import take_back
 from storage_core.commit.roll import Roll
+from storage_core.commit.staging import drop_temporary, jobs_with_temporary
 from storage_core.commit.summary import JobSummary
-from storage_core.commit.temporary import drop_temporary, jobs_with_temporary
 from storage_core.commit.work import JobWork
 from storage_core.errors import LockgateError, ObjectNotFoundError
 from storage_core.ids import JobId, JobName, split_job_id

@@ -17,15 +17,9 @@ from storage_core.commit.early import drop_unpublished
 from storage_core.commit.folder import claim, while_busy
 from storage_core.commit.log import DestinationLog
 from storage_core.commit.plan import Plan, read_plan
-from storage_core.commit.records import (
-    Decision,
-    Ended,
-    FileFate,
-    Outcome,
-    Receipt,
-    RemovedFile,
-    Report,
-)
+from storage_core.commit.records.log_entries import Outcome, Receipt
+from storage_core.commit.records.plan import Decision, RemovedFile
+from storage_core.commit.records.report import Ended, FileFate, Report
 from storage_core.commit.success import Published, write_success
 from storage_core.commit.work import JobWork
 from storage_core.errors import (

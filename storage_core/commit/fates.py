@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from storage_core.commit.folder import JobFolder
-from storage_core.commit.records import FateShard, FileFate
+from storage_core.commit.records.report import FateShard, FileFate
 from storage_core.commit.shards import SHARD_ENTRIES, read_shard, write_shard
 from storage_core.failpoints import step
 from storage_core.ids import check_id

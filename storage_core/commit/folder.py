@@ -15,16 +15,11 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from storage_core.commit import layout
 from storage_core.commit.codec import MAX_RECORD_BYTES, R, Record, decode, digest, encode
 from storage_core.commit.phase import JobPhase, phase_of
-from storage_core.commit.records import (
-    AuditVerdict,
-    Decision,
-    Ended,
-    ExpectedTasks,
-    JobRecord,
-    Outcome,
-    PendingSet,
-    Report,
-)
+from storage_core.commit.records.job import JobRecord
+from storage_core.commit.records.log_entries import Outcome
+from storage_core.commit.records.plan import Decision
+from storage_core.commit.records.report import Ended, Report
+from storage_core.commit.records.task import AuditVerdict, ExpectedTasks, PendingSet
 from storage_core.errors import (
     AccessDeniedError,
     AlreadyExistsError,

@@ -14,7 +14,7 @@ from storage_core.clock import Clock
 from storage_core.commit.codec import encode
 from storage_core.commit.folder import JobFolder, find
 from storage_core.commit.lease import LeaseState, LeaseView
-from storage_core.commit.records import JobRecord, LeaseRecord
+from storage_core.commit.records.job import JobRecord, LeaseRecord
 from storage_core.errors import FencedError, LockgateError, MalformedRecordError
 from storage_core.failpoints import step
 from storage_core.ids import JobAttemptId, Token, new_token

@@ -22,18 +22,18 @@ from storage_core.commit.commit import STORE_TROUBLE, commit_job
 from storage_core.commit.completion import ShardCompleter
 from storage_core.commit.decision import decide_abort
 from storage_core.commit.folder import JobFolder, claim
-from storage_core.commit.lease import Hold, LeaseState, leases_for
+from storage_core.commit.job_leases import leases_for
+from storage_core.commit.lease import Hold, LeaseState
 from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.commit.process import OwnProcess
-from storage_core.commit.records import (
+from storage_core.commit.records.job import JobRecord, JobSpec
+from storage_core.commit.records.log_entries import Receipt
+from storage_core.commit.records.task import (
     AbortedAttempt,
     AuditVerdict,
     ExpectedTask,
     ExpectedTasks,
-    JobRecord,
-    JobSpec,
     PendingSet,
-    Receipt,
 )
 from storage_core.commit.rollforward import roll_forward
 from storage_core.commit.selection import choose, chosen_digest, newest_job_attempt

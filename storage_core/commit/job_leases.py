@@ -8,52 +8,20 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from storage_core.clock import Clock
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.heartbeat import HeartbeatLeases
 from storage_core.commit.lease import Hold, Leases, LeaseState, LeaseView
-from storage_core.commit.records import JobRecord
+from storage_core.commit.leases.job_journal import is_journal_of, own_journal
+from storage_core.commit.records.job import JobRecord
 from storage_core.errors import JournalUnavailableError
 from storage_core.ids import JobAttemptId
 from storage_core.settings import Settings
 from storage_core.stamp import Stamp
 
-if TYPE_CHECKING:
-    from storage_core.journal import Journal
-
 LOG: Final = logging.getLogger("lockgate.lease")
-
-
-def own_journal(settings: Settings, clock: Clock) -> Journal | None:
-    """Return the journal of this process, None if it has none.
-
-    Raises:
-        JournalUnavailableError: It cannot be reached.
-    """
-    if not settings.has_journal:
-        return None
-    from storage_core.journal.configured import configured_journal  # noqa: PLC0415 - half a second, and ours
-
-    return configured_journal(settings, clock)
-
-
-def journal_for_job(settings: Settings, clock: Clock) -> str:
-    """Return what a new job's record says of its journal: who it is and where, without a password.
-
-    Raises:
-        JournalUnavailableError: It cannot be reached now, so no job can be set up.
-    """
-    journal = own_journal(settings, clock)
-    if journal is None:
-        return ""
-    return f"{journal.status().identity}@{journal.url}#{journal.name}"
-
-
-def is_journal_of(journal: Journal, job: JobRecord) -> bool:
-    """Tell whether a job's leases are in this journal."""
-    return job.journal.partition("@")[0] == journal.identity
 
 
 @dataclass(frozen=True)
@@ -121,3 +89,8 @@ class _Unleased:
 
     def abandon(self) -> None:
         """Nothing is renewed."""
+
+
+def leases_for(settings: Settings, clock: Clock) -> Leases:
+    """Return the leases of jobs, wherever each job's are."""
+    return JobLeases(settings, clock)

@@ -18,7 +18,7 @@ from storage_core.commit.folder import JobFolder, claim
 from storage_core.commit.lease import LeaseState, LeaseView
 from storage_core.commit.phase import JobPhase
 from storage_core.commit.place import linked_place, place_of
-from storage_core.commit.records import JobRecord, LeaseRecord
+from storage_core.commit.records.job import JobRecord, LeaseRecord
 from storage_core.commit.registering import (
     end_of_link,
     job_mutation,

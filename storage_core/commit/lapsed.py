@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from storage_core.clock import Clock, SystemClock
-from storage_core.commit.job_leases import own_journal
 from storage_core.commit.lease import LeaseState as JobLease
+from storage_core.commit.leases.job_journal import own_journal
 from storage_core.commit.phase import UNDECIDED
 from storage_core.commit.place import place_of
 from storage_core.commit.recovery import JobAt, RecoveryResult, settle

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from storage_core.clock import Clock
 from storage_core.commit.folder import JobFolder
-from storage_core.commit.records import JobRecord
+from storage_core.commit.records.job import JobRecord
 from storage_core.ids import JobAttemptId
-from storage_core.settings import Settings
 from storage_core.stamp import Stamp
 
 
@@ -87,10 +85,3 @@ class Leases(Protocol):
             folder: Of the job.
             job: Its record, where it was read already.
         """
-
-
-def leases_for(settings: Settings, clock: Clock) -> Leases:
-    """Return the leases of jobs, wherever each job's are."""
-    from storage_core.commit.job_leases import JobLeases  # noqa: PLC0415 - it stands on this file
-
-    return JobLeases(settings, clock)

@@ -15,10 +15,10 @@ import msgspec
 from storage_core.commit import layout
 from storage_core.commit.codec import encode
 from storage_core.commit.folder import claim, find, read
-from storage_core.commit.records import (
+from storage_core.commit.records.job import Column
+from storage_core.commit.records.log_entries import (
     Checkpoint,
     CheckpointHint,
-    Column,
     KeyShard,
     LiveFile,
     LiveShard,

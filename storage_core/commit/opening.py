@@ -11,10 +11,10 @@ from storage_core.commit.artefacts import artefacts_of
 from storage_core.commit.committers import committer_named, configured_committer
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.job import Job
-from storage_core.commit.job_leases import journal_for_job
+from storage_core.commit.leases.job_journal import journal_for_job
 from storage_core.commit.phase import JobPhase
 from storage_core.commit.probing import probed
-from storage_core.commit.records import Column, JobSpec, Mode, OnLapse, Rerun, Scope
+from storage_core.commit.records.job import Column, JobSpec, Mode, OnLapse, Rerun, Scope
 from storage_core.commit.setup import check_spec, set_up
 from storage_core.errors import ArtefactsGoneError, InvalidInputError, LockgateError
 from storage_core.ids import JobAttemptId, JobId, check_id, job_name, new_job_attempt_id

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from storage_core.commit.records import Decision, Ended, Outcome
+from storage_core.commit.records.log_entries import Outcome
+from storage_core.commit.records.plan import Decision
+from storage_core.commit.records.report import Ended
 from storage_core.errors import ConflictError, MalformedRecordError
 
 

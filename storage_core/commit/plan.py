@@ -18,17 +18,9 @@ from storage_core.commit.folder import JobFolder
 from storage_core.commit.layout import is_hidden
 from storage_core.commit.log import DestinationLog
 from storage_core.commit.reach import EVERYWHERE, Reach, partition_of
-from storage_core.commit.records import (
-    AdditionShard,
-    JobRecord,
-    PendingFile,
-    PendingSet,
-    PlanHead,
-    RemovalShard,
-    RemovedFile,
-    Scope,
-    ShardRef,
-)
+from storage_core.commit.records.job import JobRecord, Scope
+from storage_core.commit.records.plan import AdditionShard, PlanHead, RemovalShard, RemovedFile, ShardRef
+from storage_core.commit.records.task import PendingFile, PendingSet
 from storage_core.commit.selection import Chosen, chosen_digest
 from storage_core.commit.shards import batches, read_shard, shard_ref, total_rows, write_shard
 from storage_core.errors import (

@@ -13,7 +13,7 @@ from storage_core.clock import Clock
 from storage_core.commit import layout
 from storage_core.commit.folder import claim, find
 from storage_core.commit.place import place_of
-from storage_core.commit.records import StoreRecord
+from storage_core.commit.records.job import StoreRecord
 from storage_core.errors import ConflictError, UnsupportedStoreError
 from storage_core.failpoints import step
 from storage_core.settings import Settings

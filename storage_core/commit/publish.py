@@ -12,16 +12,9 @@ from storage_core.commit.aside import move_aside
 from storage_core.commit.completion import ShardReport, complete_shard
 from storage_core.commit.folder import claim
 from storage_core.commit.plan import Plan, read_plan
-from storage_core.commit.records import (
-    Decision,
-    FileFate,
-    KeyShard,
-    LiveFile,
-    LiveShard,
-    Outcome,
-    Receipt,
-    ShardRef,
-)
+from storage_core.commit.records.log_entries import KeyShard, LiveFile, LiveShard, Outcome, Receipt
+from storage_core.commit.records.plan import Decision, ShardRef
+from storage_core.commit.records.report import FileFate
 from storage_core.commit.shards import batches, shard_ref, write_shard
 from storage_core.commit.work import JobWork
 from storage_core.errors import MalformedRecordError

@@ -15,12 +15,13 @@ import msgspec
 from storage_core.clock import Clock, SystemClock
 from storage_core.commit.decision import decide_abort
 from storage_core.commit.folder import JobFolder
-from storage_core.commit.job_leases import own_journal
-from storage_core.commit.lease import LeaseState, leases_for
+from storage_core.commit.job_leases import leases_for
+from storage_core.commit.lease import LeaseState
+from storage_core.commit.leases.job_journal import own_journal
 from storage_core.commit.opening import attach_job
 from storage_core.commit.phase import TERMINAL, UNDECIDED, JobPhase
 from storage_core.commit.probing import probed
-from storage_core.commit.records import Receipt
+from storage_core.commit.records.log_entries import Receipt
 from storage_core.commit.recovery_table import RecoveryAction, choose_action
 from storage_core.commit.roll import call_roll
 from storage_core.commit.rollforward import roll_forward

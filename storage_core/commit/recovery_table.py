@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from storage_core.commit.lease import LeaseState
 from storage_core.commit.phase import TERMINAL, UNDECIDED, JobPhase
-from storage_core.commit.records import OnLapse
+from storage_core.commit.records.job import OnLapse
 
 
 class RecoveryAction(StrEnum):

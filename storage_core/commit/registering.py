@@ -13,10 +13,11 @@ from typing import Final
 
 from storage_core.clock import Clock
 from storage_core.commit.folder import JobFolder
-from storage_core.commit.job_leases import is_journal_of, own_journal
+from storage_core.commit.leases.job_journal import is_journal_of, own_journal
 from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.commit.place import linked_place, place_of
-from storage_core.commit.records import JobRecord, PendingSet
+from storage_core.commit.records.job import JobRecord
+from storage_core.commit.records.task import PendingSet
 from storage_core.errors import ArtefactsGoneError, FencedError, LockgateError
 from storage_core.failpoints import step
 from storage_core.ids import JobId

@@ -15,7 +15,7 @@ import msgspec
 
 from storage_core.clock import Clock, SystemClock
 from storage_core.commit.folder import JobFolder
-from storage_core.commit.job_leases import own_journal
+from storage_core.commit.leases.job_journal import own_journal
 from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.commit.place import linked_place, place_of
 from storage_core.commit.probing import as_probed

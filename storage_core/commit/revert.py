@@ -9,10 +9,13 @@ from collections.abc import Container, Iterator
 from typing import Final
 
 from storage_core.commit.aside import move_back
-from storage_core.commit.completion import is_open
 from storage_core.commit.ending import end
 from storage_core.commit.plan import Plan, read_plan
-from storage_core.commit.records import Decision, Ended, FileFate, Outcome, PendingFile
+from storage_core.commit.records.log_entries import Outcome
+from storage_core.commit.records.plan import Decision
+from storage_core.commit.records.report import Ended, FileFate
+from storage_core.commit.records.task import PendingFile
+from storage_core.commit.uploads.upload_completion import is_open
 from storage_core.commit.work import JobWork
 from storage_core.errors import (
     ObjectNotFoundError,

@@ -10,7 +10,7 @@ from storage_core.commit.cleanup import clean_up
 from storage_core.commit.ending import drop_uploads, finish
 from storage_core.commit.phase import TERMINAL, JobPhase, advance, phase_of
 from storage_core.commit.publish import publish
-from storage_core.commit.records import Ended
+from storage_core.commit.records.report import Ended
 from storage_core.commit.revert import abort, revert
 from storage_core.commit.work import JobWork
 from storage_core.errors import ConflictError, ObjectNotFoundError

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from storage_core.commit.folder import JobFolder
-from storage_core.commit.records import ExpectedTasks
+from storage_core.commit.records.task import ExpectedTasks
 from storage_core.errors import ConflictError
 from storage_core.ids import AttemptId, JobAttemptId, TaskId
 from storage_core.stamp import Stamp

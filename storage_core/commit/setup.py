@@ -20,7 +20,7 @@ from storage_core.commit.conflict import earlier_generations, refuse_if_occupied
 from storage_core.commit.folder import JobFolder, claim, job_ids
 from storage_core.commit.log import DestinationLog
 from storage_core.commit.phase import TERMINAL, JobPhase
-from storage_core.commit.records import (
+from storage_core.commit.records.job import (
     MODES,
     Column,
     JobRecord,

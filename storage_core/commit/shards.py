@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from storage_core.commit.codec import MAX_RECORD_BYTES, R, Record, decode, digest, encode
 from storage_core.commit.folder import create
-from storage_core.commit.records import ShardRef
+from storage_core.commit.records.plan import ShardRef
 from storage_core.errors import AlreadyExistsError, MalformedRecordError, OutcomeUnknownError
 from storage_core.stores import Store
 

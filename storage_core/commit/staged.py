@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from storage_core.commit.layout import is_hidden
-from storage_core.commit.records import ExpectedTask, StagedFile
+from storage_core.commit.records.task import ExpectedTask, StagedFile
 from storage_core.errors import ConflictError, InvalidInputError
 from storage_core.ids import TaskId
 

@@ -20,7 +20,10 @@ from storage_core.commit import layout
 from storage_core.commit.codec import Record, encode
 from storage_core.commit.folder import create, find, while_busy
 from storage_core.commit.plan import Plan
-from storage_core.commit.records import Count, Decision, Mode, Outcome, PendingFile, Receipt
+from storage_core.commit.records.job import Count, Mode
+from storage_core.commit.records.log_entries import Outcome, Receipt
+from storage_core.commit.records.plan import Decision
+from storage_core.commit.records.task import PendingFile
 from storage_core.commit.shards import SHARD_ENTRIES
 from storage_core.commit.work import JobWork
 from storage_core.errors import (

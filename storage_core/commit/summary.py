@@ -8,9 +8,11 @@ import msgspec
 
 from storage_core.clock import Clock, SystemClock
 from storage_core.commit.folder import JobFolder, job_ids
-from storage_core.commit.lease import Leases, LeaseState, leases_for
+from storage_core.commit.job_leases import leases_for
+from storage_core.commit.lease import Leases, LeaseState
 from storage_core.commit.phase import TERMINAL, JobPhase
-from storage_core.commit.records import JobRecord, Receipt
+from storage_core.commit.records.job import JobRecord
+from storage_core.commit.records.log_entries import Receipt
 from storage_core.errors import MalformedRecordError, ObjectNotFoundError
 from storage_core.ids import JobId
 from storage_core.settings import Settings, load_settings

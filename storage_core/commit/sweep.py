@@ -20,7 +20,7 @@ from storage_core.commit.ended import JobFate, sweep_ended
 from storage_core.commit.folder import find
 from storage_core.commit.orphans import EVERYTHING, Judge, SweepAction, UploadFate, UploadFilter, listed
 from storage_core.commit.probing import as_probed
-from storage_core.commit.records import SweepState
+from storage_core.commit.records.report import SweepState
 from storage_core.commit.roll import call_roll
 from storage_core.commit.summary import summarise
 from storage_core.commit.upload_cost import UploadFigures, figures_by_action, figures_of, measured

@@ -6,7 +6,7 @@ Source: commit protocol, "Writing and task commit".
 from __future__ import annotations
 
 from storage_core.commit.folder import JobFolder, claim, find
-from storage_core.commit.records import AbortedAttempt, PendingSet
+from storage_core.commit.records.task import AbortedAttempt, PendingSet
 from storage_core.errors import ConflictError, FencedError
 
 

@@ -13,7 +13,7 @@ from storage_core.commit import layout
 from storage_core.commit.folder import JobFolder, claim
 from storage_core.commit.lease import Leases, LeaseState
 from storage_core.commit.log import DestinationLog, Turn
-from storage_core.commit.records import Outcome, TurnClaim
+from storage_core.commit.records.log_entries import Outcome, TurnClaim
 from storage_core.errors import NotAppliedError, TurnBusyError
 from storage_core.failpoints import step
 from storage_core.ids import JobId, Token

@@ -8,7 +8,7 @@ from storage_core.clock import Clock
 from storage_core.commit.completion import ShardCompleter
 from storage_core.commit.fates import Fates
 from storage_core.commit.folder import JobFolder
-from storage_core.commit.records import JobRecord
+from storage_core.commit.records.job import JobRecord
 from storage_core.parallel import Progress, no_progress
 from storage_core.settings import Settings
 from storage_core.stores import Store

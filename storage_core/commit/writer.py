@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from storage_core.commit.process import OwnProcess
-from storage_core.commit.records import ColumnStatistics, PendingFile
+from storage_core.commit.records.task import ColumnStatistics, PendingFile
 from storage_core.errors import LockgateError
 from storage_core.failpoints import step
 from storage_core.ids import Token

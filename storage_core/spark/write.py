@@ -12,7 +12,7 @@ from pyspark.sql.functions import col
 
 from storage_core.commit import Job, Progress, Receipt, open_job, read_manifest
 from storage_core.commit.conflict import visible_files
-from storage_core.commit.records import Scope
+from storage_core.commit.records.job import Scope
 from storage_core.errors import InvalidInputError
 from storage_core.parallel import no_progress
 from storage_core.settings import Settings

@@ -13,7 +13,7 @@ import pytest
 from storage_core.commit import layout
 from storage_core.commit.arbitrated import INLINE_BYTES, ArbitratedStore
 from storage_core.commit.folder import claim
-from storage_core.commit.records import ShortIdClaim
+from storage_core.commit.records.job import ShortIdClaim
 from storage_core.commit.shards import write_shard
 from storage_core.errors import (
     AlreadyExistsError,

@@ -15,7 +15,7 @@ from storage_core.commit import layout, sweep_uploads
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.phase import JobPhase
 from storage_core.commit.probing import forget_destination, probed
-from storage_core.commit.records import StoreRecord
+from storage_core.commit.records.job import StoreRecord
 from storage_core.errors import ConflictError, UnsupportedStoreError
 from storage_core.failpoints import FAILPOINTS
 from storage_core.ids import JobId

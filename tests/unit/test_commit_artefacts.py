@@ -14,7 +14,7 @@ from storage_core.commit import JobPhase
 from storage_core.commit.artefacts import artefacts_of
 from storage_core.commit.codec import decode
 from storage_core.commit.lapsed import recover_everything
-from storage_core.commit.records import JobRecord
+from storage_core.commit.records.job import JobRecord
 from storage_core.commit.rescan import rescan
 from storage_core.errors import ArtefactsGoneError, ConflictError, InvalidInputError
 from storage_core.failpoints import FAILPOINTS

@@ -9,7 +9,7 @@ import pytest
 from storage_core.commit import ExpectedTask, Job
 from storage_core.commit.committers import COMMITTERS, Committer
 from storage_core.commit.phase import JobPhase
-from storage_core.commit.records import JobSpec
+from storage_core.commit.records.job import JobSpec
 from storage_core.commit.setup import check_spec
 from storage_core.errors import ConflictError, InvalidInputError, StoreUnavailableError, UnsupportedStoreError
 from storage_core.failpoints import FAILPOINTS

@@ -13,7 +13,7 @@ from storage_core.commit import Job
 from storage_core.commit.codec import encode
 from storage_core.commit.layout import SUCCESS, is_hidden, turn_claim
 from storage_core.commit.phase import JobPhase
-from storage_core.commit.records import TurnClaim
+from storage_core.commit.records.log_entries import TurnClaim
 from storage_core.errors import (
     ConflictError,
     FencedError,

@@ -15,7 +15,7 @@ from storage_core.commit.codec import digest
 from storage_core.commit.fates import read_fates
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.phase import JobPhase
-from storage_core.commit.records import FileFate
+from storage_core.commit.records.report import FileFate
 from storage_core.errors import (
     ConflictError,
     InvalidInputError,

@@ -14,7 +14,8 @@ import pytest
 
 from storage_core.commit import JobPhase, heartbeat, recover_job
 from storage_core.commit.folder import JobFolder
-from storage_core.commit.lease import LeaseState, LeaseView, leases_for
+from storage_core.commit.job_leases import leases_for
+from storage_core.commit.lease import LeaseState, LeaseView
 from storage_core.commit.recovery_table import RecoveryAction
 from storage_core.commit.turn import TURN_WAIT_S
 from storage_core.errors import FencedError, JournalUnavailableError, LeaseHeldError, TurnBusyError

@@ -14,7 +14,7 @@ from storage_core.commit import Job, sweep_uploads
 from storage_core.commit.codec import encode
 from storage_core.commit.layout import SUCCESS, turn_claim
 from storage_core.commit.phase import JobPhase
-from storage_core.commit.records import TurnClaim
+from storage_core.commit.records.log_entries import TurnClaim
 from storage_core.commit.turn import TURN_WAIT_S, pass_turn
 from storage_core.errors import FencedError, JobFailedError, LockgateError, TurnBusyError
 from storage_core.failpoints import FAILPOINTS

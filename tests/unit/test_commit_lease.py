@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from storage_core.commit.folder import JobFolder
-from storage_core.commit.lease import Hold, LeaseState, leases_for
+from storage_core.commit.job_leases import leases_for
+from storage_core.commit.lease import Hold, LeaseState
 from storage_core.errors import FencedError
 from tests.commit_world import World, write
 

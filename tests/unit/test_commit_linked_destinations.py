@@ -11,8 +11,9 @@ import pytest
 
 from storage_core.commit import recover_job
 from storage_core.commit.folder import JobFolder
+from storage_core.commit.job_leases import leases_for
 from storage_core.commit.lapsed import Unended, lapsed_at, lapsed_jobs, recover_everything
-from storage_core.commit.lease import LeaseState, leases_for
+from storage_core.commit.lease import LeaseState
 from storage_core.commit.place import linked_place, place_of
 from storage_core.commit.recovery_table import RecoveryAction
 from storage_core.commit.rescan import rescan

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from storage_core.commit.codec import decode, encode
-from storage_core.commit.records import ColumnStatistics, PendingFile, PendingSet
+from storage_core.commit.records.task import ColumnStatistics, PendingFile, PendingSet
 from storage_core.commit.selection import choose
 from storage_core.ids import AttemptId, TaskId, Token
 from storage_core.stamp import Stamp

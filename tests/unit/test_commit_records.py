@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from storage_core.commit.codec import decode
 from storage_core.commit.phase import JobPhase
-from storage_core.commit.records import Decision, Outcome, PendingSet
+from storage_core.commit.records.log_entries import Outcome
+from storage_core.commit.records.plan import Decision
+from storage_core.commit.records.task import PendingSet
 from storage_core.errors import InvalidInputError, LockgateError, MalformedRecordError, UploadGoneError
 from storage_core.ids import split_job_id, with_short_id
 from storage_core.stores.protocol import check_key

@@ -8,7 +8,7 @@ from storage_core.commit import ExpectedTask, list_jobs, recover_job, sweep_uplo
 from storage_core.commit.codec import encode
 from storage_core.commit.lease import LeaseState
 from storage_core.commit.phase import JobPhase
-from storage_core.commit.records import Ended
+from storage_core.commit.records.report import Ended
 from storage_core.commit.recovery import RecoveryAction, RecoveryResult
 from storage_core.commit.sweep import SweepAction
 from storage_core.errors import AuditFailedError, ObjectNotFoundError

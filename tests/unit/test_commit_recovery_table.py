@@ -9,7 +9,7 @@ import pytest
 
 from storage_core.commit.lease import LeaseState
 from storage_core.commit.phase import UNDECIDED, JobPhase
-from storage_core.commit.records import OnLapse
+from storage_core.commit.records.job import OnLapse
 from storage_core.commit.recovery_table import RECOVERY, RecoveryAction, choose_action
 
 POLICIES: tuple[OnLapse, ...] = get_args(OnLapse)

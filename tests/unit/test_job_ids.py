@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storage_core.commit import list_jobs
-from storage_core.commit.records import JobRecord
+from storage_core.commit.records.job import JobRecord
 from storage_core.ids import ShortId, new_attempt_id, new_job_attempt_id, new_token, short_id
 from tests.commit_world import World, write
 

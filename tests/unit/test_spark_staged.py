@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit.records import StagedFile
+from storage_core.commit.records.task import StagedFile
 from storage_core.commit.staged import group_into_tasks, list_staged
 from storage_core.errors import ConflictError, InvalidInputError
 

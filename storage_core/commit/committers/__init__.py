@@ -12,7 +12,7 @@ from storage_core.commit.committers.magic import MagicCommitter
 from storage_core.commit.committers.partitioned import PartitionedCommitter
 from storage_core.commit.committers.protocol import Committer
 from storage_core.commit.committers.staging import StagingCommitter
-from storage_core.commit.records import JobSpec
+from storage_core.commit.records.job import JobSpec
 from storage_core.errors import InvalidInputError
 from storage_core.settings import Settings
 

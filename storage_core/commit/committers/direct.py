@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from storage_core.commit.committers.magic import MagicCommitter
 from storage_core.commit.committers.protocol import Uploads, VisibleAt
-from storage_core.commit.records import PendingFile
+from storage_core.commit.records.task import PendingFile
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from typing import BinaryIO
 
 from storage_core.commit.committers.protocol import Place, Uploads, VisibleAt
 from storage_core.commit.committers.real_files import add_files, open_file
-from storage_core.commit.records import PendingFile, Scope
+from storage_core.commit.records.job import Scope
+from storage_core.commit.records.task import PendingFile
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from storage_core.commit.committers.staging import StagingCommitter
-from storage_core.commit.records import Scope
+from storage_core.commit.records.job import Scope
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
-from storage_core.commit.records import PendingFile, Scope
+from storage_core.commit.records.job import Scope
+from storage_core.commit.records.task import PendingFile
 from storage_core.commit.writer import PendingFileWriter
 
 VisibleAt = Literal["job commit", "task commit", "close"]

@@ -1,0 +1,1 @@
+"""Leases: which driver of a job acts now."""

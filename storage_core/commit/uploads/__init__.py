@@ -1,0 +1,1 @@
+"""Pending uploads: written, completed, owned."""
