@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from storage_core.commit import Job, ShardCompleter
-    from storage_core.commit.records.job import Mode, OnLapse, Rerun, Scope
+    from storage_core.commit.records.job import Mode, OnLapse, Rerun, ScopeName
 
 CompleteBy = Literal["threads", "workers"]
 
@@ -83,7 +83,7 @@ class JobSetupOperator(BaseOperator):
         destination: str,
         write_name: str = "data",
         mode: Mode = "append",
-        scope: Scope | None = None,
+        scope: ScopeName | None = None,
         committer: str | None = None,
         description: str = "",
         columns: Sequence[tuple[str, str]] | None = None,

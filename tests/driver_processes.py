@@ -16,7 +16,7 @@ from multiprocessing.context import ForkServerProcess
 from typing import Final
 
 from storage_core.commit import open_job, recover_all
-from storage_core.commit.records.job import Mode, Scope
+from storage_core.commit.records.job import Mode, ScopeName
 from storage_core.errors import ConflictError, LockgateError
 from storage_core.failpoints import FAILPOINTS
 from storage_core.settings import Settings
@@ -56,7 +56,7 @@ class JobOrder:
     name: str
     mode: Mode
     files: Mapping[str, bytes]
-    scope: Scope = "destination"
+    scope: ScopeName = "destination"
     replaced_retention_s: float = 0.0
 
 

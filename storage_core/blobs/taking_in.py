@@ -45,7 +45,7 @@ from storage_core.errors import (
     StoreUnavailableError,
 )
 from storage_core.failpoints import step
-from storage_core.journal import Journal, Outcome, Refused
+from storage_core.journal import Journal, Refused, WriteOutcome
 from storage_core.journal.ops.references import refuse_ended
 from storage_core.journal.ops.uploads import PutBlob
 from storage_core.journal.rows import BlobUse, Guarantee
@@ -234,7 +234,7 @@ class TakingIn(HandingOut):
             self._discard(blob)
             raise
 
-    def _concluded(self, placed: Placed, outcome: Outcome) -> BlobInfo | LockgateError:
+    def _concluded(self, placed: Placed, outcome: WriteOutcome) -> BlobInfo | LockgateError:
         """Return what came of a blob whose bytes stand; unless it was recorded, they go."""
         blob = placed.blob
         if isinstance(outcome, Refused):

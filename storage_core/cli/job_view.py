@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from storage_core.clock import SystemClock
-from storage_core.commit import Job, JobPhase, LeaseState, Receipt, attach_job, layout
-from storage_core.commit.fates import read_fates
+from storage_core.commit import Job, JobLeaseState, JobPhase, Receipt, attach_job, layout
+from storage_core.commit.fates import read_file_outcomes
 from storage_core.commit.folder import JobFolder, job_ids
 from storage_core.commit.job_leases import leases_for
 from storage_core.commit.records.job import JobRecord
@@ -47,7 +47,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     record: JobRecord
     phase: JobPhase
-    lease: LeaseState
+    lease: JobLeaseState
     job_attempt: JobAttemptId | None
     tasks: TaskCount | None
     decision: Decision | None
@@ -75,7 +75,7 @@ def view_job(destination: str, text: str, *, every_fate: bool = False) -> JobVie
     ended = success or failure
     report = folder.report()
     if every_fate and report is not None:
-        report = msgspec.structs.replace(report, shards=(), fates=tuple(read_fates(folder)))
+        report = msgspec.structs.replace(report, shards=(), fates=tuple(read_file_outcomes(folder)))
     return JobView(
         record=job.record,
         phase=job.phase(),
@@ -112,7 +112,7 @@ def find_job(destination: str, text: str) -> JobId:
     return generations[newest]
 
 
-def lease_of(job: Job) -> LeaseState:
+def lease_of(job: Job) -> JobLeaseState:
     """Return how a job's lease stands now."""
     return leases_for(load_settings(), SystemClock()).look(JobFolder(job.store, job.job_id)).state
 

@@ -3,7 +3,7 @@
 from storage_core.commit.attempt import Attempt
 from storage_core.commit.completion import ShardCompleter, ShardReport, complete_shard_of
 from storage_core.commit.job import Job
-from storage_core.commit.lease import LeaseState
+from storage_core.commit.lease import JobLeaseState
 from storage_core.commit.log import DestinationLog, Manifest, read_manifest
 from storage_core.commit.opening import attach_job, open_job
 from storage_core.commit.orphans import SweepAction, UploadFate, UploadFilter, count_uploads
@@ -36,10 +36,10 @@ __all__ = [
     "ExpectedTask",
     "ExpectedTasks",
     "Job",
+    "JobLeaseState",
     "JobPhase",
     "JobSpec",
     "JobSummary",
-    "LeaseState",
     "LiveFile",
     "Manifest",
     "PendingFile",

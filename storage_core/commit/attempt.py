@@ -19,7 +19,7 @@ from typing import BinaryIO, Final, NamedTuple, Self
 from storage_core.clock import Clock
 from storage_core.commit.committers import committer_named
 from storage_core.commit.conflict import owner_of
-from storage_core.commit.early import show
+from storage_core.commit.early import publish_early
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.layout import is_hidden
 from storage_core.commit.process import OwnProcess
@@ -262,7 +262,7 @@ class Attempt:
         for directory in self._directories:
             (directory / path).unlink(missing_ok=True)
 
-    def show(self, files: Iterable[PendingFile]) -> None:
+    def publish_early(self, files: Iterable[PendingFile]) -> None:
         """Let readers that list see pending files before the job commits; its end settles which stay.
 
         Raises:
@@ -271,7 +271,7 @@ class Attempt:
         """
         with step("show"):
             for _ in in_parallel(
-                lambda file: show(self._folder, file.upload), files, self._settings.parallelism
+                lambda file: publish_early(self._folder, file.upload), files, self._settings.parallelism
             ):
                 pass
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.records.job import JobRecord
-from storage_core.commit.records.report import FileFate
+from storage_core.commit.records.report import FileOutcome
 from storage_core.commit.staging import drop_temporary, staging_dir
 from storage_core.errors import LockgateError, MalformedRecordError
 from storage_core.failpoints import step
@@ -21,7 +21,7 @@ from storage_core.parallel import in_parallel
 from storage_core.settings import Settings
 
 
-def abort_uploads(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileFate]:
+def abort_uploads(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileOutcome]:
     """Abort every open upload that carries the job's short id, or that one of its pending sets names.
 
     Only for a job that is decided: until then a pending set's uploads are nobody's to abort.
@@ -40,12 +40,12 @@ def abort_uploads(folder: JobFolder, job: JobRecord, settings: Settings) -> Iter
                     for file in found.files:
                         yield file.key, file.upload.upload_id
 
-    def abort(upload: tuple[str, str]) -> FileFate:
+    def abort(upload: tuple[str, str]) -> FileOutcome:
         try:
             store.abort_upload(*upload)
         except LockgateError as error:
-            return FileFate(key=upload[0], fate="unsettled", detail=f"upload not aborted: {error}")
-        return FileFate(key=upload[0], fate="aborted")
+            return FileOutcome(key=upload[0], fate="unsettled", detail=f"upload not aborted: {error}")
+        return FileOutcome(key=upload[0], fate="aborted")
 
     with step("abort-uploads"):
         yield from in_parallel(abort, own(), settings.parallelism)

@@ -11,7 +11,7 @@ from typing import Final
 
 from storage_core.commit.decision import decide_abort, decide_commit
 from storage_core.commit.folder import JobFolder
-from storage_core.commit.lease import Hold, Leases
+from storage_core.commit.lease import Hold, JobLeases
 from storage_core.commit.log import DestinationLog
 from storage_core.commit.plan import check_audit, freeze
 from storage_core.commit.records.log_entries import Receipt
@@ -19,7 +19,7 @@ from storage_core.commit.records.report import Ended
 from storage_core.commit.rollforward import roll_forward
 from storage_core.commit.selection import choose
 from storage_core.commit.turn import take_turn
-from storage_core.commit.work import JobWork
+from storage_core.commit.work import CommitContext
 from storage_core.errors import (
     AccessDeniedError,
     AlreadyExistsError,
@@ -50,39 +50,39 @@ STORE_TROUBLE: Final = (
 
 
 def commit_job(
-    work: JobWork,
+    context: CommitContext,
     *,
     job_attempt: JobAttemptId,
     winners: Mapping[TaskId, AttemptId] | None,
     token: Token,
-    leases: Leases,
+    leases: JobLeases,
     keeper: Hold,
 ) -> Receipt:
     """Bring a job from its pending sets to its receipt; see `Job.commit`."""
-    if work.folder.decision() is None:
+    if context.folder.decision() is None:
         try:
-            _to_the_decision(work, job_attempt, winners, token=token, leases=leases, keeper=keeper)
+            _to_the_decision(context, job_attempt, winners, token=token, leases=leases, keeper=keeper)
         except NotAppliedError as error:
             # Where another attempt's decision stands meanwhile, the error tells nothing: help that one.
-            if work.folder.decision() is None:
+            if context.folder.decision() is None:
                 if not isinstance(error, STORE_TROUBLE):
                     keeper.check()  # whoever took the job over owns it: it is not ours to abort
-                    _abort(work, token, f"{type(error).__name__}: {error}")
+                    _abort(context, token, f"{type(error).__name__}: {error}")
                 raise
     keeper.abandon()  # decided: whoever finds it may help, whatever a lease says
-    return _receipt(work, roll_forward(work))
+    return _receipt(context, roll_forward(context))
 
 
 def _to_the_decision(
-    work: JobWork,
+    context: CommitContext,
     job_attempt: JobAttemptId,
     winners: Mapping[TaskId, AttemptId] | None,
     *,
     token: Token,
-    leases: Leases,
+    leases: JobLeases,
     keeper: Hold,
 ) -> None:
-    folder, job = work.folder, work.job
+    folder, job = context.folder, context.job
     with step("load"):
         chosen = choose(folder, job_attempt, winners)
         check_audit(folder, job, chosen)
@@ -92,46 +92,46 @@ def _to_the_decision(
             token,
             keeper.stamp,
             leases=leases,
-            clock=work.clock,
-            help_job=lambda other: _help(work, other),
+            clock=context.clock,
+            help_job=lambda other: _help(context, other),
         )
         # Where this fails the turn stays the job's, for another driver of it may be deciding in it now.
         # Others pass it once the job is decided to abort, or nobody drives it.
-        plan = freeze(folder, job, job_attempt, chosen, turn, parallelism=work.settings.parallelism)
-        keeper.check(work.settings.commit_window_s)
+        plan = freeze(folder, job, job_attempt, chosen, turn, parallelism=context.settings.parallelism)
+        keeper.check(context.settings.commit_window_s)
         # A turn that was passed while this process was slow costs it the turn and nothing else, if it is
         # noticed before the decision; noticed after, the job is reverted.
-        if DestinationLog(work.store).turn(turn).outcome is None:
+        if DestinationLog(context.store).turn(turn).outcome is None:
             break
-    decide_commit(folder, plan=plan.name, turn=turn, token=token, stamp=keeper.stamp, clock=work.clock)
+    decide_commit(folder, plan=plan.name, turn=turn, token=token, stamp=keeper.stamp, clock=context.clock)
 
 
-def _help(work: JobWork, other: JobId) -> None:
+def _help(context: CommitContext, other: JobId) -> None:
     """Bring the decided job that holds the turn to its end."""
-    folder = JobFolder(work.store, other)
+    folder = JobFolder(context.store, other)
     roll_forward(
-        JobWork(
+        CommitContext(
             folder=folder,
             job=folder.job(),
-            settings=work.settings,
-            clock=work.clock,
-            progress=work.progress,
+            settings=context.settings,
+            clock=context.clock,
+            progress=context.progress,
         )
     )
 
 
-def _abort(work: JobWork, token: Token, reason: str) -> None:
+def _abort(context: CommitContext, token: Token, reason: str) -> None:
     """Decide abort, then clean up. Where that fails too, the first error is told, and recovery goes on."""
     with suppress(LockgateError):
-        decision = decide_abort(work.folder, reason=reason, token=token, clock=work.clock)
+        decision = decide_abort(context.folder, reason=reason, token=token, clock=context.clock)
         if decision.verdict == "abort":
-            roll_forward(work)
+            roll_forward(context)
 
 
-def _receipt(work: JobWork, ended: Ended) -> Receipt:
+def _receipt(context: CommitContext, ended: Ended) -> Receipt:
     if ended.receipt is not None:
         return ended.receipt
     raise JobFailedError(
-        f"job {work.job.job_id} at {work.store.url} ended without publishing anything: {ended.reason}; "
-        f"every file's fate is in {work.folder.key('report.json')}; run the job again"
+        f"job {context.job.job_id} at {context.store.url} ended without publishing anything: {ended.reason}; "
+        f"every file's fate is in {context.folder.key('report.json')}; run the job again"
     )

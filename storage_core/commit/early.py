@@ -14,7 +14,7 @@ from storage_core.commit.conflict import visible_files
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.records.job import JobRecord
 from storage_core.commit.records.log_entries import LiveShard
-from storage_core.commit.records.report import FileFate
+from storage_core.commit.records.report import FileOutcome
 from storage_core.commit.shards import read_shard
 from storage_core.commit.uploads.upload_completion import is_open
 from storage_core.errors import AlreadyExistsError, LockgateError, OutcomeUnknownError, UploadGoneError
@@ -25,7 +25,7 @@ from storage_core.settings import Settings
 from storage_core.stores import ObjectInfo, PendingUpload
 
 
-def show(folder: JobFolder, upload: PendingUpload) -> None:
+def publish_early(folder: JobFolder, upload: PendingUpload) -> None:
     """Make a pending upload visible, unless its job is decided: then the job's end settles it.
 
     Raises:
@@ -52,7 +52,7 @@ def _refuse_if_lost(folder: JobFolder, upload: PendingUpload) -> None:
     )
 
 
-def drop_unpublished(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileFate]:
+def delete_unpublished(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileOutcome]:
     """Delete every visible file of a job whose end is certain that it has not published.
 
     After its uploads were aborted, so that no more of them become visible.
@@ -68,13 +68,13 @@ def drop_unpublished(folder: JobFolder, job: JobRecord, settings: Settings) -> I
         for file in read_shard(folder.store, LiveShard, layout.log_shard, ref.digest).files
     }
 
-    def drop(info: ObjectInfo) -> FileFate:
+    def drop(info: ObjectInfo) -> FileOutcome:
         conditional = folder.store.capabilities.conditional_delete
         try:
             folder.store.delete(info.key, if_version=info.version if conditional else None)
         except LockgateError as error:
-            return FileFate(key=info.key, fate="unsettled", detail=f"seen early and not removed: {error}")
-        return FileFate(key=info.key, fate="aborted", detail="it was seen before the job's end")
+            return FileOutcome(key=info.key, fate="unsettled", detail=f"seen early and not removed: {error}")
+        return FileOutcome(key=info.key, fate="aborted", detail="it was seen before the job's end")
 
     with step("drop-early"):
         unpublished = (

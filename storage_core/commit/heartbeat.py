@@ -13,7 +13,7 @@ from typing import Final
 from storage_core.clock import Clock
 from storage_core.commit.codec import encode
 from storage_core.commit.folder import JobFolder, find
-from storage_core.commit.lease import LeaseState, LeaseView
+from storage_core.commit.lease import JobLeaseState, JobLeaseView
 from storage_core.commit.records.job import JobRecord, LeaseRecord
 from storage_core.errors import FencedError, LockgateError, MalformedRecordError
 from storage_core.failpoints import step
@@ -39,17 +39,17 @@ class HeartbeatLeases:
             epoch = standing.stamp.epoch + 1 if standing is not None else 1
             return Heartbeat(folder, job_attempt, Stamp(epoch, 0), settings=self.settings, clock=self.clock)
 
-    def look(self, folder: JobFolder, job: JobRecord | None = None) -> LeaseView:  # noqa: ARG002
+    def look(self, folder: JobFolder, job: JobRecord | None = None) -> JobLeaseView:  # noqa: ARG002
         """Tell how the job's lease stands."""
         with step("lease"):
             standing = _find(folder)
         if standing is None:
-            return LeaseView(LeaseState.UNKNOWN)
+            return JobLeaseView(JobLeaseState.UNKNOWN)
         if self.clock.now_s() >= standing.deadline_s:
-            state = LeaseState.LAPSED
+            state = JobLeaseState.LAPSED
         else:
-            state = LeaseState.PARKED if standing.state == "parked" else LeaseState.LIVE
-        return LeaseView(state, standing.stamp, standing.job_attempt)
+            state = JobLeaseState.PARKED if standing.state == "parked" else JobLeaseState.LIVE
+        return JobLeaseView(state, standing.stamp, standing.job_attempt)
 
 
 class Heartbeat:

@@ -23,7 +23,7 @@ from storage_core.commit.completion import ShardCompleter
 from storage_core.commit.decision import decide_abort
 from storage_core.commit.folder import JobFolder, claim
 from storage_core.commit.job_leases import leases_for
-from storage_core.commit.lease import Hold, LeaseState
+from storage_core.commit.lease import Hold, JobLeaseState
 from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.commit.process import OwnProcess
 from storage_core.commit.records.job import JobRecord, JobSpec
@@ -38,7 +38,7 @@ from storage_core.commit.records.task import (
 from storage_core.commit.rollforward import roll_forward
 from storage_core.commit.selection import choose, chosen_digest, newest_job_attempt
 from storage_core.commit.staging import staging_dir
-from storage_core.commit.work import JobWork
+from storage_core.commit.work import CommitContext
 from storage_core.errors import ConflictError, FencedError, LockgateError, OutcomeUnknownError
 from storage_core.ids import (
     AttemptId,
@@ -165,7 +165,7 @@ class Job:
         """
         view = self._leases.look(self._folder, self._record)
         ours = view.job_attempt == self.job_attempt
-        if not ours or view.state not in {LeaseState.LIVE, LeaseState.PARKED}:
+        if not ours or view.state not in {JobLeaseState.LIVE, JobLeaseState.PARKED}:
             with suppress(FencedError):  # by another process of this driver, in the same instant
                 self.park()
 
@@ -410,8 +410,8 @@ class Job:
 
             register_task(self._folder, self._record, committed, settings=self._settings, clock=self._clock)
 
-    def _work(self, complete: ShardCompleter | None) -> JobWork:
-        return JobWork(
+    def _work(self, complete: ShardCompleter | None) -> CommitContext:
+        return CommitContext(
             folder=self._folder,
             job=self._record,
             settings=self._settings,

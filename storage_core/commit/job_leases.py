@@ -13,7 +13,7 @@ from typing import Final
 from storage_core.clock import Clock
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.heartbeat import HeartbeatLeases
-from storage_core.commit.lease import Hold, Leases, LeaseState, LeaseView
+from storage_core.commit.lease import Hold, JobLeases, JobLeaseState, JobLeaseView
 from storage_core.commit.leases.job_journal import is_journal_of, own_journal
 from storage_core.commit.records.job import JobRecord
 from storage_core.errors import JournalUnavailableError
@@ -25,7 +25,7 @@ LOG: Final = logging.getLogger("lockgate.lease")
 
 
 @dataclass(frozen=True)
-class JobLeases:
+class _LeasesOfEachJob:
     """The leases of jobs, wherever each job's are."""
 
     settings: Settings
@@ -35,16 +35,16 @@ class JobLeases:
         """Take the lease with a new stamp, from whoever holds it, and renew it from now on."""
         return self._of(folder, job).hold(folder, job, job_attempt)
 
-    def look(self, folder: JobFolder, job: JobRecord | None = None) -> LeaseView:
+    def look(self, folder: JobFolder, job: JobRecord | None = None) -> JobLeaseView:
         """Tell how the job's lease stands."""
         job = job or folder.job()
         try:
             leases = self._of(folder, job)
         except JournalUnavailableError as error:
-            return LeaseView(LeaseState.UNKNOWN, unread=str(error))
+            return JobLeaseView(JobLeaseState.UNKNOWN, unread=str(error))
         return leases.look(folder, job)
 
-    def _of(self, folder: JobFolder, job: JobRecord) -> Leases:
+    def _of(self, folder: JobFolder, job: JobRecord) -> JobLeases:
         if not job.journal:
             return HeartbeatLeases(self.settings, self.clock)
         journal = own_journal(self.settings, self.clock)
@@ -71,9 +71,9 @@ class _LeasesElsewhere:
         LOG.warning("%s; the job goes on without a lease", self.unread)
         return _Unleased()
 
-    def look(self, folder: JobFolder, job: JobRecord | None = None) -> LeaseView:  # noqa: ARG002
+    def look(self, folder: JobFolder, job: JobRecord | None = None) -> JobLeaseView:  # noqa: ARG002
         """Say that it cannot be told."""
-        return LeaseView(LeaseState.UNKNOWN, unread=self.unread)
+        return JobLeaseView(JobLeaseState.UNKNOWN, unread=self.unread)
 
 
 class _Unleased:
@@ -91,6 +91,6 @@ class _Unleased:
         """Nothing is renewed."""
 
 
-def leases_for(settings: Settings, clock: Clock) -> Leases:
+def leases_for(settings: Settings, clock: Clock) -> JobLeases:
     """Return the leases of jobs, wherever each job's are."""
-    return JobLeases(settings, clock)
+    return _LeasesOfEachJob(settings, clock)

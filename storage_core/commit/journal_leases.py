@@ -15,9 +15,9 @@ from typing import Final
 from storage_core import journal as journals
 from storage_core.clock import Clock
 from storage_core.commit.folder import JobFolder, claim
-from storage_core.commit.lease import LeaseState, LeaseView
+from storage_core.commit.lease import JobLeaseState, JobLeaseView
 from storage_core.commit.phase import JobPhase
-from storage_core.commit.place import linked_place, place_of
+from storage_core.commit.place import canonical_url, symlinked_url
 from storage_core.commit.records.job import JobRecord, LeaseRecord
 from storage_core.commit.registering import (
     end_of_link,
@@ -36,13 +36,13 @@ from storage_core.journal.renewer import Renewer
 from storage_core.settings import Settings
 from storage_core.stamp import Stamp
 
-SEEN_AS: Final[Mapping[journals.LeaseState, LeaseState]] = {
-    journals.LeaseState.HELD: LeaseState.LIVE,
-    journals.LeaseState.SOFT: LeaseState.LIVE,
-    journals.LeaseState.RECOVERING: LeaseState.LIVE,
-    journals.LeaseState.PARKED: LeaseState.PARKED,
-    journals.LeaseState.HARD: LeaseState.LAPSED,
-    journals.LeaseState.FREE: LeaseState.LAPSED,
+SEEN_AS: Final[Mapping[journals.LeaseState, JobLeaseState]] = {
+    journals.LeaseState.HELD: JobLeaseState.LIVE,
+    journals.LeaseState.SOFT: JobLeaseState.LIVE,
+    journals.LeaseState.RECOVERING: JobLeaseState.LIVE,
+    journals.LeaseState.PARKED: JobLeaseState.PARKED,
+    journals.LeaseState.HARD: JobLeaseState.LAPSED,
+    journals.LeaseState.FREE: JobLeaseState.LAPSED,
 }
 """What a lease in the journal says to the commit protocol."""
 
@@ -64,7 +64,7 @@ class JournalLeases:
             ArtefactsGoneError: That is not there any more; the lease is not renewed.
         """
         driven = _DRIVEN.under(self.journal, self.settings, self.clock)
-        resource = job_resource(place_of(folder.store), folder.job_id)
+        resource = job_resource(canonical_url(folder.store), folder.job_id)
         take = TakeLease(
             resource=resource,
             holder=driven.holder,
@@ -89,22 +89,22 @@ class JournalLeases:
             driven.drive(resource, taken.stamp, since_s=began_s)
         return JournalHold(driven, resource, taken.stamp)
 
-    def look(self, folder: JobFolder, job: JobRecord | None = None) -> LeaseView:  # noqa: ARG002 - of the seam
+    def look(self, folder: JobFolder, job: JobRecord | None = None) -> JobLeaseView:  # noqa: ARG002 - of the seam
         """Tell how the job's lease stands; a journal that cannot be reached does not tell."""
         try:
             with step("lease"):
                 view = look_at(self.journal, folder)
         except JournalUnavailableError as error:
-            return LeaseView(LeaseState.UNKNOWN, unread=str(error))
+            return JobLeaseView(JobLeaseState.UNKNOWN, unread=str(error))
         if view is None:
-            return LeaseView(LeaseState.UNKNOWN)
-        return LeaseView(SEEN_AS[view.state], view.lease.stamp, JobAttemptId(view.lease.detail) or None)
+            return JobLeaseView(JobLeaseState.UNKNOWN)
+        return JobLeaseView(SEEN_AS[view.state], view.lease.stamp, JobAttemptId(view.lease.detail) or None)
 
 
 def look_at(journal: Journal, folder: JobFolder) -> journals.LeaseView | None:
     """Return how a job's lease stands in a journal, None if nobody ever took it."""
-    leases, link = journals.Leases(journal), linked_place(folder.store)
-    view = leases.look(job_resource(place_of(folder.store), folder.job_id))
+    leases, link = journals.Leases(journal), symlinked_url(folder.store)
+    view = leases.look(job_resource(canonical_url(folder.store), folder.job_id))
     return leases.look(job_resource(link, folder.job_id)) if view is None and link is not None else view
 
 

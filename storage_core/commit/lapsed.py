@@ -11,12 +11,12 @@ from typing import Final
 import msgspec
 
 from storage_core.clock import Clock, SystemClock
-from storage_core.commit.lease import LeaseState as JobLease
+from storage_core.commit.lease import JobLeaseState
 from storage_core.commit.leases.job_journal import own_journal
 from storage_core.commit.phase import UNDECIDED
-from storage_core.commit.place import place_of
+from storage_core.commit.place import canonical_url
 from storage_core.commit.recovery import JobAt, RecoveryResult, settle
-from storage_core.commit.roll import call_roll
+from storage_core.commit.roll import list_job_folders
 from storage_core.commit.summary import JobSummary, summarise
 from storage_core.errors import InvalidInputError
 from storage_core.ids import JobId
@@ -95,8 +95,10 @@ def lapsed_at(destination: str, *, settings: Settings | None = None, clock: Cloc
     """
     settings = settings or load_settings()
     store, now = open_store(destination, settings), clock or SystemClock()
-    summaries = (summarise(store, job, settings=settings, clock=now) for job in call_roll(store).others)
-    place = place_of(store)  # as the registry knows it, so that a job which both name is settled once
+    summaries = (
+        summarise(store, job, settings=settings, clock=now) for job in list_job_folders(store).others
+    )
+    place = canonical_url(store)  # as the registry knows it, so that a job which both name is settled once
     return _sorted_out(
         [(JobAt(place, found.job_id), _why_left_at(found)) for found in summaries if found.needs_recovery]
     )
@@ -150,7 +152,7 @@ def _why_left_at(job: JobSummary) -> str | None:
     """Say the same of a job of a destination."""
     if job.phase not in UNDECIDED:
         return None
-    return {JobLease.LIVE: LIVE, JobLease.PARKED: PARKED}.get(job.lease)
+    return {JobLeaseState.LIVE: LIVE, JobLeaseState.PARKED: PARKED}.get(job.lease)
 
 
 def _sorted_out(jobs: list[tuple[JobAt, str | None]]) -> Unended:

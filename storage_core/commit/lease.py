@@ -1,6 +1,6 @@
 """Who drives a job now. Leases make recovery prompt; they never make a commit safe (rule 5).
 
-`Leases` is the seam. A job's leases are in the journal that its `job.json` names (`journal_leases`), or,
+`JobLeases` is the seam. A job's leases are in the journal that its `job.json` names (`journal_leases`), or,
 where it names none, heartbeats in its folder (`heartbeat`). Whoever takes a lease fences its holder. Two
 drivers may both believe in theirs for a while: then the decision's create-if-absent has one winner.
 """
@@ -17,7 +17,7 @@ from storage_core.ids import JobAttemptId
 from storage_core.stamp import Stamp
 
 
-class LeaseState(StrEnum):
+class JobLeaseState(StrEnum):
     """What a job's lease says to others."""
 
     LIVE = "live"
@@ -29,14 +29,14 @@ class LeaseState(StrEnum):
 
 
 @dataclass(frozen=True)
-class LeaseView:
+class JobLeaseView:
     """A job's lease as others see it; without a stamp and a job attempt where there is none to be read.
 
     Attributes:
         unread: Why there may be one that this process cannot read, and the remedy; empty where there is none.
     """
 
-    state: LeaseState
+    state: JobLeaseState
     stamp: Stamp | None = None
     job_attempt: JobAttemptId | None = None
     unread: str = ""
@@ -68,7 +68,7 @@ class Hold(Protocol):
         """Stop renewing and let the lease lapse, as a crash would."""
 
 
-class Leases(Protocol):
+class JobLeases(Protocol):
     """Takes and reads the leases of jobs."""
 
     def hold(self, folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId) -> Hold:
@@ -78,7 +78,7 @@ class Leases(Protocol):
             JournalUnavailableError: The job's journal cannot be reached; nothing was changed.
         """
 
-    def look(self, folder: JobFolder, job: JobRecord | None = None) -> LeaseView:
+    def look(self, folder: JobFolder, job: JobRecord | None = None) -> JobLeaseView:
         """Tell how the job's lease stands.
 
         Args:

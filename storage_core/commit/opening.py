@@ -14,7 +14,7 @@ from storage_core.commit.job import Job
 from storage_core.commit.leases.job_journal import journal_for_job
 from storage_core.commit.phase import JobPhase
 from storage_core.commit.probing import probed
-from storage_core.commit.records.job import Column, JobSpec, Mode, OnLapse, Rerun, Scope
+from storage_core.commit.records.job import Column, JobSpec, Mode, OnLapse, Rerun, ScopeName
 from storage_core.commit.setup import check_spec, set_up
 from storage_core.errors import ArtefactsGoneError, InvalidInputError, LockgateError
 from storage_core.ids import JobAttemptId, JobId, check_id, job_name, new_job_attempt_id
@@ -31,7 +31,7 @@ def open_job(
     name: str,
     *,
     mode: Mode = "append",
-    scope: Scope | None = None,
+    scope: ScopeName | None = None,
     committer: str | None = None,
     description: str = "",
     columns: Sequence[tuple[str, str]] | None = None,
@@ -167,7 +167,7 @@ def attach_job(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> Job:
-    """Reach a job that was set up elsewhere, by its ids. Takes no lease; `commit` and `hold` do.
+    """Scope a job that was set up elsewhere, by its ids. Takes no lease; `commit` and `hold` do.
 
     Args:
         destination: As given to `open_job`.

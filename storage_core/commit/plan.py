@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from storage_core.commit.clashes import find_clashes
+from storage_core.commit.clashes import find_path_conflicts
 from storage_core.commit.codec import MAX_RECORD_BYTES, decode, digest, encode
 from storage_core.commit.committers import committer_named
 from storage_core.commit.conflict import earlier_generations as earlier
@@ -17,8 +17,8 @@ from storage_core.commit.conflict import refuse_if_occupied, refuse_if_overwriti
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.layout import is_hidden
 from storage_core.commit.log import DestinationLog
-from storage_core.commit.reach import EVERYWHERE, Reach, partition_of
-from storage_core.commit.records.job import JobRecord, Scope
+from storage_core.commit.reach import EVERYWHERE, Scope, partition_of
+from storage_core.commit.records.job import JobRecord, ScopeName
 from storage_core.commit.records.plan import AdditionShard, PlanHead, RemovalShard, RemovedFile, ShardRef
 from storage_core.commit.records.task import PendingFile, PendingSet
 from storage_core.commit.selection import Chosen, chosen_digest
@@ -126,8 +126,8 @@ class _Seen:
     def writes(self, key: str) -> bool:
         return _short(key) in self.keys
 
-    def reach(self, scope: Scope) -> Reach:
-        return EVERYWHERE if scope == "destination" else Reach(frozenset(self.partitions))
+    def scope_of(self, name: ScopeName) -> Scope:
+        return EVERYWHERE if name == "destination" else Scope(frozenset(self.partitions))
 
 
 def freeze(
@@ -161,21 +161,24 @@ def freeze(
         seen = _Seen()
         additions = tuple(_freeze_additions(folder, job, chosen, seen))
         manifest = DestinationLog(folder.store).manifest()
-        reach = seen.reach(job.spec.scope)
+        scope = seen.scope_of(job.spec.scope)
         if job.spec.mode == "fail":
             before = earlier(job.name, job.generation, job.spec)
-            refuse_if_occupied(folder.store, manifest, before, reach)
+            refuse_if_occupied(folder.store, manifest, before, scope)
         if not job.spec.unique_filenames:
             for file in _frozen(folder, additions):
                 refuse_if_overwriting(folder.store, job, file.key)
-        clashes = find_clashes(folder.store, (file.key for file in _frozen(folder, additions)), seen.writes)
+        conflicts = find_path_conflicts(
+            folder.store, (file.key for file in _frozen(folder, additions)), seen.writes
+        )
         if job.spec.mode != "replace" or not committer_named(job.spec.committer).merges:
-            clashes.refuse_rest()
+            conflicts.refuse_rest()
+        going = removals(folder.store, job, manifest, seen.writes, scope)
         taken = tuple(
             shard_ref(_write(folder, RemovalShard(files=batch)), (f.size for f in batch), ())
-            for batch in batches(map(clashes.mark, removals(folder.store, job, manifest, seen.writes, reach)))
+            for batch in batches(map(conflicts.mark, going))
         )
-        clashes.refuse_rest()
+        conflicts.refuse_rest()
         _preflight(folder, seen, additions, parallelism)
         head = PlanHead(
             job_id=folder.job_id,

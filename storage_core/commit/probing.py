@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from storage_core.clock import Clock
 from storage_core.commit import layout
 from storage_core.commit.folder import claim, find
-from storage_core.commit.place import place_of
+from storage_core.commit.place import canonical_url
 from storage_core.commit.records.job import StoreRecord
 from storage_core.errors import ConflictError, UnsupportedStoreError
 from storage_core.failpoints import step
@@ -151,7 +151,7 @@ def _deleted_by_hand(store: Store, journal: Journal) -> ConflictError:
 def _claims(store: Store, journal: Journal) -> Claims:
     from storage_core.journal.claims import Claims  # noqa: PLC0415 - as above
 
-    return Claims(journal, place_of(store))
+    return Claims(journal, canonical_url(store))
 
 
 def _arbitrated(store: Store, claims: Claims) -> ArbitratedStore:

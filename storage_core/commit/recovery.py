@@ -16,18 +16,18 @@ from storage_core.clock import Clock, SystemClock
 from storage_core.commit.decision import decide_abort
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.job_leases import leases_for
-from storage_core.commit.lease import LeaseState
+from storage_core.commit.lease import JobLeaseState
 from storage_core.commit.leases.job_journal import own_journal
 from storage_core.commit.opening import attach_job
 from storage_core.commit.phase import TERMINAL, UNDECIDED, JobPhase
 from storage_core.commit.probing import probed
 from storage_core.commit.records.log_entries import Receipt
 from storage_core.commit.recovery_table import RecoveryAction, choose_action
-from storage_core.commit.roll import call_roll
+from storage_core.commit.roll import list_job_folders
 from storage_core.commit.rollforward import roll_forward
 from storage_core.commit.selection import choose, chosen_digest
 from storage_core.commit.summary import receipt_of, summarise
-from storage_core.commit.work import JobWork
+from storage_core.commit.work import CommitContext
 from storage_core.errors import (
     AccessDeniedError,
     ConflictError,
@@ -89,7 +89,7 @@ class RecoveryResult(msgspec.Struct, frozen=True, kw_only=True):
     destination: str
     job_id: JobId
     found: JobPhase | None
-    lease: LeaseState
+    lease: JobLeaseState
     action: RecoveryAction
     ended: JobPhase | None
     receipt: Receipt | None = None
@@ -125,7 +125,7 @@ def recover_job(
     clock = clock or SystemClock()
     store = open_store(destination, settings)
     folder = JobFolder(store, JobId(job_id))
-    lease = LeaseState.UNKNOWN
+    lease = JobLeaseState.UNKNOWN
     with step("recover"):
         try:
             record = folder.job()  # before anything is written at a destination that was mistyped
@@ -152,14 +152,14 @@ def recover_job(
         if view.unread and found in UNDECIDED:
             detail = f"{detail} ({view.unread})"
     if action is not RecoveryAction.LEAVE:
-        work = JobWork(
+        context = CommitContext(
             folder=folder, job=record, settings=settings, clock=clock, progress=progress or no_progress
         )
         try:
             is_decided = found not in UNDECIDED
             with _lease(folder, settings, clock, is_decided=is_decided, dry_run=dry_run) as check:
                 if not dry_run:
-                    detail = _act(work, action, detail, check)
+                    detail = _act(context, action, detail, check)
         except ELSEWHERE as error:
             action, detail = RecoveryAction.LEAVE, str(error)
     ended = folder.phase()
@@ -192,7 +192,7 @@ def recover_all(
     """
     settings = settings or load_settings()
     store, now = open_store(destination, settings), clock or SystemClock()
-    for job in call_roll(store).others:
+    for job in list_job_folders(store).others:
         summary = summarise(store, job, settings=settings, clock=now)
         if not summary.needs_recovery:
             continue
@@ -236,7 +236,7 @@ def unsettled(job: JobAt, error: LockgateError) -> RecoveryResult:
         destination=job.destination,
         job_id=job.job_id,
         found=None,
-        lease=LeaseState.UNKNOWN,
+        lease=JobLeaseState.UNKNOWN,
         action=RecoveryAction.LEAVE,
         ended=None,
         detail=f"{type(error).__name__}: {error}{remedy}",
@@ -264,31 +264,31 @@ def _lease(
     )
 
 
-def _act(work: JobWork, action: RecoveryAction, detail: str, check: Callable[[], None]) -> str:
+def _act(context: CommitContext, action: RecoveryAction, detail: str, check: Callable[[], None]) -> str:
     match action:
         case RecoveryAction.ABORT:
             check()  # a driver that has come back in the meantime keeps its job
-            decide_abort(work.folder, reason=f"recovery: {detail}", token=new_token(), clock=work.clock)
-            roll_forward(work)
+            decide_abort(context.folder, reason=f"recovery: {detail}", token=new_token(), clock=context.clock)
+            roll_forward(context)
         case RecoveryAction.RESUME:
-            return _resume(work)
+            return _resume(context)
         case RecoveryAction.ROLL_FORWARD | RecoveryAction.CLEAN_UP:
-            roll_forward(work)
+            roll_forward(context)
         case _:
             pass
     return detail
 
 
-def _resume(work: JobWork) -> str:
+def _resume(context: CommitContext) -> str:
     """Go on from the pending sets if all tasks have committed; else only a new run of the driver can."""
-    job = attach_job(work.store.url, work.job.job_id, settings=work.settings, clock=work.clock)
+    job = attach_job(context.store.url, context.job.job_id, settings=context.settings, clock=context.clock)
     if job.expected() is None:
         return "its task list is not known: run its driver again, or abort it"
     try:
-        chosen = choose(work.folder, job.job_attempt)
+        chosen = choose(context.folder, job.job_attempt)
     except ConflictError as error:
         return f"{error}; run its driver again"
-    if work.job.spec.audit and work.folder.audit(chosen_digest(chosen)) is None:
+    if context.job.spec.audit and context.folder.audit(chosen_digest(chosen)) is None:
         return "all its tasks have committed and its audit has not run: run its driver again"
     try:
         job.commit()

@@ -16,7 +16,7 @@ from typing import Final
 from storage_core.clock import Clock
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.journal_leases import look_at
-from storage_core.commit.place import place_of
+from storage_core.commit.place import canonical_url
 from storage_core.errors import FencedError, LeaseHeldError, NotAppliedError, OutcomeUnknownError
 from storage_core.journal import Journal, Leases, LeaseState, LeaseView
 from storage_core.journal.ops.leases import TAKES
@@ -59,7 +59,7 @@ def recovery_lease(
         LeaseHeldError: Another recovery is at it; or the job was undecided, and its driver has come back.
         SafeModeError: The journal was restored: nothing is recovered yet.
     """
-    resource = job_resource(place_of(folder.store), folder.job_id)
+    resource = job_resource(canonical_url(folder.store), folder.job_id)
     refuse_in_safe_mode(journal, f"recovery of {resource}")
     standing = _look(journal, folder)
     is_driven = standing is not None and standing.state not in TAKES["recover"]

@@ -9,7 +9,7 @@ import msgspec
 from storage_core.clock import Clock, SystemClock
 from storage_core.commit.folder import JobFolder, job_ids
 from storage_core.commit.job_leases import leases_for
-from storage_core.commit.lease import Leases, LeaseState
+from storage_core.commit.lease import JobLeases, JobLeaseState
 from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.commit.records.job import JobRecord
 from storage_core.commit.records.log_entries import Receipt
@@ -33,7 +33,7 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     job_id: JobId
     phase: JobPhase | None
-    lease: LeaseState
+    lease: JobLeaseState
     record: JobRecord | None
     receipt: Receipt | None
     is_remnant: bool = False
@@ -50,7 +50,7 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
         """Whether recovery may have something to do; an ended job that has a lease is not cleaned up."""
         if self.is_remnant:
             return False
-        return not self.has_ended or not (self.retained_until_s or self.lease is LeaseState.UNKNOWN)
+        return not self.has_ended or not (self.retained_until_s or self.lease is JobLeaseState.UNKNOWN)
 
 
 def list_jobs(
@@ -78,8 +78,8 @@ def receipt_of(folder: JobFolder) -> Receipt | None:
     return None if outcome is None else outcome.receipt
 
 
-def _summary(folder: JobFolder, leases: Leases) -> JobSummary:
-    record, phase, lease, receipt = None, None, LeaseState.UNKNOWN, None
+def _summary(folder: JobFolder, leases: JobLeases) -> JobSummary:
+    record, phase, lease, receipt = None, None, JobLeaseState.UNKNOWN, None
     retained_until_s, is_remnant, detail = 0.0, False, ""
     try:
         record = folder.job()
@@ -89,7 +89,7 @@ def _summary(folder: JobFolder, leases: Leases) -> JobSummary:
             view = leases.look(folder, record)
             lease, detail = view.state, view.unread
         else:
-            lease = LeaseState.LAPSED if folder.has_lease() else LeaseState.UNKNOWN
+            lease = JobLeaseState.LAPSED if folder.has_lease() else JobLeaseState.UNKNOWN
             retained_until_s = max(mark.retained_until_s for mark in folder.ended() if mark is not None)
     except ObjectNotFoundError as error:
         is_remnant, detail = record is None, str(error)

@@ -18,10 +18,17 @@ from storage_core.commit import layout
 from storage_core.commit.codec import encode
 from storage_core.commit.ended import JobFate, sweep_ended
 from storage_core.commit.folder import find
-from storage_core.commit.orphans import EVERYTHING, Judge, SweepAction, UploadFate, UploadFilter, listed
+from storage_core.commit.orphans import (
+    EVERYTHING,
+    SweepAction,
+    UploadFate,
+    UploadFilter,
+    UploadOwnership,
+    listed,
+)
 from storage_core.commit.probing import as_probed
 from storage_core.commit.records.report import SweepState
-from storage_core.commit.roll import call_roll
+from storage_core.commit.roll import list_job_folders
 from storage_core.commit.summary import summarise
 from storage_core.commit.upload_cost import UploadFigures, figures_by_action, figures_of, measured
 from storage_core.failpoints import step
@@ -82,22 +89,22 @@ def sweep_uploads(
     progress = progress or no_progress
     store, folder = as_probed(open_store(destination, settings), settings, clock), wanted.folder
     with step("sweep"):
-        roll = call_roll(store)
-        jobs = {job: summarise(store, job, settings=settings, clock=clock) for job in roll.others}
+        listing = list_job_folders(store)
+        jobs = {job: summarise(store, job, settings=settings, clock=clock) for job in listing.others}
         state = find(store, SweepState, layout.SWEEP_STATE) or SweepState(seen={})
-        judge = Judge(store, jobs, roll.done, state.seen, settings, clock.now_s())
-        judged = ((info, judge.judge(info)) for info in listed(store, folder, progress))
-        uploads = tuple(fate for info, fate in judged if wanted.admits(info, fate.owner, judge.now_s))
+        ownership = UploadOwnership(store, jobs, listing.done, state.seen, settings, clock.now_s())
+        judged = ((info, ownership.fate_of(info)) for info in listed(store, folder, progress))
+        uploads = tuple(fate for info, fate in judged if wanted.admits(info, fate.owner, ownership.now_s))
         uploads = tuple(measured(store, uploads, measure, settings=settings, progress=progress))
         if not dry_run:
             orphans = [fate for fate in uploads if fate.action is SweepAction.ABORT]
             _abort(store, orphans, settings, progress)
             for fate in orphans:
-                judge.ownerless.pop(fate.name, None)
-            _remember(store, state, judge.ownerless, folder)
+                ownership.ownerless.pop(fate.name, None)
+            _remember(store, state, ownership.ownerless, folder)
         ended: Iterable[JobFate] = ()
         if wanted == EVERYTHING:
-            ended = sweep_ended(store, roll, jobs, settings, clock, dry_run=dry_run)
+            ended = sweep_ended(store, listing, jobs, settings, clock, dry_run=dry_run)
         return SweepReport(
             destination=store.url,
             dry_run=dry_run,

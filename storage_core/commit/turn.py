@@ -11,7 +11,7 @@ from typing import Final
 from storage_core.clock import Clock
 from storage_core.commit import layout
 from storage_core.commit.folder import JobFolder, claim
-from storage_core.commit.lease import Leases, LeaseState
+from storage_core.commit.lease import JobLeases, JobLeaseState
 from storage_core.commit.log import DestinationLog, Turn
 from storage_core.commit.records.log_entries import Outcome, TurnClaim
 from storage_core.errors import NotAppliedError, TurnBusyError
@@ -31,7 +31,7 @@ def take_turn(
     token: Token,
     stamp: Stamp,
     *,
-    leases: Leases,
+    leases: JobLeases,
     clock: Clock,
     help_job: Callable[[JobId], None],
     wait_s: float = TURN_WAIT_S,
@@ -105,7 +105,7 @@ class _Patience:
 
 
 def _bring_to_outcome(
-    store: Store, turn: Turn, leases: Leases, clock: Clock, help_job: Callable[[JobId], None]
+    store: Store, turn: Turn, leases: JobLeases, clock: Clock, help_job: Callable[[JobId], None]
 ) -> bool:
     """Try to end a turn that has no outcome; tells whether to look again at once."""
     owner = JobFolder(store, turn.claim.job_id)
@@ -125,7 +125,7 @@ def _bring_to_outcome(
     if decision is not None:
         pass_turn(store, turn.number, owner.job_id, clock, "its job was decided otherwise")
         return True
-    if view.unread or (view.state is LeaseState.LIVE and view.stamp == turn.claim.stamp):
+    if view.unread or (view.state is JobLeaseState.LIVE and view.stamp == turn.claim.stamp):
         return False
     # Lapsed, parked, unknown, or driven by a later one: passing costs that job its turn and nothing else.
     pass_turn(store, turn.number, owner.job_id, clock, "its job is undecided and nobody drives it")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from storage_core.clock import Clock
 from storage_core.commit.completion import ShardCompleter
-from storage_core.commit.fates import Fates
+from storage_core.commit.fates import FileReport
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.records.job import JobRecord
 from storage_core.parallel import Progress, no_progress
@@ -15,7 +15,7 @@ from storage_core.stores import Store
 
 
 @dataclass(frozen=True)
-class JobWork:
+class CommitContext:
     """One process at work on one decided job."""
 
     folder: JobFolder
@@ -24,10 +24,10 @@ class JobWork:
     clock: Clock
     progress: Progress = no_progress
     completer: ShardCompleter | None = None
-    fates: Fates = field(init=False)
+    report: FileReport = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fates", Fates(self.folder))
+        object.__setattr__(self, "report", FileReport(self.folder))
 
     @property
     def store(self) -> Store:

@@ -21,7 +21,7 @@ from fsspec.spec import AbstractBufferedFile  # type: ignore[import-untyped]  # 
 from storage_core.commit import DestinationLog, LiveFile, Manifest, layout
 from storage_core.errors import InvalidInputError, ObjectNotFoundError
 from storage_core.fsspec.paths import check_path, destination_at, fs_path, strip_protocol
-from storage_core.fsspec.tree import FileTree, Info
+from storage_core.fsspec.tree import DirectoryTree, Info
 from storage_core.settings import Settings
 from storage_core.stores import Store, open_store
 
@@ -37,9 +37,9 @@ class Snapshot:
     manifest: Manifest
 
     @cached_property
-    def tree(self) -> FileTree:
+    def tree(self) -> DirectoryTree:
         """The live files, and the directories that they make."""
-        tree = FileTree(self.root)
+        tree = DirectoryTree(self.root)
         for file in self.manifest.files.values():
             tree.add_file(f"{self.root}/{file.key}", file.size, rows=file.rows, job_id=file.job_id)
         return tree
@@ -54,7 +54,7 @@ class Snapshot:
         return next(following, None) is not None
 
 
-class Published:
+class PublishedDestinations:
     """The destinations that one file system instance reads."""
 
     def __init__(self, *, as_of: int | None, destination: str | None, settings: Settings | None) -> None:

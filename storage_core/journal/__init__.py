@@ -5,7 +5,7 @@ Source: the transaction log and GenerationStamp of HDFS, the state id of its obs
 
 from storage_core.journal.journal import MAIN, Journal, open_journal
 from storage_core.journal.leases import Leases, LeaseView
-from storage_core.journal.mutation import Mutation, Outcome, Refused, Written
+from storage_core.journal.mutation import Mutation, Refused, WriteOutcome, Written
 from storage_core.journal.ops.leases import LeaseState
 from storage_core.journal.reading import Reading, Status
 from storage_core.stamp import Stamp
@@ -17,11 +17,11 @@ __all__ = [
     "LeaseView",
     "Leases",
     "Mutation",
-    "Outcome",
     "Reading",
     "Refused",
     "Stamp",
     "Status",
+    "WriteOutcome",
     "Written",
     "open_journal",
 ]

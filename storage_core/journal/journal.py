@@ -20,7 +20,7 @@ from storage_core.journal.database import BUSY_S, Database, parse_url
 from storage_core.journal.forks import FORKS, Forkable
 from storage_core.journal.group import Group
 from storage_core.journal.migrate import bring_up_to_date
-from storage_core.journal.mutation import Mutation, Outcome, Refused, Written
+from storage_core.journal.mutation import Mutation, Refused, WriteOutcome, Written
 from storage_core.journal.ops import Op
 from storage_core.journal.reading import Reading, Status
 from storage_core.journal.retries import tries
@@ -81,7 +81,7 @@ class Journal(Forkable):
             raise outcome.error
         return outcome
 
-    def write(self, mutations: Sequence[Mutation]) -> list[Outcome]:
+    def write(self, mutations: Sequence[Mutation]) -> list[WriteOutcome]:
         """Write mutations, each of which is applied or refused alone; returns an outcome for each.
 
         A commit without an answer is asked for again, under the same request ids; so is a transaction that

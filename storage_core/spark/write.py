@@ -12,7 +12,7 @@ from pyspark.sql.functions import col
 
 from storage_core.commit import Job, Progress, Receipt, open_job, read_manifest
 from storage_core.commit.conflict import visible_files
-from storage_core.commit.records.job import Scope
+from storage_core.commit.records.job import ScopeName
 from storage_core.errors import InvalidInputError
 from storage_core.parallel import no_progress
 from storage_core.settings import Settings
@@ -39,7 +39,7 @@ def write(
     destination: str,
     *,
     mode: WriteMode = "append",
-    scope: Scope | None = None,
+    scope: ScopeName | None = None,
     committer: str | None = None,
     partition_by: Sequence[str] = (),
     sort_within_partitions: bool = True,
@@ -118,7 +118,7 @@ def write(
         return job.commit()
 
 
-def _session_scope(df: DataFrame, mode: str) -> Scope | None:
+def _session_scope(df: DataFrame, mode: str) -> ScopeName | None:
     """Return the scope that the session's own setting asks for, None where it says nothing."""
     dynamic = df.sparkSession.conf.get("spark.sql.sources.partitionOverwriteMode", "static") or "static"
     return "partitions" if mode == "replace" and dynamic.lower() == "dynamic" else None

@@ -6,7 +6,7 @@ from functools import cache, partial
 from itertools import product
 from typing import Final
 
-from storage_core.commit.lease import LeaseState
+from storage_core.commit.lease import JobLeaseState
 from storage_core.commit.phase import JobPhase, phase_of
 from storage_core.commit.records.job import OnLapse
 from storage_core.commit.records.log_entries import Outcome as OutcomeRecord
@@ -19,7 +19,7 @@ from storage_core.stamp import Stamp
 from tests.model.state import NO_OUTCOME, End, Job, Outcome, Store, Verdict
 
 _JOB: Final = JobId("job-g1")
-LEFT_ALONE: Final = frozenset({LeaseState.LIVE, LeaseState.PARKED})
+LEFT_ALONE: Final = frozenset({JobLeaseState.LIVE, JobLeaseState.PARKED})
 
 
 def phase(store: Store, job: Job) -> JobPhase:
@@ -77,7 +77,7 @@ def recovery_actions(
     found: JobPhase, policies: tuple[OnLapse, ...], *, calm: bool
 ) -> frozenset[RecoveryAction]:
     """Return what recovery may do with a job: any lease and age can be met, unless all is calm."""
-    leases = LEFT_ALONE if calm else LeaseState
+    leases = LEFT_ALONE if calm else JobLeaseState
     return frozenset(
         choose_action(found, lease, on_lapse=on_lapse, is_young=partial(bool, young))[0]
         for lease, young, on_lapse in product(leases, (True, False), policies)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit.fates import read_fates
+from storage_core.commit.fates import read_file_outcomes
 from storage_core.commit.layout import SUCCESS
 from storage_core.commit.phase import JobPhase
 from storage_core.errors import FencedError, JobFailedError, OutcomeUnknownError, StoreUnavailableError
@@ -203,7 +203,7 @@ def test_a_definite_failure_at_any_file_reverts_those_before_it_and_aborts_those
     assert world.visible() == OLD
     assert world.live() == world.keys()
     assert world.open_uploads() == []
-    fates = {fate.key: fate.fate for fate in read_fates(job._folder)}
+    fates = {fate.key: fate.fate for fate in read_file_outcomes(job._folder)}
     assert fates.pop(gone.key) == "lost"
     assert set(fates.values()) <= {"reverted", "aborted"}
     assert len(fates) == len(NEW) - 1

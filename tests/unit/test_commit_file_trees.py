@@ -12,10 +12,10 @@ import pytest
 from storage_core.commit import Job, sweep_uploads
 from storage_core.commit.aside import MOVE_BACK_TRIES, files_aside
 from storage_core.commit.codec import digest
-from storage_core.commit.fates import read_fates
+from storage_core.commit.fates import read_file_outcomes
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.phase import JobPhase
-from storage_core.commit.records.report import FileFate
+from storage_core.commit.records.report import FileOutcome
 from storage_core.errors import (
     ConflictError,
     InvalidInputError,
@@ -231,8 +231,8 @@ def open_merging(world: World, **options: object) -> Job:
     )
 
 
-def fates(job: Job) -> Iterable[FileFate]:
-    return read_fates(job._folder)
+def fates(job: Job) -> Iterable[FileOutcome]:
+    return read_file_outcomes(job._folder)
 
 
 def lose_upload(world: World, job: Job, path: str) -> None:

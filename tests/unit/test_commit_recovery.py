@@ -6,7 +6,7 @@ import pytest
 
 from storage_core.commit import ExpectedTask, list_jobs, recover_job, sweep_uploads
 from storage_core.commit.codec import encode
-from storage_core.commit.lease import LeaseState
+from storage_core.commit.lease import JobLeaseState
 from storage_core.commit.phase import JobPhase
 from storage_core.commit.records.report import Ended
 from storage_core.commit.recovery import RecoveryAction, RecoveryResult
@@ -31,7 +31,11 @@ def test_a_live_job_is_left_alone(world: World) -> None:
     job = world.open_job("sales")
     write(job, "t", {"a.csv": b"1"})
     found = recover(world, job.job_id)
-    assert (found.action, found.lease, found.ended) == (RecoveryAction.LEAVE, LeaseState.LIVE, JobPhase.OPEN)
+    assert (found.action, found.lease, found.ended) == (
+        RecoveryAction.LEAVE,
+        JobLeaseState.LIVE,
+        JobPhase.OPEN,
+    )
     job.commit()
     assert world.visible() == {"a.csv": b"1"}
 
@@ -41,7 +45,7 @@ def test_a_parked_job_is_left_alone_until_its_deadline(world: World) -> None:
     write(job, "t", {"a.csv": b"1"})
     job.park(timeout_s=100)
     world.clock.now += 99
-    assert recover(world, job.job_id).lease is LeaseState.PARKED
+    assert recover(world, job.job_id).lease is JobLeaseState.PARKED
     assert len(world.open_uploads()) == 1
     world.clock.now += 2
     assert recover(world, job.job_id).ended is JobPhase.FAILED

@@ -17,7 +17,7 @@ import pytest
 from storage_core.errors import JournalUnavailableError, OutcomeUnknownError
 from storage_core.journal import group as group_module
 from storage_core.journal.group import LARGEST, Group
-from storage_core.journal.mutation import Mutation, Outcome, Written
+from storage_core.journal.mutation import Mutation, WriteOutcome, Written
 from storage_core.journal.ops.claims import ReleaseName
 from storage_core.stamp import Stamp
 
@@ -41,7 +41,7 @@ class Transactions:
     go: threading.Event = field(default_factory=threading.Event)
     sequence: int = 0
 
-    def write(self, mutations: Sequence[Mutation]) -> list[Outcome]:
+    def write(self, mutations: Sequence[Mutation]) -> list[WriteOutcome]:
         number = len(self.groups)
         self.groups.append([mutation.request_id for mutation in mutations])
         if self.hold_first and number == 0:
@@ -49,7 +49,7 @@ class Transactions:
             assert self.go.wait(60)
         if number in self.errors:
             raise self.errors[number]
-        outcomes = list[Outcome]()
+        outcomes = list[WriteOutcome]()
         for mutation in mutations:
             self.sequence += 1
             outcomes.append(Written(stamp=Stamp(1, self.sequence), result=mutation.request_id, at_s=0.0))

@@ -8,7 +8,7 @@ import pytest
 
 from operators.recovery import summary_table
 from storage_core.commit import JobPhase, RecoveryAction, RecoveryResult
-from storage_core.commit.lease import LeaseState
+from storage_core.commit.lease import JobLeaseState
 from storage_core.ids import JobId
 from storage_core.printable import printable
 from storage_core.settings import Settings
@@ -66,7 +66,7 @@ def test_a_name_in_the_operator_s_table_is_shown() -> None:
         destination=f"file:///{TRICK}",
         job_id=JobId("sales-g1"),
         found=JobPhase.OPEN,
-        lease=LeaseState.LAPSED,
+        lease=JobLeaseState.LAPSED,
         action=RecoveryAction.ABORT,
         ended=JobPhase.FAILED,
         detail=f"line\n{TRICK}",

@@ -20,7 +20,7 @@ from storage_core.commit.lapsed import (
     lapsed_jobs,
     recover_everything,
 )
-from storage_core.commit.lease import LeaseState as JobLease
+from storage_core.commit.lease import JobLeaseState
 from storage_core.commit.recovery import JobAt
 from storage_core.commit.recovery_lease import recovery_lease
 from storage_core.commit.rescan import rescan
@@ -270,7 +270,7 @@ def test_a_driver_that_comes_back_while_recovery_looks_keeps_its_job(
     monkeypatch.setattr(FAILPOINTS, "observer", between_the_look_and_the_lease)
     found = recover(world, job, dry_run=dry_run)
 
-    assert (found.lease, found.action) == (JobLease.LAPSED, RecoveryAction.LEAVE)
+    assert (found.lease, found.action) == (JobLeaseState.LAPSED, RecoveryAction.LEAVE)
     assert "its driver has come back" in found.detail
     driver.commit()
     assert world.visible() == {"a.csv": b"1"}

@@ -26,4 +26,4 @@ class DirectCommitter(MagicCommitter):
 
     def after_close(self, uploads: Uploads, file: PendingFile) -> None:
         """Show the file."""
-        uploads.show([file])
+        uploads.publish_early([file])

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from storage_core.commit.committers.protocol import Place, Uploads, VisibleAt
 from storage_core.commit.committers.real_files import add_files, open_file
-from storage_core.commit.records.job import Scope
+from storage_core.commit.records.job import ScopeName
 from storage_core.commit.records.task import PendingFile
 
 
@@ -28,7 +28,7 @@ class FileV1Committer:
     repeatable: bool = True
     recovers_tasks: bool = True
     place: Place = "file systems"
-    scope: Scope = "destination"
+    scope: ScopeName = "destination"
     safe: bool = True
     merges: bool = True
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from storage_core.commit.committers.protocol import Place, Uploads, VisibleAt
-from storage_core.commit.records.job import Scope
+from storage_core.commit.records.job import ScopeName
 from storage_core.commit.records.task import PendingFile
 
 
@@ -24,7 +24,7 @@ class MagicCommitter:
     repeatable: bool = True
     recovers_tasks: bool = True
     place: Place = "any store"
-    scope: Scope = "destination"
+    scope: ScopeName = "destination"
     safe: bool = True
     merges: bool = False
 

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from storage_core.commit.committers.protocol import Place, Uploads, VisibleAt
 from storage_core.commit.committers.real_files import add_files, open_file
-from storage_core.commit.records.job import Scope
+from storage_core.commit.records.job import ScopeName
 from storage_core.commit.records.task import PendingFile
 
 
@@ -26,7 +26,7 @@ class StagingCommitter:
     repeatable: bool = True
     recovers_tasks: bool = True
     place: Place = "any store"
-    scope: Scope = "destination"
+    scope: ScopeName = "destination"
     safe: bool = True
     merges: bool = False
 

@@ -29,7 +29,7 @@ JobAttemptId = Annotated[ids.JobAttemptId, msgspec.Meta(pattern=rf"{_SEGMENT}\Z"
 TaskId = Annotated[ids.TaskId, msgspec.Meta(pattern=rf"{_SEGMENT}\Z")]
 AttemptId = Annotated[ids.AttemptId, msgspec.Meta(pattern=rf"{_SEGMENT}\Z")]
 
-Scope = Literal["destination", "partitions"]
+ScopeName = Literal["destination", "partitions"]
 """What a mode looks at: all of the destination, or the partitions that receive data."""
 
 MODES: Final[tuple[Mode, ...]] = ("fail", "append", "replace")
@@ -64,7 +64,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     committer: str = "magic"
     mode: Mode = "append"
-    scope: Scope = "destination"
+    scope: ScopeName = "destination"
     columns: tuple[Column, ...] | None = None
     evolve_schema: bool = False
     staging: str | None = None

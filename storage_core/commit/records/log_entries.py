@@ -97,7 +97,7 @@ class KeyShard(Record, frozen=True, tag="removed-keys"):
     keys: tuple[str, ...]
 
 
-class Checkpoint(Record, frozen=True, tag="checkpoint"):
+class LogCheckpoint(Record, frozen=True, tag="checkpoint"):
     """`log/<turn>.checkpoint`: the fold of all outcomes up to a turn."""
 
     turn: Turn

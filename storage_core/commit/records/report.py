@@ -18,7 +18,7 @@ from storage_core.commit.records.log_entries import (
 )
 
 
-class FileFate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FileOutcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What became of one file of a job."""
 
     key: str
@@ -26,10 +26,10 @@ class FileFate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     detail: str = ""
 
 
-class FateShard(Record, frozen=True, tag="fates"):
+class FileOutcomeShard(Record, frozen=True, tag="fates"):
     """`report/<digest>.json`: 1,000 files of a long report."""
 
-    fates: tuple[FileFate, ...]
+    fates: tuple[FileOutcome, ...]
 
 
 class Report(Record, frozen=True, tag="report"):
@@ -37,7 +37,7 @@ class Report(Record, frozen=True, tag="report"):
 
     Attributes:
         counts: How many files met each fate.
-        shards: Digests of `FateShard`, for all but the last files.
+        shards: Digests of `FileOutcomeShard`, for all but the last files.
         fates: The last files, or all of a short report.
     """
 
@@ -47,7 +47,7 @@ class Report(Record, frozen=True, tag="report"):
     receipt: Receipt | None
     counts: dict[str, int]
     shards: tuple[str, ...]
-    fates: tuple[FileFate, ...]
+    fates: tuple[FileOutcome, ...]
 
 
 class Ended(Record, frozen=True, tag="ended"):
