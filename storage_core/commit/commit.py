@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from storage_core.commit.decision import decide_abort, decide_commit
@@ -109,15 +110,7 @@ def _to_the_decision(
 def _help(context: CommitContext, other: JobId) -> None:
     """Bring the decided job that holds the turn to its end."""
     folder = JobFolder(context.store, other)
-    roll_forward(
-        CommitContext(
-            folder=folder,
-            job=folder.job(),
-            settings=context.settings,
-            clock=context.clock,
-            progress=context.progress,
-        )
-    )
+    roll_forward(replace(context, folder=folder, job=folder.job(), completer=None))
 
 
 def _abort(context: CommitContext, token: Token, reason: str) -> None:

@@ -167,7 +167,7 @@ def attach_job(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> Job:
-    """Scope a job that was set up elsewhere, by its ids. Takes no lease; `commit` and `hold` do.
+    """Attach to a job that was set up elsewhere, by its ids. Takes no lease; `commit` and `hold` do.
 
     Args:
         destination: As given to `open_job`.

@@ -216,7 +216,6 @@ def settle(
     dry_run: bool = False,
     settings: Settings,
     clock: Clock | None = None,
-    jobs_at_once: int = JOBS_AT_ONCE,
 ) -> Iterator[RecoveryResult]:
     """Settle these jobs, some at a time; one that fails does not stop the others.
 
@@ -224,7 +223,7 @@ def settle(
         A result a job, as it is settled; `detail` says what is not settled yet.
     """
     recover = partial(_settle, dry_run=dry_run, settings=settings, clock=clock)
-    return in_parallel(recover, jobs, jobs_at_once)
+    return in_parallel(recover, jobs, JOBS_AT_ONCE)
 
 
 def unsettled(job: JobAt, error: LockgateError) -> RecoveryResult:

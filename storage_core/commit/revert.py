@@ -61,7 +61,7 @@ def take_back(context: CommitContext, plan: Plan, *, spare: Container[str] = ())
     """Drop a plan's uploads, delete those of its objects that are this job's, and undo what made way.
 
     Args:
-        work: On the job.
+        context: Context of the job.
         plan: What it had wanted to publish.
         spare: Keys that somebody else has published since.
     """

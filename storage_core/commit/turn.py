@@ -34,7 +34,6 @@ def take_turn(
     leases: JobLeases,
     clock: Clock,
     help_job: Callable[[JobId], None],
-    wait_s: float = TURN_WAIT_S,
 ) -> int:
     """Take the next turn at the job's destination; a retry goes on with its own that has no outcome.
 
@@ -45,14 +44,13 @@ def take_turn(
         leases: Say whether the holder of the turn lives.
         clock: Waits between looks.
         help_job: Brings a decided job to its end.
-        wait_s: For live holders, of one turn after the other.
 
     Raises:
-        TurnBusyError: Live jobs held the turn for `wait_s`, or the job that holds it cannot be brought to
-            its end now; nothing of this job was changed.
+        TurnBusyError: Live jobs held the turn for `TURN_WAIT_S`, or the job that holds it cannot be
+            brought to its end now; nothing of this job was changed.
     """
     store, log = folder.store, DestinationLog(folder.store)
-    patience = _Patience(store, clock, wait_s)
+    patience = _Patience(store, clock)
     with step("turn"):
         while True:
             highest = log.highest()
@@ -78,11 +76,10 @@ def pass_turn(store: Store, turn: int, owner: JobId, clock: Clock, reason: str) 
 class _Patience:
     """Waits between two looks at turns that live jobs hold, longer each time that it is the same turn."""
 
-    def __init__(self, store: Store, clock: Clock, wait_s: float) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._wait_s = wait_s
-        self._deadline_s = clock.now_s() + wait_s
+        self._deadline_s = clock.now_s() + TURN_WAIT_S
         self._turn = 0
         self._pause_s = FIRST_PAUSE_S
 
@@ -95,7 +92,7 @@ class _Patience:
         if self._clock.now_s() >= self._deadline_s:
             raise TurnBusyError(
                 f"job {turn.claim.job_id} holds turn {turn.number} at {self._store.url} and lives, or its "
-                f"lease cannot be read here; after {self._wait_s:.0f} s of waiting nothing was changed; try "
+                f"lease cannot be read here; after {TURN_WAIT_S:.0f} s of waiting nothing was changed; try "
                 "again, or abort that job"
             )
         if turn.number != self._turn:

@@ -9,7 +9,7 @@ from tests.fake_s3.wire import Request
 
 
 def check_write(request: Request, standing: StoredObject | None, options: Options) -> None:
-    """UploadOwnership a PUT or a completion by what stands at its key."""
+    """Judge a PUT or a completion by what stands at its key."""
     absent, version = request.headers.get("if-none-match"), request.headers.get("if-match")
     if absent is not None and version is not None:
         raise Refusal(501, "NotImplemented", "If-Match and If-None-Match exclude each other")
@@ -23,7 +23,7 @@ def check_write(request: Request, standing: StoredObject | None, options: Option
 
 
 def check_delete(version: str | None, standing: StoredObject | None, key: str, options: Options) -> None:
-    """UploadOwnership the deletion of one key."""
+    """Judge the deletion of one key."""
     if version is not None and options.conditional_delete:
         check_version(version, standing, key)
 
