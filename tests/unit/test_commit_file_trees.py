@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from storage_core.commit import Job, sweep_uploads
-from storage_core.commit.aside import MOVE_BACK_TRIES, files_aside
+from storage_core.commit.aside import RESTORE_TRIES, files_aside
 from storage_core.commit.codec import digest
 from storage_core.commit.fates import read_file_outcomes
 from storage_core.commit.folder import JobFolder
@@ -341,7 +341,7 @@ def test_nothing_makes_way_for_a_committer_that_wakes_up_behind_the_revert(world
 
 @pytest.mark.usefixtures("unobserved")
 @pytest.mark.parametrize(
-    ("times", "error"), [(1, JobFailedError), (MOVE_BACK_TRIES, OutcomeUnknownError)], ids=["once", "ever"]
+    ("times", "error"), [(1, JobFailedError), (RESTORE_TRIES, OutcomeUnknownError)], ids=["once", "ever"]
 )
 def test_what_makes_way_again_while_it_gets_its_name_back_gets_it_again(
     world: World, times: int, error: type[LockgateError]
