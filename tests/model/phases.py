@@ -6,16 +6,16 @@ from functools import cache, partial
 from itertools import product
 from typing import Final
 
-from storage_core.commit.lease import JobLeaseState
-from storage_core.commit.phase import JobPhase, phase_of
-from storage_core.commit.records.job import OnLapse
-from storage_core.commit.records.log_entries import Outcome as OutcomeRecord
-from storage_core.commit.records.plan import Decision
-from storage_core.commit.records.report import Ended
-from storage_core.commit.recovery_table import RecoveryAction, choose_action
-from storage_core.errors import MalformedRecordError
-from storage_core.ids import JobId, Token
-from storage_core.stamp import Stamp
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState
+from lockgate.storage_core.commit.records.job import OnLapse
+from lockgate.storage_core.commit.records.log_entries import Outcome as OutcomeRecord
+from lockgate.storage_core.commit.records.phase import JobPhase, phase_of
+from lockgate.storage_core.commit.records.plan import Decision
+from lockgate.storage_core.commit.records.report import Ended
+from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction, choose_action
+from lockgate.storage_core.errors import MalformedRecordError
+from lockgate.storage_core.ids import JobId, Token
+from lockgate.storage_core.stamp import Stamp
 from tests.model.state import NO_OUTCOME, End, Job, Outcome, Store, Verdict
 
 _JOB: Final = JobId("job-g1")

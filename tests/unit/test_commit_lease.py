@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from storage_core.commit.folder import JobFolder
-from storage_core.commit.job_leases import leases_for
-from storage_core.commit.lease import Hold, JobLeaseState
-from storage_core.errors import FencedError
+from lockgate.storage_core.commit.leases.job_leases import leases_for
+from lockgate.storage_core.commit.leases.protocol import Hold, JobLeaseState
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.errors import FencedError
 from tests.commit_world import World, write
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage_core.commit.committers.protocol import Place, Uploads
-from storage_core.commit.committers.real_files import RealFilesCommitter
+from lockgate.storage_core.commit.committers.base_file import RealFilesCommitter
+from lockgate.storage_core.commit.committers.protocol import Place, Uploads
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from storage_core.commit.committers.protocol import Place, Uploads, VisibleAt
-from storage_core.commit.records.job import ScopeName
-from storage_core.commit.records.task import PendingFile
+from lockgate.storage_core.commit.committers.protocol import Place, Uploads, VisibleAt
+from lockgate.storage_core.commit.records.job import ScopeName
+from lockgate.storage_core.commit.records.task import PendingFile
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
-from storage_core.commit.records.job import ScopeName
-from storage_core.commit.records.task import PendingFile
-from storage_core.commit.writer import PendingFileWriter
+from lockgate.storage_core.commit.records.job import ScopeName
+from lockgate.storage_core.commit.records.task import PendingFile
+from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
 
 VisibleAt = Literal["job commit", "task commit", "close"]
 Place = Literal["any store", "file systems"]

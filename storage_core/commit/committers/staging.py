@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from storage_core.commit.committers.protocol import Place
-from storage_core.commit.committers.real_files import RealFilesCommitter
+from lockgate.storage_core.commit.committers.base_file import RealFilesCommitter
+from lockgate.storage_core.commit.committers.protocol import Place
 
 
 @dataclass(frozen=True)

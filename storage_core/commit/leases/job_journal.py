@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage_core.clock import Clock
-from storage_core.commit.records.job import JobRecord
-from storage_core.settings import Settings
+from lockgate.storage_core.clock import Clock
+from lockgate.storage_core.commit.records.job import JobRecord
+from lockgate.storage_core.settings import Settings
 
 if TYPE_CHECKING:
-    from storage_core.journal import Journal
+    from lockgate.storage_core.journal import Journal
 
 
 def own_journal(settings: Settings, clock: Clock) -> Journal | None:
@@ -20,7 +20,7 @@ def own_journal(settings: Settings, clock: Clock) -> Journal | None:
     """
     if not settings.has_journal:
         return None
-    from storage_core.journal.configured import configured_journal  # noqa: PLC0415 - half a second, and ours
+    from lockgate.storage_core.journal.process_journal import configured_journal  # noqa: PLC0415 - half a second, and ours
 
     return configured_journal(settings, clock)
 

@@ -9,12 +9,12 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from storage_core import ids
-from storage_core.commit.artefacts import JobArtefacts
-from storage_core.commit.codec import Record
-from storage_core.ids import JobName, ShortId, Token
-from storage_core.stamp import Stamp
-from storage_core.stores import Capabilities
+from lockgate.storage_core import ids
+from lockgate.storage_core.commit.records.artefacts import JobArtefacts
+from lockgate.storage_core.commit.records.codec import Record
+from lockgate.storage_core.ids import JobName, ShortId, Token
+from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.stores import Capabilities
 
 Mode = Literal["fail", "append", "replace"]
 OnLapse = Literal["abort", "resume"]

@@ -9,19 +9,19 @@ from typing import Literal
 
 import msgspec
 
-from storage_core.commit.codec import Record
-from storage_core.commit.records.job import (
+from lockgate.storage_core.commit.records.codec import Record
+from lockgate.storage_core.commit.records.job import (
     Column,
     Count,
     JobId,
     Mode,
     Turn,
 )
-from storage_core.commit.records.plan import (
+from lockgate.storage_core.commit.records.plan import (
     ShardRef,
 )
-from storage_core.ids import Token
-from storage_core.stamp import Stamp
+from lockgate.storage_core.ids import Token
+from lockgate.storage_core.stamp import Stamp
 
 
 class TurnClaim(Record, frozen=True, tag="turn"):

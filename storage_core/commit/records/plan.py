@@ -9,19 +9,19 @@ from typing import Literal
 
 import msgspec
 
-from storage_core.commit.codec import Record
-from storage_core.commit.records.job import (
+from lockgate.storage_core.commit.records.codec import Record
+from lockgate.storage_core.commit.records.job import (
     Count,
     JobAttemptId,
     JobId,
     Mode,
     Turn,
 )
-from storage_core.commit.records.task import (
+from lockgate.storage_core.commit.records.task import (
     PendingFile,
 )
-from storage_core.ids import Token
-from storage_core.stamp import Stamp
+from lockgate.storage_core.ids import Token
+from lockgate.storage_core.stamp import Stamp
 
 
 class ShardRef(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,11 +9,11 @@ from typing import Literal
 
 import msgspec
 
-from storage_core.commit.codec import Record
-from storage_core.commit.records.job import (
+from lockgate.storage_core.commit.records.codec import Record
+from lockgate.storage_core.commit.records.job import (
     JobId,
 )
-from storage_core.commit.records.log_entries import (
+from lockgate.storage_core.commit.records.log_entries import (
     Receipt,
 )
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import msgspec
 
-from storage_core.commit.codec import Record
-from storage_core.commit.records.job import (
+from lockgate.storage_core.commit.records.codec import Record
+from lockgate.storage_core.commit.records.job import (
     AttemptId,
     Count,
     JobAttemptId,
     JobId,
     TaskId,
 )
-from storage_core.stamp import Stamp
-from storage_core.stores import PendingUpload
+from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.stores import PendingUpload
 
 
 class StagedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

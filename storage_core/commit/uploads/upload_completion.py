@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage_core.clock import Clock
-from storage_core.errors import (
+from lockgate.storage_core.clock import Clock
+from lockgate.storage_core.errors import (
     AccessDeniedError,
     LockgateError,
     NotAppliedError,
@@ -15,7 +15,7 @@ from storage_core.errors import (
     UnsupportedStoreError,
     UploadGoneError,
 )
-from storage_core.stores import PendingUpload, Store
+from lockgate.storage_core.stores import PendingUpload, Store
 
 SETTLE_TRIES: Final = 5
 NOT_ABOUT_THE_FILE: Final = (AccessDeniedError, UnsupportedStoreError, ObjectNotFoundError)

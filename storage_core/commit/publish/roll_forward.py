@@ -1,0 +1,71 @@
+"""From the decision on there is only forward: any process brings a decided job to its end.
+
+Each phase has one step; it may be repeated by anyone, and leads to a phase that the table allows.
+Source: commit protocol, "Recovery".
+"""
+
+from __future__ import annotations
+
+from lockgate.storage_core.commit.publish.cleanup import clean_up
+from lockgate.storage_core.commit.publish.commit_context import CommitContext
+from lockgate.storage_core.commit.publish.finalization import drop_uploads, finish
+from lockgate.storage_core.commit.publish.publication import publish
+from lockgate.storage_core.commit.publish.rollback import abort, revert
+from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase, advance, phase_of
+from lockgate.storage_core.commit.records.report import Ended
+from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
+
+
+def roll_forward(context: CommitContext) -> Ended:
+    """Bring a decided job to its terminal marker; returns it. Repeating it is harmless.
+
+    Raises:
+        ConflictError: The job is undecided.
+        OutcomeUnknownError: A file or a marker is not settled; nothing was deleted on that; try again.
+        MalformedRecordError: A marker or the plan cannot be read; nothing was touched.
+    """
+    try:
+        ended = _to_the_end(context)
+    except ObjectNotFoundError:
+        # Another process may have ended the job and cleaned up its plan under our hands.
+        if context.folder.phase() not in TERMINAL:
+            raise
+        ended = _to_the_end(context)
+    _register(context, JobPhase(ended.ended))
+    return ended
+
+
+def _to_the_end(context: CommitContext) -> Ended:
+    decision = context.folder.decision()
+    outcome = context.folder.outcome(decision)
+    success, failure = context.folder.ended()
+    phase = phase_of(decision, outcome, success, failure)
+    if decision is None:
+        raise ConflictError(f"job {context.job.job_id} is undecided: commit or abort it")
+    if phase not in TERMINAL:
+        _register(context, phase)
+    if phase is JobPhase.DECIDED:
+        outcome = publish(context, decision)
+        phase = advance(phase, phase_of(decision, outcome, None, None))
+    if phase is JobPhase.PUBLISHED and outcome is not None:
+        advance(phase, JobPhase.COMMITTED)
+        return finish(context, decision, outcome)
+    if phase is JobPhase.REVERTING and outcome is not None:
+        advance(phase, JobPhase.FAILED)
+        return revert(context, decision, outcome)
+    if phase is JobPhase.ABORTING:
+        advance(phase, JobPhase.FAILED)
+        return abort(context, decision)
+    standing = success or failure
+    if standing is None:
+        raise AssertionError(phase)
+    if drop_uploads(context) and not standing.retained_until_s:
+        clean_up(context.folder, context.job, context.settings)
+    return standing
+
+
+def _register(context: CommitContext, phase: JobPhase) -> None:
+    if context.settings.has_journal:
+        from lockgate.storage_core.commit.leases.registry import register_job  # noqa: PLC0415 - SQLAlchemy: half a second
+
+        register_job(context.folder, context.job, phase, settings=context.settings, clock=context.clock)
