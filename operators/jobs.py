@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from lockgate.storage_core.commit import Job, ShardCompleter
-    from lockgate.storage_core.commit.records.job import Mode, OnLapse, Rerun, Scope
+    from lockgate.storage_core.commit.records.job import Mode, OnLapse, Rerun, ScopeName
 
 CompleteBy = Literal["threads", "workers"]
 
@@ -82,7 +82,7 @@ class JobSetupOperator(BaseOperator):
         destination: str,
         write_name: str = "data",
         mode: Mode = "append",
-        scope: Scope | None = None,
+        scope: ScopeName | None = None,
         committer: str | None = None,
         description: str = "",
         columns: Sequence[tuple[str, str]] | None = None,

@@ -113,7 +113,7 @@ class StagedJob:
         return self.destination, self.job.job_id, self.job.job_attempt
 
     def attach(self) -> Job:
-        """Reach the job as another process would."""
+        """Attach to the job as another process would."""
         return attach_job(
             self.destination, self.job.job_id, job_attempt=self.job.job_attempt, settings=self.settings
         )

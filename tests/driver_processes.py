@@ -16,7 +16,7 @@ from multiprocessing.context import ForkServerProcess
 from typing import Final
 
 from lockgate.storage_core.commit import open_job, recover_all
-from lockgate.storage_core.commit.records.job import Mode, Scope
+from lockgate.storage_core.commit.records.job import Mode, ScopeName
 from lockgate.storage_core.errors import ConflictError, LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.settings import Settings
@@ -58,7 +58,7 @@ class JobOrder:
     name: str
     mode: Mode
     files: Mapping[str, bytes]
-    scope: Scope = "destination"
+    scope: ScopeName = "destination"
     replaced_retention_s: float = 0.0
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from lockgate.storage_core.commit import ExpectedTask, Job
 from lockgate.storage_core.commit.records.codec import digest
-from lockgate.storage_core.commit.records.job import StagedFile
+from lockgate.storage_core.commit.records.task import StagedFile
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import TaskId
 from tests.commit_world import Crash, World, dying, write

@@ -4,27 +4,25 @@ from lockgate.storage_core.commit.destination.live_read import read_live
 from lockgate.storage_core.commit.destination.log import DestinationLog, Manifest, read_manifest
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.job_summary import JobSummary, list_jobs
-from lockgate.storage_core.commit.leases.protocol import LeaseState
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.open_job import attach_job, open_job
 from lockgate.storage_core.commit.publish.shard_completion import (
     ShardCompleter,
     ShardReport,
     complete_shard_of,
 )
-from lockgate.storage_core.commit.records.job import (
+from lockgate.storage_core.commit.records.job import Column, JobSpec
+from lockgate.storage_core.commit.records.log_entries import LiveFile, Receipt
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.records.task import (
     AuditVerdict,
-    Column,
     ColumnStatistics,
     ExpectedTask,
     ExpectedTasks,
-    JobSpec,
-    LiveFile,
     PendingFile,
     PendingSet,
-    Receipt,
     StagedFile,
 )
-from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.orphan_sweep import SweepReport, sweep_uploads
 from lockgate.storage_core.commit.recovery.recover import (
     RecoveryAction,
@@ -52,10 +50,10 @@ __all__ = [
     "ExpectedTask",
     "ExpectedTasks",
     "Job",
+    "JobLeaseState",
     "JobPhase",
     "JobSpec",
     "JobSummary",
-    "LeaseState",
     "LiveFile",
     "Manifest",
     "PendingFile",

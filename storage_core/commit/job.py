@@ -20,23 +20,23 @@ from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.decide.decision import decide_abort
 from lockgate.storage_core.commit.decide.task_selection import choose, chosen_digest, newest_job_attempt
 from lockgate.storage_core.commit.job_commit import STORE_TROUBLE, commit_job
-from lockgate.storage_core.commit.leases.protocol import Hold, LeaseState, leases_for
+from lockgate.storage_core.commit.leases.job_leases import leases_for
+from lockgate.storage_core.commit.leases.protocol import Hold, JobLeaseState
 from lockgate.storage_core.commit.process import OwnProcess
-from lockgate.storage_core.commit.publish.commit_context import JobWork
+from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.roll_forward import roll_forward
 from lockgate.storage_core.commit.publish.shard_completion import ShardCompleter
-from lockgate.storage_core.commit.records.job import (
+from lockgate.storage_core.commit.records.job import JobRecord, JobSpec
+from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
+from lockgate.storage_core.commit.records.log_entries import Receipt
+from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.commit.records.task import (
     AbortedAttempt,
     AuditVerdict,
     ExpectedTask,
     ExpectedTasks,
-    JobRecord,
-    JobSpec,
     PendingSet,
-    Receipt,
 )
-from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
-from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.staged_files.directories import staging_dir
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.concurrency import Progress, no_progress
@@ -165,7 +165,7 @@ class Job:
         """
         view = self._leases.look(self._folder, self._record)
         ours = view.job_attempt == self.job_attempt
-        if not ours or view.state not in {LeaseState.LIVE, LeaseState.PARKED}:
+        if not ours or view.state not in {JobLeaseState.LIVE, JobLeaseState.PARKED}:
             with suppress(FencedError):  # by another process of this driver, in the same instant
                 self.park()
 
@@ -410,8 +410,8 @@ class Job:
 
             register_task(self._folder, self._record, committed, settings=self._settings, clock=self._clock)
 
-    def _work(self, complete: ShardCompleter | None) -> JobWork:
-        return JobWork(
+    def _work(self, complete: ShardCompleter | None) -> CommitContext:
+        return CommitContext(
             folder=self._folder,
             job=self._record,
             settings=self._settings,

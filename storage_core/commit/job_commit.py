@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from lockgate.storage_core.commit.decide.decision import decide_abort, decide_commit
@@ -14,11 +15,12 @@ from lockgate.storage_core.commit.decide.plan import check_audit, freeze
 from lockgate.storage_core.commit.decide.task_selection import choose
 from lockgate.storage_core.commit.decide.turn import take_turn
 from lockgate.storage_core.commit.destination.log import DestinationLog
-from lockgate.storage_core.commit.leases.protocol import Hold, Leases
-from lockgate.storage_core.commit.publish.commit_context import JobWork
+from lockgate.storage_core.commit.leases.protocol import Hold, JobLeases
+from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.roll_forward import roll_forward
-from lockgate.storage_core.commit.records.job import Ended, Receipt
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.log_entries import Receipt
+from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.errors import (
     AccessDeniedError,
     AlreadyExistsError,
@@ -49,39 +51,39 @@ STORE_TROUBLE: Final = (
 
 
 def commit_job(
-    work: JobWork,
+    context: CommitContext,
     *,
     job_attempt: JobAttemptId,
     winners: Mapping[TaskId, AttemptId] | None,
     token: Token,
-    leases: Leases,
+    leases: JobLeases,
     keeper: Hold,
 ) -> Receipt:
     """Bring a job from its pending sets to its receipt; see `Job.commit`."""
-    if work.folder.decision() is None:
+    if context.folder.decision() is None:
         try:
-            _to_the_decision(work, job_attempt, winners, token=token, leases=leases, keeper=keeper)
+            _to_the_decision(context, job_attempt, winners, token=token, leases=leases, keeper=keeper)
         except NotAppliedError as error:
             # Where another attempt's decision stands meanwhile, the error tells nothing: help that one.
-            if work.folder.decision() is None:
+            if context.folder.decision() is None:
                 if not isinstance(error, STORE_TROUBLE):
                     keeper.check()  # whoever took the job over owns it: it is not ours to abort
-                    _abort(work, token, f"{type(error).__name__}: {error}")
+                    _abort(context, token, f"{type(error).__name__}: {error}")
                 raise
     keeper.abandon()  # decided: whoever finds it may help, whatever a lease says
-    return _receipt(work, roll_forward(work))
+    return _receipt(context, roll_forward(context))
 
 
 def _to_the_decision(
-    work: JobWork,
+    context: CommitContext,
     job_attempt: JobAttemptId,
     winners: Mapping[TaskId, AttemptId] | None,
     *,
     token: Token,
-    leases: Leases,
+    leases: JobLeases,
     keeper: Hold,
 ) -> None:
-    folder, job = work.folder, work.job
+    folder, job = context.folder, context.job
     with step("load"):
         chosen = choose(folder, job_attempt, winners)
         check_audit(folder, job, chosen)
@@ -91,46 +93,38 @@ def _to_the_decision(
             token,
             keeper.stamp,
             leases=leases,
-            clock=work.clock,
-            help_job=lambda other: _help(work, other),
+            clock=context.clock,
+            help_job=lambda other: _help(context, other),
         )
         # Where this fails the turn stays the job's, for another driver of it may be deciding in it now.
         # Others pass it once the job is decided to abort, or nobody drives it.
-        plan = freeze(folder, job, job_attempt, chosen, turn, parallelism=work.settings.parallelism)
-        keeper.check(work.settings.commit_window_s)
+        plan = freeze(folder, job, job_attempt, chosen, turn, parallelism=context.settings.parallelism)
+        keeper.check(context.settings.commit_window_s)
         # A turn that was passed while this process was slow costs it the turn and nothing else, if it is
         # noticed before the decision; noticed after, the job is reverted.
-        if DestinationLog(work.store).turn(turn).outcome is None:
+        if DestinationLog(context.store).turn(turn).outcome is None:
             break
-    decide_commit(folder, plan=plan.name, turn=turn, token=token, stamp=keeper.stamp, clock=work.clock)
+    decide_commit(folder, plan=plan.name, turn=turn, token=token, stamp=keeper.stamp, clock=context.clock)
 
 
-def _help(work: JobWork, other: JobId) -> None:
+def _help(context: CommitContext, other: JobId) -> None:
     """Bring the decided job that holds the turn to its end."""
-    folder = JobFolder(work.store, other)
-    roll_forward(
-        JobWork(
-            folder=folder,
-            job=folder.job(),
-            settings=work.settings,
-            clock=work.clock,
-            progress=work.progress,
-        )
-    )
+    folder = JobFolder(context.store, other)
+    roll_forward(replace(context, folder=folder, job=folder.job(), completer=None))
 
 
-def _abort(work: JobWork, token: Token, reason: str) -> None:
+def _abort(context: CommitContext, token: Token, reason: str) -> None:
     """Decide abort, then clean up. Where that fails too, the first error is told, and recovery goes on."""
     with suppress(LockgateError):
-        decision = decide_abort(work.folder, reason=reason, token=token, clock=work.clock)
+        decision = decide_abort(context.folder, reason=reason, token=token, clock=context.clock)
         if decision.verdict == "abort":
-            roll_forward(work)
+            roll_forward(context)
 
 
-def _receipt(work: JobWork, ended: Ended) -> Receipt:
+def _receipt(context: CommitContext, ended: Ended) -> Receipt:
     if ended.receipt is not None:
         return ended.receipt
     raise JobFailedError(
-        f"job {work.job.job_id} at {work.store.url} ended without publishing anything: {ended.reason}; "
-        f"every file's fate is in {work.folder.key('report.json')}; run the job again"
+        f"job {context.job.job_id} at {context.store.url} ended without publishing anything: {ended.reason}; "
+        f"every file's fate is in {context.folder.key('report.json')}; run the job again"
     )

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import msgspec
 
 from lockgate.storage_core.clock import Clock, SystemClock
-from lockgate.storage_core.commit.leases.protocol import Leases, LeaseState, leases_for
-from lockgate.storage_core.commit.records.job import JobRecord, Receipt
+from lockgate.storage_core.commit.leases.job_leases import leases_for
+from lockgate.storage_core.commit.leases.protocol import JobLeases, JobLeaseState
+from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder, job_ids
+from lockgate.storage_core.commit.records.log_entries import Receipt
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.errors import MalformedRecordError, ObjectNotFoundError
 from lockgate.storage_core.ids import JobId
@@ -31,7 +33,7 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     job_id: JobId
     phase: JobPhase | None
-    lease: LeaseState
+    lease: JobLeaseState
     record: JobRecord | None
     receipt: Receipt | None
     is_remnant: bool = False
@@ -48,7 +50,7 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
         """Whether recovery may have something to do; an ended job that has a lease is not cleaned up."""
         if self.is_remnant:
             return False
-        return not self.has_ended or not (self.retained_until_s or self.lease is LeaseState.UNKNOWN)
+        return not self.has_ended or not (self.retained_until_s or self.lease is JobLeaseState.UNKNOWN)
 
 
 def list_jobs(
@@ -76,8 +78,8 @@ def receipt_of(folder: JobFolder) -> Receipt | None:
     return None if outcome is None else outcome.receipt
 
 
-def _summary(folder: JobFolder, leases: Leases) -> JobSummary:
-    record, phase, lease, receipt = None, None, LeaseState.UNKNOWN, None
+def _summary(folder: JobFolder, leases: JobLeases) -> JobSummary:
+    record, phase, lease, receipt = None, None, JobLeaseState.UNKNOWN, None
     retained_until_s, is_remnant, detail = 0.0, False, ""
     try:
         record = folder.job()
@@ -87,7 +89,7 @@ def _summary(folder: JobFolder, leases: Leases) -> JobSummary:
             view = leases.look(folder, record)
             lease, detail = view.state, view.unread
         else:
-            lease = LeaseState.LAPSED if folder.has_lease() else LeaseState.UNKNOWN
+            lease = JobLeaseState.LAPSED if folder.has_lease() else JobLeaseState.UNKNOWN
             retained_until_s = max(mark.retained_until_s for mark in folder.ended() if mark is not None)
     except ObjectNotFoundError as error:
         is_remnant, detail = record is None, str(error)

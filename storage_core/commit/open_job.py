@@ -9,9 +9,9 @@ from typing import Any, Final
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.committers import committer_named, configured_committer
 from lockgate.storage_core.commit.job import Job
-from lockgate.storage_core.commit.leases.job_leases import journal_for_job
+from lockgate.storage_core.commit.leases.job_journal import journal_for_job
 from lockgate.storage_core.commit.records.artefacts import artefacts_of
-from lockgate.storage_core.commit.records.job import Column, JobSpec, Mode, OnLapse, Rerun, Scope
+from lockgate.storage_core.commit.records.job import Column, JobSpec, Mode, OnLapse, Rerun, ScopeName
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.setup.capabilities import probed
@@ -31,7 +31,7 @@ def open_job(
     name: str,
     *,
     mode: Mode = "append",
-    scope: Scope | None = None,
+    scope: ScopeName | None = None,
     committer: str | None = None,
     description: str = "",
     columns: Sequence[tuple[str, str]] | None = None,
@@ -167,7 +167,7 @@ def attach_job(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> Job:
-    """Reach a job that was set up elsewhere, by its ids. Takes no lease; `commit` and `hold` do.
+    """Attach to a job that was set up elsewhere, by its ids. Takes no lease; `commit` and `hold` do.
 
     Args:
         destination: As given to `open_job`.

@@ -8,7 +8,7 @@ Info = dict[str, Any]
 """What fsspec tells of a path: `name`, `size`, `type`, and what else is known."""
 
 
-class FileTree:
+class DirectoryTree:
     """The files and directories below a root."""
 
     def __init__(self, root: str) -> None:

@@ -24,7 +24,7 @@ from lockgate.storage_core.fsspec.paths import (
     strip_protocol,
 )
 from lockgate.storage_core.fsspec.pending import EXCLUSIVE, WRITE, PendingOutput, PendingTask, PendingTasks
-from lockgate.storage_core.fsspec.published import Published, PublishedInput
+from lockgate.storage_core.fsspec.published import PublishedDestinations, PublishedInput
 from lockgate.storage_core.fsspec.text_and_compression import layered
 from lockgate.storage_core.fsspec.transaction import TaskTransaction
 from lockgate.storage_core.settings import Settings
@@ -66,7 +66,9 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         """
         super().__init__(**options)
         self._pending = PendingTasks(settings)
-        self._published = Published(as_of=_turn(as_of), destination=destination, settings=settings)
+        self._published = PublishedDestinations(
+            as_of=_turn(as_of), destination=destination, settings=settings
+        )
 
     def begin_task(self, job: Job, task_id: str) -> str:
         """Begin an attempt at a task of a job that this process has opened.

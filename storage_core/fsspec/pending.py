@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from lockgate.storage_core.commit import Attempt, Job, PendingSet, attach_job
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
-from lockgate.storage_core.fsspec.directories import FileTree, Info
+from lockgate.storage_core.fsspec.directories import DirectoryTree, Info
 from lockgate.storage_core.fsspec.paths import BASE, MagicPath
 from lockgate.storage_core.ids import JobId, TaskId
 from lockgate.storage_core.settings import Settings
@@ -178,8 +178,8 @@ class PendingTask:
                 self._written_to = False
                 self.tree = self._empty_tree()
 
-    def _empty_tree(self) -> FileTree:
-        tree = FileTree(self.path)
+    def _empty_tree(self) -> DirectoryTree:
+        tree = DirectoryTree(self.path)
         tree.add_directory(f"{self.path}/{BASE}")
         return tree
 
@@ -332,10 +332,10 @@ class PendingTasks:
         self.info(path)
         return self._tree(path).children(path.text)
 
-    def _tree(self, path: MagicPath) -> FileTree:
+    def _tree(self, path: MagicPath) -> DirectoryTree:
         if path.task_id is not None:
             return self.task(path).tree
-        tree = FileTree(path.text)
+        tree = DirectoryTree(path.text)
         with self._lock:
             for destination, job_id, task_id in self._tasks:
                 if (destination, job_id) == (path.destination, path.job_id):

@@ -21,7 +21,7 @@ from fsspec.spec import AbstractBufferedFile  # type: ignore[import-untyped]  # 
 from lockgate.storage_core.commit import DestinationLog, LiveFile, Manifest
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError
-from lockgate.storage_core.fsspec.directories import FileTree, Info
+from lockgate.storage_core.fsspec.directories import DirectoryTree, Info
 from lockgate.storage_core.fsspec.paths import check_path, destination_at, fs_path, strip_protocol
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import Store, open_store
@@ -38,9 +38,9 @@ class Snapshot:
     manifest: Manifest
 
     @cached_property
-    def tree(self) -> FileTree:
+    def tree(self) -> DirectoryTree:
         """The live files, and the directories that they make."""
-        tree = FileTree(self.root)
+        tree = DirectoryTree(self.root)
         for file in self.manifest.files.values():
             tree.add_file(f"{self.root}/{file.key}", file.size, rows=file.rows, job_id=file.job_id)
         return tree
@@ -55,7 +55,7 @@ class Snapshot:
         return next(following, None) is not None
 
 
-class Published:
+class PublishedDestinations:
     """The destinations that one file system instance reads."""
 
     def __init__(self, *, as_of: int | None, destination: str | None, settings: Settings | None) -> None:

@@ -7,7 +7,7 @@ from lockgate.storage_core.journal.entries.leases import LeaseState
 from lockgate.storage_core.journal.journal import MAIN, Journal, open_journal
 from lockgate.storage_core.journal.leases.leases import Leases, LeaseView
 from lockgate.storage_core.journal.read.snapshot_read import Reading, Status
-from lockgate.storage_core.journal.write.mutation import Mutation, Outcome, Refused, Written
+from lockgate.storage_core.journal.write.mutation import Mutation, Refused, WriteOutcome, Written
 from lockgate.storage_core.stamp import Stamp
 
 __all__ = [
@@ -17,11 +17,11 @@ __all__ = [
     "LeaseView",
     "Leases",
     "Mutation",
-    "Outcome",
     "Reading",
     "Refused",
     "Stamp",
     "Status",
+    "WriteOutcome",
     "Written",
     "open_journal",
 ]

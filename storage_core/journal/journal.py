@@ -24,7 +24,7 @@ from lockgate.storage_core.journal.entries import Op
 from lockgate.storage_core.journal.read.seen_stamps import Sight
 from lockgate.storage_core.journal.read.snapshot_read import Reading, Status
 from lockgate.storage_core.journal.write.group_commit import Group
-from lockgate.storage_core.journal.write.mutation import Mutation, Outcome, Refused, Written
+from lockgate.storage_core.journal.write.mutation import Mutation, Refused, WriteOutcome, Written
 from lockgate.storage_core.journal.write.transaction import write
 from lockgate.storage_core.journal.write.validation import check_values
 from lockgate.storage_core.stamp import Stamp
@@ -81,7 +81,7 @@ class Journal(Forkable):
             raise outcome.error
         return outcome
 
-    def write(self, mutations: Sequence[Mutation]) -> list[Outcome]:
+    def write(self, mutations: Sequence[Mutation]) -> list[WriteOutcome]:
         """Write mutations, each of which is applied or refused alone; returns an outcome for each.
 
         A commit without an answer is asked for again, under the same request ids; so is a transaction that

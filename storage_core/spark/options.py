@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeVar, get_args
 
 import msgspec
 
-from lockgate.storage_core.commit.records.job import Scope
+from lockgate.storage_core.commit.records.job import ScopeName
 from lockgate.storage_core.errors import InvalidInputError
 
 MIB: Final = 1024 * 1024
@@ -68,7 +68,7 @@ class WriteOptions:
 
     path: str
     mode: Mode
-    scope: Scope | None
+    scope: ScopeName | None
     committer: str | None
     allow_unsafe: bool
     partition_by: tuple[str, ...]
@@ -251,7 +251,7 @@ class _Given:
         return int(text)
 
 
-def _scope(given: _Given) -> Scope | None:
+def _scope(given: _Given) -> ScopeName | None:
     if given.text("partitionOverwriteMode") is None:
         return None
     chosen = given.choice("partitionOverwriteMode", "static", get_args(OverwriteMode))

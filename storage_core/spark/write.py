@@ -12,7 +12,7 @@ from pyspark.sql.functions import col
 
 from lockgate.storage_core.commit import Job, Progress, Receipt, open_job, read_manifest
 from lockgate.storage_core.commit.destination.conflict_mode import visible_files
-from lockgate.storage_core.commit.records.job import Scope
+from lockgate.storage_core.commit.records.job import ScopeName
 from lockgate.storage_core.concurrency import no_progress
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings
@@ -39,7 +39,7 @@ def write(
     destination: str,
     *,
     mode: WriteMode = "append",
-    scope: Scope | None = None,
+    scope: ScopeName | None = None,
     committer: str | None = None,
     partition_by: Sequence[str] = (),
     sort_within_partitions: bool = True,
@@ -118,7 +118,7 @@ def write(
         return job.commit()
 
 
-def _session_scope(df: DataFrame, mode: str) -> Scope | None:
+def _session_scope(df: DataFrame, mode: str) -> ScopeName | None:
     """Return the scope that the session's own setting asks for, None where it says nothing."""
     dynamic = df.sparkSession.conf.get("spark.sql.sources.partitionOverwriteMode", "static") or "static"
     return "partitions" if mode == "replace" and dynamic.lower() == "dynamic" else None

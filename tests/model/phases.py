@@ -6,16 +6,20 @@ from functools import cache, partial
 from itertools import product
 from typing import Final
 
-from lockgate.storage_core.commit.leases.protocol import LeaseState
-from lockgate.storage_core.commit.records import job as records
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState
+from lockgate.storage_core.commit.records.job import OnLapse
+from lockgate.storage_core.commit.records.log_entries import Outcome as OutcomeRecord
 from lockgate.storage_core.commit.records.phase import JobPhase, phase_of
+from lockgate.storage_core.commit.records.plan import Decision
+from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction, choose_action
 from lockgate.storage_core.errors import MalformedRecordError
 from lockgate.storage_core.ids import JobId, Token
+from lockgate.storage_core.stamp import Stamp
 from tests.model.state import NO_OUTCOME, End, Job, Outcome, Store, Verdict
 
 _JOB: Final = JobId("job-g1")
-LEFT_ALONE: Final = frozenset({LeaseState.LIVE, LeaseState.PARKED})
+LEFT_ALONE: Final = frozenset({JobLeaseState.LIVE, JobLeaseState.PARKED})
 
 
 def phase(store: Store, job: Job) -> JobPhase:
@@ -53,27 +57,27 @@ def outcome_of(store: Store, job: Job) -> Outcome:
 def _phase(verdict: Verdict, end: End, success: bool, failure: bool) -> JobPhase:
     decision = outcome = None
     if verdict is not Verdict.NONE:
-        decision = records.Decision(
+        decision = Decision(
             job_id=_JOB,
             verdict="commit" if verdict is Verdict.COMMIT else "abort",
             token=Token("token"),
-            stamp=records.Stamp(),
+            stamp=Stamp(),
             decided_s=0.0,
             decided_by="",
         )
     if end is not End.NONE:
-        outcome = records.Outcome(job_id=_JOB, turn=1, verdict=end.name.lower(), decided_s=0.0)  # type: ignore[arg-type]
-    committed = records.Ended(job_id=_JOB, ended="committed", ended_s=0.0) if success else None
-    failed = records.Ended(job_id=_JOB, ended="failed", ended_s=0.0) if failure else None
+        outcome = OutcomeRecord(job_id=_JOB, turn=1, verdict=end.name.lower(), decided_s=0.0)  # type: ignore[arg-type]
+    committed = Ended(job_id=_JOB, ended="committed", ended_s=0.0) if success else None
+    failed = Ended(job_id=_JOB, ended="failed", ended_s=0.0) if failure else None
     return phase_of(decision, outcome, committed, failed)
 
 
 @cache
 def recovery_actions(
-    found: JobPhase, policies: tuple[records.OnLapse, ...], *, calm: bool
+    found: JobPhase, policies: tuple[OnLapse, ...], *, calm: bool
 ) -> frozenset[RecoveryAction]:
     """Return what recovery may do with a job: any lease and age can be met, unless all is calm."""
-    leases = LEFT_ALONE if calm else LeaseState
+    leases = LEFT_ALONE if calm else JobLeaseState
     return frozenset(
         choose_action(found, lease, on_lapse=on_lapse, is_young=partial(bool, young))[0]
         for lease, young, on_lapse in product(leases, (True, False), policies)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit.destination.conflict_mode import visible_files
-from lockgate.storage_core.commit.destination.nested import DestinationsBelow
+from lockgate.storage_core.commit.destination.nested import NestedDestinations
 from tests.commit_world import World
 from tests.fake_s3 import Options
 from tests.s3_world import S3World, s3_world
@@ -110,6 +110,6 @@ def test_a_listing_of_many_folders_is_not_followed_by_a_request_for_each(s3: S3W
 def test_a_folder_that_the_listing_has_not_told_of_is_asked_about_once(s3: S3World) -> None:
     store = s3.driver.store
     store.put("2026/_lockgate/ids/x", b"1")
-    below = DestinationsBelow(store)
+    below = NestedDestinations(store)
     assert [below.holding(key) for key in ("2026/05/a", "2025/a", "a")] == ["2026", None, None]
     assert s3.seen_in(lambda: [below.holding(key) for key in ("2026/06/a", "2025/b")]) == []

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit import Job, sweep_uploads
-from lockgate.storage_core.commit.publish.displaced_files import MOVE_BACK_TRIES, files_aside
-from lockgate.storage_core.commit.publish.file_report import read_fates
+from lockgate.storage_core.commit.publish.displaced_files import RESTORE_TRIES, files_aside
+from lockgate.storage_core.commit.publish.file_report import read_file_outcomes
 from lockgate.storage_core.commit.records.codec import digest
-from lockgate.storage_core.commit.records.job import FileFate
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.records.report import FileOutcome
 from lockgate.storage_core.errors import (
     ConflictError,
     InvalidInputError,
@@ -231,8 +231,8 @@ def open_merging(world: World, **options: object) -> Job:
     )
 
 
-def fates(job: Job) -> Iterable[FileFate]:
-    return read_fates(job._folder)
+def fates(job: Job) -> Iterable[FileOutcome]:
+    return read_file_outcomes(job._folder)
 
 
 def lose_upload(world: World, job: Job, path: str) -> None:
@@ -341,7 +341,7 @@ def test_nothing_makes_way_for_a_committer_that_wakes_up_behind_the_revert(world
 
 @pytest.mark.usefixtures("unobserved")
 @pytest.mark.parametrize(
-    ("times", "error"), [(1, JobFailedError), (MOVE_BACK_TRIES, OutcomeUnknownError)], ids=["once", "ever"]
+    ("times", "error"), [(1, JobFailedError), (RESTORE_TRIES, OutcomeUnknownError)], ids=["once", "ever"]
 )
 def test_what_makes_way_again_while_it_gets_its_name_back_gets_it_again(
     world: World, times: int, error: type[LockgateError]

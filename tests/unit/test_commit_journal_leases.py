@@ -15,7 +15,8 @@ import pytest
 from lockgate.storage_core.commit import JobPhase, recover_job
 from lockgate.storage_core.commit.decide.turn import TURN_WAIT_S
 from lockgate.storage_core.commit.leases import heartbeat
-from lockgate.storage_core.commit.leases.protocol import LeaseState, LeaseView, leases_for
+from lockgate.storage_core.commit.leases.job_leases import leases_for
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState, JobLeaseView
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
 from lockgate.storage_core.errors import FencedError, JournalUnavailableError, LeaseHeldError, TurnBusyError
@@ -28,7 +29,7 @@ from lockgate.storage_core.journal.queries.jobs import job_resource
 from tests.commit_world import World, write
 
 
-def look(world: World, job_id: str) -> LeaseView:
+def look(world: World, job_id: str) -> JobLeaseView:
     folder = JobFolder(world.store, job_id)  # type: ignore[arg-type]
     return leases_for(world.settings, world.clock).look(folder)
 
@@ -91,7 +92,7 @@ def test_a_driver_that_recovery_has_fenced_cannot_commit_over_it(journal_world: 
 
     with pytest.raises(FencedError):
         job.commit()
-    assert look(there, job.job_id).state is LeaseState.LIVE
+    assert look(there, job.job_id).state is JobLeaseState.LIVE
 
 
 def test_no_renewal_writes_to_the_store_and_one_thread_renews_for_all_jobs(journal_world: World) -> None:
@@ -104,7 +105,7 @@ def test_no_renewal_writes_to_the_store_and_one_thread_renews_for_all_jobs(journ
     jobs[0].attempt("t").commit()  # checks, and so renews, all of them
     journal_world.clock.sleep(journal_world.settings.lease_hard_s - 1)
 
-    assert {look(journal_world, job.job_id).state for job in jobs} == {LeaseState.LIVE}
+    assert {look(journal_world, job.job_id).state for job in jobs} == {JobLeaseState.LIVE}
     new = {key for key, info in records(journal_world) if standing.get(key) != info}
     assert all("/tasks/" in key for key in new), new
     for job in jobs:
@@ -124,7 +125,7 @@ def test_a_process_with_another_journal_sees_the_lease_as_unknown_and_is_told_wh
     with journal_world.open_job("sales") as job:
         for there in (with_other_journal(journal_world), replace(journal_world, options={})):
             view = look(there, job.job_id)
-            assert view.state is LeaseState.UNKNOWN
+            assert view.state is JobLeaseState.UNKNOWN
             assert f"#{journal_world.settings.journal}" in view.unread
             assert journal_world.journal.url in view.unread
             assert "LOCKGATE_JOURNAL_URL" in view.unread
@@ -251,7 +252,7 @@ def test_recovery_without_the_job_s_journal_sees_an_unknown_lease(journal_world:
     with journal_world.open_job("sales") as job, journal_down():
         view = look(journal_world, job.job_id)
 
-    assert (view.state, view.job_attempt) == (LeaseState.UNKNOWN, None)
+    assert (view.state, view.job_attempt) == (JobLeaseState.UNKNOWN, None)
     assert "down on purpose" in view.unread
 
 

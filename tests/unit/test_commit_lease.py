@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lockgate.storage_core.commit.leases.protocol import Hold, LeaseState, leases_for
+from lockgate.storage_core.commit.leases.job_leases import leases_for
+from lockgate.storage_core.commit.leases.protocol import Hold, JobLeaseState
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.errors import FencedError
 from tests.commit_world import World, write
@@ -29,7 +30,7 @@ def test_a_lease_is_not_brought_back_to_life_after_the_clean_up(either: World, c
             calls[call]()
 
         zombie.abandon()
-        assert leases.look(folder, job.record).state is LeaseState.UNKNOWN
+        assert leases.look(folder, job.record).state is JobLeaseState.UNKNOWN
         assert not folder.has_lease()
         assert either.recover() == []
         assert either.visible() == {"a.csv": b"1"}
@@ -70,9 +71,9 @@ def test_a_parked_job_is_left_alone_until_its_deadline(either: World) -> None:
     folder, leases = JobFolder(either.store, job.job_id), leases_for(either.settings, either.clock)
 
     either.clock.sleep(3_599.0)
-    assert leases.look(folder).state is LeaseState.PARKED
+    assert leases.look(folder).state is JobLeaseState.PARKED
     either.clock.sleep(1.0)
-    assert leases.look(folder).state is LeaseState.LAPSED
+    assert leases.look(folder).state is JobLeaseState.LAPSED
 
 
 def test_the_next_step_takes_a_parked_job_up_and_commits_it(either: World) -> None:
@@ -82,7 +83,7 @@ def test_the_next_step_takes_a_parked_job_up_and_commits_it(either: World) -> No
         step.hold()
         leases = leases_for(either.settings, either.clock)
         view = leases.look(JobFolder(either.store, job.job_id))
-        assert (view.state, view.job_attempt) == (LeaseState.LIVE, job.job_attempt)
+        assert (view.state, view.job_attempt) == (JobLeaseState.LIVE, job.job_attempt)
         step.commit()
 
     assert either.visible() == {"a.csv": b"1"}
@@ -93,9 +94,9 @@ def test_a_lease_that_is_not_renewed_lapses_after_its_hard_limit(either: World) 
     leases, folder = leases_for(either.settings, either.clock), JobFolder(either.store, job.job_id)
 
     either.clock.sleep(either.settings.lease_hard_s - 1)
-    assert leases.look(folder).state is LeaseState.LIVE
+    assert leases.look(folder).state is JobLeaseState.LIVE
     either.clock.sleep(1)
-    assert leases.look(folder).state is LeaseState.LAPSED
+    assert leases.look(folder).state is JobLeaseState.LAPSED
     job.close()
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit import recover_job
-from lockgate.storage_core.commit.destination.location import linked_place, place_of
-from lockgate.storage_core.commit.leases.protocol import LeaseState, leases_for
+from lockgate.storage_core.commit.destination.location import canonical_url, symlinked_url
+from lockgate.storage_core.commit.leases.job_leases import leases_for
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
 from lockgate.storage_core.commit.recovery.expired_jobs import (
@@ -53,7 +54,7 @@ def leases(world: World) -> list[str]:
         return [lease.resource for lease in reading.where(Lease, {})]
 
 
-def state(world: World, job_id: str) -> LeaseState:
+def state(world: World, job_id: str) -> JobLeaseState:
     folder = JobFolder(world.store, job_id)  # type: ignore[arg-type]
     return leases_for(world.settings, world.clock).look(folder).state
 
@@ -62,23 +63,23 @@ def test_a_place_is_named_by_the_path_without_links_and_a_bucket_as_it_is(
     journal_world: World, by_link: World
 ) -> None:
     real = f"file://{journal_world.url}"
-    assert (place_of(journal_world.store), linked_place(journal_world.store)) == (real, None)
-    assert (place_of(by_link.store), linked_place(by_link.store)) == (real, f"file://{by_link.url}")
+    assert (canonical_url(journal_world.store), symlinked_url(journal_world.store)) == (real, None)
+    assert (canonical_url(by_link.store), symlinked_url(by_link.store)) == (real, f"file://{by_link.url}")
     bucket = open_store("s3://lake/sales", by_link.settings)
-    assert (place_of(bucket), linked_place(bucket)) == ("s3://lake/sales", None)
+    assert (canonical_url(bucket), symlinked_url(bucket)) == ("s3://lake/sales", None)
 
 
 def test_a_place_whose_links_lead_round_in_a_circle_is_told_of_by_whoever_opens_it(by_link: World) -> None:
     circle = Path(by_link.root, "circle")
     circle.symlink_to(circle)
-    assert place_of(open_store(f"file://{circle}/dest", by_link.settings)) == f"file://{circle}/dest"
+    assert canonical_url(open_store(f"file://{circle}/dest", by_link.settings)) == f"file://{circle}/dest"
     with pytest.raises(InvalidInputError, match="Too many levels of symbolic links"):
         list(rescan(str(circle / "dest"), settings=by_link.settings, clock=by_link.clock))
 
 
 def test_whoever_comes_by_another_name_meets_the_same_lease(journal_world: World, by_link: World) -> None:
     first = by_link.open_job("sales")
-    assert state(journal_world.elsewhere(), first.job_id) is LeaseState.LIVE
+    assert state(journal_world.elsewhere(), first.job_id) is JobLeaseState.LIVE
     left = recover_job(journal_world.url, first.job_id, settings=by_link.settings, clock=by_link.clock)
     assert left.action is RecoveryAction.LEAVE
 
@@ -118,9 +119,9 @@ def test_a_job_that_was_set_up_when_places_had_several_names_keeps_its_lease(
         first = by_link.open_job("sales")
         assert known(by_link) == [(f"file://{by_link.url}", "open")]
 
-    assert state(by_link.elsewhere(), first.job_id) is LeaseState.LIVE
+    assert state(by_link.elsewhere(), first.job_id) is JobLeaseState.LIVE
     left = recover_job(by_link.url, first.job_id, settings=by_link.settings, clock=by_link.clock)
-    assert (left.action, left.lease) == (RecoveryAction.LEAVE, LeaseState.LIVE)
+    assert (left.action, left.lease) == (RecoveryAction.LEAVE, JobLeaseState.LIVE)
 
     second = by_link.elsewhere().open_job("sales")
     by_link.clock.sleep(by_link.settings.commit_window_s + 1)

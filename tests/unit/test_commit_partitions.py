@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit.destination.scope import EVERYWHERE, Reach, partition_of
+from lockgate.storage_core.commit.destination.scope import EVERYWHERE, Scope, partition_of
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from tests.commit_world import World, write
@@ -44,10 +44,10 @@ def test_a_partition_is_the_folder_down_to_the_last_column_value(key: str, parti
 
 def test_what_is_listed_covers_every_partition_once() -> None:
     assert EVERYWHERE.prefixes() == [""]
-    assert Reach(frozenset({"day=1", "day=10"})).prefixes() == ["day=1/", "day=10/"]
-    assert Reach(frozenset({"2026", "2026/05"})).prefixes(["2026/05/07/a", "2027/a"]) == ["2026/", "2027/"]
-    assert Reach(frozenset({"", "day=1"})).prefixes() == [""]
-    assert Reach(frozenset()).prefixes() == []
+    assert Scope(frozenset({"day=1", "day=10"})).prefixes() == ["day=1/", "day=10/"]
+    assert Scope(frozenset({"2026", "2026/05"})).prefixes(["2026/05/07/a", "2027/a"]) == ["2026/", "2027/"]
+    assert Scope(frozenset({"", "day=1"})).prefixes() == [""]
+    assert Scope(frozenset()).prefixes() == []
 
 
 @pytest.mark.parametrize(

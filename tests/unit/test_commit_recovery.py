@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lockgate.storage_core.commit import ExpectedTask, list_jobs, recover_job, sweep_uploads
-from lockgate.storage_core.commit.leases.protocol import LeaseState
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.records.codec import encode
-from lockgate.storage_core.commit.records.job import Ended
 from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.commit.recovery.orphan_sweep import SweepAction
 from lockgate.storage_core.commit.recovery.recover import RecoveryAction, RecoveryResult
 from lockgate.storage_core.errors import AuditFailedError, ObjectNotFoundError
@@ -31,7 +31,11 @@ def test_a_live_job_is_left_alone(world: World) -> None:
     job = world.open_job("sales")
     write(job, "t", {"a.csv": b"1"})
     found = recover(world, job.job_id)
-    assert (found.action, found.lease, found.ended) == (RecoveryAction.LEAVE, LeaseState.LIVE, JobPhase.OPEN)
+    assert (found.action, found.lease, found.ended) == (
+        RecoveryAction.LEAVE,
+        JobLeaseState.LIVE,
+        JobPhase.OPEN,
+    )
     job.commit()
     assert world.visible() == {"a.csv": b"1"}
 
@@ -41,7 +45,7 @@ def test_a_parked_job_is_left_alone_until_its_deadline(world: World) -> None:
     write(job, "t", {"a.csv": b"1"})
     job.park(timeout_s=100)
     world.clock.now += 99
-    assert recover(world, job.job_id).lease is LeaseState.PARKED
+    assert recover(world, job.job_id).lease is JobLeaseState.PARKED
     assert len(world.open_uploads()) == 1
     world.clock.now += 2
     assert recover(world, job.job_id).ended is JobPhase.FAILED

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from lockgate.storage_core.commit.leases.protocol import LeaseState
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.records.job import OnLapse
 from lockgate.storage_core.commit.records.phase import UNDECIDED, JobPhase
 from lockgate.storage_core.commit.recovery.decision_table import RECOVERY, RecoveryAction, choose_action
@@ -15,8 +15,8 @@ from lockgate.storage_core.commit.recovery.decision_table import RECOVERY, Recov
 POLICIES: tuple[OnLapse, ...] = get_args(OnLapse)
 
 
-@pytest.mark.parametrize(("found", "lease"), list(product(JobPhase, LeaseState)))
-def test_every_situation_meets_exactly_one_row(found: JobPhase, lease: LeaseState) -> None:
+@pytest.mark.parametrize(("found", "lease"), list(product(JobPhase, JobLeaseState)))
+def test_every_situation_meets_exactly_one_row(found: JobPhase, lease: JobLeaseState) -> None:
     for young, on_lapse in product((True, False), POLICIES):
         rows = [
             row
@@ -32,14 +32,14 @@ def test_every_situation_meets_exactly_one_row(found: JobPhase, lease: LeaseStat
 
 
 def test_a_decided_job_is_never_left_alone_and_never_aborted() -> None:
-    for found, lease, on_lapse in product(set(JobPhase) - UNDECIDED, LeaseState, POLICIES):
+    for found, lease, on_lapse in product(set(JobPhase) - UNDECIDED, JobLeaseState, POLICIES):
         action, why = choose_action(found, lease, on_lapse=on_lapse, is_young=lambda: True)
         assert action in {RecoveryAction.ROLL_FORWARD, RecoveryAction.CLEAN_UP}
         assert "{" not in why
 
 
-@pytest.mark.parametrize(("lease", "listings"), [(LeaseState.UNKNOWN, 1), (LeaseState.LAPSED, 0)])
-def test_the_age_is_asked_once_and_only_where_it_counts(lease: LeaseState, listings: int) -> None:
+@pytest.mark.parametrize(("lease", "listings"), [(JobLeaseState.UNKNOWN, 1), (JobLeaseState.LAPSED, 0)])
+def test_the_age_is_asked_once_and_only_where_it_counts(lease: JobLeaseState, listings: int) -> None:
     asked: list[None] = []
 
     def is_young() -> bool:

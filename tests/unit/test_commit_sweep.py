@@ -19,7 +19,7 @@ from lockgate.storage_core.commit import (
     recover_job,
     sweep_uploads,
 )
-from lockgate.storage_core.commit.records.job_listing import call_roll
+from lockgate.storage_core.commit.records.job_listing import list_job_folders
 from lockgate.storage_core.commit.uploads.upload_cost import measured
 from lockgate.storage_core.errors import InvalidInputError, JobFailedError, UploadGoneError
 from lockgate.storage_core.failpoints import FAILPOINTS
@@ -425,10 +425,10 @@ def test_a_roll_of_many_pages_names_every_job_once(world: World, monkeypatch: py
     for number in range(4):
         world.run(f"done-{number}", {f"{number}.csv": b"1"})
     jobs_in_every_undecided_state(world)
-    whole = call_roll(world.store)
+    whole = list_job_folders(world.store)
     assert sorted(whole.done) == [JobId(f"done-{number}-g1") for number in range(4)]
     assert sorted(whole.others) == ["lapsed-g1", "live-g1", "parked-g1", "unknown-g1"]
     for page_size in (1, 2, 3, 7):
         paged = partial(LocalStore.pages, page_size=page_size)
         monkeypatch.setattr(WatchedStore, "pages", lambda self, *a, p=paged, **k: p(self.inner, *a, **k))
-        assert call_roll(world.store) == whole
+        assert list_job_folders(world.store) == whole

@@ -18,7 +18,7 @@ from lockgate.storage_core.errors import JournalUnavailableError, OutcomeUnknown
 from lockgate.storage_core.journal.entries.claims import ReleaseName
 from lockgate.storage_core.journal.write import group_commit as group_module
 from lockgate.storage_core.journal.write.group_commit import LARGEST, Group
-from lockgate.storage_core.journal.write.mutation import Mutation, Outcome, Written
+from lockgate.storage_core.journal.write.mutation import Mutation, WriteOutcome, Written
 from lockgate.storage_core.stamp import Stamp
 
 
@@ -41,7 +41,7 @@ class Transactions:
     go: threading.Event = field(default_factory=threading.Event)
     sequence: int = 0
 
-    def write(self, mutations: Sequence[Mutation]) -> list[Outcome]:
+    def write(self, mutations: Sequence[Mutation]) -> list[WriteOutcome]:
         number = len(self.groups)
         self.groups.append([mutation.request_id for mutation in mutations])
         if self.hold_first and number == 0:
@@ -49,7 +49,7 @@ class Transactions:
             assert self.go.wait(60)
         if number in self.errors:
             raise self.errors[number]
-        outcomes = list[Outcome]()
+        outcomes = list[WriteOutcome]()
         for mutation in mutations:
             self.sequence += 1
             outcomes.append(Written(stamp=Stamp(1, self.sequence), result=mutation.request_id, at_s=0.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.stores.metadata import check_metadata
+from lockgate.storage_core.stores.protocol import check_metadata
 from tests.commit_world import World
 
 

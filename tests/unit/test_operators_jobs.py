@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from lockgate.operators.dag_run.job_handle import attach
 from lockgate.operators.dag_run.receipts import asset_of
 from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
-from lockgate.storage_core.commit import JobPhase, LeaseState, list_jobs, recover_all
+from lockgate.storage_core.commit import JobLeaseState, JobPhase, list_jobs, recover_all
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import Journal, Stamp
@@ -57,7 +57,7 @@ def test_set_up_hands_on_a_small_json_handle_and_leaves_the_job_parked(world: Wo
         "job_attempt",
     }
     [job] = list_jobs(world.url)
-    assert (job.job_id, job.phase, job.lease) == (handle["job_id"], JobPhase.OPEN, LeaseState.PARKED)
+    assert (job.job_id, job.phase, job.lease) == (handle["job_id"], JobPhase.OPEN, JobLeaseState.PARKED)
     assert job.record is not None
     assert job.record.description == "sales of a day"
 
@@ -203,7 +203,7 @@ def test_a_commit_that_fails_for_now_leaves_the_job_parked_for_its_retry(world: 
         commit(handle)
 
     [job] = list_jobs(world.url)
-    assert (job.phase, job.lease) == (JobPhase.OPEN, LeaseState.PARKED)
+    assert (job.phase, job.lease) == (JobPhase.OPEN, JobLeaseState.PARKED)
     assert commit(handle)["files"] == 1
 
 

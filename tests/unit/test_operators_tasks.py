@@ -13,7 +13,7 @@ from celery.contrib.testing.worker import start_worker
 from lockgate.operators.dag_run.job_handle import handle_of
 from lockgate.operators.jobs import JobCommitOperator
 from lockgate.operators.tasks import TaskCommitOperator
-from lockgate.storage_core.commit import LeaseState, list_jobs
+from lockgate.storage_core.commit import JobLeaseState, list_jobs
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.celery_app import QUEUES, app
 from tests.airflow_world import TaskRun
@@ -71,7 +71,7 @@ def test_the_job_is_parked_after_the_step_also_when_it_fails(staged: StagedJob) 
         commit_tasks(staged)
 
     [job] = list_jobs(staged.destination)
-    assert job.lease is LeaseState.PARKED
+    assert job.lease is JobLeaseState.PARKED
 
 
 def test_a_job_that_has_ended_takes_no_more_tasks_and_no_retry_is_wasted(staged: StagedJob) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from lockgate.operators.recovery import summary_table
 from lockgate.storage_core.commit import JobPhase, RecoveryAction, RecoveryResult
-from lockgate.storage_core.commit.leases.protocol import LeaseState
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.printable import printable
 from lockgate.storage_core.settings import Settings
@@ -66,7 +66,7 @@ def test_a_name_in_the_operator_s_table_is_shown() -> None:
         destination=f"file:///{TRICK}",
         job_id=JobId("sales-g1"),
         found=JobPhase.OPEN,
-        lease=LeaseState.LAPSED,
+        lease=JobLeaseState.LAPSED,
         action=RecoveryAction.ABORT,
         ended=JobPhase.FAILED,
         detail=f"line\n{TRICK}",

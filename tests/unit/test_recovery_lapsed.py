@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit import Job, JobPhase, RecoveryAction, RecoveryResult, recover_job
-from lockgate.storage_core.commit.leases.protocol import LeaseState as JobLease
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.recovery.expired_jobs import (
     LIVE,
@@ -270,7 +270,7 @@ def test_a_driver_that_comes_back_while_recovery_looks_keeps_its_job(
     monkeypatch.setattr(FAILPOINTS, "observer", between_the_look_and_the_lease)
     found = recover(world, job, dry_run=dry_run)
 
-    assert (found.lease, found.action) == (JobLease.LAPSED, RecoveryAction.LEAVE)
+    assert (found.lease, found.action) == (JobLeaseState.LAPSED, RecoveryAction.LEAVE)
     assert "its driver has come back" in found.detail
     driver.commit()
     assert world.visible() == {"a.csv": b"1"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit.records.job import StagedFile
+from lockgate.storage_core.commit.records.task import StagedFile
 from lockgate.storage_core.commit.staged_files.listing import group_into_tasks, list_staged
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 

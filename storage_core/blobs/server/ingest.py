@@ -45,7 +45,7 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import step
-from lockgate.storage_core.journal import Journal, Outcome, Refused
+from lockgate.storage_core.journal import Journal, Refused, WriteOutcome
 from lockgate.storage_core.journal.entries.references import refuse_ended
 from lockgate.storage_core.journal.entries.rows import BlobUse, Guarantee
 from lockgate.storage_core.journal.entries.uploads import PutBlob
@@ -234,7 +234,7 @@ class TakingIn(HandingOut):
             self._discard(blob)
             raise
 
-    def _concluded(self, placed: Placed, outcome: Outcome) -> BlobInfo | LockgateError:
+    def _concluded(self, placed: Placed, outcome: WriteOutcome) -> BlobInfo | LockgateError:
         """Return what came of a blob whose bytes stand; unless it was recorded, they go."""
         blob = placed.blob
         if isinstance(outcome, Refused):

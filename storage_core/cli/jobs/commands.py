@@ -127,12 +127,12 @@ def commit(
     """Commit a job whose tasks have committed; safe to repeat."""
     from lockgate.storage_core.cli.jobs.job_index import locate  # noqa: PLC0415
     from lockgate.storage_core.cli.jobs.job_view import lease_of  # noqa: PLC0415
-    from lockgate.storage_core.commit import LeaseState, attach_job  # noqa: PLC0415
+    from lockgate.storage_core.commit import JobLeaseState, attach_job  # noqa: PLC0415
 
     destination, job_id = locate(job)
     with progress_bar() as progress:
         attached = attach_job(destination, job_id, progress=progress)
-        if not take_over and attached.receipt is None and lease_of(attached) is LeaseState.LIVE:
+        if not take_over and attached.receipt is None and lease_of(attached) is JobLeaseState.LIVE:
             raise ConflictError(
                 f"job {job_id} at {attached.destination}: its driver lives and will commit it; nothing was "
                 "done; wait for it, or take the job from it with --take-over"

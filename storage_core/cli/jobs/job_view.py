@@ -5,13 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from lockgate.storage_core.clock import SystemClock
-from lockgate.storage_core.commit import Job, JobPhase, LeaseState, Receipt, attach_job
-from lockgate.storage_core.commit.leases.protocol import leases_for
-from lockgate.storage_core.commit.publish.file_report import read_fates
+from lockgate.storage_core.commit import Job, JobLeaseState, JobPhase, Receipt, attach_job
+from lockgate.storage_core.commit.leases.job_leases import leases_for
+from lockgate.storage_core.commit.publish.file_report import read_file_outcomes
 from lockgate.storage_core.commit.publish.success_file import SuccessSummary, find_success
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.job import Decision, Ended, JobRecord, Report
+from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder, job_ids
+from lockgate.storage_core.commit.records.plan import Decision
+from lockgate.storage_core.commit.records.report import Ended, Report
 from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError
 from lockgate.storage_core.ids import JobAttemptId, JobId, job_name, split_job_id
 from lockgate.storage_core.settings import load_settings
@@ -46,7 +48,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     record: JobRecord
     phase: JobPhase
-    lease: LeaseState
+    lease: JobLeaseState
     job_attempt: JobAttemptId | None
     tasks: TaskCount | None
     decision: Decision | None
@@ -74,7 +76,7 @@ def view_job(destination: str, text: str, *, every_fate: bool = False) -> JobVie
     ended = success or failure
     report = folder.report()
     if every_fate and report is not None:
-        report = msgspec.structs.replace(report, shards=(), fates=tuple(read_fates(folder)))
+        report = msgspec.structs.replace(report, shards=(), fates=tuple(read_file_outcomes(folder)))
     return JobView(
         record=job.record,
         phase=job.phase(),
@@ -111,7 +113,7 @@ def find_job(destination: str, text: str) -> JobId:
     return generations[newest]
 
 
-def lease_of(job: Job) -> LeaseState:
+def lease_of(job: Job) -> JobLeaseState:
     """Return how a job's lease stands now."""
     return leases_for(load_settings(), SystemClock()).look(JobFolder(job.store, job.job_id)).state
 

@@ -1,4 +1,4 @@
-"""Real files until the task commits: they can be sought in. Shared by `staging` and `file-*`.
+"""Real files until the task commits: they can be sought in. Base of `staging` and `file-*`.
 
 A writer that makes files in the directory by itself may rename them too; what `open_file` opened stays where
 it is, for only so can be told whether it is still there.
@@ -6,13 +6,46 @@ it is, for only so can be told whether it is still there.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from lockgate.storage_core.commit.committers.protocol import Uploads
+from lockgate.storage_core.commit.committers.protocol import Uploads, VisibleAt
+from lockgate.storage_core.commit.records.job import ScopeName
+from lockgate.storage_core.commit.records.task import PendingFile
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.stores.os_errors import translated
 from lockgate.storage_core.stores.protocol import check_key
+
+
+@dataclass(frozen=True)
+class RealFilesCommitter:
+    """Base of the committers whose attempts write real files in a directory of their own."""
+
+    visible_at: VisibleAt = "job commit"
+    repeatable: bool = True
+    recovers_tasks: bool = True
+    scope: ScopeName = "destination"
+    safe: bool = True
+    merges: bool = False
+
+    def directory(self, uploads: Uploads) -> Path:
+        """Return the directory in which the attempt writes."""
+        return uploads.staging_dir
+
+    def open(self, uploads: Uploads, path: str) -> BinaryIO:
+        """Open a file in the attempt's directory; it can be sought in."""
+        return open_file(self.directory(uploads), path)
+
+    def after_close(self, uploads: Uploads, file: PendingFile) -> None:
+        """Do nothing: the upload waits for the job."""
+
+    def before_task_commit(self, uploads: Uploads) -> None:
+        """Turn every file of the attempt's directory into a pending upload."""
+        add_files(uploads, self.directory(uploads))
+
+    def after_task_commit(self, uploads: Uploads) -> None:
+        """Do nothing: the uploads wait for the job."""
 
 
 def open_file(root: Path, path: str) -> BinaryIO:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from lockgate.storage_core.commit.committers.magic import MagicCommitter
 from lockgate.storage_core.commit.committers.protocol import Uploads, VisibleAt
-from lockgate.storage_core.commit.records.job import PendingFile
+from lockgate.storage_core.commit.records.task import PendingFile
 
 
 @dataclass(frozen=True)
@@ -26,4 +26,4 @@ class DirectCommitter(MagicCommitter):
 
     def after_close(self, uploads: Uploads, file: PendingFile) -> None:
         """Show the file."""
-        uploads.show([file])
+        uploads.publish_early([file])

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 
 from lockgate.storage_core.commit.committers import shows_early
 from lockgate.storage_core.commit.destination.conflict_mode import visible_files
-from lockgate.storage_core.commit.publish.shard_completion import is_open
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.job import FileFate, JobRecord, LiveShard
+from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.log_entries import LiveShard
+from lockgate.storage_core.commit.records.report import FileOutcome
 from lockgate.storage_core.commit.records.shards import read_shard
+from lockgate.storage_core.commit.uploads.upload_completion import is_open
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (
     AlreadyExistsError,
@@ -28,7 +30,7 @@ from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import ObjectInfo, PendingUpload
 
 
-def show(folder: JobFolder, upload: PendingUpload) -> None:
+def publish_early(folder: JobFolder, upload: PendingUpload) -> None:
     """Make a pending upload visible, unless its job is decided: then the job's end settles it.
 
     Raises:
@@ -55,7 +57,7 @@ def _refuse_if_lost(folder: JobFolder, upload: PendingUpload) -> None:
     )
 
 
-def drop_unpublished(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileFate]:
+def delete_unpublished(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileOutcome]:
     """Delete every visible file of a job whose end is certain that it has not published.
 
     After its uploads were aborted, so that no more of them become visible.
@@ -71,13 +73,13 @@ def drop_unpublished(folder: JobFolder, job: JobRecord, settings: Settings) -> I
         for file in read_shard(folder.store, LiveShard, layout.log_shard, ref.digest).files
     }
 
-    def drop(info: ObjectInfo) -> FileFate:
+    def drop(info: ObjectInfo) -> FileOutcome:
         conditional = folder.store.capabilities.conditional_delete
         try:
             folder.store.delete(info.key, if_version=info.version if conditional else None)
         except LockgateError as error:
-            return FileFate(key=info.key, fate="unsettled", detail=f"seen early and not removed: {error}")
-        return FileFate(key=info.key, fate="aborted", detail="it was seen before the job's end")
+            return FileOutcome(key=info.key, fate="unsettled", detail=f"seen early and not removed: {error}")
+        return FileOutcome(key=info.key, fate="aborted", detail="it was seen before the job's end")
 
     with step("drop-early"):
         unpublished = (

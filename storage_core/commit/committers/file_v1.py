@@ -9,38 +9,22 @@ Source: Hadoop's FileOutputCommitter, algorithm 1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import BinaryIO
+from pathlib import Path
 
-from lockgate.storage_core.commit.committers.base_file import add_files, open_file
-from lockgate.storage_core.commit.committers.protocol import Place, Uploads, VisibleAt
-from lockgate.storage_core.commit.records.job import PendingFile, Scope
+from lockgate.storage_core.commit.committers.base_file import RealFilesCommitter
+from lockgate.storage_core.commit.committers.protocol import Place, Uploads
 
 
 @dataclass(frozen=True)
-class FileV1Committer:
+class FileV1Committer(RealFilesCommitter):
     """Writes into `_temporary/`; takes finished files as they lie."""
 
     name: str = "file-v1"
     uncommitted: str = "_temporary/<job>/<job attempt>/<task>/<attempt> in the destination"
     use: str = "local disks and NFS: any writer, large files without a copy"
-    visible_at: VisibleAt = "job commit"
-    repeatable: bool = True
-    recovers_tasks: bool = True
     place: Place = "file systems"
-    scope: Scope = "destination"
-    safe: bool = True
     merges: bool = True
 
-    def open(self, uploads: Uploads, path: str) -> BinaryIO:
-        """Open a file in the attempt's temporary directory; it can be sought in."""
-        return open_file(uploads.temporary_dir, path)
-
-    def after_close(self, uploads: Uploads, file: PendingFile) -> None:
-        """Do nothing: the upload waits for the job."""
-
-    def before_task_commit(self, uploads: Uploads) -> None:
-        """Take every file of the attempt's temporary directory."""
-        add_files(uploads, uploads.temporary_dir)
-
-    def after_task_commit(self, uploads: Uploads) -> None:
-        """Do nothing: the uploads wait for the job."""
+    def directory(self, uploads: Uploads) -> Path:
+        """Return the attempt's temporary directory."""
+        return uploads.temporary_dir

@@ -25,4 +25,4 @@ class FileV2Committer(FileV1Committer):
 
     def after_task_commit(self, uploads: Uploads) -> None:
         """Show the task's files."""
-        uploads.show(uploads.files)
+        uploads.publish_early(uploads.files)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from lockgate.storage_core.commit.committers.protocol import Place, Uploads, VisibleAt
-from lockgate.storage_core.commit.records.job import PendingFile, Scope
+from lockgate.storage_core.commit.records.job import ScopeName
+from lockgate.storage_core.commit.records.task import PendingFile
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class MagicCommitter:
     repeatable: bool = True
     recovers_tasks: bool = True
     place: Place = "any store"
-    scope: Scope = "destination"
+    scope: ScopeName = "destination"
     safe: bool = True
     merges: bool = False
 

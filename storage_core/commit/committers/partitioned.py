@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lockgate.storage_core.commit.committers.staging import StagingCommitter
-from lockgate.storage_core.commit.records.job import Scope
+from lockgate.storage_core.commit.records.job import ScopeName
 
 
 @dataclass(frozen=True)
@@ -17,4 +17,4 @@ class PartitionedCommitter(StagingCommitter):
 
     name: str = "partitioned"
     use: str = "updating partitions of a table"
-    scope: Scope = "partitions"
+    scope: ScopeName = "partitions"

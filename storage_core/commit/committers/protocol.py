@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
-from lockgate.storage_core.commit.records.job import PendingFile, Scope
+from lockgate.storage_core.commit.records.job import ScopeName
+from lockgate.storage_core.commit.records.task import PendingFile
 from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
 
 VisibleAt = Literal["job commit", "task commit", "close"]
@@ -42,7 +43,7 @@ class Uploads(Protocol):
     def add_file(self, local: Path, path: str, *, rows: int | None = None) -> None:
         """Turn a finished file into a pending upload."""
 
-    def show(self, files: Iterable[PendingFile]) -> None:
+    def publish_early(self, files: Iterable[PendingFile]) -> None:
         """Let readers that list see pending files before the job commits; its end settles which stay."""
 
 
@@ -70,7 +71,7 @@ class Committer(Protocol):
         """What it can write to."""
 
     @property
-    def scope(self) -> Scope:
+    def scope(self) -> ScopeName:
         """What the conflict mode looks at unless the job says otherwise."""
 
     @property

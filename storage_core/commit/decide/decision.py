@@ -6,8 +6,8 @@ Source: commit protocol, step 5.
 from __future__ import annotations
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.records.job import Decision
 from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
+from lockgate.storage_core.commit.records.plan import Decision
 from lockgate.storage_core.commit.setup.job_setup import who
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import Token

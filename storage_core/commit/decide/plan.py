@@ -18,22 +18,19 @@ from lockgate.storage_core.commit.destination.conflict_mode import (
     removals,
 )
 from lockgate.storage_core.commit.destination.log import DestinationLog
-from lockgate.storage_core.commit.destination.path_conflicts import find_clashes
-from lockgate.storage_core.commit.destination.scope import EVERYWHERE, Reach, partition_of
+from lockgate.storage_core.commit.destination.path_conflicts import find_path_conflicts
+from lockgate.storage_core.commit.destination.scope import EVERYWHERE, Scope, partition_of
 from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, decode, digest, encode
-from lockgate.storage_core.commit.records.job import (
+from lockgate.storage_core.commit.records.job import JobRecord, ScopeName
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.layout import is_hidden
+from lockgate.storage_core.commit.records.plan import (
     AdditionShard,
-    JobRecord,
-    PendingFile,
-    PendingSet,
     PlanHead,
     RemovalShard,
     RemovedFile,
-    Scope,
     ShardRef,
 )
-from lockgate.storage_core.commit.records.job_folder import JobFolder
-from lockgate.storage_core.commit.records.layout import is_hidden
 from lockgate.storage_core.commit.records.shards import (
     batches,
     read_shard,
@@ -41,6 +38,7 @@ from lockgate.storage_core.commit.records.shards import (
     total_rows,
     write_shard,
 )
+from lockgate.storage_core.commit.records.task import PendingFile, PendingSet
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (
     AuditFailedError,
@@ -144,8 +142,8 @@ class _Seen:
     def writes(self, key: str) -> bool:
         return _short(key) in self.keys
 
-    def reach(self, scope: Scope) -> Reach:
-        return EVERYWHERE if scope == "destination" else Reach(frozenset(self.partitions))
+    def scope_of(self, name: ScopeName) -> Scope:
+        return EVERYWHERE if name == "destination" else Scope(frozenset(self.partitions))
 
 
 def freeze(
@@ -179,21 +177,24 @@ def freeze(
         seen = _Seen()
         additions = tuple(_freeze_additions(folder, job, chosen, seen))
         manifest = DestinationLog(folder.store).manifest()
-        reach = seen.reach(job.spec.scope)
+        scope = seen.scope_of(job.spec.scope)
         if job.spec.mode == "fail":
             before = earlier(job.name, job.generation, job.spec)
-            refuse_if_occupied(folder.store, manifest, before, reach)
+            refuse_if_occupied(folder.store, manifest, before, scope)
         if not job.spec.unique_filenames:
             for file in _frozen(folder, additions):
                 refuse_if_overwriting(folder.store, job, file.key)
-        clashes = find_clashes(folder.store, (file.key for file in _frozen(folder, additions)), seen.writes)
+        conflicts = find_path_conflicts(
+            folder.store, (file.key for file in _frozen(folder, additions)), seen.writes
+        )
         if job.spec.mode != "replace" or not committer_named(job.spec.committer).merges:
-            clashes.refuse_rest()
+            conflicts.refuse_rest()
+        going = removals(folder.store, job, manifest, seen.writes, scope)
         taken = tuple(
             shard_ref(_write(folder, RemovalShard(files=batch)), (f.size for f in batch), ())
-            for batch in batches(map(clashes.mark, removals(folder.store, job, manifest, seen.writes, reach)))
+            for batch in batches(map(conflicts.mark, going))
         )
-        clashes.refuse_rest()
+        conflicts.refuse_rest()
         _preflight(folder, seen, additions, parallelism)
         head = PlanHead(
             job_id=folder.job_id,

@@ -9,8 +9,8 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lockgate.storage_core.commit.records.job import ExpectedTasks
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.task import ExpectedTasks
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.ids import AttemptId, JobAttemptId, TaskId
 from lockgate.storage_core.stamp import Stamp

@@ -10,10 +10,10 @@ from typing import Final
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.destination.log import DestinationLog, Turn
-from lockgate.storage_core.commit.leases.protocol import Leases, LeaseState
+from lockgate.storage_core.commit.leases.protocol import JobLeases, JobLeaseState
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.job import Outcome, TurnClaim
 from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
+from lockgate.storage_core.commit.records.log_entries import Outcome, TurnClaim
 from lockgate.storage_core.errors import NotAppliedError, TurnBusyError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobId, Token
@@ -31,10 +31,9 @@ def take_turn(
     token: Token,
     stamp: Stamp,
     *,
-    leases: Leases,
+    leases: JobLeases,
     clock: Clock,
     help_job: Callable[[JobId], None],
-    wait_s: float = TURN_WAIT_S,
 ) -> int:
     """Take the next turn at the job's destination; a retry goes on with its own that has no outcome.
 
@@ -45,14 +44,13 @@ def take_turn(
         leases: Say whether the holder of the turn lives.
         clock: Waits between looks.
         help_job: Brings a decided job to its end.
-        wait_s: For live holders, of one turn after the other.
 
     Raises:
-        TurnBusyError: Live jobs held the turn for `wait_s`, or the job that holds it cannot be brought to
-            its end now; nothing of this job was changed.
+        TurnBusyError: Live jobs held the turn for `TURN_WAIT_S`, or the job that holds it cannot be
+            brought to its end now; nothing of this job was changed.
     """
     store, log = folder.store, DestinationLog(folder.store)
-    patience = _Patience(store, clock, wait_s)
+    patience = _Patience(store, clock)
     with step("turn"):
         while True:
             highest = log.highest()
@@ -78,11 +76,10 @@ def pass_turn(store: Store, turn: int, owner: JobId, clock: Clock, reason: str) 
 class _Patience:
     """Waits between two looks at turns that live jobs hold, longer each time that it is the same turn."""
 
-    def __init__(self, store: Store, clock: Clock, wait_s: float) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._wait_s = wait_s
-        self._deadline_s = clock.now_s() + wait_s
+        self._deadline_s = clock.now_s() + TURN_WAIT_S
         self._turn = 0
         self._pause_s = FIRST_PAUSE_S
 
@@ -95,7 +92,7 @@ class _Patience:
         if self._clock.now_s() >= self._deadline_s:
             raise TurnBusyError(
                 f"job {turn.claim.job_id} holds turn {turn.number} at {self._store.url} and lives, or its "
-                f"lease cannot be read here; after {self._wait_s:.0f} s of waiting nothing was changed; try "
+                f"lease cannot be read here; after {TURN_WAIT_S:.0f} s of waiting nothing was changed; try "
                 "again, or abort that job"
             )
         if turn.number != self._turn:
@@ -105,7 +102,7 @@ class _Patience:
 
 
 def _bring_to_outcome(
-    store: Store, turn: Turn, leases: Leases, clock: Clock, help_job: Callable[[JobId], None]
+    store: Store, turn: Turn, leases: JobLeases, clock: Clock, help_job: Callable[[JobId], None]
 ) -> bool:
     """Try to end a turn that has no outcome; tells whether to look again at once."""
     owner = JobFolder(store, turn.claim.job_id)
@@ -125,7 +122,7 @@ def _bring_to_outcome(
     if decision is not None:
         pass_turn(store, turn.number, owner.job_id, clock, "its job was decided otherwise")
         return True
-    if view.unread or (view.state is LeaseState.LIVE and view.stamp == turn.claim.stamp):
+    if view.unread or (view.state is JobLeaseState.LIVE and view.stamp == turn.claim.stamp):
         return False
     # Lapsed, parked, unknown, or driven by a later one: passing costs that job its turn and nothing else.
     pass_turn(store, turn.number, owner.job_id, clock, "its job is undecided and nobody drives it")

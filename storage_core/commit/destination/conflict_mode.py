@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lockgate.storage_core.commit.destination.log import Manifest
-from lockgate.storage_core.commit.destination.nested import DestinationsBelow
-from lockgate.storage_core.commit.destination.scope import EVERYWHERE, Reach
+from lockgate.storage_core.commit.destination.nested import NestedDestinations
+from lockgate.storage_core.commit.destination.scope import EVERYWHERE, Scope
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.job import JobRecord, JobSpec, RemovedFile, ShortIdClaim
+from lockgate.storage_core.commit.records.job import JobRecord, JobSpec, ShortIdClaim
 from lockgate.storage_core.commit.records.job_folder import JobFolder, find
 from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.records.plan import RemovedFile
 from lockgate.storage_core.errors import ConflictError, MalformedRecordError, ObjectNotFoundError
 from lockgate.storage_core.ids import JobId, JobName, ShortId, job_id, short_id_in
 from lockgate.storage_core.stores import ObjectInfo, Store
@@ -70,7 +71,7 @@ def visible_files(
         prefixes: Of the folders.
         is_ours: Asked of a key in a destination below: whether it is this one's all the same.
     """
-    below = DestinationsBelow(store)
+    below = NestedDestinations(store)
     for prefix in prefixes:
         for page in below.pages(prefix):
             for info in page:
@@ -88,7 +89,7 @@ def earlier_generations(name: JobName, generation: int, spec: JobSpec) -> frozen
 
 
 def refuse_if_occupied(
-    store: Store, manifest: Manifest, earlier: frozenset[JobId], reach: Reach = EVERYWHERE
+    store: Store, manifest: Manifest, earlier: frozenset[JobId], scope: Scope = EVERYWHERE
 ) -> None:
     """Mode `fail`: refuse a destination, or partitions, that have data of others.
 
@@ -97,12 +98,12 @@ def refuse_if_occupied(
     """
     owners = Owners(store)
     live = (
-        file.key for file in manifest.files.values() if reach.covers(file.key) and file.job_id not in earlier
+        file.key for file in manifest.files.values() if scope.covers(file.key) and file.job_id not in earlier
     )
     unmanaged = (
         info.key
-        for info in visible_files(store, reach.prefixes())
-        if reach.covers(info.key)
+        for info in visible_files(store, scope.prefixes())
+        if scope.covers(info.key)
         and info.key not in manifest.files
         and owners.owner(info.key) not in earlier
         and not owners.is_unpublished(info.key)
@@ -120,7 +121,7 @@ def removals(
     job: JobRecord,
     manifest: Manifest,
     is_written: Callable[[str], bool],
-    reach: Reach = EVERYWHERE,
+    scope: Scope = EVERYWHERE,
 ) -> Iterator[RemovedFile]:
     """Yield what the job's commit takes away, as it stands now.
 
@@ -130,7 +131,7 @@ def removals(
             left, wherever it lies.
         manifest: The live files, folded within the turn.
         is_written: Whether the plan writes this key; such a key is never taken away.
-        reach: What the mode looks at.
+        scope: What the mode looks at.
     """
     earlier = earlier_generations(job.name, job.generation, job.spec)
     if job.spec.mode != "replace" and not any(f.job_id in earlier for f in manifest.files.values()):
@@ -138,7 +139,7 @@ def removals(
     gone = {
         key: file
         for key, file in manifest.files.items()
-        if (job.spec.mode == "replace" and reach.covers(key)) or file.job_id in earlier
+        if (job.spec.mode == "replace" and scope.covers(key)) or file.job_id in earlier
     }
     owners = Owners(store)
 
@@ -146,14 +147,14 @@ def removals(
         # It was written before somebody made its folder a destination: it goes with the rest.
         return key in gone and owners.owner(key) == gone[key].job_id
 
-    for info in visible_files(store, reach.prefixes(gone), is_ours):
+    for info in visible_files(store, scope.prefixes(gone), is_ours):
         live = gone.pop(info.key, None)
         if is_written(info.key):
             continue
         owner = owners.owner(info.key)
         if live is not None:
             yield _removed(info, managed=owner == live.job_id)
-        elif job.spec.mode == "replace" and owner is None and reach.covers(info.key):
+        elif job.spec.mode == "replace" and owner is None and scope.covers(info.key):
             # What a job wrote and is not live is not ours to take: it is not published yet, or the job
             # that replaced it retains it.
             _refuse_if_undeletable(store, info.key)

@@ -10,7 +10,7 @@ from lockgate.storage_core.stores import Store
 _LOCAL: Final = "file://"
 
 
-def place_of(store: Store) -> str:
+def canonical_url(store: Store) -> str:
     """Return a destination's URL; a directory's without any symbolic link in it."""
     if not store.url.startswith(_LOCAL):
         return store.url
@@ -18,9 +18,9 @@ def place_of(store: Store) -> str:
     return f"{_LOCAL}{realpath(store.url.removeprefix(_LOCAL))}"
 
 
-def linked_place(store: Store) -> str | None:
+def symlinked_url(store: Store) -> str | None:
     """Return a destination's URL as it was given, if there is a symbolic link in it: None if there is none.
 
     By that the journal knows what was told to it before it knew places by one name.
     """
-    return None if store.url == place_of(store) else store.url
+    return None if store.url == canonical_url(store) else store.url

@@ -14,17 +14,17 @@ import msgspec
 
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import encode
-from lockgate.storage_core.commit.records.job import (
-    Checkpoint,
+from lockgate.storage_core.commit.records.job import Column
+from lockgate.storage_core.commit.records.job_folder import claim, find, read
+from lockgate.storage_core.commit.records.log_entries import (
     CheckpointHint,
-    Column,
     KeyShard,
     LiveFile,
     LiveShard,
+    LogCheckpoint,
     Outcome,
     TurnClaim,
 )
-from lockgate.storage_core.commit.records.job_folder import claim, find, read
 from lockgate.storage_core.commit.records.shards import batches, read_shard, shard_ref, write_shard
 from lockgate.storage_core.errors import (
     InvalidInputError,
@@ -164,7 +164,7 @@ class DestinationLog:
             for batch in batches(manifest.files.values()):
                 name = write_shard(self.store, layout.log_shard, LiveShard(files=batch))
                 refs.append(shard_ref(name, (f.size for f in batch), (f.rows for f in batch)))
-            record = Checkpoint(turn=turn, live=tuple(refs), columns=manifest.columns)
+            record = LogCheckpoint(turn=turn, live=tuple(refs), columns=manifest.columns)
             claim(self.store, layout.checkpoint(turn), record)
             self.store.put(layout.CHECKPOINT_HINT, encode(CheckpointHint(turn=turn)))
 
@@ -198,7 +198,7 @@ class DestinationLog:
         # The hinted turn itself is listed too, so that a log that ends there is not taken for empty.
         return 0 if hint is None else max(0, hint.turn - 1)
 
-    def _newest_checkpoint(self, up_to: int | None) -> Checkpoint | None:
+    def _newest_checkpoint(self, up_to: int | None) -> LogCheckpoint | None:
         start = self._hint()
         if up_to is not None and start >= up_to:
             start = max(0, (up_to // CHECKPOINT_TURNS) * CHECKPOINT_TURNS - 1)
@@ -208,7 +208,7 @@ class DestinationLog:
                 newest = number
         if newest == 0:
             return None
-        checkpoint = find(self.store, Checkpoint, layout.checkpoint(newest))
+        checkpoint = find(self.store, LogCheckpoint, layout.checkpoint(newest))
         if checkpoint is not None:
             _check_turn(checkpoint.turn, newest, layout.checkpoint(newest))
         return checkpoint

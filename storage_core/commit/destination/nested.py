@@ -15,7 +15,7 @@ from lockgate.storage_core.stores.file_tree import folders_of
 
 
 @dataclass
-class DestinationsBelow:
+class NestedDestinations:
     """Knows which folders of a destination are destinations themselves."""
 
     store: Store

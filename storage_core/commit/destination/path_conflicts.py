@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from lockgate.storage_core.commit.records.job import RemovedFile
+from lockgate.storage_core.commit.records.plan import RemovedFile
 from lockgate.storage_core.commit.records.shards import batches
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.stores import Store
@@ -19,7 +19,7 @@ from lockgate.storage_core.stores.file_tree import FileTree, Obstacle, folders_o
 
 
 @dataclass(frozen=True)
-class Clashes:
+class PathConflicts:
     """What stands in the way of a plan's keys, and which of it the plan moves aside."""
 
     store: Store
@@ -54,7 +54,9 @@ class Clashes:
         return bool(found) and self._moved.issuperset(found)
 
 
-def find_clashes(store: Store, keys: Iterable[str], is_written: Callable[[str], bool]) -> Clashes:
+def find_path_conflicts(
+    store: Store, keys: Iterable[str], is_written: Callable[[str], bool]
+) -> PathConflicts:
     """Look for what is in the way of a plan's keys.
 
     Args:
@@ -66,7 +68,7 @@ def find_clashes(store: Store, keys: Iterable[str], is_written: Callable[[str], 
         ConflictError: Another key of the plan is; the message names both; nothing was changed.
     """
     if not isinstance(store, FileTree):
-        return Clashes(store)
+        return PathConflicts(store)
     found: dict[str, Obstacle] = {}  # one obstacle is in the way of many keys
     for batch in batches(keys):
         for key in batch:
@@ -76,7 +78,7 @@ def find_clashes(store: Store, keys: Iterable[str], is_written: Callable[[str], 
                     "file or for a folder; nothing was published; give one of them another name"
                 )
         found.update((obstacle.standing, obstacle) for obstacle in store.obstacles(batch))
-    return Clashes(store, tuple(found.values()))
+    return PathConflicts(store, tuple(found.values()))
 
 
 def _is_of(key: str, obstacle: Obstacle) -> bool:

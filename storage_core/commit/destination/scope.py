@@ -1,4 +1,4 @@
-"""The reach of a conflict mode: all of the destination, or the partitions that receive data.
+"""The scope of a conflict mode: all of the destination, or the partitions that receive data.
 
 Source: commit protocol, step 4; S3A committers, "The Partitioned Staging Committer".
 """
@@ -21,8 +21,8 @@ def partition_of(key: str) -> str:
 
 
 @dataclass(frozen=True)
-class Reach:
-    """Tells which keys a mode concerns.
+class Scope:
+    """The keys that a mode concerns.
 
     Attributes:
         partitions: The folders that receive data; None: the whole destination.
@@ -45,7 +45,7 @@ class Reach:
         return [prefix for prefix in sorted(wanted) if not _is_within(prefix, wanted)]
 
 
-EVERYWHERE = Reach()
+EVERYWHERE = Scope()
 
 
 def _is_within(prefix: str, others: set[str]) -> bool:

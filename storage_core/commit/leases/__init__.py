@@ -1,1 +1,1 @@
-"""Who drives a job now, and what the registry of jobs learns."""
+"""Leases: which driver of a job acts now."""

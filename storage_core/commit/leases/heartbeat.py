@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.leases.protocol import LeaseState, LeaseView
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState, JobLeaseView
 from lockgate.storage_core.commit.records.codec import encode
 from lockgate.storage_core.commit.records.job import JobRecord, LeaseRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder, find
@@ -39,17 +39,17 @@ class HeartbeatLeases:
             epoch = standing.stamp.epoch + 1 if standing is not None else 1
             return Heartbeat(folder, job_attempt, Stamp(epoch, 0), settings=self.settings, clock=self.clock)
 
-    def look(self, folder: JobFolder, job: JobRecord | None = None) -> LeaseView:  # noqa: ARG002
+    def look(self, folder: JobFolder, job: JobRecord | None = None) -> JobLeaseView:  # noqa: ARG002
         """Tell how the job's lease stands."""
         with step("lease"):
             standing = _find(folder)
         if standing is None:
-            return LeaseView(LeaseState.UNKNOWN)
+            return JobLeaseView(JobLeaseState.UNKNOWN)
         if self.clock.now_s() >= standing.deadline_s:
-            state = LeaseState.LAPSED
+            state = JobLeaseState.LAPSED
         else:
-            state = LeaseState.PARKED if standing.state == "parked" else LeaseState.LIVE
-        return LeaseView(state, standing.stamp, standing.job_attempt)
+            state = JobLeaseState.PARKED if standing.state == "parked" else JobLeaseState.LIVE
+        return JobLeaseView(state, standing.stamp, standing.job_attempt)
 
 
 class Heartbeat:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.leases.heartbeat import HeartbeatLeases
-from lockgate.storage_core.commit.leases.protocol import Hold, Leases, LeaseState, LeaseView
+from lockgate.storage_core.commit.leases.job_journal import is_journal_of, own_journal
+from lockgate.storage_core.commit.leases.protocol import Hold, JobLeases, JobLeaseState, JobLeaseView
 from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.errors import JournalUnavailableError
@@ -20,44 +21,11 @@ from lockgate.storage_core.ids import JobAttemptId
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
 
-if TYPE_CHECKING:
-    from lockgate.storage_core.journal import Journal
-
 LOG: Final = logging.getLogger("lockgate.lease")
 
 
-def own_journal(settings: Settings, clock: Clock) -> Journal | None:
-    """Return the journal of this process, None if it has none.
-
-    Raises:
-        JournalUnavailableError: It cannot be reached.
-    """
-    if not settings.has_journal:
-        return None
-    from lockgate.storage_core.journal.process_journal import configured_journal  # noqa: PLC0415 - half a second, and ours
-
-    return configured_journal(settings, clock)
-
-
-def journal_for_job(settings: Settings, clock: Clock) -> str:
-    """Return what a new job's record says of its journal: who it is and where, without a password.
-
-    Raises:
-        JournalUnavailableError: It cannot be reached now, so no job can be set up.
-    """
-    journal = own_journal(settings, clock)
-    if journal is None:
-        return ""
-    return f"{journal.status().identity}@{journal.url}#{journal.name}"
-
-
-def is_journal_of(journal: Journal, job: JobRecord) -> bool:
-    """Tell whether a job's leases are in this journal."""
-    return job.journal.partition("@")[0] == journal.identity
-
-
 @dataclass(frozen=True)
-class JobLeases:
+class _LeasesOfEachJob:
     """The leases of jobs, wherever each job's are."""
 
     settings: Settings
@@ -67,16 +35,16 @@ class JobLeases:
         """Take the lease with a new stamp, from whoever holds it, and renew it from now on."""
         return self._of(folder, job).hold(folder, job, job_attempt)
 
-    def look(self, folder: JobFolder, job: JobRecord | None = None) -> LeaseView:
+    def look(self, folder: JobFolder, job: JobRecord | None = None) -> JobLeaseView:
         """Tell how the job's lease stands."""
         job = job or folder.job()
         try:
             leases = self._of(folder, job)
         except JournalUnavailableError as error:
-            return LeaseView(LeaseState.UNKNOWN, unread=str(error))
+            return JobLeaseView(JobLeaseState.UNKNOWN, unread=str(error))
         return leases.look(folder, job)
 
-    def _of(self, folder: JobFolder, job: JobRecord) -> Leases:
+    def _of(self, folder: JobFolder, job: JobRecord) -> JobLeases:
         if not job.journal:
             return HeartbeatLeases(self.settings, self.clock)
         journal = own_journal(self.settings, self.clock)
@@ -103,9 +71,9 @@ class _LeasesElsewhere:
         LOG.warning("%s; the job goes on without a lease", self.unread)
         return _Unleased()
 
-    def look(self, folder: JobFolder, job: JobRecord | None = None) -> LeaseView:  # noqa: ARG002
+    def look(self, folder: JobFolder, job: JobRecord | None = None) -> JobLeaseView:  # noqa: ARG002
         """Say that it cannot be told."""
-        return LeaseView(LeaseState.UNKNOWN, unread=self.unread)
+        return JobLeaseView(JobLeaseState.UNKNOWN, unread=self.unread)
 
 
 class _Unleased:
@@ -121,3 +89,8 @@ class _Unleased:
 
     def abandon(self) -> None:
         """Nothing is renewed."""
+
+
+def leases_for(settings: Settings, clock: Clock) -> JobLeases:
+    """Return the leases of jobs, wherever each job's are."""
+    return _LeasesOfEachJob(settings, clock)

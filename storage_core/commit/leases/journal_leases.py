@@ -14,8 +14,8 @@ from typing import Final
 
 from lockgate.storage_core import journal as journals
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.destination.location import linked_place, place_of
-from lockgate.storage_core.commit.leases.protocol import LeaseState, LeaseView
+from lockgate.storage_core.commit.destination.location import canonical_url, symlinked_url
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState, JobLeaseView
 from lockgate.storage_core.commit.leases.registry import (
     end_of_link,
     job_mutation,
@@ -36,13 +36,13 @@ from lockgate.storage_core.journal.queries.jobs import job_resource
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
 
-SEEN_AS: Final[Mapping[journals.LeaseState, LeaseState]] = {
-    journals.LeaseState.HELD: LeaseState.LIVE,
-    journals.LeaseState.SOFT: LeaseState.LIVE,
-    journals.LeaseState.RECOVERING: LeaseState.LIVE,
-    journals.LeaseState.PARKED: LeaseState.PARKED,
-    journals.LeaseState.HARD: LeaseState.LAPSED,
-    journals.LeaseState.FREE: LeaseState.LAPSED,
+SEEN_AS: Final[Mapping[journals.LeaseState, JobLeaseState]] = {
+    journals.LeaseState.HELD: JobLeaseState.LIVE,
+    journals.LeaseState.SOFT: JobLeaseState.LIVE,
+    journals.LeaseState.RECOVERING: JobLeaseState.LIVE,
+    journals.LeaseState.PARKED: JobLeaseState.PARKED,
+    journals.LeaseState.HARD: JobLeaseState.LAPSED,
+    journals.LeaseState.FREE: JobLeaseState.LAPSED,
 }
 """What a lease in the journal says to the commit protocol."""
 
@@ -64,7 +64,7 @@ class JournalLeases:
             ArtefactsGoneError: That is not there any more; the lease is not renewed.
         """
         driven = _DRIVEN.under(self.journal, self.settings, self.clock)
-        resource = job_resource(place_of(folder.store), folder.job_id)
+        resource = job_resource(canonical_url(folder.store), folder.job_id)
         take = TakeLease(
             resource=resource,
             holder=driven.holder,
@@ -89,22 +89,22 @@ class JournalLeases:
             driven.drive(resource, taken.stamp, since_s=began_s)
         return JournalHold(driven, resource, taken.stamp)
 
-    def look(self, folder: JobFolder, job: JobRecord | None = None) -> LeaseView:  # noqa: ARG002 - of the seam
+    def look(self, folder: JobFolder, job: JobRecord | None = None) -> JobLeaseView:  # noqa: ARG002 - of the seam
         """Tell how the job's lease stands; a journal that cannot be reached does not tell."""
         try:
             with step("lease"):
                 view = look_at(self.journal, folder)
         except JournalUnavailableError as error:
-            return LeaseView(LeaseState.UNKNOWN, unread=str(error))
+            return JobLeaseView(JobLeaseState.UNKNOWN, unread=str(error))
         if view is None:
-            return LeaseView(LeaseState.UNKNOWN)
-        return LeaseView(SEEN_AS[view.state], view.lease.stamp, JobAttemptId(view.lease.detail) or None)
+            return JobLeaseView(JobLeaseState.UNKNOWN)
+        return JobLeaseView(SEEN_AS[view.state], view.lease.stamp, JobAttemptId(view.lease.detail) or None)
 
 
 def look_at(journal: Journal, folder: JobFolder) -> journals.LeaseView | None:
     """Return how a job's lease stands in a journal, None if nobody ever took it."""
-    leases, link = journals.Leases(journal), linked_place(folder.store)
-    view = leases.look(job_resource(place_of(folder.store), folder.job_id))
+    leases, link = journals.Leases(journal), symlinked_url(folder.store)
+    view = leases.look(job_resource(canonical_url(folder.store), folder.job_id))
     return leases.look(job_resource(link, folder.job_id)) if view is None and link is not None else view
 
 

@@ -1,6 +1,6 @@
 """Who drives a job now. Leases make recovery prompt; they never make a commit safe (rule 5).
 
-`Leases` is the seam. A job's leases are in the journal that its `job.json` names (`journal_leases`), or,
+`JobLeases` is the seam. A job's leases are in the journal that its `job.json` names (`journal_leases`), or,
 where it names none, heartbeats in its folder (`heartbeat`). Whoever takes a lease fences its holder. Two
 drivers may both believe in theirs for a while: then the decision's create-if-absent has one winner.
 """
@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.ids import JobAttemptId
-from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
 
 
-class LeaseState(StrEnum):
+class JobLeaseState(StrEnum):
     """What a job's lease says to others."""
 
     LIVE = "live"
@@ -31,14 +29,14 @@ class LeaseState(StrEnum):
 
 
 @dataclass(frozen=True)
-class LeaseView:
+class JobLeaseView:
     """A job's lease as others see it; without a stamp and a job attempt where there is none to be read.
 
     Attributes:
         unread: Why there may be one that this process cannot read, and the remedy; empty where there is none.
     """
 
-    state: LeaseState
+    state: JobLeaseState
     stamp: Stamp | None = None
     job_attempt: JobAttemptId | None = None
     unread: str = ""
@@ -70,7 +68,7 @@ class Hold(Protocol):
         """Stop renewing and let the lease lapse, as a crash would."""
 
 
-class Leases(Protocol):
+class JobLeases(Protocol):
     """Takes and reads the leases of jobs."""
 
     def hold(self, folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId) -> Hold:
@@ -80,17 +78,10 @@ class Leases(Protocol):
             JournalUnavailableError: The job's journal cannot be reached; nothing was changed.
         """
 
-    def look(self, folder: JobFolder, job: JobRecord | None = None) -> LeaseView:
+    def look(self, folder: JobFolder, job: JobRecord | None = None) -> JobLeaseView:
         """Tell how the job's lease stands.
 
         Args:
             folder: Of the job.
             job: Its record, where it was read already.
         """
-
-
-def leases_for(settings: Settings, clock: Clock) -> Leases:
-    """Return the leases of jobs, wherever each job's are."""
-    from lockgate.storage_core.commit.leases.job_leases import JobLeases  # noqa: PLC0415 - it stands on this file
-
-    return JobLeases(settings, clock)

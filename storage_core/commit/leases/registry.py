@@ -12,15 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.destination.location import linked_place, place_of
-from lockgate.storage_core.commit.leases.job_leases import is_journal_of, own_journal
-from lockgate.storage_core.commit.records.job import JobRecord, PendingSet
+from lockgate.storage_core.commit.destination.location import canonical_url, symlinked_url
+from lockgate.storage_core.commit.leases.job_journal import is_journal_of, own_journal
+from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.commit.records.task import PendingSet
 from lockgate.storage_core.errors import ArtefactsGoneError, FencedError, LockgateError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobId
-from lockgate.storage_core.journal import Journal, Mutation, Outcome, Refused
+from lockgate.storage_core.journal import Journal, Mutation, Refused, WriteOutcome
 from lockgate.storage_core.journal.entries import Op
 from lockgate.storage_core.journal.entries.jobs import ForgetJob, RecordJob, RecordTask
 from lockgate.storage_core.journal.entries.leases import DropLease, FreeLease
@@ -76,7 +77,7 @@ def record_job(folder: JobFolder, job: JobRecord, phase: JobPhase, job_attempt: 
         job_attempt: The newest run of its driver; empty: as the registry knows it.
     """
     return RecordJob(
-        destination=place_of(folder.store),
+        destination=canonical_url(folder.store),
         job_id=job.job_id,
         name=job.name,
         short_id=job.short_id,
@@ -105,13 +106,13 @@ def submission(folder: JobFolder, job: JobRecord, job_attempt: str) -> list[Muta
     entry = SubmitJob(
         job_id=artefacts.job_id,
         blob_keys=artefacts.blob_keys,
-        destination=place_of(folder.store),
+        destination=canonical_url(folder.store),
         commit_job=job.job_id,
     )
     return [_once(entry, folder, job, job_attempt, "artefacts")]
 
 
-def refuse_unsubmitted(folder: JobFolder, submitted: Sequence[Outcome]) -> None:
+def refuse_unsubmitted(folder: JobFolder, submitted: Sequence[WriteOutcome]) -> None:
     """Let a job go on only with its artefacts; once it is decided it needs them no more.
 
     Raises:
@@ -127,12 +128,12 @@ def refuse_unsubmitted(folder: JobFolder, submitted: Sequence[Outcome]) -> None:
 
 def end_of_leases(journal: Journal, folder: JobFolder) -> list[Mutation]:
     """Free and forget an ended job's lease, whoever holds it: there is nothing left to drive."""
-    return _end_of_lease(journal, place_of(folder.store), folder.job_id) + end_of_link(journal, folder)
+    return _end_of_lease(journal, canonical_url(folder.store), folder.job_id) + end_of_link(journal, folder)
 
 
 def end_of_link(journal: Journal, folder: JobFolder) -> list[Mutation]:
     """Forget what was told of a job by the name of a link, and end the lease that was taken by it."""
-    link = linked_place(folder.store)
+    link = symlinked_url(folder.store)
     if link is None:
         return []
     with journal.reading() as reading:
@@ -185,7 +186,7 @@ def _end_of_lease(journal: Journal, place: str, job_id: JobId) -> list[Mutation]
 def _task_mutation(folder: JobFolder, job: JobRecord, committed: PendingSet) -> Mutation:
     counted = [file.rows for file in committed.files]
     entry = RecordTask(
-        destination=place_of(folder.store),
+        destination=canonical_url(folder.store),
         job_id=job.job_id,
         task_id=committed.task_id,
         attempt_id=committed.attempt_id,
@@ -199,5 +200,5 @@ def _task_mutation(folder: JobFolder, job: JobRecord, committed: PendingSet) -> 
 
 def _once(entry: Op, folder: JobFolder, job: JobRecord, job_attempt: str, what: str) -> Mutation:
     # The token tells the job from one of the same id before the destination was emptied.
-    parts = "\n".join((place_of(folder.store), job.job_id, job.token, job_attempt, what))
+    parts = "\n".join((canonical_url(folder.store), job.job_id, job.token, job_attempt, what))
     return Mutation(op=entry, request_id=hashlib.sha256(parts.encode()).hexdigest())

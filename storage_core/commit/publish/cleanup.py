@@ -10,10 +10,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 
-from lockgate.storage_core.commit.records.job import FileFate, JobRecord
+from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
-from lockgate.storage_core.commit.staged_files.directories import staging_dir
-from lockgate.storage_core.commit.temporary import drop_temporary
+from lockgate.storage_core.commit.records.report import FileOutcome
+from lockgate.storage_core.commit.staged_files.directories import drop_temporary, staging_dir
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import LockgateError, MalformedRecordError
 from lockgate.storage_core.failpoints import step
@@ -21,7 +21,7 @@ from lockgate.storage_core.ids import short_id_in
 from lockgate.storage_core.settings import Settings
 
 
-def abort_uploads(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileFate]:
+def abort_uploads(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileOutcome]:
     """Abort every open upload that carries the job's short id, or that one of its pending sets names.
 
     Only for a job that is decided: until then a pending set's uploads are nobody's to abort.
@@ -40,12 +40,12 @@ def abort_uploads(folder: JobFolder, job: JobRecord, settings: Settings) -> Iter
                     for file in found.files:
                         yield file.key, file.upload.upload_id
 
-    def abort(upload: tuple[str, str]) -> FileFate:
+    def abort(upload: tuple[str, str]) -> FileOutcome:
         try:
             store.abort_upload(*upload)
         except LockgateError as error:
-            return FileFate(key=upload[0], fate="unsettled", detail=f"upload not aborted: {error}")
-        return FileFate(key=upload[0], fate="aborted")
+            return FileOutcome(key=upload[0], fate="unsettled", detail=f"upload not aborted: {error}")
+        return FileOutcome(key=upload[0], fate="aborted")
 
     with step("abort-uploads"):
         yield from in_parallel(abort, own(), settings.parallelism)

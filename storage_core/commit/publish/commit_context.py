@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.publish.file_report import Fates
+from lockgate.storage_core.commit.publish.file_report import FileReport
 from lockgate.storage_core.commit.publish.shard_completion import ShardCompleter
 from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
@@ -15,7 +15,7 @@ from lockgate.storage_core.stores import Store
 
 
 @dataclass(frozen=True)
-class JobWork:
+class CommitContext:
     """One process at work on one decided job."""
 
     folder: JobFolder
@@ -24,10 +24,10 @@ class JobWork:
     clock: Clock
     progress: Progress = no_progress
     completer: ShardCompleter | None = None
-    fates: Fates = field(init=False)
+    report: FileReport = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fates", Fates(self.folder))
+        object.__setattr__(self, "report", FileReport(self.folder))
 
     @property
     def store(self) -> Store:

@@ -14,10 +14,11 @@ from contextlib import suppress
 from typing import Final
 
 from lockgate.storage_core.commit.decide.plan import Plan
-from lockgate.storage_core.commit.publish.commit_context import JobWork
+from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.records.codec import digest
-from lockgate.storage_core.commit.records.job import FileFate, RemovedFile
 from lockgate.storage_core.commit.records.job_folder import JobFolder, create
+from lockgate.storage_core.commit.records.plan import RemovedFile
+from lockgate.storage_core.commit.records.report import FileOutcome
 from lockgate.storage_core.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -28,7 +29,7 @@ from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.stores import Store
 from lockgate.storage_core.stores.file_tree import FileTree
 
-MOVE_BACK_TRIES: Final = 5
+RESTORE_TRIES: Final = 5
 CLOSED: Final = b"The job was reverted: nothing makes way for it any more.\n"
 """What stands where a file would lie aside once it has its name for good."""
 
@@ -44,42 +45,42 @@ def files_aside(folder: JobFolder) -> Iterator[str]:
         yield from (info.key for info in page if not _is_closed(folder.store, info.key))
 
 
-def move_aside(work: JobWork, plan: Plan) -> None:
+def displace(context: CommitContext, plan: Plan) -> None:
     """Let the plan's files that are in the way make way.
 
     One that changed since stays: the completion that it hinders then fails, and the job is reverted.
     """
-    if isinstance(work.store, FileTree):
+    if isinstance(context.store, FileTree):
         with step("make-way"):
             for file in _in_the_way(plan):
-                work.store.move_file(file.key, aside_key(work.folder, file), file.version)
+                context.store.move_file(file.key, aside_key(context.folder, file), file.version)
 
 
-def move_back(work: JobWork, plan: Plan) -> None:
+def restore_displaced(context: CommitContext, plan: Plan) -> None:
     """Give the files that had made way their names back; one whose name is taken by now stays aside.
 
     Raises:
         OutcomeUnknownError: One made way time and again; nothing was deleted; try again.
     """
-    if isinstance(work.store, FileTree):
+    if isinstance(context.store, FileTree):
         with step("move-back"):
             for file in _in_the_way(plan):
-                work.fates.add(_move_back(work, work.store, file))
+                context.report.add(_restore_displaced(context, context.store, file))
 
 
-def _move_back(work: JobWork, tree: FileTree, file: RemovedFile) -> FileFate:
-    aside = aside_key(work.folder, file)
-    for _ in range(MOVE_BACK_TRIES):
+def _restore_displaced(context: CommitContext, tree: FileTree, file: RemovedFile) -> FileOutcome:
+    aside = aside_key(context.folder, file)
+    for _ in range(RESTORE_TRIES):
         is_back = _give_name_back(tree, aside, file)
-        if _close(work.store, aside):
+        if _close(context.store, aside):
             detail = "it has its name" if is_back else "another version has its name, or none"
-            return FileFate(key=file.key, fate="kept", detail=f"{detail}; it does not lie aside")
+            return FileOutcome(key=file.key, fate="kept", detail=f"{detail}; it does not lie aside")
     if is_back:
         raise OutcomeUnknownError(
-            f"{work.store.url}/{file.key}: it got its name back {MOVE_BACK_TRIES} times and made way again; "
+            f"{context.store.url}/{file.key}: it got its name back {RESTORE_TRIES} times and made way again; "
             f"it may lie at {aside}; nothing was deleted; run recovery again"
         )
-    return FileFate(key=file.key, fate="kept", detail=f"something else has its name; it lies at {aside}")
+    return FileOutcome(key=file.key, fate="kept", detail=f"something else has its name; it lies at {aside}")
 
 
 def _give_name_back(tree: FileTree, aside: str, file: RemovedFile) -> bool:

@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from lockgate.storage_core.commit.records.job import FateShard, FileFate
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.report import FileOutcome, FileOutcomeShard
 from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES, read_shard, write_shard
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import check_id
 
 
 @dataclass
-class Fates:
+class FileReport:
     """What became of files, as this process saw it; a thousand in memory, the rest in the job's folder.
 
     Attributes:
@@ -30,10 +30,10 @@ class Fates:
     folder: JobFolder
     counts: Counter[str] = field(default_factory=Counter)
     shards: list[str] = field(default_factory=list)
-    _held: list[FileFate] = field(default_factory=list)
+    _held: list[FileOutcome] = field(default_factory=list)
     _named: set[bytes] = field(default_factory=set)
 
-    def add(self, fate: FileFate) -> None:
+    def add(self, fate: FileOutcome) -> None:
         """Note a file's fate; the first one counts, so a loser's upload does not hide the winner's file."""
         name = hashlib.blake2b(fate.key.encode(), digest_size=16).digest()
         if name in self._named:
@@ -44,18 +44,18 @@ class Fates:
             self._spill()
         self._held.append(fate)
 
-    def held(self) -> tuple[FileFate, ...]:
+    def held(self) -> tuple[FileOutcome, ...]:
         """Return those that are in no shard."""
         return tuple(self._held)
 
     def _spill(self) -> None:
         with step("report"):
-            record = FateShard(fates=tuple(self._held))
+            record = FileOutcomeShard(fates=tuple(self._held))
             self.shards.append(write_shard(self.folder.store, lambda name: _key(self.folder, name), record))
         self._held.clear()
 
 
-def read_fates(folder: JobFolder) -> Iterator[FileFate]:
+def read_file_outcomes(folder: JobFolder) -> Iterator[FileOutcome]:
     """Yield what the job's report says of every file, a shard in memory at a time; nothing before its end.
 
     Raises:
@@ -65,7 +65,7 @@ def read_fates(folder: JobFolder) -> Iterator[FileFate]:
     if report is None:
         return
     for name in report.shards:
-        yield from read_shard(folder.store, FateShard, lambda name: _key(folder, name), name).fates
+        yield from read_shard(folder.store, FileOutcomeShard, lambda name: _key(folder, name), name).fates
     yield from report.fates
 
 

@@ -8,27 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lockgate.storage_core.commit.decide.plan import Plan, read_plan
-from lockgate.storage_core.commit.publish.commit_context import JobWork
-from lockgate.storage_core.commit.publish.displaced_files import move_aside
+from lockgate.storage_core.commit.publish.commit_context import CommitContext
+from lockgate.storage_core.commit.publish.displaced_files import displace
 from lockgate.storage_core.commit.publish.shard_completion import ShardReport, complete_shard
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.job import (
-    Decision,
-    FileFate,
-    KeyShard,
-    LiveFile,
-    LiveShard,
-    Outcome,
-    Receipt,
-    ShardRef,
-)
 from lockgate.storage_core.commit.records.job_folder import claim
+from lockgate.storage_core.commit.records.log_entries import KeyShard, LiveFile, LiveShard, Outcome, Receipt
+from lockgate.storage_core.commit.records.plan import Decision, ShardRef
+from lockgate.storage_core.commit.records.report import FileOutcome
 from lockgate.storage_core.commit.records.shards import batches, shard_ref, write_shard
 from lockgate.storage_core.errors import MalformedRecordError
 from lockgate.storage_core.failpoints import step
 
 
-def publish(work: JobWork, decision: Decision) -> Outcome:
+def publish(context: CommitContext, decision: Decision) -> Outcome:
     """Complete the plan's uploads and decide the turn's outcome; returns the one that stands.
 
     Every file settled: `published`, and manifest readers see the job, whole, from that instant. A file lost
@@ -37,74 +30,80 @@ def publish(work: JobWork, decision: Decision) -> Outcome:
     Raises:
         OutcomeUnknownError: A file is not settled; nothing was deleted; try again.
     """
-    plan = _plan_of(work, decision)
-    move_aside(work, plan)
-    lost = [key for report in _complete_all(work, plan) for key in report.lost]
+    plan = _plan_of(context, decision)
+    displace(context, plan)
+    lost = [key for report in _complete_all(context, plan) for key in report.lost]
     for key in lost:
-        work.fates.add(
-            FileFate(key=key, fate="lost", detail="its upload is gone and its object is not there")
+        context.report.add(
+            FileOutcome(key=key, fate="lost", detail="its upload is gone and its object is not there")
         )
     with step("outcome-lists"):
-        outcome = _outcome(work, plan, lost)
+        outcome = _outcome(context, plan, lost)
     with step("outcome"):
-        return claim(work.store, layout.turn_outcome(plan.head.turn), outcome)
+        return claim(context.store, layout.turn_outcome(plan.head.turn), outcome)
 
 
-def _plan_of(work: JobWork, decision: Decision) -> Plan:
-    plan = read_plan(work.folder, decision.plan or "")
+def _plan_of(context: CommitContext, decision: Decision) -> Plan:
+    plan = read_plan(context.folder, decision.plan or "")
     if plan.head.turn != decision.turn:
         raise MalformedRecordError(
-            f"{work.folder.key('COMMIT_STARTED')}: field turn is {decision.turn}, its plan's {plan.head.turn}"
+            f"{context.folder.key('COMMIT_STARTED')}: field turn is {decision.turn}, "
+            f"its plan's {plan.head.turn}"
         )
     return plan
 
 
-def _complete_all(work: JobWork, plan: Plan) -> Iterator[ShardReport]:
+def _complete_all(context: CommitContext, plan: Plan) -> Iterator[ShardReport]:
     count = len(plan.head.additions)
     left = set(range(count))
-    if work.completer is not None and count:
-        for report in work.completer(work.store.url, work.folder.job_id, plan.name, count):
+    if context.completer is not None and count:
+        for report in context.completer(context.store.url, context.folder.job_id, plan.name, count):
             if report.shard in left:
                 left.remove(report.shard)
-                work.progress("complete", count - len(left), count)
+                context.progress("complete", count - len(left), count)
                 yield report
     done = 0
     for shard in sorted(left):
         base = done
 
         def progress(name: str, here: int, _total: int, base: int = base) -> None:
-            work.progress(name, base + here, plan.files)
+            context.progress(name, base + here, plan.files)
 
         yield complete_shard(
-            work.folder, plan.name, shard, settings=work.settings, clock=work.clock, progress=progress
+            context.folder,
+            plan.name,
+            shard,
+            settings=context.settings,
+            clock=context.clock,
+            progress=progress,
         )
         done += plan.head.additions[shard].files
 
 
-def _outcome(work: JobWork, plan: Plan, lost: list[str]) -> Outcome:
-    now_s = work.clock.now_s()
+def _outcome(context: CommitContext, plan: Plan, lost: list[str]) -> Outcome:
+    now_s = context.clock.now_s()
     turn = plan.head.turn
     if lost:
         return Outcome(
-            job_id=work.job.job_id,
+            job_id=context.job.job_id,
             turn=turn,
             verdict="reverted",
             decided_s=now_s,
             reason=f"{len(lost)} pending files were lost for good, the first is {lost[0]}",
         )
-    removed = tuple(_removed_shards(work, plan))
+    removed = tuple(_removed_shards(context, plan))
     return Outcome(
-        job_id=work.job.job_id,
+        job_id=context.job.job_id,
         turn=turn,
         verdict="published",
         decided_s=now_s,
-        added=tuple(_added_shards(work, plan)),
+        added=tuple(_added_shards(context, plan)),
         removed=removed,
-        columns=work.job.spec.columns,
+        columns=context.job.spec.columns,
         receipt=Receipt(
-            job_id=work.job.job_id,
+            job_id=context.job.job_id,
             turn=turn,
-            committer=work.job.spec.committer,
+            committer=context.job.spec.committer,
             mode=plan.head.mode,
             plan=plan.name,
             files=plan.files,
@@ -116,23 +115,23 @@ def _outcome(work: JobWork, plan: Plan, lost: list[str]) -> Outcome:
     )
 
 
-def _added_shards(work: JobWork, plan: Plan) -> Iterator[ShardRef]:
+def _added_shards(context: CommitContext, plan: Plan) -> Iterator[ShardRef]:
     live = (
         LiveFile(
             key=file.key,
             size=file.upload.size,
             rows=file.rows,
             token=file.upload.token,
-            job_id=work.job.job_id,
+            job_id=context.job.job_id,
         )
         for file in plan.all_additions()
     )
     for batch in batches(live):
-        name = write_shard(work.store, layout.log_shard, LiveShard(files=batch))
+        name = write_shard(context.store, layout.log_shard, LiveShard(files=batch))
         yield shard_ref(name, (f.size for f in batch), (f.rows for f in batch))
 
 
-def _removed_shards(work: JobWork, plan: Plan) -> Iterator[ShardRef]:
+def _removed_shards(context: CommitContext, plan: Plan) -> Iterator[ShardRef]:
     for batch in batches(plan.all_removals()):
-        name = write_shard(work.store, layout.log_shard, KeyShard(keys=tuple(file.key for file in batch)))
+        name = write_shard(context.store, layout.log_shard, KeyShard(keys=tuple(file.key for file in batch)))
         yield shard_ref(name, (file.size for file in batch), ())

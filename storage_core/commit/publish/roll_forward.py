@@ -7,16 +7,16 @@ Source: commit protocol, "Recovery".
 from __future__ import annotations
 
 from lockgate.storage_core.commit.publish.cleanup import clean_up
-from lockgate.storage_core.commit.publish.commit_context import JobWork
+from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.finalization import drop_uploads, finish
 from lockgate.storage_core.commit.publish.publication import publish
 from lockgate.storage_core.commit.publish.rollback import abort, revert
-from lockgate.storage_core.commit.records.job import Ended
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase, advance, phase_of
+from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
 
 
-def roll_forward(work: JobWork) -> Ended:
+def roll_forward(context: CommitContext) -> Ended:
     """Bring a decided job to its terminal marker; returns it. Repeating it is harmless.
 
     Raises:
@@ -25,47 +25,47 @@ def roll_forward(work: JobWork) -> Ended:
         MalformedRecordError: A marker or the plan cannot be read; nothing was touched.
     """
     try:
-        ended = _to_the_end(work)
+        ended = _to_the_end(context)
     except ObjectNotFoundError:
         # Another process may have ended the job and cleaned up its plan under our hands.
-        if work.folder.phase() not in TERMINAL:
+        if context.folder.phase() not in TERMINAL:
             raise
-        ended = _to_the_end(work)
-    _register(work, JobPhase(ended.ended))
+        ended = _to_the_end(context)
+    _register(context, JobPhase(ended.ended))
     return ended
 
 
-def _to_the_end(work: JobWork) -> Ended:
-    decision = work.folder.decision()
-    outcome = work.folder.outcome(decision)
-    success, failure = work.folder.ended()
+def _to_the_end(context: CommitContext) -> Ended:
+    decision = context.folder.decision()
+    outcome = context.folder.outcome(decision)
+    success, failure = context.folder.ended()
     phase = phase_of(decision, outcome, success, failure)
     if decision is None:
-        raise ConflictError(f"job {work.job.job_id} is undecided: commit or abort it")
+        raise ConflictError(f"job {context.job.job_id} is undecided: commit or abort it")
     if phase not in TERMINAL:
-        _register(work, phase)
+        _register(context, phase)
     if phase is JobPhase.DECIDED:
-        outcome = publish(work, decision)
+        outcome = publish(context, decision)
         phase = advance(phase, phase_of(decision, outcome, None, None))
     if phase is JobPhase.PUBLISHED and outcome is not None:
         advance(phase, JobPhase.COMMITTED)
-        return finish(work, decision, outcome)
+        return finish(context, decision, outcome)
     if phase is JobPhase.REVERTING and outcome is not None:
         advance(phase, JobPhase.FAILED)
-        return revert(work, decision, outcome)
+        return revert(context, decision, outcome)
     if phase is JobPhase.ABORTING:
         advance(phase, JobPhase.FAILED)
-        return abort(work, decision)
+        return abort(context, decision)
     standing = success or failure
     if standing is None:
         raise AssertionError(phase)
-    if drop_uploads(work) and not standing.retained_until_s:
-        clean_up(work.folder, work.job, work.settings)
+    if drop_uploads(context) and not standing.retained_until_s:
+        clean_up(context.folder, context.job, context.settings)
     return standing
 
 
-def _register(work: JobWork, phase: JobPhase) -> None:
-    if work.settings.has_journal:
+def _register(context: CommitContext, phase: JobPhase) -> None:
+    if context.settings.has_journal:
         from lockgate.storage_core.commit.leases.registry import register_job  # noqa: PLC0415 - SQLAlchemy: half a second
 
-        register_job(work.folder, work.job, phase, settings=work.settings, clock=work.clock)
+        register_job(context.folder, context.job, phase, settings=context.settings, clock=context.clock)

@@ -9,11 +9,14 @@ from collections.abc import Container, Iterator
 from typing import Final
 
 from lockgate.storage_core.commit.decide.plan import Plan, read_plan
-from lockgate.storage_core.commit.publish.commit_context import JobWork
-from lockgate.storage_core.commit.publish.displaced_files import move_back
+from lockgate.storage_core.commit.publish.commit_context import CommitContext
+from lockgate.storage_core.commit.publish.displaced_files import restore_displaced
 from lockgate.storage_core.commit.publish.finalization import end
-from lockgate.storage_core.commit.publish.shard_completion import is_open
-from lockgate.storage_core.commit.records.job import Decision, Ended, FileFate, Outcome, PendingFile
+from lockgate.storage_core.commit.records.log_entries import Outcome
+from lockgate.storage_core.commit.records.plan import Decision
+from lockgate.storage_core.commit.records.report import Ended, FileOutcome
+from lockgate.storage_core.commit.records.task import PendingFile
+from lockgate.storage_core.commit.uploads.upload_completion import is_open
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (
     ObjectNotFoundError,
@@ -29,12 +32,12 @@ LOOK_AGAIN_S: Final = 3600.0
 """A sweep after this time looks once more for objects whose completion was under way during the revert."""
 
 
-def abort(work: JobWork, decision: Decision) -> Ended:
+def abort(context: CommitContext, decision: Decision) -> Ended:
     """Bring a job that was decided to abort to `COMMIT_FAIL`."""
-    return end(work, ended="failed", reason=f"aborted: {decision.reason}", receipt=None)
+    return end(context, ended="failed", reason=f"aborted: {decision.reason}", receipt=None)
 
 
-def revert(work: JobWork, decision: Decision, outcome: Outcome) -> Ended:
+def revert(context: CommitContext, decision: Decision, outcome: Outcome) -> Ended:
     """Take back what a commit made visible, then `COMMIT_FAIL`.
 
     All uploads are aborted first, so that nothing can complete any more; then those objects go that are
@@ -43,22 +46,22 @@ def revert(work: JobWork, decision: Decision, outcome: Outcome) -> Ended:
     Raises:
         OutcomeUnknownError: A file could not be taken back; nothing else was deleted; try again.
     """
-    take_back(work, read_plan(work.folder, decision.plan or ""))
+    take_back(context, read_plan(context.folder, decision.plan or ""))
     reason = outcome.reason or f"turn {outcome.turn} ended {outcome.verdict}"
     return end(
-        work,
+        context,
         ended="failed",
         reason=f"reverted: {reason}",
         receipt=None,
-        retained_until_s=work.clock.now_s() + LOOK_AGAIN_S,
+        retained_until_s=context.clock.now_s() + LOOK_AGAIN_S,
     )
 
 
-def take_back(work: JobWork, plan: Plan, *, spare: Container[str] = ()) -> None:
+def take_back(context: CommitContext, plan: Plan, *, spare: Container[str] = ()) -> None:
     """Drop a plan's uploads, delete those of its objects that are this job's, and undo what made way.
 
     Args:
-        work: On the job.
+        context: Context of the job.
         plan: What it had wanted to publish.
         spare: Keys that somebody else has published since.
     """
@@ -67,32 +70,34 @@ def take_back(work: JobWork, plan: Plan, *, spare: Container[str] = ()) -> None:
         return (file for file in plan.all_additions() if file.key not in spare)
 
     with step("revert"):
-        for _ in in_parallel(lambda file: _abort(work, file), files(), work.settings.parallelism):
+        for _ in in_parallel(lambda file: _abort(context, file), files(), context.settings.parallelism):
             pass
-        for fate in in_parallel(lambda file: _take_back(work, file), files(), work.settings.parallelism):
-            work.fates.add(fate)
-    move_back(work, plan)
+        for fate in in_parallel(
+            lambda file: _take_back(context, file), files(), context.settings.parallelism
+        ):
+            context.report.add(fate)
+    restore_displaced(context, plan)
 
 
-def _abort(work: JobWork, file: PendingFile) -> None:
-    work.store.abort_upload(file.key, file.upload.upload_id)
+def _abort(context: CommitContext, file: PendingFile) -> None:
+    context.store.abort_upload(file.key, file.upload.upload_id)
 
 
-def _take_back(work: JobWork, file: PendingFile) -> FileFate:
+def _take_back(context: CommitContext, file: PendingFile) -> FileOutcome:
     """Delete the object if it is ours, until neither the upload nor our object is there."""
     for _ in range(REVERT_TRIES):
-        if is_open(work.store, file.upload):
+        if is_open(context.store, file.upload):
             try:
-                _abort(work, file)
+                _abort(context, file)
             except UploadGoneError:
                 continue
         try:
-            if not _delete_own(work.store, file.upload):
-                return FileFate(key=file.key, fate="reverted")
+            if not _delete_own(context.store, file.upload):
+                return FileOutcome(key=file.key, fate="reverted")
         except (PreconditionFailedError, OutcomeUnknownError):
             continue
     raise OutcomeUnknownError(
-        f"{work.store.url}/{file.key}: taking it back was tried {REVERT_TRIES} times and it still stands; "
+        f"{context.store.url}/{file.key}: taking it back was tried {REVERT_TRIES} times and it still stands; "
         "nothing else was deleted; run recovery again"
     )
 

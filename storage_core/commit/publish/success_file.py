@@ -17,12 +17,15 @@ from typing import Final
 import msgspec
 
 from lockgate.storage_core.commit.decide.plan import Plan
-from lockgate.storage_core.commit.publish.commit_context import JobWork
+from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import Record, encode
-from lockgate.storage_core.commit.records.job import Count, Decision, Mode, Outcome, PendingFile, Receipt
+from lockgate.storage_core.commit.records.job import Count, Mode
 from lockgate.storage_core.commit.records.job_folder import create, find, while_busy
+from lockgate.storage_core.commit.records.log_entries import Outcome, Receipt
+from lockgate.storage_core.commit.records.plan import Decision
 from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES
+from lockgate.storage_core.commit.records.task import PendingFile
 from lockgate.storage_core.errors import (
     AlreadyExistsError,
     MalformedRecordError,
@@ -95,7 +98,7 @@ class SuccessSummary(Record, frozen=True, tag="success"):
 
 
 @dataclass
-class Published:
+class PublishedFiles:
     """What a job has published: the first of its files, and what stands for all of them."""
 
     decision: Decision
@@ -129,7 +132,7 @@ def find_success(store: Store) -> SuccessSummary | None:
         return None
 
 
-def write_success(work: JobWork, published: Published) -> None:
+def write_success(context: CommitContext, published: PublishedFiles) -> None:
     """Write `_SUCCESS`, unless that of a later turn stands.
 
     Where the store can replace by version, a process that was paused here cannot put an older summary over
@@ -138,48 +141,48 @@ def write_success(work: JobWork, published: Published) -> None:
     Raises:
         OutcomeUnknownError: It is not known whether it stands; try again.
     """
-    data = encode(_summary(work, published))
+    data = encode(_summary(context, published))
     for _ in range(WRITE_TRIES):
         try:
-            standing = work.store.head(layout.SUCCESS)
+            standing = context.store.head(layout.SUCCESS)
         except ObjectNotFoundError:
             found = None
         else:
             found = standing.version
-            summary = find_success(work.store)
+            summary = find_success(context.store)
             if summary is not None and summary.turn >= published.receipt.turn:
                 return
         try:
             if found is None:
-                create(work.store, layout.SUCCESS, data)
-            elif work.store.capabilities.conditional_put:
-                while_busy()(work.store.put, layout.SUCCESS, data, if_version=found)
+                create(context.store, layout.SUCCESS, data)
+            elif context.store.capabilities.conditional_put:
+                while_busy()(context.store.put, layout.SUCCESS, data, if_version=found)
             else:
-                work.store.put(layout.SUCCESS, data)
+                context.store.put(layout.SUCCESS, data)
         except (AlreadyExistsError, PreconditionFailedError, OutcomeUnknownError):
             continue  # look again at what stands
         return
     raise OutcomeUnknownError(
-        f"{work.store.url}/{layout.SUCCESS}: writing it was tried {WRITE_TRIES} times; the job is "
+        f"{context.store.url}/{layout.SUCCESS}: writing it was tried {WRITE_TRIES} times; the job is "
         "published; run recovery to finish its markers"
     )
 
 
-def _summary(work: JobWork, published: Published) -> SuccessSummary:
+def _summary(context: CommitContext, published: PublishedFiles) -> SuccessSummary:
     receipt, entries = published.receipt, tuple(published.entries)
     return SuccessSummary(
         name="lockgate",
-        job_id=work.job.job_id,
+        job_id=context.job.job_id,
         turn=receipt.turn,
         committer=receipt.committer,
         mode=receipt.mode,
-        description=work.job.description,
+        description=context.job.description,
         hostname=socket.gethostname(),
         date=datetime.fromtimestamp(receipt.published_s, tz=UTC).isoformat(),
         timestamp_ms=int(receipt.published_s * 1000),
-        started_s=work.job.created_s,
+        started_s=context.job.created_s,
         committed_s=receipt.published_s,
-        duration_s=receipt.published_s - work.job.created_s,
+        duration_s=receipt.published_s - context.job.created_s,
         files=receipt.files,
         rows=receipt.rows,
         size=receipt.size,
@@ -190,9 +193,9 @@ def _summary(work: JobWork, published: Published) -> SuccessSummary:
         listing_digest=published.listing_digest,
         log=layout.turn_outcome(receipt.turn),
         shards=tuple(layout.log_shard(ref.digest) for ref in published.outcome.added[:MAX_LISTED]),
-        metrics=_metrics(work, published),
+        metrics=_metrics(context, published),
         diagnostics={
-            "created_by": work.job.created_by,
+            "created_by": context.job.created_by,
             "decided_by": published.decision.decided_by,
             "job_attempt": published.plan.head.job_attempt,
             "lockgate_version": version("lockgate"),
@@ -200,12 +203,12 @@ def _summary(work: JobWork, published: Published) -> SuccessSummary:
     )
 
 
-def _metrics(work: JobWork, published: Published) -> dict[str, int]:
+def _metrics(context: CommitContext, published: PublishedFiles) -> dict[str, int]:
     """Count what is known of the job, and the calls of the one process that finishes it, by verb."""
     # A copy: other threads of this process may be at work on the same store.
-    requests = dict(work.store.requests) if isinstance(work.store, WatchedStore) else {}
+    requests = dict(context.store.requests) if isinstance(context.store, WatchedStore) else {}
     return {
-        **{f"files_{fate}": count for fate, count in work.fates.counts.items()},
+        **{f"files_{fate}": count for fate, count in context.report.counts.items()},
         "bytes_replaced": sum(ref.size for ref in published.plan.head.removals),
         "parts": published.parts,
         **{f"requests_{verb}": count for verb, count in sorted(requests.items())},

@@ -1,1 +1,1 @@
-"""The records that one process writes for another to read (S3A: `commit/files`)."""
+"""Records of the commit protocol: one JSON object each; `layout.py` says where it lies."""

@@ -1,4 +1,4 @@
-"""The roll of a destination's jobs, taken from a listing alone: which are done, and which have to be read.
+"""A destination's jobs, from a listing alone: which are done, and which have to be read.
 
 An ended job gives its lease up last, so a folder with one terminal marker and without a lease has nothing
 left to do. Thousands of such folders, of a stream's batches, cost a few requests, not some for each.
@@ -22,8 +22,8 @@ TELLING: Final = "lease.json"
 
 
 @dataclass(frozen=True)
-class Roll:
-    """The jobs of one destination.
+class JobListing:
+    """The jobs of one destination, as one listing found them.
 
     Attributes:
         done: Jobs that have ended and are cleaned up, with how they ended.
@@ -40,16 +40,16 @@ class Roll:
         yield from self.others
 
 
-def call_roll(store: Store) -> Roll:
-    """Take the roll of a destination."""
-    roll = Roll()
+def list_job_folders(store: Store) -> JobListing:
+    """List the job folders of a destination."""
+    listing = JobListing()
     for job, names in _folders(store):
         ends = [phase for name, phase in MARKERS.items() if name in names]
         if len(ends) == 1 and {"job.json", "COMMIT_STARTED"} <= names and TELLING not in names:
-            roll.done[job] = ends[0]
+            listing.done[job] = ends[0]
         else:
-            roll.others.append(job)
-    return roll
+            listing.others.append(job)
+    return listing
 
 
 def _folders(store: Store) -> Iterator[tuple[JobId, set[str]]]:

@@ -10,8 +10,8 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, R, Record, decode, digest, encode
-from lockgate.storage_core.commit.records.job import ShardRef
 from lockgate.storage_core.commit.records.job_folder import create
+from lockgate.storage_core.commit.records.plan import ShardRef
 from lockgate.storage_core.errors import AlreadyExistsError, MalformedRecordError, OutcomeUnknownError
 from lockgate.storage_core.stores import Store
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Final, NamedTuple
 
-from lockgate.storage_core.commit.leases.protocol import LeaseState
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.records.job import OnLapse
 from lockgate.storage_core.commit.records.phase import TERMINAL, UNDECIDED, JobPhase
 
@@ -39,17 +39,17 @@ class RecoveryRow(NamedTuple):
     """
 
     phases: frozenset[JobPhase]
-    leases: frozenset[LeaseState]
+    leases: frozenset[JobLeaseState]
     young: bool | None
     on_lapse: OnLapse | None
     action: RecoveryAction
     why: str
 
 
-_ANY: Final = frozenset(LeaseState)
+_ANY: Final = frozenset(JobLeaseState)
 _DECIDED: Final = frozenset(JobPhase) - UNDECIDED - TERMINAL
-_LIVE, _PARKED = frozenset({LeaseState.LIVE}), frozenset({LeaseState.PARKED})
-_LAPSED, _UNKNOWN = frozenset({LeaseState.LAPSED}), frozenset({LeaseState.UNKNOWN})
+_LIVE, _PARKED = frozenset({JobLeaseState.LIVE}), frozenset({JobLeaseState.PARKED})
+_LAPSED, _UNKNOWN = frozenset({JobLeaseState.LAPSED}), frozenset({JobLeaseState.UNKNOWN})
 _AT_WORK: Final = "its driver lives, or another recovery is at it"
 _GONE: Final = "its driver is gone"
 _RESUMED: Final = f"{_GONE}; its policy is to resume"
@@ -70,7 +70,7 @@ RECOVERY: Final = (
 
 
 def choose_action(
-    found: JobPhase, lease: LeaseState, *, on_lapse: OnLapse, is_young: Callable[[], bool]
+    found: JobPhase, lease: JobLeaseState, *, on_lapse: OnLapse, is_young: Callable[[], bool]
 ) -> tuple[RecoveryAction, str]:
     """Return what recovery does with a job, and why.
 

@@ -11,11 +11,11 @@ from typing import Final
 import msgspec
 
 from lockgate.storage_core.clock import Clock, SystemClock
-from lockgate.storage_core.commit.destination.location import place_of
+from lockgate.storage_core.commit.destination.location import canonical_url
 from lockgate.storage_core.commit.job_summary import JobSummary, summarise
-from lockgate.storage_core.commit.leases.job_leases import own_journal
-from lockgate.storage_core.commit.leases.protocol import LeaseState as JobLease
-from lockgate.storage_core.commit.records.job_listing import call_roll
+from lockgate.storage_core.commit.leases.job_journal import own_journal
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState
+from lockgate.storage_core.commit.records.job_listing import list_job_folders
 from lockgate.storage_core.commit.records.phase import UNDECIDED
 from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, settle
 from lockgate.storage_core.concurrency import Progress, no_progress
@@ -96,8 +96,10 @@ def lapsed_at(destination: str, *, settings: Settings | None = None, clock: Cloc
     """
     settings = settings or load_settings()
     store, now = open_store(destination, settings), clock or SystemClock()
-    summaries = (summarise(store, job, settings=settings, clock=now) for job in call_roll(store).others)
-    place = place_of(store)  # as the registry knows it, so that a job which both name is settled once
+    summaries = (
+        summarise(store, job, settings=settings, clock=now) for job in list_job_folders(store).others
+    )
+    place = canonical_url(store)  # as the registry knows it, so that a job which both name is settled once
     return _sorted_out(
         [(JobAt(place, found.job_id), _why_left_at(found)) for found in summaries if found.needs_recovery]
     )
@@ -151,7 +153,7 @@ def _why_left_at(job: JobSummary) -> str | None:
     """Say the same of a job of a destination."""
     if job.phase not in UNDECIDED:
         return None
-    return {JobLease.LIVE: LIVE, JobLease.PARKED: PARKED}.get(job.lease)
+    return {JobLeaseState.LIVE: LIVE, JobLeaseState.PARKED: PARKED}.get(job.lease)
 
 
 def _sorted_out(jobs: list[tuple[JobAt, str | None]]) -> Unended:

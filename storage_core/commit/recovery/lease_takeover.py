@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.destination.location import place_of
+from lockgate.storage_core.commit.destination.location import canonical_url
 from lockgate.storage_core.commit.leases.journal_leases import look_at
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.errors import FencedError, LeaseHeldError, NotAppliedError, OutcomeUnknownError
@@ -59,7 +59,7 @@ def recovery_lease(
         LeaseHeldError: Another recovery is at it; or the job was undecided, and its driver has come back.
         SafeModeError: The journal was restored: nothing is recovered yet.
     """
-    resource = job_resource(place_of(folder.store), folder.job_id)
+    resource = job_resource(canonical_url(folder.store), folder.job_id)
     refuse_in_safe_mode(journal, f"recovery of {resource}")
     standing = _look(journal, folder)
     is_driven = standing is not None and standing.state not in TAKES["recover"]

@@ -17,9 +17,9 @@ from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.job_summary import summarise
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import encode
-from lockgate.storage_core.commit.records.job import SweepState
 from lockgate.storage_core.commit.records.job_folder import find
-from lockgate.storage_core.commit.records.job_listing import call_roll
+from lockgate.storage_core.commit.records.job_listing import list_job_folders
+from lockgate.storage_core.commit.records.report import SweepState
 from lockgate.storage_core.commit.recovery.retention import JobFate, sweep_ended
 from lockgate.storage_core.commit.setup.capabilities import as_probed
 from lockgate.storage_core.commit.uploads.upload_cost import (
@@ -30,10 +30,10 @@ from lockgate.storage_core.commit.uploads.upload_cost import (
 )
 from lockgate.storage_core.commit.uploads.upload_owner import (
     EVERYTHING,
-    Judge,
     SweepAction,
     UploadFate,
     UploadFilter,
+    UploadOwnership,
     listed,
 )
 from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
@@ -94,22 +94,22 @@ def sweep_uploads(
     progress = progress or no_progress
     store, folder = as_probed(open_store(destination, settings), settings, clock), wanted.folder
     with step("sweep"):
-        roll = call_roll(store)
-        jobs = {job: summarise(store, job, settings=settings, clock=clock) for job in roll.others}
+        listing = list_job_folders(store)
+        jobs = {job: summarise(store, job, settings=settings, clock=clock) for job in listing.others}
         state = find(store, SweepState, layout.SWEEP_STATE) or SweepState(seen={})
-        judge = Judge(store, jobs, roll.done, state.seen, settings, clock.now_s())
-        judged = ((info, judge.judge(info)) for info in listed(store, folder, progress))
-        uploads = tuple(fate for info, fate in judged if wanted.admits(info, fate.owner, judge.now_s))
+        ownership = UploadOwnership(store, jobs, listing.done, state.seen, settings, clock.now_s())
+        judged = ((info, ownership.fate_of(info)) for info in listed(store, folder, progress))
+        uploads = tuple(fate for info, fate in judged if wanted.admits(info, fate.owner, ownership.now_s))
         uploads = tuple(measured(store, uploads, measure, settings=settings, progress=progress))
         if not dry_run:
             orphans = [fate for fate in uploads if fate.action is SweepAction.ABORT]
             _abort(store, orphans, settings, progress)
             for fate in orphans:
-                judge.ownerless.pop(fate.name, None)
-            _remember(store, state, judge.ownerless, folder)
+                ownership.ownerless.pop(fate.name, None)
+            _remember(store, state, ownership.ownerless, folder)
         ended: Iterable[JobFate] = ()
         if wanted == EVERYTHING:
-            ended = sweep_ended(store, roll, jobs, settings, clock, dry_run=dry_run)
+            ended = sweep_ended(store, listing, jobs, settings, clock, dry_run=dry_run)
         return SweepReport(
             destination=store.url,
             dry_run=dry_run,

@@ -16,14 +16,15 @@ from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.decide.decision import decide_abort
 from lockgate.storage_core.commit.decide.task_selection import choose, chosen_digest
 from lockgate.storage_core.commit.job_summary import receipt_of, summarise
-from lockgate.storage_core.commit.leases.job_leases import own_journal
-from lockgate.storage_core.commit.leases.protocol import LeaseState, leases_for
+from lockgate.storage_core.commit.leases.job_journal import own_journal
+from lockgate.storage_core.commit.leases.job_leases import leases_for
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.open_job import attach_job
-from lockgate.storage_core.commit.publish.commit_context import JobWork
+from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.roll_forward import roll_forward
-from lockgate.storage_core.commit.records.job import Receipt
 from lockgate.storage_core.commit.records.job_folder import JobFolder
-from lockgate.storage_core.commit.records.job_listing import call_roll
+from lockgate.storage_core.commit.records.job_listing import list_job_folders
+from lockgate.storage_core.commit.records.log_entries import Receipt
 from lockgate.storage_core.commit.records.phase import TERMINAL, UNDECIDED, JobPhase
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction, choose_action
 from lockgate.storage_core.commit.setup.capabilities import probed
@@ -88,7 +89,7 @@ class RecoveryResult(msgspec.Struct, frozen=True, kw_only=True):
     destination: str
     job_id: JobId
     found: JobPhase | None
-    lease: LeaseState
+    lease: JobLeaseState
     action: RecoveryAction
     ended: JobPhase | None
     receipt: Receipt | None = None
@@ -124,7 +125,7 @@ def recover_job(
     clock = clock or SystemClock()
     store = open_store(destination, settings)
     folder = JobFolder(store, JobId(job_id))
-    lease = LeaseState.UNKNOWN
+    lease = JobLeaseState.UNKNOWN
     with step("recover"):
         try:
             record = folder.job()  # before anything is written at a destination that was mistyped
@@ -151,14 +152,14 @@ def recover_job(
         if view.unread and found in UNDECIDED:
             detail = f"{detail} ({view.unread})"
     if action is not RecoveryAction.LEAVE:
-        work = JobWork(
+        context = CommitContext(
             folder=folder, job=record, settings=settings, clock=clock, progress=progress or no_progress
         )
         try:
             is_decided = found not in UNDECIDED
             with _lease(folder, settings, clock, is_decided=is_decided, dry_run=dry_run) as check:
                 if not dry_run:
-                    detail = _act(work, action, detail, check)
+                    detail = _act(context, action, detail, check)
         except ELSEWHERE as error:
             action, detail = RecoveryAction.LEAVE, str(error)
     ended = folder.phase()
@@ -191,7 +192,7 @@ def recover_all(
     """
     settings = settings or load_settings()
     store, now = open_store(destination, settings), clock or SystemClock()
-    for job in call_roll(store).others:
+    for job in list_job_folders(store).others:
         summary = summarise(store, job, settings=settings, clock=now)
         if not summary.needs_recovery:
             continue
@@ -215,7 +216,6 @@ def settle(
     dry_run: bool = False,
     settings: Settings,
     clock: Clock | None = None,
-    jobs_at_once: int = JOBS_AT_ONCE,
 ) -> Iterator[RecoveryResult]:
     """Settle these jobs, some at a time; one that fails does not stop the others.
 
@@ -223,7 +223,7 @@ def settle(
         A result a job, as it is settled; `detail` says what is not settled yet.
     """
     recover = partial(_settle, dry_run=dry_run, settings=settings, clock=clock)
-    return in_parallel(recover, jobs, jobs_at_once)
+    return in_parallel(recover, jobs, JOBS_AT_ONCE)
 
 
 def unsettled(job: JobAt, error: LockgateError) -> RecoveryResult:
@@ -235,7 +235,7 @@ def unsettled(job: JobAt, error: LockgateError) -> RecoveryResult:
         destination=job.destination,
         job_id=job.job_id,
         found=None,
-        lease=LeaseState.UNKNOWN,
+        lease=JobLeaseState.UNKNOWN,
         action=RecoveryAction.LEAVE,
         ended=None,
         detail=f"{type(error).__name__}: {error}{remedy}",
@@ -263,31 +263,31 @@ def _lease(
     )
 
 
-def _act(work: JobWork, action: RecoveryAction, detail: str, check: Callable[[], None]) -> str:
+def _act(context: CommitContext, action: RecoveryAction, detail: str, check: Callable[[], None]) -> str:
     match action:
         case RecoveryAction.ABORT:
             check()  # a driver that has come back in the meantime keeps its job
-            decide_abort(work.folder, reason=f"recovery: {detail}", token=new_token(), clock=work.clock)
-            roll_forward(work)
+            decide_abort(context.folder, reason=f"recovery: {detail}", token=new_token(), clock=context.clock)
+            roll_forward(context)
         case RecoveryAction.RESUME:
-            return _resume(work)
+            return _resume(context)
         case RecoveryAction.ROLL_FORWARD | RecoveryAction.CLEAN_UP:
-            roll_forward(work)
+            roll_forward(context)
         case _:
             pass
     return detail
 
 
-def _resume(work: JobWork) -> str:
+def _resume(context: CommitContext) -> str:
     """Go on from the pending sets if all tasks have committed; else only a new run of the driver can."""
-    job = attach_job(work.store.url, work.job.job_id, settings=work.settings, clock=work.clock)
+    job = attach_job(context.store.url, context.job.job_id, settings=context.settings, clock=context.clock)
     if job.expected() is None:
         return "its task list is not known: run its driver again, or abort it"
     try:
-        chosen = choose(work.folder, job.job_attempt)
+        chosen = choose(context.folder, job.job_attempt)
     except ConflictError as error:
         return f"{error}; run its driver again"
-    if work.job.spec.audit and work.folder.audit(chosen_digest(chosen)) is None:
+    if context.job.spec.audit and context.folder.audit(chosen_digest(chosen)) is None:
         return "all its tasks have committed and its audit has not run: run its driver again"
     try:
         job.commit()

@@ -15,11 +15,11 @@ import msgspec
 
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.decide.task_selection import newest_job_attempt
-from lockgate.storage_core.commit.destination.location import linked_place, place_of
-from lockgate.storage_core.commit.leases.job_leases import own_journal
+from lockgate.storage_core.commit.destination.location import canonical_url, symlinked_url
+from lockgate.storage_core.commit.leases.job_journal import own_journal
 from lockgate.storage_core.commit.leases.registry import PHASES, end_of_leases, record_job
 from lockgate.storage_core.commit.records.job_folder import JobFolder
-from lockgate.storage_core.commit.records.job_listing import Roll, call_roll
+from lockgate.storage_core.commit.records.job_listing import JobListing, list_job_folders
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.setup.capabilities import as_probed
 from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
@@ -90,14 +90,14 @@ def rescan(
         store = as_probed(open_store(destination, settings), settings, clock)
         # The registry first: a job that is set up meanwhile is found by the listing, and never forgotten.
         with journal.reading() as reading:
-            place, link = place_of(store), linked_place(store)
+            place, link = canonical_url(store), symlinked_url(store)
             known = {JobId(job.job_id): job for job in jobs(reading, place)}
             held = {JobId(job) for destination, job, _ in leased(reading) if destination == place}
             linked = [] if link is None else jobs(reading, link)
-        roll = call_roll(store)
+        listing = list_job_folders(store)
         found = chain(
-            _differing(store, roll, _Known(known, held), settings.parallelism, progress),
-            _linked(roll, linked),
+            _differing(store, listing, _Known(known, held), settings.parallelism, progress),
+            _linked(listing, linked),
         )
         while batch := list(islice(found, BATCH)):
             errors = {} if dry_run else _tell(journal, store, batch)
@@ -128,10 +128,10 @@ class _Known:
 
 
 def _differing(
-    store: Store, roll: Roll, known: _Known, parallelism: int, progress: Progress
+    store: Store, listing: JobListing, known: _Known, parallelism: int, progress: Progress
 ) -> Iterator[_Found]:
-    unsure = [job for job in roll.jobs if not known.is_told(job, roll.done.get(job))]
-    gone = [_gone(job, known.jobs.get(job)) for job in (known.jobs.keys() | known.held) - set(roll.jobs)]
+    unsure = [job for job in listing.jobs if not known.is_told(job, listing.done.get(job))]
+    gone = [_gone(job, known.jobs.get(job)) for job in (known.jobs.keys() | known.held) - set(listing.jobs)]
     compare = partial(_compare, store, known)
     for done, found in enumerate(in_parallel(compare, unsure, parallelism), start=1):
         progress("rescan", done, len(unsure))
@@ -140,9 +140,9 @@ def _differing(
     yield from sorted(gone, key=lambda found: found[0].job_id)
 
 
-def _linked(roll: Roll, linked: Sequence[Job]) -> Iterator[_Found]:
+def _linked(listing: JobListing, linked: Sequence[Job]) -> Iterator[_Found]:
     """Yield the jobs that are known by the name of a link, and that nobody drives by it any more."""
-    others = set(roll.others)
+    others = set(listing.others)
     for job in linked:
         job_id = JobId(job.job_id)
         if job_id not in others:

@@ -13,17 +13,17 @@ from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.decide.plan import read_plan
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.job_summary import JobSummary
-from lockgate.storage_core.commit.leases.protocol import LeaseState
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.publish.cleanup import clean_up
-from lockgate.storage_core.commit.publish.commit_context import JobWork
+from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.displaced_files import files_aside
 from lockgate.storage_core.commit.publish.finalization import remove_replaced
 from lockgate.storage_core.commit.publish.rollback import take_back
-from lockgate.storage_core.commit.records.job import Ended
 from lockgate.storage_core.commit.records.job_folder import JobFolder
-from lockgate.storage_core.commit.records.job_listing import Roll
+from lockgate.storage_core.commit.records.job_listing import JobListing
 from lockgate.storage_core.commit.records.phase import TERMINAL
-from lockgate.storage_core.commit.temporary import drop_temporary, jobs_with_temporary
+from lockgate.storage_core.commit.records.report import Ended
+from lockgate.storage_core.commit.staged_files.directories import drop_temporary, jobs_with_temporary
 from lockgate.storage_core.errors import LockgateError, ObjectNotFoundError
 from lockgate.storage_core.ids import JobId, JobName, split_job_id
 from lockgate.storage_core.settings import Settings
@@ -39,7 +39,7 @@ class JobFate(msgspec.Struct, frozen=True, kw_only=True):
 
 def sweep_ended(
     store: Store,
-    roll: Roll,
+    listing: JobListing,
     read: dict[JobId, JobSummary],
     settings: Settings,
     clock: Clock,
@@ -50,25 +50,25 @@ def sweep_ended(
 
     Args:
         store: Of the destination.
-        roll: Its jobs, as they stood when the sweep began.
+        listing: Its jobs, as they stood when the sweep began.
         read: Those that are not done, as they were read then.
         settings: `tombstone_s` counts.
         clock: Tells whether a time is over.
         dry_run: Tell what would be done and change nothing.
     """
     newest: dict[JobName, int] = {}
-    for job in roll.jobs:
+    for job in listing.jobs:
         name, generation = split_job_id(job)
         newest[name] = max(generation, newest.get(name, 0))
     late = jobs_with_temporary(store)
-    for job in roll.jobs:
+    for job in listing.jobs:
         name, generation = split_job_id(job)
         is_old = generation < newest[name]
-        ended = job in roll.done or (job in read and read[job].phase in TERMINAL)
+        ended = job in listing.done or (job in read and read[job].phase in TERMINAL)
         try:
             if job in read:
                 yield from _finish(store, read[job], settings, clock, dry_run=dry_run)
-            if job in roll.done and job in late:
+            if job in listing.done and job in late:
                 if not dry_run:
                     drop_temporary(store, job)
                 yield JobFate(job_id=job, action="remove what a killed attempt wrote after its end")
@@ -87,7 +87,7 @@ def _finish(
             _remove_folder(folder)
         yield JobFate(job_id=summary.job_id, action="remove the rest of an old folder")
         return
-    if summary.phase not in TERMINAL or summary.record is None or summary.lease is LeaseState.UNKNOWN:
+    if summary.phase not in TERMINAL or summary.record is None or summary.lease is JobLeaseState.UNKNOWN:
         return  # an ended job gives its lease up last: without one there is nothing left to do
     ended = next((mark for mark in folder.ended() if mark is not None), None)
     if ended is None or clock.now_s() < ended.retained_until_s:
@@ -99,24 +99,24 @@ def _finish(
     else:
         action = "finish the clean-up of an ended job"
     if not dry_run:
-        work = JobWork(folder=folder, job=summary.record, settings=settings, clock=clock)
+        context = CommitContext(folder=folder, job=summary.record, settings=settings, clock=clock)
         if ended.retained_until_s:
-            _use_the_plan_once_more(work, ended)
-        clean_up(work.folder, work.job, work.settings)
+            _use_the_plan_once_more(context, ended)
+        clean_up(context.folder, context.job, context.settings)
     yield JobFate(job_id=summary.job_id, action=action)
 
 
-def _use_the_plan_once_more(work: JobWork, ended: Ended) -> None:
-    decision = work.folder.decision()
+def _use_the_plan_once_more(context: CommitContext, ended: Ended) -> None:
+    decision = context.folder.decision()
     try:
-        plan = read_plan(work.folder, (decision.plan if decision is not None else None) or "none")
+        plan = read_plan(context.folder, (decision.plan if decision is not None else None) or "none")
     except ObjectNotFoundError:
         return  # another sweep is ahead of this one
     if ended.ended == "committed":
-        remove_replaced(work, plan)
+        remove_replaced(context, plan)
     else:
         # A later generation may have published the same file under the same name since.
-        take_back(work, plan, spare=DestinationLog(work.store).manifest().files)
+        take_back(context, plan, spare=DestinationLog(context.store).manifest().files)
 
 
 def _bury(folder: JobFolder, settings: Settings, clock: Clock, *, dry_run: bool) -> Iterator[JobFate]:

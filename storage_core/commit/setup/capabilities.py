@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.destination.location import place_of
+from lockgate.storage_core.commit.destination.location import canonical_url
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.job import StoreRecord
 from lockgate.storage_core.commit.records.job_folder import claim, find
@@ -151,7 +151,7 @@ def _deleted_by_hand(store: Store, journal: Journal) -> ConflictError:
 def _claims(store: Store, journal: Journal) -> Claims:
     from lockgate.storage_core.journal.claims import Claims  # noqa: PLC0415 - as above
 
-    return Claims(journal, place_of(store))
+    return Claims(journal, canonical_url(store))
 
 
 def _arbitrated(store: Store, claims: Claims) -> ArbitratedStore:

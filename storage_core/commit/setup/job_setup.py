@@ -25,7 +25,7 @@ from lockgate.storage_core.commit.records.job import (
     JobSpec,
     OnLapse,
     Rerun,
-    Scope,
+    ScopeName,
     ShortIdClaim,
 )
 from lockgate.storage_core.commit.records.job_folder import JobFolder, claim, job_ids
@@ -102,7 +102,7 @@ def check_spec(spec: JobSpec, store: Store | None = None) -> None:
     _check_names(spec, store)
     for field, value, known in (
         ("mode", spec.mode, MODES),
-        ("scope", spec.scope, get_args(Scope)),
+        ("scope", spec.scope, get_args(ScopeName)),
         ("on_lapse", spec.on_lapse, get_args(OnLapse)),
         ("rerun", spec.rerun, get_args(Rerun)),
     ):

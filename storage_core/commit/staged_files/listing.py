@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from lockgate.storage_core.commit.records.job import ExpectedTask, StagedFile
 from lockgate.storage_core.commit.records.layout import is_hidden
+from lockgate.storage_core.commit.records.task import ExpectedTask, StagedFile
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from lockgate.storage_core.ids import TaskId
 

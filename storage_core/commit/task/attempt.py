@@ -18,15 +18,15 @@ from typing import BinaryIO, Final, NamedTuple, Self
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.committers import committer_named
-from lockgate.storage_core.commit.committers.early_visibility import show
+from lockgate.storage_core.commit.committers.early_visibility import publish_early
 from lockgate.storage_core.commit.destination.conflict_mode import owner_of
 from lockgate.storage_core.commit.process import OwnProcess
-from lockgate.storage_core.commit.records.job import JobRecord, PendingFile, PendingSet
+from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.layout import is_hidden
-from lockgate.storage_core.commit.staged_files.directories import staging_dir
+from lockgate.storage_core.commit.records.task import PendingFile, PendingSet
+from lockgate.storage_core.commit.staged_files.directories import make_attempt_dir, staging_dir
 from lockgate.storage_core.commit.task.task_commit import create_pending_set
-from lockgate.storage_core.commit.temporary import make_attempt_dir
 from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (
@@ -45,8 +45,7 @@ from lockgate.storage_core.ids import AttemptId, JobAttemptId, TaskId, new_token
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.file_tree import FileTree
-from lockgate.storage_core.stores.metadata import check_metadata
-from lockgate.storage_core.stores.protocol import check_key
+from lockgate.storage_core.stores.protocol import check_key, check_metadata
 
 COPY_BYTES: Final = 1024 * 1024
 
@@ -263,7 +262,7 @@ class Attempt:
         for directory in self._directories:
             (directory / path).unlink(missing_ok=True)
 
-    def show(self, files: Iterable[PendingFile]) -> None:
+    def publish_early(self, files: Iterable[PendingFile]) -> None:
         """Let readers that list see pending files before the job commits; its end settles which stay.
 
         Raises:
@@ -272,7 +271,7 @@ class Attempt:
         """
         with step("show"):
             for _ in in_parallel(
-                lambda file: show(self._folder, file.upload), files, self._settings.parallelism
+                lambda file: publish_early(self._folder, file.upload), files, self._settings.parallelism
             ):
                 pass
 

@@ -1,1 +1,1 @@
-"""One pending upload: written, completed, owned, counted."""
+"""Pending uploads: written, completed, owned."""

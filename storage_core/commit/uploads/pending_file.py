@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from lockgate.storage_core.commit.process import OwnProcess
-from lockgate.storage_core.commit.records.job import ColumnStatistics, PendingFile
+from lockgate.storage_core.commit.records.task import ColumnStatistics, PendingFile
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import Token

@@ -14,9 +14,9 @@ import msgspec
 
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.destination.conflict_mode import Owners
-from lockgate.storage_core.commit.destination.nested import DestinationsBelow
+from lockgate.storage_core.commit.destination.nested import NestedDestinations
 from lockgate.storage_core.commit.job_summary import JobSummary
-from lockgate.storage_core.commit.leases.protocol import LeaseState
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.ids import JobId
@@ -128,8 +128,8 @@ def listed(store: Store, folder: str, progress: Progress) -> Iterator[UploadInfo
 
 
 @dataclass
-class Judge:
-    """Says of each upload of a destination whose it is and what becomes of it.
+class UploadOwnership:
+    """Decides for each upload of a destination who owns it and what a sweep does with it.
 
     Attributes:
         jobs: Of the destination those that are not done, as they stood before its uploads were listed.
@@ -149,9 +149,9 @@ class Judge:
     def __post_init__(self) -> None:
         self._owners = Owners(self.store)
         self._writer = next((job.job_id for job in self.jobs.values() if _may_write(job)), None)
-        self._below = DestinationsBelow(self.store)
+        self._below = NestedDestinations(self.store)
 
-    def judge(self, info: UploadInfo) -> UploadFate:
+    def fate_of(self, info: UploadInfo) -> UploadFate:
         """Return the upload's fate."""
         owner = self._owners.owner(info.key)
         nested = self._below.holding(info.key)
@@ -189,9 +189,9 @@ class Judge:
                 f"its job is decided ({job.phase}): recovery brings it to its end",
                 recover,
             )
-        if job.lease is LeaseState.LAPSED:
+        if job.lease is JobLeaseState.LAPSED:
             return SweepAction.KEEP, "its job lapsed: recovery must decide first", recover
-        if job.lease is LeaseState.UNKNOWN:
+        if job.lease is JobLeaseState.UNKNOWN:
             return SweepAction.KEEP, "its job is undecided and its lease cannot be read", recover
         abort = f"wait for the job, or give it up: `lockgate jobs abort {its}`"
         return SweepAction.KEEP, f"its job is at work: {job.lease}", abort

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Final
 
 from lockgate.storage_core.errors import OutcomeUnknownError
-from lockgate.storage_core.journal.write.mutation import Mutation, Outcome
+from lockgate.storage_core.journal.write.mutation import Mutation, WriteOutcome
 
 LARGEST: Final = 512
 """Mutations in one transaction; more wait for the next."""
@@ -25,7 +25,7 @@ _INTERRUPTED: Final = (
     "same request id asks again without doing it twice"
 )
 
-Write = Callable[[Sequence[Mutation]], list[Outcome]]
+Write = Callable[[Sequence[Mutation]], list[WriteOutcome]]
 
 
 class Group:
@@ -45,7 +45,7 @@ class Group:
         self._queue: deque[_Waiting] = deque()
         self._leader: _Waiting | None = None
 
-    def submit(self, mutations: Sequence[Mutation]) -> list[Outcome]:
+    def submit(self, mutations: Sequence[Mutation]) -> list[WriteOutcome]:
         """Write these, perhaps together with what others submit meanwhile.
 
         Raises:
@@ -126,7 +126,7 @@ class _Waiting:
 
     def __init__(self, mutations: Sequence[Mutation]) -> None:
         self.mutations = mutations
-        self.outcomes: list[Outcome] | None = None
+        self.outcomes: list[WriteOutcome] | None = None
         self.error: Exception | None = None
         self.group: list[_Waiting] = []
         self._woken = threading.Lock()
@@ -143,7 +143,7 @@ class _Waiting:
         with suppress(RuntimeError):  # it is awake
             self._woken.release()
 
-    def answer(self) -> list[Outcome]:
+    def answer(self) -> list[WriteOutcome]:
         if self.error is not None:
             raise self.error
         return self.outcomes or []

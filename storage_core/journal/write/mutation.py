@@ -61,4 +61,4 @@ class Refused(msgspec.Struct, frozen=True):
     stamp: Stamp = Stamp()
 
 
-Outcome = Written | Refused
+WriteOutcome = Written | Refused

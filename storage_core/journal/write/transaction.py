@@ -25,7 +25,7 @@ from lockgate.storage_core.journal.database.schema import ENTRY, EPOCH, HEAD, RE
 from lockgate.storage_core.journal.entries import Moment, decode_result, encode_op
 from lockgate.storage_core.journal.entries.state import State, by_kind, by_length
 from lockgate.storage_core.journal.read.snapshot_read import Entry
-from lockgate.storage_core.journal.write.mutation import Mutation, Outcome, Refused, Written
+from lockgate.storage_core.journal.write.mutation import Mutation, Refused, WriteOutcome, Written
 from lockgate.storage_core.stamp import Stamp
 
 
@@ -63,7 +63,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     requests_since_s: float
 
 
-def write(database: Database, journal: str, mutations: Sequence[Mutation]) -> list[Outcome]:
+def write(database: Database, journal: str, mutations: Sequence[Mutation]) -> list[WriteOutcome]:
     """Apply a group of mutations in one transaction; one that is refused falls out of it alone.
 
     Args:
@@ -83,7 +83,7 @@ def write(database: Database, journal: str, mutations: Sequence[Mutation]) -> li
         rows = SqlRows(connection, journal, lock=True)
         state = State(rows)
         head, known = _learn(database, mutations, rows, state)
-        outcomes, entries = list[Outcome](), list[Entry]()
+        outcomes, entries = list[WriteOutcome](), list[Entry]()
         stamp = head.stamp
         for mutation in mutations:
             outcome = _repeated(mutation, known, head)
@@ -238,7 +238,7 @@ def _known(for_sqlite: bool) -> bulk.Query:
     return bulk.matching(columns, ["request_id"], for_sqlite)
 
 
-def _repeated(mutation: Mutation, known: Mapping[str, _Applied], head: Head) -> Outcome | None:
+def _repeated(mutation: Mutation, known: Mapping[str, _Applied], head: Head) -> WriteOutcome | None:
     row = known.get(mutation.request_id)
     if row is not None:
         name, _ = encode_op(mutation.op)
@@ -262,7 +262,7 @@ def _repeated(mutation: Mutation, known: Mapping[str, _Applied], head: Head) -> 
     return None
 
 
-def _fold(mutation: Mutation, state: State, head: Head, stamp: Stamp) -> Outcome:
+def _fold(mutation: Mutation, state: State, head: Head, stamp: Stamp) -> WriteOutcome:
     mark = state.mark()
     moment = Moment(stamp=stamp, at_s=head.now_s, is_safe_mode=head.is_safe_mode)
     try:
@@ -286,6 +286,6 @@ def _entry(mutation: Mutation, written: Written) -> Entry:
     )
 
 
-def refusals(outcomes: Iterable[Outcome]) -> list[LockgateError]:
+def refusals(outcomes: Iterable[WriteOutcome]) -> list[LockgateError]:
     """Return the errors of those that were refused."""
     return [outcome.error for outcome in outcomes if isinstance(outcome, Refused)]

@@ -24,7 +24,7 @@ COLUMN_OVERHEAD_BYTES: Final = 512
 """About what Arrow spends on a column of a batch beside its data."""
 
 
-class PendingFile(Protocol):
+class ParquetSink(Protocol):
     """What a Parquet file is streamed into; `PendingFileWriter` of an attempt is one."""
 
     rows: int | None
@@ -48,7 +48,7 @@ class ParquetFile:
     """
 
     def __init__(
-        self, open_pending: Callable[[], PendingFile], schema: pa.Schema, options: FileOptions
+        self, open_pending: Callable[[], ParquetSink], schema: pa.Schema, options: FileOptions
     ) -> None:
         self.rows = 0
         self.buffered_bytes = 0
@@ -119,13 +119,13 @@ def _memory(batch: pa.RecordBatch) -> int:
 class _Output:
     """An opened file: where its bytes go, and what Arrow says of it in the end."""
 
-    pending: PendingFile
+    pending: ParquetSink
     sink: _Sink
     writer: pq.ParquetWriter
     footers: list[pq.FileMetaData]
 
     @classmethod
-    def open(cls, pending: PendingFile, first: pa.Table, options: FileOptions) -> Self:
+    def open(cls, pending: ParquetSink, first: pa.Table, options: FileOptions) -> Self:
         sink, footers = _Sink(pending), []  # type: tuple[_Sink, list[pq.FileMetaData]]
         writer = pq.ParquetWriter(
             sink,
@@ -145,8 +145,8 @@ class _Sink:
 
     closed = False
 
-    def __init__(self, pending: PendingFile) -> None:
-        self._pending: PendingFile | None = pending
+    def __init__(self, pending: ParquetSink) -> None:
+        self._pending: ParquetSink | None = pending
 
     def write(self, data: bytes | pa.Buffer) -> int:
         if self._pending is not None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lockgate.storage_core.spark.options import FileOptions
 from lockgate.storage_core.spark.schema.hive_layout import partition_folder
-from lockgate.storage_core.spark.writer.parquet_file import ParquetFile, PendingFile
+from lockgate.storage_core.spark.writer.parquet_file import ParquetFile, ParquetSink
 
 BUFFERED_ROW_GROUPS: Final = 4
 """All files of a task together gather at most this many row groups of Arrow data."""
@@ -31,7 +31,7 @@ class TaskFiles:
 
     def __init__(
         self,
-        open_pending: Callable[[str], PendingFile],
+        open_pending: Callable[[str], ParquetSink],
         *,
         task: int,
         schema: pa.Schema,
@@ -120,7 +120,7 @@ class TaskFiles:
             self._open.move_to_end(folder)
         return file
 
-    def _begin(self, folder: str) -> PendingFile:
+    def _begin(self, folder: str) -> ParquetSink:
         """Open the pending file of a partition's first row group, and make room for it before."""
         while len(self._open) >= self._options.max_open_files:
             self._seal(next(iter(self._open)))

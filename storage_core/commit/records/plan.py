@@ -1,0 +1,90 @@
+"""Records of a plan, in shards, and of the decision to carry it out.
+
+Source: commit protocol, "What lies where".
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from lockgate.storage_core.commit.records.codec import Record
+from lockgate.storage_core.commit.records.job import (
+    Count,
+    JobAttemptId,
+    JobId,
+    Mode,
+    Turn,
+)
+from lockgate.storage_core.commit.records.task import (
+    PendingFile,
+)
+from lockgate.storage_core.ids import Token
+from lockgate.storage_core.stamp import Stamp
+
+
+class ShardRef(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One shard of a plan or of an outcome: `<digest>.json` beside its head, and what it adds up to."""
+
+    digest: str
+    files: Count
+    size: Count
+    rows: Count | None
+
+
+class RemovedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file that a `replace` takes away, as it was found when the plan was made.
+
+    Attributes:
+        managed: It is live in the destination log: its name is unique and never written again.
+        in_the_way: The job needs its name for a folder, or a folder of it for a name: it is moved aside
+            between decision and completion.
+    """
+
+    key: str
+    size: Count
+    version: str
+    modified_s: float
+    token: Token | None
+    managed: bool
+    in_the_way: bool = False
+
+
+class PlanHead(Record, frozen=True, tag="plan"):
+    """`plan/<digest>/plan.json`: the frozen list of what the commit does; named by its own digest."""
+
+    job_id: JobId
+    job_attempt: JobAttemptId
+    turn: Turn
+    mode: Mode
+    chosen_digest: str
+    audit: str | None
+    additions: tuple[ShardRef, ...]
+    removals: tuple[ShardRef, ...]
+
+
+class AdditionShard(Record, frozen=True, tag="plan-additions"):
+    """Up to 1,000 pending files of a plan."""
+
+    files: tuple[PendingFile, ...]
+
+
+class RemovalShard(Record, frozen=True, tag="plan-removals"):
+    """Up to 1,000 files that a plan takes away."""
+
+    files: tuple[RemovedFile, ...]
+
+
+class Decision(Record, frozen=True, tag="decision"):
+    """`COMMIT_STARTED`: created if absent, once; from here on there is only forward."""
+
+    job_id: JobId
+    verdict: Literal["commit", "abort"]
+    token: Token
+    stamp: Stamp
+    decided_s: float
+    decided_by: str
+    plan: str | None = None
+    turn: Turn | None = None
+    reason: str = ""

@@ -1,0 +1,110 @@
+"""Records of tasks: the frozen task list, and what each attempt has pending.
+
+Source: commit protocol, "What lies where".
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from lockgate.storage_core.commit.records.codec import Record
+from lockgate.storage_core.commit.records.job import (
+    AttemptId,
+    Count,
+    JobAttemptId,
+    JobId,
+    TaskId,
+)
+from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.stores import PendingUpload
+
+
+class StagedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One file of a frozen staging listing: its path below the staging directory, and its bytes."""
+
+    path: str
+    size: Count
+
+
+class ExpectedTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One task that a job attempt must commit.
+
+    Attributes:
+        input_digest: Equal for two job attempts only if the task's output would be.
+        files: Of the staged front end: what to turn into pending uploads.
+    """
+
+    task_id: TaskId
+    input_digest: str = ""
+    files: tuple[StagedFile, ...] = ()
+
+
+class ExpectedTasks(Record, frozen=True, tag="expected-tasks"):
+    """`attempts/<job attempt>.json`: the frozen task list of one job attempt."""
+
+    job_id: JobId
+    job_attempt: JobAttemptId
+    stamp: Stamp
+    staging: str | None
+    tasks: tuple[ExpectedTask, ...]
+
+
+class ColumnStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a writer knows of one column of one file; values as text."""
+
+    nulls: int | None = None
+    minimum: str | None = None
+    maximum: str | None = None
+
+
+class PendingFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One file that is wholly written and that nobody can see.
+
+    Attributes:
+        path: As the writer named it, below the destination, without the short id.
+        upload: How to make it visible.
+        rows: None where the writer does not know.
+    """
+
+    path: str
+    upload: PendingUpload
+    rows: Count | None = None
+    statistics: dict[str, ColumnStatistics] = {}
+
+    @property
+    def key(self) -> str:
+        """Where it will be visible."""
+        return self.upload.key
+
+
+class PendingSet(Record, frozen=True, tag="pending-set"):
+    """One attempt's immutable record of its pending files; creating it is the task commit."""
+
+    job_id: JobId
+    job_attempt: JobAttemptId
+    task_id: TaskId
+    attempt_id: AttemptId
+    stamp: Stamp
+    input_digest: str
+    created_s: float
+    files: tuple[PendingFile, ...]
+
+
+class AbortedAttempt(Record, frozen=True, tag="aborted-attempt"):
+    """`tasks/<task>/<attempt>.aborted`: this attempt is never chosen, whatever it still saves."""
+
+    job_id: JobId
+    task_id: TaskId
+    attempt_id: AttemptId
+    reason: str
+
+
+class AuditVerdict(Record, frozen=True, tag="audit"):
+    """`audits/<chosen digest>.json`: what an audit said of exactly these pending sets."""
+
+    job_id: JobId
+    chosen_digest: str
+    passed: bool
+    suite: str
+    summary: dict[str, str | int | float | bool | None]
+    decided_s: float
