@@ -322,8 +322,8 @@ MUTANTS: Final = (
         [
             Edit(
                 "storage_core/blobs/orphans.py",
-                "taken = _met_first(server, orphans) if dry_run else _adopted(server, orphans)",
-                "taken = _met_first(server, orphans)",
+                "taken = _met_first(holdings, orphans) if dry_run else _adopted(holdings, orphans)",
+                "taken = _met_first(holdings, orphans)",
             )
         ],
         BLOBS,
@@ -382,7 +382,7 @@ MUTANTS: Final = (
         "a server's own set is completed when the last put under it has ended",
         [
             Edit(
-                "storage_core/blobs/own_set.py",
+                "storage_core/blobs/upload_sets.py",
                 "is_over = own is not self._latest and not own.puts",
                 "is_over = own is not self._latest",
             )

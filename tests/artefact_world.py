@@ -9,7 +9,7 @@ from typing import Any
 from storage_core.blobs import ArtefactFile, Artefacts
 from storage_core.blobs.keys import BlobKey
 from storage_core.blobs.opening import open_server
-from storage_core.blobs.reports import SweepReport
+from storage_core.blobs.reports import BlobSweepReport
 from storage_core.blobs.server import BlobServer
 from storage_core.blobs.uploading import files_below, upload
 from storage_core.journal.rows import Blob, BlobJob, Guarantee, Reference, UploadSet
@@ -74,7 +74,7 @@ def owners(world: World, handle: Mapping[str, Any]) -> list[list[str]]:
         ]
 
 
-def sweep(world: World) -> SweepReport:
+def sweep(world: World) -> BlobSweepReport:
     with server(world) as blobs:
         return blobs.sweep(dry_run=False, orphans=True)
 

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 
 from storage_core.blobs.client import BlobClient
 from storage_core.blobs.http.app import IDLE_S, MAX_BYTES, blob_app
-from storage_core.blobs.http.authority import Authorise, anyone
+from storage_core.blobs.http.authority import AccessPolicy, anyone
 from storage_core.blobs.http.connection import Connection
 from storage_core.blobs.http.serving import CONNECTIONS, http_server, listen
 from storage_core.blobs.server import BlobServer
@@ -29,7 +29,7 @@ Way = Literal["up", "down"]
 @contextmanager
 def served(
     server: BlobServer,
-    authorise: Authorise = anyone,
+    authorise: AccessPolicy = anyone,
     *,
     tls: ssl.SSLContext | None = None,
     max_bytes: int = MAX_BYTES,

@@ -23,7 +23,7 @@ from workers.tasks import commit_task, complete_shard, sweep_uploads
 from workers.tasks import sweep_blobs as sweep_task
 
 if TYPE_CHECKING:
-    from storage_core.blobs.reports import SweepReport
+    from storage_core.blobs.reports import BlobSweepReport
 
 TIMEOUT_S: Final = 4 * 3600.0
 GRACE_S: Final = 60.0
@@ -128,7 +128,7 @@ def sweep_blobs(
     orphans: bool | None = None,
     timeout_s: float = TIMEOUT_S,
     grace_s: float = GRACE_S,
-) -> SweepReport:
+) -> BlobSweepReport:
     """Have a worker sweep the blobs that nothing keeps, at the blob server of its settings.
 
     Raises:
@@ -144,9 +144,9 @@ def sweep_blobs(
         grace_s=grace_s,
         progress=no_progress,
     )
-    from storage_core.blobs.reports import SweepReport  # noqa: PLC0415 - it brings the journal
+    from storage_core.blobs.reports import BlobSweepReport  # noqa: PLC0415 - it brings the journal
 
-    return msgspec.convert(row, SweepReport)
+    return msgspec.convert(row, BlobSweepReport)
 
 
 def _run(

@@ -28,7 +28,7 @@ from storage_core.errors import InvalidInputError, LockgateError
 from storage_core.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from storage_core.blobs.messages import Envelope, Messages
+    from storage_core.blobs.messages import ClaimCheck, Envelope
 
 LOG: Final = logging.getLogger("lockgate.blobs")
 
@@ -81,7 +81,7 @@ class Offload:
         is_counted: bool = True,
         lapse_s: float | None = 0.0,
     ) -> dict[str, Any] | None:
-        """Keep a message and return its envelope, None where no blobs can be; see `Messages.offload`.
+        """Keep a message and return its envelope, None where no blobs can be; see `ClaimCheck.offload`.
 
         Args:
             payload: The message.
@@ -105,7 +105,7 @@ class Offload:
         return dict(msgspec.to_builtins(envelope))
 
     def recall(self, told: Mapping[str, Any], *, sending: str = "", is_read_once: bool = False) -> bytes:
-        """Return the message that an envelope stands for; see `Messages.recall`.
+        """Return the message that an envelope stands for; see `ClaimCheck.recall`.
 
         Raises:
             InvalidInputError: It is no envelope, or no blobs can be.
@@ -121,12 +121,12 @@ class Offload:
         except LockgateError as error:
             LOG.warning("an offloaded message is not let go: %s; it lapses", error)
 
-    def _messages(self) -> Messages | None:
+    def _messages(self) -> ClaimCheck | None:
         from storage_core.blobs.messages import configured_messages  # noqa: PLC0415 - only for large ones
 
         return configured_messages(self.settings)
 
-    def _opened(self, told: Mapping[str, Any]) -> tuple[Messages, Envelope]:
+    def _opened(self, told: Mapping[str, Any]) -> tuple[ClaimCheck, Envelope]:
         from storage_core.blobs.messages import Envelope  # noqa: PLC0415 - only for large ones
 
         messages = self._messages()

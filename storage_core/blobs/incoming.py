@@ -19,7 +19,7 @@ from storage_core.stores.local_errors import translated
 Heard = Callable[[int], None]
 
 
-class Incoming:
+class IncomingFile:
     """A blob on its way in: written once, from the beginning to the end, and hashed as it is.
 
     Args:
@@ -73,7 +73,7 @@ class Incoming:
 
 
 @contextmanager
-def coming_into(folder: Path, heard: Heard) -> Iterator[Incoming]:
+def coming_into(folder: Path, heard: Heard) -> Iterator[IncomingFile]:
     """Hold a file in a folder for a blob that comes in; it is gone after the block, unless it was moved.
 
     Raises:
@@ -83,7 +83,7 @@ def coming_into(folder: Path, heard: Heard) -> Iterator[Incoming]:
     path = folder / secrets.token_hex(16)
     with translated("write", str(path), changes=True):
         file = _new_locked(path)
-    with file, closing(Incoming(path, file, heard)) as incoming:
+    with file, closing(IncomingFile(path, file, heard)) as incoming:
         try:
             yield incoming
         finally:

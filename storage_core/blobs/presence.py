@@ -27,7 +27,7 @@ from storage_core.stores.local_errors import translated
 SERVERS: Final = ".servers"
 
 
-class Presence(Forkable):
+class Liveness(Forkable):
     """One server at a local store. Safe to use from several threads; a fork is another one.
 
     Args:
@@ -66,7 +66,7 @@ class Presence(Forkable):
             if file is self._file:  # not in a fork, nor after the end
                 self._ended(file)
 
-    def heed_the_dead(self) -> None:
+    def reclaim_from_dead_servers(self) -> None:
         """Have the stores listed if a server died amid a put, and remove the files of all that are gone."""
         with translated("look at", str(self._folder), changes=True):
             for path, died_amid_a_put in self._gone():
@@ -75,7 +75,7 @@ class Presence(Forkable):
                 path.unlink(missing_ok=True)
 
     def has_dead(self) -> bool:
-        """Tell whether a server died amid a put, and no sweep has heeded it."""
+        """Tell whether a server died amid a put, and no sweep has seen it yet."""
         with translated("look at", str(self._folder), changes=False):
             return any(died_amid_a_put for _, died_amid_a_put in self._gone())
 

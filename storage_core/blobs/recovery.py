@@ -10,39 +10,34 @@ Source: Flink BLOB storage, "BlobServer Recovery (HA)".
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
-from storage_core.blobs.last_listing import LastListing
-from storage_core.blobs.orphans import seek_orphans
-from storage_core.blobs.reports import Amount, Why
-from storage_core.blobs.tally import Tally
+from storage_core.blobs.holdings import Holdings
+from storage_core.blobs.orphans import find_orphans
+from storage_core.blobs.reports import Amount, Tally, Why
 from storage_core.parallel import Progress, no_progress
-
-if TYPE_CHECKING:
-    from storage_core.blobs.server import BlobServer
 
 logger = logging.getLogger(__name__)
 
 
-def recover(server: BlobServer, *, progress: Progress = no_progress) -> Amount:
+def recover(holdings: Holdings, *, progress: Progress = no_progress) -> Amount:
     """Stage what lies in the stores and no row knows; returns how much that was.
 
     Nothing is staged in safe mode: a restored journal may have lost the rows of blobs that are in use.
 
     Args:
-        server: Just opened.
+        holdings: Stores and journal.
         progress: Hears how many blobs were listed.
 
     Raises:
         LockgateError: A store or the journal could not be reached. Nothing is lost by starting without it:
             the next sweep lists the stores.
     """
-    LastListing(server.local.path).forget()  # so that a sweep lists, should this come to nothing
-    if server.journal.status().safe_since_s is not None:
+    holdings.last_listing.forget()  # so that a sweep lists, should this come to nothing
+    if holdings.journal.status().safe_since_s is not None:
         logger.warning("blobs: the journal is in safe mode: what no row knows is let be until that is left")
         return Amount()
     tally = Tally()
-    sought = seek_orphans(server, tally, dry_run=False, progress=progress)
+    sought = find_orphans(holdings, tally, dry_run=False, progress=progress)
     staged = tally.swept.get(Why.ORPHAN, Amount())
     logger.info(
         "blobs: staged %d that no row knew, %d bytes; aborted %d uploads",

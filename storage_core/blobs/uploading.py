@@ -14,7 +14,7 @@ import msgspec
 
 from storage_core.blobs.keys import BlobKey, UploadSetId
 from storage_core.blobs.protocol import BlobInfo, Blobs
-from storage_core.blobs.sources import HeardFile
+from storage_core.blobs.sources import ObservedFile
 from storage_core.errors import InvalidInputError, LockgateError
 from storage_core.journal.rows import BlobUse, Guarantee
 from storage_core.parallel import Progress, in_order, no_progress
@@ -112,7 +112,7 @@ def upload(
     def put(file: LocalFile) -> BlobInfo:
         with translated("read", str(file.path), changes=False):
             return blobs.put(
-                HeardFile(file.path, total.add),
+                ObservedFile(file.path, total.add),
                 job_id=job_id,
                 guarantee=guarantee,
                 use=use,

@@ -9,7 +9,7 @@ import pytest
 
 from storage_core.blobs import verify as verifying
 from storage_core.blobs.protocol import BlobInfo
-from storage_core.blobs.reports import Copy, Fault, Finding, Verified
+from storage_core.blobs.reports import BlobFinding, Copy, Fault, VerifiedPage
 from storage_core.journal.ops.removals import MarkDeleting
 from storage_core.stores.local import LocalStore
 from tests.blob_world import INTERVAL_S, BlobWorld, blob_world, damage, key_of
@@ -22,7 +22,7 @@ def world(tmp_path: Path, journal_url: str) -> Iterator[BlobWorld]:
 
 
 def local_file(world: BlobWorld, blob: BlobInfo) -> Path:
-    return world.server.local.path_of(*key_of(blob))
+    return world.server.holdings.local.path_of(*key_of(blob))
 
 
 def ha_file(world: BlobWorld, blob: BlobInfo) -> Path:
@@ -34,7 +34,7 @@ def kept(world: BlobWorld, data: bytes = b"some bytes", **options: object) -> Bl
     return world.server.put(data, job_id="sales", name="lib.py", owners=["job"], **options)  # type: ignore[arg-type]
 
 
-def only(verified: Verified) -> Finding:
+def only(verified: VerifiedPage) -> BlobFinding:
     (finding,) = verified.findings
     return finding
 

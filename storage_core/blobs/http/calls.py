@@ -87,7 +87,7 @@ class _Blobs:
 
     async def recheck(self, job_id: str, blob_key: str) -> Response:
         """Read a blob again, and heal it, for its receiver has got other bytes."""
-        await self._service.move(self._service.server.recheck, job_id, check_blob_key(blob_key))
+        await self._service.move(self._service.server.reader.recheck, job_id, check_blob_key(blob_key))
         return Json(NOTHING)
 
 
@@ -186,7 +186,7 @@ class _OverJobs:
         return Json(wire.SetsRenewed(lost))
 
     async def now(self, owner: str = "") -> Response:
-        return Json(wire.Moment(await self._service.call(_now, self._service, owner)))
+        return Json(wire.ServerTime(await self._service.call(_now, self._service, owner)))
 
     async def drop_owner(self, request: Request) -> Response:
         told = await self._service.told(request, wire.DropOwner)
@@ -201,17 +201,17 @@ class _OverJobs:
 
 
 def _set_of(service: Service, upload_set: UploadSetId) -> UploadSet | None:
-    with service.server.journal.reading() as reading:
+    with service.server.holdings.journal.reading() as reading:
         return reading.get(UploadSet, upload_set)
 
 
 def _now(service: Service, owner: str) -> float:
     """Return the time, or when an owner took its latest reference: the clock may have been put back since."""
-    with service.server.journal.reading() as reading:
+    with service.server.holdings.journal.reading() as reading:
         return max([reading.now_s(), *(one.taken_s for one in owned_by(reading, owner))])
 
 
 def _jobs_of(service: Service, owner: str) -> set[str]:
     """Return the jobs to whose blobs an owner has references."""
-    with service.server.journal.reading() as reading:
+    with service.server.holdings.journal.reading() as reading:
         return {reference.job_id for reference in owned_by(reading, owner)}

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
 
-from storage_core.blobs.http.authority import ALL_JOBS, NO_JOB_YET, Authorise, Wanted
+from storage_core.blobs.http.authority import ALL_JOBS, NO_JOB_YET, AccessPolicy, Wanted
 from storage_core.blobs.http.body import Body
 from storage_core.blobs.http.figures import Figures
 from storage_core.blobs.server import BlobServer
@@ -43,7 +43,7 @@ class Service:
         idle_s: For which a client may send, or take, next to nothing.
     """
 
-    def __init__(self, server: BlobServer, authorise: Authorise, *, max_bytes: int, idle_s: float) -> None:
+    def __init__(self, server: BlobServer, authorise: AccessPolicy, *, max_bytes: int, idle_s: float) -> None:
         self.server = server
         self.figures = Figures()
         self.idle_s = idle_s

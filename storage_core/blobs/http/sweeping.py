@@ -8,30 +8,13 @@ import msgspec
 import urllib3
 
 from storage_core.blobs.http.connection import Connection
-from storage_core.blobs.http.wire import Message, Trouble, error_of
-from storage_core.blobs.reports import SweepReport
+from storage_core.blobs.http.wire import SweepLine, SweepOrder, error_of
+from storage_core.blobs.reports import BlobSweepReport
 from storage_core.errors import OutcomeUnknownError
 from storage_core.parallel import Progress
 
 
-class SweepOrder(Message, frozen=True):
-    """What to do; see `sweep.sweep`."""
-
-    dry_run: bool
-    orphans: bool | None = None
-
-
-class SweepLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of the answer: how far it is, or how it ended. An empty one only says that the server lives."""
-
-    step: str = ""
-    done: int = 0
-    total: int = 0
-    report: SweepReport | None = None
-    trouble: Trouble | None = None
-
-
-def sweep_there(connection: Connection, order: SweepOrder, progress: Progress) -> SweepReport:
+def request_sweep(connection: Connection, order: SweepOrder, progress: Progress) -> BlobSweepReport:
     """Have a server sweep, once.
 
     Raises:

@@ -13,9 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from storage_core.blobs.http.service import Service
-from storage_core.blobs.http.sweeping import SweepLine, SweepOrder
-from storage_core.blobs.http.wire import LINES, Trouble, trouble_of
-from storage_core.blobs.sweep import sweep
+from storage_core.blobs.http.wire import LINES, SweepLine, SweepOrder, Trouble, trouble_of
 from storage_core.errors import LockgateError
 
 LOG: Final = logging.getLogger("lockgate.blobs")
@@ -58,8 +56,7 @@ class _SweepLines(Response):
 
     def _sweep(self) -> SweepLine:
         try:
-            report = sweep(
-                self._service.server,
+            report = self._service.server.sweep(
                 dry_run=self._order.dry_run,
                 orphans=self._order.orphans,
                 progress=self._hear,
