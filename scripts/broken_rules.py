@@ -344,7 +344,7 @@ MUTANTS: Final = (
     Mutant(
         "drop-before-the-lock",
         "a file that comes in is not taken for a dead writer's",
-        [Edit("storage_core/blobs/incoming.py", "if os.fstat(file.fileno()).st_nlink:", "if file:")],
+        [Edit("storage_core/blobs/file_locks.py", "if _is_at(path, file):", "if file:")],
         f"{RACES}a_file_that_comes_in_is_not_dropped_by_a_sweep_before_it_is_locked",
     ),
     Mutant(

@@ -8,7 +8,6 @@ else tells of that: so whoever finds such a file unlocked has the stores listed.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import threading
@@ -19,7 +18,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Final
 
-from storage_core.blobs.file_locks import lock_alone
+from storage_core.blobs.file_locks import lock_alone, unlocked
 from storage_core.blobs.last_listing import LastListing
 from storage_core.journal.forks import FORKS, Forkable
 from storage_core.stores.local_errors import translated
@@ -108,8 +107,5 @@ class Liveness(Forkable):
 
     def _gone(self) -> Iterator[tuple[Path, bool]]:
         """Yield the files that no server holds, each locked meanwhile; and whether its server was putting."""
-        with suppress(FileNotFoundError):
-            for path in self._folder.iterdir():
-                with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    yield path, os.fstat(file.fileno()).st_mtime == 0
+        for path, file in unlocked(self._folder):
+            yield path, os.fstat(file.fileno()).st_mtime == 0

@@ -14,19 +14,18 @@ import logging
 from storage_core.blobs.holdings import Holdings
 from storage_core.blobs.orphans import find_orphans
 from storage_core.blobs.reports import Amount, Tally, Why
-from storage_core.parallel import Progress, no_progress
+from storage_core.parallel import no_progress
 
 logger = logging.getLogger(__name__)
 
 
-def recover(holdings: Holdings, *, progress: Progress = no_progress) -> Amount:
+def recover(holdings: Holdings) -> Amount:
     """Stage what lies in the stores and no row knows; returns how much that was.
 
     Nothing is staged in safe mode: a restored journal may have lost the rows of blobs that are in use.
 
     Args:
         holdings: Stores and journal.
-        progress: Hears how many blobs were listed.
 
     Raises:
         LockgateError: A store or the journal could not be reached. Nothing is lost by starting without it:
@@ -37,7 +36,7 @@ def recover(holdings: Holdings, *, progress: Progress = no_progress) -> Amount:
         logger.warning("blobs: the journal is in safe mode: what no row knows is let be until that is left")
         return Amount()
     tally = Tally()
-    sought = find_orphans(holdings, tally, dry_run=False, progress=progress)
+    sought = find_orphans(holdings, tally, dry_run=False, progress=no_progress)
     staged = tally.swept.get(Why.ORPHAN, Amount())
     logger.info(
         "blobs: staged %d that no row knew, %d bytes; aborted %d uploads",
