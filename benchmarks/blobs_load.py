@@ -26,16 +26,16 @@ import msgspec
 from botocore.config import Config
 
 from benchmarks.job_commit import peak_bytes
-from storage_core.blobs.cache import BlobCache
-from storage_core.blobs.client import BlobClient
-from storage_core.blobs.ha import HaBlobs
-from storage_core.blobs.keys import BlobKey
-from storage_core.blobs.local import LocalBlobs
-from storage_core.blobs.opening import ha_blobs, open_client, open_server
-from storage_core.blobs.protocol import Blobs
-from storage_core.blobs.server import BlobServer
-from storage_core.parallel import in_order
-from storage_core.settings import MIB, Settings, load_settings
+from lockgate.storage_core.blobs.cache.cache import BlobCache
+from lockgate.storage_core.blobs.http.client.client import BlobClient
+from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.blobs.open_blobs import ha_blobs, open_client, open_server
+from lockgate.storage_core.blobs.protocol import Blobs
+from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.storage.ha import HaBlobs
+from lockgate.storage_core.blobs.storage.local import LocalBlobs
+from lockgate.storage_core.concurrency import in_order
+from lockgate.storage_core.settings import MIB, Settings, load_settings
 
 if TYPE_CHECKING:
     from boto3.s3.transfer import TransferConfig

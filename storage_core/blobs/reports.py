@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.blobs.keys import BlobKey
 
 LISTED: Final = 1_000
 """So many blobs a report names; of all it tells number and bytes."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.protocol import NewBlob
-from storage_core.errors import CorruptBlobError
+from lockgate.storage_core.blobs.protocol import NewBlob
+from lockgate.storage_core.errors import CorruptBlobError
 from tests.blob_world import PART_BYTES, BlobWorld, blob_world, key_of
 
 DATA = bytes(range(256)) * (PART_BYTES // 128) + b"the rest"

@@ -1,0 +1,260 @@
+"""Takes blobs in: nothing is acknowledged before it stands; of what is refused nothing stays for good.
+
+    incoming file → local store, synced → HA store → row in the journal
+
+Bytes come before the row: a crash between leaves bytes that no row knows and whose upload set lapses, which
+the sweep finds. A row without bytes never stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Final, Unpack
+
+from lockgate.storage_core.blobs.keys import (
+    NO_JOB,
+    BlobKey,
+    UploadSetId,
+    check_blob_job,
+    check_digest,
+    check_upload_set,
+    digest_of,
+    new_blob_key,
+    upload_set_of,
+)
+from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob, PutOptions
+from lockgate.storage_core.blobs.server.receiving import ReceivingBlob, StoredBlob
+from lockgate.storage_core.blobs.server.upload_sets import UploadSets
+from lockgate.storage_core.blobs.sources import Source, chunks_of, size_of
+from lockgate.storage_core.blobs.storage.ha import HaBlobs
+from lockgate.storage_core.blobs.storage.ha_upload import HaUpload
+from lockgate.storage_core.blobs.storage.holdings import Holdings
+from lockgate.storage_core.blobs.storage.incoming_file import IncomingFile
+from lockgate.storage_core.errors import (
+    ConflictError,
+    CorruptBlobError,
+    FencedError,
+    LockgateError,
+    NotAppliedError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
+)
+from lockgate.storage_core.failpoints import step
+from lockgate.storage_core.journal import Outcome, Refused
+from lockgate.storage_core.journal.entries.references import refuse_ended
+from lockgate.storage_core.journal.entries.uploads import PutBlob
+from lockgate.storage_core.journal.write.validation import check_values
+
+MAY_LAST_BYTES: Final = 256 * 1024
+"""A put of as many, or of nobody knows how many, may outlast the memory of a job that has ended."""
+
+
+class BlobIngest:
+    """Takes blobs into a server.
+
+    Args:
+        holdings: Stores and journal.
+        sets: The server's upload sets.
+    """
+
+    def __init__(self, holdings: Holdings, sets: UploadSets) -> None:
+        self._holdings = holdings
+        self._local = holdings.local
+        self._ha = holdings.ha
+        self._sets = sets
+
+    def put(self, source: Source, *, job_id: str = NO_JOB, **options: Unpack[PutOptions]) -> BlobInfo:
+        """Take bytes in; see `Blobs.put`."""
+        new = NewBlob(**options)
+        size_bytes = size_of(source)
+        with self.receiving(job_id, new, size_bytes=size_bytes) as blob:
+            for chunk in chunks_of(source, size_bytes):
+                blob.write(chunk)
+            return self.keep(blob, job_id, new)
+
+    @contextmanager
+    def receiving(
+        self, job_id: str, new: NewBlob, *, size_bytes: int | None = None
+    ) -> Iterator[ReceivingBlob]:
+        """Hold a blob that is being received; nothing of it stays after the block, unless it was kept.
+
+        With a known digest its bytes go on to the HA store while they come: their key is known.
+
+        Args:
+            job_id: Job that it belongs to.
+            new: Its options.
+            size_bytes: Its size; None: unknown before its end.
+        """
+        check_blob_job(job_id)
+        if size_bytes is None or size_bytes >= MAY_LAST_BYTES:
+            self._refuse_ended(job_id)
+        with (
+            self._holdings.liveness.putting(),
+            self._set_of(new) as upload_set,
+            self._local.incoming() as incoming,
+        ):
+            if self._ha is None or new.guarantee != "ha" or new.digest is None or size_bytes is None:
+                yield ReceivingBlob(incoming, upload_set)
+                return
+            blob_key = new_blob_key(check_digest(new.digest), upload_set)
+            with self._uploading(self._ha, incoming, size_bytes, job_id, blob_key) as upload:
+                yield ReceivingBlob(incoming, upload_set, (blob_key, upload))
+
+    def keep(self, received: ReceivingBlob, job_id: str, new: NewBlob) -> BlobInfo:
+        """Make a blob of bytes that are complete; see `Blobs.put`."""
+        return self.record(self.store(received, job_id, new))
+
+    def store(self, received: ReceivingBlob, job_id: str, new: NewBlob) -> StoredBlob:
+        """Store bytes that are complete in every store; `record` them next. On an error nothing is left."""
+        incoming, ahead = received.incoming, received.ahead
+        if new.digest is not None and new.digest != incoming.digest:
+            raise CorruptBlobError(
+                f"blob {new.name or 'without a name'} of job {job_id}: {incoming.size_bytes} bytes came that "
+                f"hash to {incoming.digest}, not to {new.digest}; nothing was kept; send them again"
+            )
+        blob_key = new_blob_key(incoming.digest, received.upload_set) if ahead is None else ahead[0]
+        blob = PutBlob(
+            job_id=job_id,
+            blob_key=blob_key,
+            upload_set=upload_set_of(blob_key),
+            guarantee=new.guarantee,
+            use=new.use,
+            name=new.name,
+            size_bytes=incoming.size_bytes,
+            joins=new.upload_set is not None,
+            owners=tuple(new.owners),
+            lapse_s=new.lapse_s,
+        )
+        stored = StoredBlob(blob=blob, request_id=new.request_id)
+        check_values(stored.mutation)
+        with ExitStack() as held, step("blob-put"):
+            upload = None if ahead is None else ahead[1]
+            if upload is None and self._ha is not None and blob.guarantee == "ha":
+                size_bytes = incoming.size_bytes
+                uploading = self._uploading(self._ha, incoming, size_bytes, job_id, blob_key)
+                upload = held.enter_context(uploading)
+            self._place(incoming, upload, blob)
+        return stored
+
+    def record(self, stored: StoredBlob) -> BlobInfo:
+        """Make a blob of bytes that are stored; if it is refused, nothing is left.
+
+        Returns:
+            The blob, or the one that an earlier try of its request has made.
+
+        Raises:
+            NotAppliedError: It was not recorded, and nothing of it is left.
+            OutcomeUnknownError: It may have been recorded.
+        """
+        blob = stored.blob
+        with step("blob-put"):
+            try:
+                (outcome,) = self._holdings.journal.write([stored.mutation])
+            except NotAppliedError:
+                self._discard(blob)
+                raise
+            except BaseException:  # it may have been recorded
+                self._leave(UploadSetId(blob.upload_set))
+                raise
+            return self._concluded(stored, outcome)
+
+    @contextmanager
+    def _set_of(self, new: NewBlob) -> Iterator[UploadSetId]:
+        """Hold the upload set that a blob is put under open."""
+        if new.upload_set is not None:
+            yield check_upload_set(new.upload_set)
+        else:
+            with self._sets.own.held() as upload_set:
+                yield upload_set
+
+    @contextmanager
+    def _uploading(
+        self, ha: HaBlobs, incoming: IncomingFile, size_bytes: int, job_id: str, blob_key: BlobKey
+    ) -> Iterator[HaUpload]:
+        """Hold an upload to the HA store; if parts of it cannot be dropped, they are left to the sweep."""
+        upload = ha.upload(incoming.fileno(), size_bytes, job_id, blob_key)
+        try:
+            with upload:
+                yield upload
+        finally:
+            if upload.is_left:
+                self._leave(upload_set_of(blob_key))
+
+    def _refuse_ended(self, job_id: str) -> None:
+        """Let nothing begin for a job that has ended: by the time it were recorded that may be forgotten."""
+        with self._holdings.journal.reading() as reading:
+            refuse_ended(reading, job_id)
+
+    def _place(self, incoming: IncomingFile, upload: HaUpload | None, blob: PutBlob) -> None:
+        """Place the bytes in every store; parts of them go while the file is synced."""
+        try:
+            if upload is not None:
+                upload.follow(incoming.size_bytes)
+            self._local.place(incoming, blob.job_id, BlobKey(blob.blob_key))
+            if upload is not None:
+                upload.complete()
+        except OutcomeUnknownError:
+            self._leave(UploadSetId(blob.upload_set))
+            raise
+        except NotAppliedError:  # the HA store has none of it
+            self._discard(blob, has_ha=False)
+            raise
+        except BaseException:
+            self._discard(blob)
+            raise
+
+    def _concluded(self, stored: StoredBlob, outcome: Outcome) -> BlobInfo:
+        """Return a blob that was recorded; otherwise delete its bytes and raise why."""
+        blob = stored.blob
+        if isinstance(outcome, Refused):
+            if isinstance(outcome.error, NotAppliedError | FencedError):
+                self._discard(blob)
+                raise self._refusal(blob, outcome.error)
+            self._leave(UploadSetId(blob.upload_set))
+            raise outcome.error
+        recorded = BlobKey(outcome.result)
+        if recorded != blob.blob_key:
+            self._discard(blob)
+        if digest_of(recorded) != digest_of(BlobKey(blob.blob_key)):
+            raise ConflictError(
+                f"put {stored.request_id} of job {blob.job_id} has made blob {recorded}, of other bytes; "
+                "nothing was kept of these; put them under a new request id"
+            )
+        return BlobInfo(job_id=blob.job_id, blob_key=recorded, size_bytes=blob.size_bytes)
+
+    def _discard(self, blob: PutBlob, *, has_ha: bool = True) -> None:
+        """Delete the bytes of a blob that was not recorded; what a store keeps is left to the sweep."""
+        job_id, blob_key = blob.job_id, BlobKey(blob.blob_key)
+        try:
+            self._local.delete(job_id, blob_key)
+            self._local.drop_empty(job_id)
+            is_kept = False
+            if has_ha and self._ha is not None and blob.guarantee == "ha":
+                is_kept = bool(self._ha.delete([(job_id, blob_key)]))
+        except LockgateError:
+            is_kept = True
+        if is_kept:
+            self._leave(UploadSetId(blob.upload_set))
+
+    def _refusal(self, blob: PutBlob, error: LockgateError) -> LockgateError:
+        """Return why a blob was not recorded: it is not its sender's fault that this server's set lapsed."""
+        if (
+            not isinstance(error, FencedError)
+            or blob.joins
+            or not self._sets.has_lost(UploadSetId(blob.upload_set))
+        ):
+            return error
+        return StoreUnavailableError(
+            f"blob {blob.job_id}/{blob.blob_key}: this server's own upload set {blob.upload_set} had "
+            "lapsed; nothing was kept; put the bytes again: it opens another set"
+        )
+
+    def _leave(self, upload_set: UploadSetId) -> None:
+        """Leave bytes of which nobody knows whether they were recorded to the sweep.
+
+        It takes them when their set is closed: this server's own takes no new put, and lapses.
+        """
+        self._sets.own.retire(upload_set, lapses=True)
+        with suppress(LockgateError):  # then a day's listing finds them; what the put met is to be told
+            self._holdings.last_listing.forget()

@@ -1,0 +1,47 @@
+"""Logs that nothing refers to any more: deleted at once, for whoever needs one can have it made again.
+
+Source: Flink BLOB storage, "Log Files".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from lockgate.storage_core.blobs.keys import check_blob_key
+from lockgate.storage_core.blobs.storage.holdings import Holdings
+from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.failpoints import step
+from lockgate.storage_core.journal.entries.removals import ForgetBlob, MarkDeleting
+from lockgate.storage_core.journal.entries.rows import Blob
+
+
+def delete_logs(holdings: Holdings, blobs: Sequence[tuple[str, str]]) -> None:
+    """Delete those of these blobs that are logs and that nothing keeps; what cannot be is left to the sweep.
+
+    Args:
+        holdings: Stores and journal.
+        blobs: Pairs of job and key, whose last reference may just have gone.
+    """
+    with suppress(LockgateError), step("blob-log"):  # in safe mode, too: all of them are staged
+        for blob in _idle_logs(holdings, blobs):
+            _delete(holdings, blob)
+
+
+def _idle_logs(holdings: Holdings, blobs: Sequence[tuple[str, str]]) -> list[Blob]:
+    with holdings.journal.reading() as reading:
+        found = reading.find(Blob, blobs)
+    return [
+        blob
+        for blob in found
+        if blob.use == "log" and blob.guarantee == "recreatable" and blob.staged_s is not None
+    ]
+
+
+def _delete(holdings: Holdings, blob: Blob) -> None:
+    job_id, blob_key = blob.job_id, check_blob_key(blob.blob_key)
+    mark = MarkDeleting(job_id=job_id, blob_key=blob_key, staged_for_s=0.0)
+    if holdings.journal.apply(mark).result:
+        holdings.local.delete(job_id, blob_key)
+        holdings.local.drop_empty(job_id)
+        holdings.journal.apply(ForgetBlob(job_id=job_id, blob_key=blob_key))
