@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,12 +27,10 @@ from botocore.config import Config
 
 from benchmarks.job_commit import peak_bytes
 from lockgate.storage_core.blobs.cache.cache import BlobCache
-from lockgate.storage_core.blobs.http.client.batches import batches
-from lockgate.storage_core.blobs.http.client.client import BATCHES_AT_ONCE, BlobClient
+from lockgate.storage_core.blobs.http.client.client import BlobClient
 from lockgate.storage_core.blobs.keys import BlobKey
 from lockgate.storage_core.blobs.open_blobs import ha_blobs, open_client, open_server
-from lockgate.storage_core.blobs.protocol import NewBlob
-from lockgate.storage_core.blobs.server.put_batch import put_many
+from lockgate.storage_core.blobs.protocol import Blobs
 from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
@@ -113,7 +110,7 @@ def begun(load: Load) -> Iterator[Timed]:
         with opened as blobs:
             blobs.page(job_id)
             if isinstance(blobs, BlobServer):
-                _warm(blobs.ha)
+                _warm(blobs.holdings.ha)
                 yield _in_process(load, blobs, job_id)
             else:
                 yield _over_http(load, blobs, job_id, settings)
@@ -130,11 +127,6 @@ def _warm(ha: HaBlobs | None) -> None:
 def _in_process(load: Load, server: BlobServer, job_id: str) -> Timed:
     """Work of a blob server in this process. A get ends at its own file, filled from the HA store."""
 
-    def put_small() -> list[str]:
-        for _ in in_order(partial(put_many, server, job_id), batches(_small_ones(load)), BATCHES_AT_ONCE):
-            pass
-        return []
-
     def get_small() -> list[str]:
         for _ in in_order(lambda key: server.get(JOB, BlobKey(key)), load.keys, load.threads):
             pass
@@ -142,8 +134,8 @@ def _in_process(load: Load, server: BlobServer, job_id: str) -> Timed:
 
     works: dict[str, Timed] = {
         "put": lambda: [server.put(Path(load.file), job_id=job_id, owners=["job"]).blob_key],
-        "put-many": put_small,
-        "get": lambda: [str(server.path(JOB, BlobKey(key))) for key in load.keys],
+        "put-many": lambda: _put_small(load, server, job_id),
+        "get": lambda: [str(server.reader.path(JOB, BlobKey(key))) for key in load.keys],
         "get-many": get_small,
     }
     return works[load.work]
@@ -155,16 +147,20 @@ def _over_http(load: Load, client: BlobClient, job_id: str, settings: Settings) 
     folder = LocalBlobs(Path(tempfile.mkdtemp(dir=settings.home_dir)), is_durable=False)
     works: dict[str, Timed] = {
         "put": lambda: [client.put(Path(load.file), job_id=job_id, owners=["job"]).blob_key],
-        "put-many": lambda: [one.blob_key for one in client.put_many(_small_ones(load), job_id=job_id)],
+        "put-many": lambda: _put_small(load, client, job_id),
         "get": lambda: [str(client.fetch(folder, JOB, key)) for key in keys],
-        "get-many": lambda: [str(len(data)) for data in client.get_many(JOB, keys)],
+        "get-many": lambda: [
+            str(len(data)) for data in in_order(lambda key: client.get(JOB, key), keys, load.threads)
+        ],
     }
     return works[load.work]
 
 
-def _small_ones(load: Load) -> Iterator[tuple[NewBlob, bytes]]:
-    new = NewBlob(owners=("job",))
-    return ((new, small(number)) for number in range(load.count))
+def _put_small(load: Load, blobs: Blobs, job_id: str) -> list[str]:
+    def put(number: int) -> str:
+        return blobs.put(small(number), job_id=job_id, owners=["job"]).blob_key
+
+    return list(in_order(put, range(load.count), load.threads))
 
 
 @contextlib.contextmanager

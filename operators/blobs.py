@@ -20,7 +20,7 @@ from lockgate.storage_core.settings import Settings, load_settings
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from lockgate.storage_core.blobs.reports import SweepReport
+    from lockgate.storage_core.blobs.reports import BlobSweepReport
 
 SweepBy = Literal["auto", "here", "workers"]
 
@@ -165,14 +165,14 @@ class BlobSweepOperator(BaseOperator):
         by_itself = settings.broker_url is not None and settings.blob_server_url is None
         return self.sweep_by == "workers" or (self.sweep_by == "auto" and by_itself)
 
-    def _by_worker(self) -> SweepReport:
+    def _by_worker(self) -> BlobSweepReport:
         from lockgate.workers.dispatch import sweep_blobs  # noqa: PLC0415 - imports Celery
 
         return sweep_blobs(
             dry_run=self.report_only, orphans=self.orphans, timeout_s=self.timeout_s, grace_s=self.grace_s
         )
 
-    def _here(self, settings: Settings) -> SweepReport:
+    def _here(self, settings: Settings) -> BlobSweepReport:
         from lockgate.storage_core.blobs import open_blobs  # noqa: PLC0415 - opens a journal
 
         with open_blobs(settings) as blobs:
@@ -181,7 +181,7 @@ class BlobSweepOperator(BaseOperator):
             )
 
 
-def summary_table(report: SweepReport) -> str:
+def summary_table(report: BlobSweepReport) -> str:
     """Return a line a reason, with number and bytes, in columns that are aligned."""
     rows = [("what", "number", "bytes")]
     rows += [(what, str(number), "-" if size is None else str(size)) for what, number, size in report.rows()]

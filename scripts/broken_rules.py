@@ -322,8 +322,8 @@ MUTANTS: Final = (
         [
             Edit(
                 "storage_core/blobs/sweep/orphans.py",
-                "taken = _met_first(server, orphans) if dry_run else _adopted(server, orphans)",
-                "taken = _met_first(server, orphans)",
+                "taken = _met_first(holdings, orphans) if dry_run else _adopted(holdings, orphans)",
+                "taken = _met_first(holdings, orphans)",
             )
         ],
         BLOBS,
@@ -344,13 +344,7 @@ MUTANTS: Final = (
     Mutant(
         "drop-before-the-lock",
         "a file that comes in is not taken for a dead writer's",
-        [
-            Edit(
-                "storage_core/blobs/storage/incoming_file.py",
-                "if os.fstat(file.fileno()).st_nlink:",
-                "if file:",
-            )
-        ],
+        [Edit("storage_core/blobs/storage/file_locks.py", "if _is_at(path, file):", "if file:")],
         f"{RACES}a_file_that_comes_in_is_not_dropped_by_a_sweep_before_it_is_locked",
     ),
     Mutant(
@@ -388,7 +382,7 @@ MUTANTS: Final = (
         "a server's own set is completed when the last put under it has ended",
         [
             Edit(
-                "storage_core/blobs/own_set.py",
+                "storage_core/blobs/server/upload_sets.py",
                 "is_over = own is not self._latest and not own.puts",
                 "is_over = own is not self._latest",
             )

@@ -9,7 +9,7 @@ from typing import Any
 from lockgate.storage_core.blobs import ArtefactFile, Artefacts
 from lockgate.storage_core.blobs.keys import BlobKey
 from lockgate.storage_core.blobs.open_blobs import open_server
-from lockgate.storage_core.blobs.reports import SweepReport
+from lockgate.storage_core.blobs.reports import BlobSweepReport
 from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.blobs.upload import files_below, upload
 from lockgate.storage_core.journal.entries.rows import Blob, BlobJob, Guarantee, Reference, UploadSet
@@ -74,7 +74,7 @@ def owners(world: World, handle: Mapping[str, Any]) -> list[list[str]]:
         ]
 
 
-def sweep(world: World) -> SweepReport:
+def sweep(world: World) -> BlobSweepReport:
     with server(world) as blobs:
         return blobs.sweep(dry_run=False, orphans=True)
 

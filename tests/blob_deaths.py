@@ -79,13 +79,15 @@ def prepare(root: Path) -> list[BlobInfo]:
             server.put(b"log", job_id="sales", use="log", guarantee="recreatable", owners=["viewer:1"]),
         ]
         assert server.sets.own.latest is not None
-        with server.local.incoming() as incoming:
+        with server.holdings.local.incoming() as incoming:
             incoming.write(b"never recorded")
             stray = new_blob_key(incoming.digest, server.sets.own.latest)
-            path = server.local.place(incoming, "sales", stray)
-        assert server.ha is not None
-        server.ha.put(path, "sales", stray)
-        server.ha.store.begin_upload(f"sales/{new_blob_key('0' * 64, server.sets.own.latest)}", new_token())
+            path = server.holdings.local.place(incoming, "sales", stray)
+        assert server.holdings.ha is not None
+        server.holdings.ha.put(path, "sales", stray)
+        server.holdings.ha.store.begin_upload(
+            f"sales/{new_blob_key('0' * 64, server.sets.own.latest)}", new_token()
+        )
         (root / "blobs" / ".incoming" / ("0" * 32)).write_bytes(b"half")
     return kept
 
@@ -221,7 +223,7 @@ def assert_live(world: BlobWorld, live: list[BlobInfo], where: str) -> None:
 def assert_nothing_but_what_is_kept(world: BlobWorld, where: str) -> None:
     """Every byte has a row, every row its bytes, and something that keeps it."""
     rows = {row.key: row for row in world.server.page()}
-    local, ha = world.server.local, world.server.ha
+    local, ha = world.server.holdings.local, world.server.holdings.ha
     assert ha is not None
     assert {(found.job_id, found.blob_key) for job in local.jobs() for found in local.blobs(job)} == set(rows)
     assert {(found.job_id, found.blob_key) for found in ha.blobs()} == {

@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from lockgate.storage_core.blobs.http.client.client import BlobClient
 from lockgate.storage_core.blobs.http.client.connection import Connection
 from lockgate.storage_core.blobs.http.server.app import IDLE_S, MAX_BYTES, blob_app
-from lockgate.storage_core.blobs.http.server.auth.policy import Authorise, anyone
+from lockgate.storage_core.blobs.http.server.auth.policy import AccessPolicy, anyone
 from lockgate.storage_core.blobs.http.server.listen import CONNECTIONS, http_server, listen
 from lockgate.storage_core.blobs.server.server import BlobServer
 from tests.commit_world import ManualClock
@@ -29,7 +29,7 @@ Way = Literal["up", "down"]
 @contextmanager
 def served(
     server: BlobServer,
-    authorise: Authorise = anyone,
+    authorise: AccessPolicy = anyone,
     *,
     tls: ssl.SSLContext | None = None,
     max_bytes: int = MAX_BYTES,

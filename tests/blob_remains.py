@@ -10,7 +10,7 @@ from tests.blob_world import INTERVAL_S, BlobWorld
 
 def everything(world: BlobWorld) -> list[str]:
     """What is left of blobs anywhere: files, under way or in place, objects, open uploads, rows."""
-    local = world.server.local
+    local = world.server.holdings.local
     files = [
         str(path)
         for path in local.path.rglob("*")

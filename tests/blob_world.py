@@ -47,10 +47,10 @@ class BlobWorld:
         return [reference.owner for reference in found]
 
     def is_local(self, blob: BlobInfo) -> bool:
-        return self.server.local.size_of(blob.job_id, blob.blob_key) == blob.size_bytes
+        return self.server.holdings.local.size_of(blob.job_id, blob.blob_key) == blob.size_bytes
 
     def is_in_ha(self, blob: BlobInfo) -> bool:
-        return self.server.ha is not None and self.server.ha.has(blob.job_id, blob.blob_key)
+        return self.server.holdings.ha is not None and self.server.holdings.ha.has(blob.job_id, blob.blob_key)
 
     def restart(self) -> None:
         """Open a new server over what the old one, which was killed, has left."""

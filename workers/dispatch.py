@@ -23,7 +23,7 @@ from lockgate.workers.tasks import commit_task, complete_shard
 from lockgate.workers.tasks import sweep_blobs as sweep_task
 
 if TYPE_CHECKING:
-    from lockgate.storage_core.blobs.reports import SweepReport
+    from lockgate.storage_core.blobs.reports import BlobSweepReport
 
 TIMEOUT_S: Final = 4 * 3600.0
 GRACE_S: Final = 60.0
@@ -107,7 +107,7 @@ def sweep_blobs(
     orphans: bool | None = None,
     timeout_s: float = TIMEOUT_S,
     grace_s: float = GRACE_S,
-) -> SweepReport:
+) -> BlobSweepReport:
     """Have a worker sweep the blobs that nothing keeps, at the blob server of its settings.
 
     Raises:
@@ -123,9 +123,9 @@ def sweep_blobs(
         grace_s=grace_s,
         progress=no_progress,
     )
-    from lockgate.storage_core.blobs.reports import SweepReport  # noqa: PLC0415 - it brings the journal
+    from lockgate.storage_core.blobs.reports import BlobSweepReport  # noqa: PLC0415 - it brings the journal
 
-    return msgspec.convert(row, SweepReport)
+    return msgspec.convert(row, BlobSweepReport)
 
 
 def _run(

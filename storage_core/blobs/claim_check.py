@@ -44,7 +44,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None
 
 
-class Messages:
+class ClaimCheck:
     """Offloads messages and recalls them. Safe to use from several threads.
 
     Args:
@@ -148,14 +148,14 @@ class Messages:
             return put().blob_key
 
 
-def configured_messages(settings: Settings) -> Messages | None:
+def configured_messages(settings: Settings) -> ClaimCheck | None:
     """Return what offloads the messages of this process; None, with one warning, where no blobs can be.
 
     Args:
         settings: `message_lapse_s`, and what `configured_cache` takes.
     """
     if settings.has_journal or settings.blob_server_url is not None:
-        return Messages(configured_cache(settings), lapse_s=settings.message_lapse_s)
+        return ClaimCheck(configured_cache(settings), lapse_s=settings.message_lapse_s)
     global _is_warned  # noqa: PLW0603 - once a process
     if not _is_warned:
         _is_warned = True

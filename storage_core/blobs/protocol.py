@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Protocol, Self
+from typing import Annotated, Any, Protocol, Self, TypedDict, Unpack
 
 import msgspec
 
 from lockgate.storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId, check_blob_job, check_blob_key
-from lockgate.storage_core.blobs.reports import SweepReport, Verified
+from lockgate.storage_core.blobs.reports import BlobSweepReport, VerifiedPage
 from lockgate.storage_core.blobs.sources import Source
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.concurrency import Progress, no_progress
@@ -103,15 +103,39 @@ class _Handle(msgspec.Struct, frozen=True):
     uses: list[BlobUse] = msgspec.field(default_factory=list)
 
 
-class NewBlob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is said of bytes that are put, apart from their job; see `Blobs.put`."""
+class PutOptions(TypedDict, total=False):
+    """Options of `Blobs.put`.
+
+    Attributes:
+        guarantee: Whether a recovery needs the bytes.
+        use: What they are for.
+        name: Name of the file that they were.
+        upload_set: Keeps the blob until the set is complete.
+        owners: Owners that refer to the blob at once; without any, and without a set, it is staged.
+        lapse_s: The references lapse after this time, for their owners may never come.
+        digest: SHA-256 that the bytes must have, in hexadecimal.
+        request_id: The same over all tries of one put: they make one blob.
+    """
+
+    guarantee: Guarantee
+    use: BlobUse
+    name: str
+    upload_set: UploadSetId | None
+    owners: Sequence[str]
+    lapse_s: float | None
+    digest: str | None
+    request_id: str | None
+
+
+class NewBlob(msgspec.Struct, frozen=True, kw_only=True):
+    """`PutOptions` with their defaults."""
 
     guarantee: Guarantee = "ha"
     use: BlobUse = "other"
     name: str = ""
     upload_set: UploadSetId | None = None
-    owners: tuple[str, ...] = ()
-    lapse_s: Lapse | None = None
+    owners: Sequence[str] = ()
+    lapse_s: float | None = None
     digest: str | None = None
     request_id: str | None = None
 
@@ -129,33 +153,13 @@ class Blobs(Protocol):
             FencedError: The job has ended.
         """
 
-    def put(
-        self,
-        source: Source,
-        *,
-        job_id: str = NO_JOB,
-        guarantee: Guarantee = "ha",
-        use: BlobUse = "other",
-        name: str = "",
-        upload_set: UploadSetId | None = None,
-        owners: Sequence[str] = (),
-        lapse_s: float | None = None,
-        digest: str | None = None,
-        request_id: str | None = None,
-    ) -> BlobInfo:
+    def put(self, source: Source, *, job_id: str = NO_JOB, **options: Unpack[PutOptions]) -> BlobInfo:
         """Put bytes; durable when this returns: in the local store, and in the HA store if `ha`.
 
         Args:
-            source: Of the bytes.
-            job_id: Of the job that they belong to.
-            guarantee: Whether a recovery needs them.
-            use: What they are for.
-            name: Of the file that they were.
-            upload_set: Keeps the blob until the set is complete.
-            owners: Whose references it has at once; without any, and without a set, it is staged.
-            lapse_s: The references lapse so much later, for their owners may never come.
-            digest: SHA-256 that the bytes must have, in hexadecimal.
-            request_id: The same over all tries of one put: they make one blob.
+            source: The bytes.
+            job_id: Job that they belong to.
+            options: See `PutOptions`.
 
         Raises:
             CorruptBlobError: The bytes that came have another digest; nothing was kept.
@@ -259,7 +263,7 @@ class Blobs(Protocol):
 
     def sweep(
         self, *, dry_run: bool, orphans: bool | None = None, progress: Progress = no_progress
-    ) -> SweepReport:
+    ) -> BlobSweepReport:
         """Delete what nothing keeps.
 
         Args:
@@ -278,7 +282,7 @@ class Blobs(Protocol):
         after: tuple[str, str] = ("", ""),
         deep: bool = False,
         heal: bool = False,
-    ) -> Verified:
+    ) -> VerifiedPage:
         """Look whether a page of blobs has the bytes that it should have.
 
         Args:

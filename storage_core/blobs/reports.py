@@ -9,6 +9,11 @@ import msgspec
 
 from lockgate.storage_core.blobs.keys import BlobKey
 
+LISTED: Final = 1_000
+"""So many blobs a report names; of all it tells number and bytes."""
+
+PROBLEMS: Final = 20
+
 
 class Amount(msgspec.Struct, frozen=True, kw_only=True):
     """Blobs, and their bytes together."""
@@ -43,7 +48,7 @@ class SweptBlob(msgspec.Struct, frozen=True, kw_only=True):
     why: Why
 
 
-class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
+class BlobSweepReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a sweep did; a dry run: what a sweep now would do.
 
     Attributes:
@@ -98,6 +103,45 @@ _SAID: Final = {
 }
 
 
+class Tally:
+    """Counts blobs by why they were taken.
+
+    Attributes:
+        swept: How many by why, and their bytes.
+        blobs: The first of them.
+        left: How many a store kept.
+        problems: What the stores said, the first of it.
+    """
+
+    def __init__(self) -> None:
+        self.swept: dict[Why, Amount] = {}
+        self.blobs: list[SweptBlob] = []
+        self.left = 0
+        self.problems: list[str] = []
+
+    def take(self, why: Why, job_id: str, blob_key: str, size_bytes: int) -> None:
+        """Count a blob that was taken, and name it if there is room."""
+        self.add(why, Amount(blobs=1, size_bytes=size_bytes))
+        self.name(why, job_id, blob_key, size_bytes)
+
+    def add(self, why: Why, amount: Amount) -> None:
+        """Count blobs that were taken."""
+        self.swept[why] = self.swept.get(why, Amount()) + amount
+
+    def name(self, why: Why, job_id: str, blob_key: str, size_bytes: int) -> None:
+        """Name a blob that was taken, if there is room."""
+        if len(self.blobs) < LISTED:
+            self.blobs.append(
+                SweptBlob(job_id=job_id, blob_key=BlobKey(blob_key), size_bytes=size_bytes, why=why)
+            )
+
+    def keep(self, blobs: int, problem: str) -> None:
+        """Count blobs that a store kept, and why."""
+        self.left += blobs
+        if len(self.problems) < PROBLEMS and problem not in self.problems:
+            self.problems.append(problem)
+
+
 class Fault(StrEnum):
     """What is wrong with a copy of a blob."""
 
@@ -112,7 +156,7 @@ class Copy(StrEnum):
     HA = "ha"
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class BlobFinding(msgspec.Struct, frozen=True, kw_only=True):
     """A blob that is kept and has not what it should have.
 
     Attributes:
@@ -130,7 +174,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     is_healed: bool = False
 
 
-class Verified(msgspec.Struct, frozen=True, kw_only=True):
+class VerifiedPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of blobs that were looked at.
 
     Attributes:
@@ -142,5 +186,5 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
 
     blobs: int
     size_bytes: int
-    findings: tuple[Finding, ...]
+    findings: tuple[BlobFinding, ...]
     after: tuple[str, str] | None

@@ -14,7 +14,7 @@ CHUNK: Final = 1024 * 1024
 """Bytes in memory at a time, whatever a blob's size."""
 
 
-class HeardFile:
+class ObservedFile:
     """A file whose reading is heard of.
 
     Args:
@@ -27,12 +27,12 @@ class HeardFile:
         self.heard = heard
 
 
-Source = bytes | Path | HeardFile | Iterable[bytes]
+Source = bytes | Path | ObservedFile | Iterable[bytes]
 
 
 def file_of(source: Source) -> Path | None:
     """Return the file that a source is; None if it is none."""
-    if isinstance(source, HeardFile):
+    if isinstance(source, ObservedFile):
         return source.path
     return source if isinstance(source, Path) else None
 
@@ -71,7 +71,7 @@ def chunks_of(source: Source, size_bytes: int | None) -> Iterator[bytes]:
     """
     if isinstance(source, bytes):
         yield source
-    elif isinstance(source, HeardFile):
+    elif isinstance(source, ObservedFile):
         for piece in _pieces_of(source.path, size_bytes or 0):
             yield piece
             source.heard(len(piece))

@@ -14,7 +14,7 @@ import msgspec
 
 from lockgate.storage_core.blobs.keys import BlobKey, UploadSetId
 from lockgate.storage_core.blobs.protocol import BlobInfo, Blobs
-from lockgate.storage_core.blobs.sources import HeardFile
+from lockgate.storage_core.blobs.sources import ObservedFile
 from lockgate.storage_core.concurrency import Progress, in_order, no_progress
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.journal.entries.rows import BlobUse, Guarantee
@@ -112,7 +112,7 @@ def upload(
     def put(file: LocalFile) -> BlobInfo:
         with translated("read", str(file.path), changes=False):
             return blobs.put(
-                HeardFile(file.path, total.add),
+                ObservedFile(file.path, total.add),
                 job_id=job_id,
                 guarantee=guarantee,
                 use=use,

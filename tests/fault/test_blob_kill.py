@@ -70,10 +70,10 @@ def sweep(world: BlobWorld, say: Say) -> None:
 
 def refill(world: BlobWorld, say: Say) -> None:
     """A server that lost its disk: it starts, and hands out what outlives that."""
-    world.server.local.delete_all()
-    recover(world.server)
+    world.server.holdings.local.delete_all()
+    recover(world.server.holdings)
     (library,) = (row for row in world.server.page("sales") if row.guarantee == "ha" and not row.staged_s)
-    world.server.path(*library.key)
+    world.server.reader.path(*library.key)
 
 
 def test_a_server_that_is_killed_at_any_step_of_a_jobs_uploads_loses_nothing_and_leaves_nothing(
@@ -127,7 +127,7 @@ def test_a_server_that_is_killed_at_any_step_of_its_recovery_recovers_again(
             for lost in (blob for blob in kept if blob is not library):
                 world.server.drop(*key_of(lost), "viewer:1")
                 world.server.drop(*key_of(lost), "receiver:2")
-            world.server.path(*key_of(library))
+            world.server.reader.path(*key_of(library))
         assert_settled(tmp_path / "world", deaths.dies_s, [library], f"{len(steps)} {death.step}")
         steps.append(death.step)
     tell(f"{len(steps) - 1} deaths of a recovery")
@@ -136,7 +136,7 @@ def test_a_server_that_is_killed_at_any_step_of_its_recovery_recovers_again(
 def cache_of(world: BlobWorld) -> BlobCache:
     return BlobCache(
         world.root / "cache",
-        world.server.ha,
+        world.server.holdings.ha,
         world.server,
         limit_bytes=MIB,
         interval_s=INTERVAL_S,

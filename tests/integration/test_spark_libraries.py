@@ -179,7 +179,7 @@ def test_a_spark_child_is_made_with_its_jobs_libraries_and_a_later_one_downloads
         assert told["jvm"] == [1, 2, 3]
         assert told["jars"].endswith("plus-one.jar")
         for blob in artefacts.blobs:  # a task tried again needs nobody but the cache
-            server.local.delete("sales", blob.blob_key)
+            server.holdings.local.delete("sales", blob.blob_key)
         assert SparkChild(Lines()).run(work)["driver"] == 7
 
         server.finish("sales")

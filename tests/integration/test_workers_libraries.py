@@ -53,7 +53,7 @@ def lose(settings: Settings, job: Artefacts) -> None:
     """Delete a job's bytes at the server: from now on only a cache has them."""
     with open_blobs(settings) as server:
         for blob in job.blobs:
-            server.local.delete(job.job_id, blob.blob_key)
+            server.holdings.local.delete(job.job_id, blob.blob_key)
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])

@@ -82,7 +82,7 @@ def test_a_worker_that_stops_has_let_go_what_it_has_done(tmp_path: Path, setting
 def test_a_lost_blob_fails_the_task_in_its_process(tmp_path: Path, settings: Settings) -> None:
     result = sent(message_tasks.grow, BIG)
     (reference,) = configured_cache(settings).origin.references(owner=f"receiver:{result.id}")
-    files = configured_cache(settings).origin.local  # type: ignore[attr-defined]
+    files = configured_cache(settings).origin.holdings.local  # type: ignore[attr-defined]
     files.delete(reference.job_id, reference.blob_key)
     with worker_process(tmp_path / "log", application=APPLICATION):
         with pytest.raises(ObjectNotFoundError, match=reference.blob_key):

@@ -27,7 +27,7 @@ from tests.model_blobs.world import AT_LEAST_RENEWED_S, PART_BYTES, BlobServerUn
 
 JOBS: Final = (NO_JOB, "sales", "stock")
 ENDING_JOBS: Final = ("sales", "stock")
-OWNERS: Final = ("job", "attempt:1", "receiver:1", "viewer:1")
+OWNERS: Final = ("job", "receiver:1", "viewer:1")
 LAPSES: Final = (None, None, None, 100.0, INTERVAL_S)
 SIZES: Final = (0, 10, 10, 2 * PART_BYTES + 500)
 GUARANTEES: Final[tuple[Guarantee, ...]] = ("ha", "ha", "recreatable")
@@ -306,7 +306,7 @@ class BlobsMachine(BlobServerUnderTest):
 
     @invariant()
     def nothing_is_left_under_way(self) -> None:
-        assert list(self.server.local.path.glob(".incoming/*")) == []
+        assert list(self.server.holdings.local.path.glob(".incoming/*")) == []
 
     def nothing_stays_that_nobody_keeps(self) -> None:
         """All is well again, and time passes: what is referred to is there, and nothing else."""
@@ -321,7 +321,7 @@ class BlobsMachine(BlobServerUnderTest):
         for blob in self.model.blobs.values():
             is_fresh = blob.staged_s is not None and blob.staged_s + INTERVAL_S > now_s
             assert blob.owners or is_fresh, "nobody keeps it"
-        local, ha = self.server.local, self.server.ha
+        local, ha = self.server.holdings.local, self.server.holdings.ha
         assert ha is not None
         assert {(one.job_id, one.blob_key) for job in local.jobs() for one in local.blobs(job)} == set(
             self.model.blobs

@@ -124,13 +124,8 @@ class BlobsModel:
 
     def fail(self, job_id: str, now_s: float) -> None:
         for key, blob in self.blobs.items():
-            if key[0] == job_id:
-                gone = {
-                    owner
-                    for owner, _ in blob.owners
-                    if blob.guarantee == "recreatable" or owner.startswith("attempt:")
-                }
-                self.blobs[key] = blob.without(gone, now_s)
+            if key[0] == job_id and blob.guarantee == "recreatable":
+                self.blobs[key] = blob.without({owner for owner, _ in blob.owners}, now_s)
 
     def finish(self, job_id: str, now_s: float) -> None:
         self.final.setdefault(job_id, now_s)

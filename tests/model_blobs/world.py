@@ -90,7 +90,7 @@ class BlobServerUnderTest(RuleBasedStateMachine):
         self._begin()
         before = self._seen()
         try:
-            staged = recover(self.server)
+            staged = recover(self.server.holdings)
         except StoreUnavailableError:
             assert self.ha_is_down
             staged = None
@@ -294,7 +294,7 @@ class BlobServerUnderTest(RuleBasedStateMachine):
             self.data[key] = copies[0].read_bytes()
 
     def _copies(self, key: Key) -> list[Path]:
-        return [self.server.local.path_of(*key), self.root / "ha" / key[0] / key[1]]
+        return [self.server.holdings.local.path_of(*key), self.root / "ha" / key[0] / key[1]]
 
     def _assert_no_bytes_of(self, job_id: str) -> None:
         """A job that has ended has left nothing; only what a put left that began after that lapses first."""

@@ -69,7 +69,7 @@ def test_a_log_that_cannot_be_deleted_now_is_left_to_the_sweep(
         raise StoreUnavailableError("the disk is read-only")
 
     with monkeypatch.context() as patch:
-        patch.setattr(world.server.local, "delete", refused)
+        patch.setattr(world.server.holdings.local, "delete", refused)
         world.server.drop(*key_of(blob), "viewer:1")
     assert world.is_local(blob)
     world.server.sweep(dry_run=False)
@@ -83,7 +83,7 @@ def test_in_safe_mode_a_log_is_only_staged(world: BlobWorld, tmp_path: Path) -> 
     world.server.drop(*key_of(blob), "viewer:1")
     assert world.is_local(blob)
     leave_safe_mode(world.journal)
-    world.clock.sleep(world.server.retention_s)
+    world.clock.sleep(world.server.holdings.retention_s)
     world.server.sweep(dry_run=False)
     assert not world.is_local(blob)
 
@@ -144,9 +144,9 @@ def test_a_publisher_that_dies_anywhere_loses_nothing(tmp_path: Path, lines: int
             assert len(world.server.references(owner=LOG.owner)) == 1
             world.clock.sleep(KEPT_S)
             world.server.sweep(dry_run=False)
-            world.clock.sleep(world.server.retention_s)
+            world.clock.sleep(world.server.holdings.retention_s)
             world.server.sweep(dry_run=False)
-            assert list(world.server.local.jobs()) == []
+            assert list(world.server.holdings.local.jobs()) == []
         if not is_dead:
             return
     assert lines > 1, "more calls than a publication has"

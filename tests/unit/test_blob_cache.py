@@ -15,7 +15,7 @@ import pytest
 from lockgate.storage_core.blobs.cache.cache import REST_S
 from lockgate.storage_core.blobs.cache.pins import JOB
 from lockgate.storage_core.blobs.storage.file_locks import lock_alone, try_alone
-from lockgate.storage_core.blobs.storage.incoming_file import Incoming
+from lockgate.storage_core.blobs.storage.incoming_file import IncomingFile
 from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
 from lockgate.storage_core.settings import MIB
 from tests.blob_world import INTERVAL_S, damage, key_of
@@ -51,7 +51,7 @@ def test_a_task_tried_again_in_another_process_finds_its_jobs_blobs_still_here(w
 
 def test_the_ha_store_is_asked_before_the_server(world: CacheWorld) -> None:
     blob = world.put(b"library")
-    world.ha = world.server.ha
+    world.ha = world.server.holdings.ha
     assert world.cache().get(*key_of(blob)) == b"library"
     assert world.server.fetched == []
 
@@ -76,7 +76,7 @@ def test_an_ha_store_that_is_down_is_passed_over_and_left_in_peace_for_a_while(w
 
 def test_a_server_that_is_down_is_not_needed_where_the_ha_store_answers(world: CacheWorld) -> None:
     blob = world.put(b"library")
-    world.ha = world.server.ha
+    world.ha = world.server.holdings.ha
     world.server.is_down = True
     assert world.cache().get(*key_of(blob)) == b"library"
 
@@ -125,13 +125,13 @@ def test_damage_that_left_no_trace_is_found_by_whoever_reads_the_bytes(world: Ca
 
 def test_a_damaged_object_of_the_ha_store_is_not_taken(world: CacheWorld, tmp_path: Path) -> None:
     blob = world.put(b"some bytes")
-    world.ha = world.server.ha
+    world.ha = world.server.holdings.ha
     (stored,) = (path for path in (tmp_path / "ha").rglob(blob.blob_key) if path.is_file())
     damage(stored)
     cache = world.cache()
     assert cache.get(*key_of(blob)) == b"some bytes"
     world.file_of(blob).unlink()
-    damage(world.server.local.path_of(*key_of(blob)))
+    damage(world.server.holdings.local.path_of(*key_of(blob)))
     with pytest.raises(CorruptBlobError, match="damaged"):
         cache.get(*key_of(blob))
 
@@ -335,22 +335,22 @@ def test_a_full_disk_is_freed_of_what_is_idle_and_else_an_error_that_leaves_noth
     idle, wanted = world.put(b"idle"), world.put(b"wanted")
     cache = world.cache()
     cache.get(*key_of(idle))
-    write = Incoming.write
+    write = IncomingFile.write
 
-    def full_while_idle_is_here(incoming: Incoming, data: bytes) -> None:
+    def full_while_idle_is_here(incoming: IncomingFile, data: bytes) -> None:
         if world.is_cached(idle):
             cause = OSError(errno.ENOSPC, "No space left on device")
             raise StoreUnavailableError("the disk is full") from cause
         write(incoming, data)
 
-    monkeypatch.setattr(Incoming, "write", full_while_idle_is_here)
+    monkeypatch.setattr(IncomingFile, "write", full_while_idle_is_here)
     assert cache.get(*key_of(wanted)) == b"wanted"
     assert not world.is_cached(idle)
 
     monkeypatch.undo()
     with cache.holding(*key_of(idle)):
         world.file_of(wanted).unlink()
-        monkeypatch.setattr(Incoming, "write", full_while_idle_is_here)
+        monkeypatch.setattr(IncomingFile, "write", full_while_idle_is_here)
         with pytest.raises(StoreUnavailableError, match="full"):
             cache.get(*key_of(wanted))
     assert world.under_way() == []

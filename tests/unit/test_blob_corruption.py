@@ -96,7 +96,7 @@ def caches(tmp_path: Path) -> Iterator[CacheWorld]:
 
 
 def local_file(world: BlobWorld, key: tuple[str, BlobKey]) -> Path:
-    return world.server.local.path_of(*key)
+    return world.server.holdings.local.path_of(*key)
 
 
 def object_file(world: BlobWorld, key: tuple[str, BlobKey]) -> Path:
@@ -104,7 +104,7 @@ def object_file(world: BlobWorld, key: tuple[str, BlobKey]) -> Path:
 
 
 def leftovers(world: BlobWorld) -> list[Path]:
-    return list((world.server.local.path / ".incoming").iterdir())
+    return list((world.server.holdings.local.path / ".incoming").iterdir())
 
 
 @harms
@@ -142,7 +142,7 @@ def test_a_harmed_object_is_never_taken_for_the_blob(world: BlobWorld, harm: Har
     key, other = (key_of(world.server.put(data, job_id="sales")) for data in (DATA, OTHER))
     harm(object_file(world, key), object_file(world, other))
     assert world.server.get(*key) == DATA
-    world.server.local.delete(*key)
+    world.server.holdings.local.delete(*key)
     with pytest.raises(LockgateError, match=str(key[1])):
         world.server.get(*key)
     assert leftovers(world) == []
@@ -181,7 +181,7 @@ def test_a_cache_passes_over_a_harmed_object_and_takes_the_servers_file(
     caches: CacheWorld, harm: Harm
 ) -> None:
     blob, other = caches.put(DATA), caches.put(OTHER)
-    caches.ha = caches.server.ha
+    caches.ha = caches.server.holdings.ha
     harm(object_file(caches.blobs, key_of(blob)), object_file(caches.blobs, key_of(other)))
     assert caches.cache().get(*key_of(blob)) == DATA
     assert caches.server.fetched == [blob.blob_key]
@@ -192,7 +192,7 @@ def test_damage_that_leaves_no_trace_is_found_by_the_receiver_and_healed(world: 
     key = key_of(world.server.put(DATA, job_id="sales"))
     world.server.get(*key)
     damage(local_file(world, key))
-    world.server.local._note_verified(local_file(world, key))  # as if size and times had stayed
+    world.server.holdings.local._note_verified(local_file(world, key))  # as if size and times had stayed
     assert world.server.get(*key) == DATA
     assert local_file(world, key).read_bytes() == DATA
 
@@ -200,7 +200,7 @@ def test_damage_that_leaves_no_trace_is_found_by_the_receiver_and_healed(world: 
 def test_damage_without_a_trace_of_the_only_copy_is_an_error(world: BlobWorld) -> None:
     key = key_of(world.server.put(DATA, guarantee="recreatable"))
     damage(local_file(world, key))
-    world.server.local._note_verified(local_file(world, key))
+    world.server.holdings.local._note_verified(local_file(world, key))
     with pytest.raises(CorruptBlobError, match="damaged"):
         world.server.get(*key)
 
@@ -210,7 +210,7 @@ def test_a_reader_that_saw_damage_does_not_remove_what_another_has_healed(
 ) -> None:
     key = key_of(world.server.put(DATA, job_id="sales"))
     damage(local_file(world, key))
-    local = world.server.local
+    local = world.server.holdings.local
     forget = local._delete_seen
 
     def healed_meanwhile(path: Path, signature: tuple[int, int, int, int]) -> None:
@@ -230,7 +230,7 @@ def test_an_object_that_was_harmed_while_it_was_away_is_put_right_by_a_verificat
         damage(object_file(world, key))
         (finding,) = world.server.verify(deep=True, heal=True).findings
         assert finding.is_healed
-        world.server.local.delete(*key)
+        world.server.holdings.local.delete(*key)
         assert world.server.get(*key) == DATA
 
 

@@ -50,7 +50,7 @@ def client(proxy: Proxy) -> Iterator[BlobClient]:
 
 
 def under_way(world: BlobWorld) -> list[Path]:
-    folder = world.server.local.path / ".incoming"
+    folder = world.server.holdings.local.path / ".incoming"
     return list(folder.iterdir()) if folder.exists() else []
 
 
@@ -137,7 +137,7 @@ def test_an_upload_that_breaks_begins_anew_if_its_source_can(
         with client_of(proxy.url) as fresh:
             blob = fresh.put(source, job_id="sales")
         assert world.server.get(*key_of(blob)) == data
-    assert len(list(world.server.local.blobs("sales"))) == 3
+    assert len(list(world.server.holdings.local.blobs("sales"))) == 3
     assert eventually(lambda: not under_way(world))
 
 
@@ -148,7 +148,7 @@ def test_an_upload_of_a_stream_that_breaks_fails_loudly_and_leaves_nothing(
     with pytest.raises(OutcomeUnknownError, match="cannot be read again"):
         client.put(iter([os.urandom(MIB)] * 4), job_id="sales")
     assert eventually(lambda: not under_way(world))
-    assert list(world.server.local.blobs("sales")) == []
+    assert list(world.server.holdings.local.blobs("sales")) == []
     assert proxy.connections == 1
 
 
@@ -159,7 +159,7 @@ def test_a_put_whose_answer_is_lost_makes_one_blob(
     blob = client.put(b"some bytes", job_id="sales", owners=["job"])
     assert proxy.connections == 4
     assert [row.blob_key for row in world.server.page("sales")] == [blob.blob_key]
-    assert [found.blob_key for found in world.server.local.blobs("sales")] == [blob.blob_key]
+    assert [found.blob_key for found in world.server.holdings.local.blobs("sales")] == [blob.blob_key]
 
 
 def test_a_put_that_never_gets_an_answer_is_unknown(client: BlobClient, proxy: Proxy) -> None:
@@ -183,7 +183,7 @@ def test_a_client_that_goes_away_leaves_nothing(url: str, world: BlobWorld) -> N
         sending.sendall(head("PUT", "/jobs/sales/blobs", {"content-length": 4 * MIB}) + b"x" * MIB)
         assert eventually(lambda: bool(under_way(world)))
     assert eventually(lambda: not under_way(world))
-    assert list(world.server.local.blobs("sales")) == []
+    assert list(world.server.holdings.local.blobs("sales")) == []
 
 
 def test_a_body_that_stalls_is_given_up(world: BlobWorld) -> None:
@@ -207,7 +207,7 @@ def test_a_body_that_comes_byte_by_byte_is_given_up(world: BlobWorld) -> None:
         refused = 'lockgate_blobs_requests_total{outcome="refused",verb="put"} 1.0'
         assert eventually(lambda: refused in urllib3.request("GET", f"{url}/metrics").data.decode())
     assert eventually(lambda: not under_way(world))
-    assert list(world.server.local.blobs("sales")) == []
+    assert list(world.server.holdings.local.blobs("sales")) == []
 
 
 def test_a_connection_too_many_is_told_so_and_another_one_may_come_when_one_has_gone(

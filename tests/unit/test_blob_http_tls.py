@@ -45,7 +45,7 @@ def test_nothing_is_sent_to_a_server_that_is_not_trusted(url: str, tmp_path: Pat
             pytest.raises(InvalidInputError, match="LOCKGATE_BLOB_CA_FILE"),
         ):
             client.put(b"secret")
-    assert list(world.server.local.jobs()) == []
+    assert list(world.server.holdings.local.jobs()) == []
 
 
 def test_tls_is_not_spoken_to_a_server_without_it_nor_plain_http_to_one_with_it(

@@ -73,7 +73,6 @@ def test_a_token_opens_no_other_job(sales: BlobClient, everybody: BlobClient, wo
         lambda: sales.put(b"a", job_id="flights"),
         lambda: sales.put(b"a"),
         lambda: sales.get(*key_of(blob)),
-        lambda: list(sales.get_many("flights", [blob.blob_key])),
         lambda: sales.refer(*key_of(blob), "viewer:2"),
         lambda: sales.drop(*key_of(blob), "viewer:1"),
         lambda: sales.drop_owner("viewer:1"),
@@ -180,7 +179,7 @@ def test_a_token_does_not_reach_into_the_sets_of_other_jobs_nor_into_the_servers
         with pytest.raises(AccessDeniedError, match="does not open"):
             sales.complete_set(upload_set)
     assert [blob.upload_set for blob in sales.page("sales")] == [""]
-    assert sum(1 for _ in world.server.local.blobs("sales")) == 1
+    assert sum(1 for _ in world.server.holdings.local.blobs("sales")) == 1
     assert everybody.complete_set(of_flights) == 0
 
 

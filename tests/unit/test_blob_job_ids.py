@@ -188,7 +188,7 @@ def test_files_of_others_stay_where_a_link_in_the_place_of_a_jobs_folder_leads_t
     theirs = tmp_path / "theirs"
     (theirs / "more").mkdir(parents=True)
     (theirs / "data.csv").write_text("theirs")
-    (world.server.local.path / "sales").symlink_to(theirs)
+    (world.server.holdings.local.path / "sales").symlink_to(theirs)
     world.server.put(b"a", job_id="sales")
     world.server.finish("sales")
     assert sorted(path.name for path in theirs.iterdir()) == ["data.csv", "more"]

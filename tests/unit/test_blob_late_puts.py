@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,11 +12,10 @@ import pytest
 from lockgate.storage_core.blobs.keys import upload_set_of
 from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob
 from lockgate.storage_core.blobs.server.ingest import MAY_LAST_BYTES
-from lockgate.storage_core.blobs.server.put_batch import put_many
-from lockgate.storage_core.blobs.server.receiving import Placed
+from lockgate.storage_core.blobs.server.receiving import StoredBlob
 from lockgate.storage_core.blobs.server.upload_sets import HARD_S
 from lockgate.storage_core.blobs.storage.listing_marker import LastListing
-from lockgate.storage_core.errors import AccessDeniedError, FencedError, LockgateError, OutcomeUnknownError
+from lockgate.storage_core.errors import AccessDeniedError, FencedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal.entries.rows import BlobJob, Lease, UploadSet
 from tests.blob_remains import everything
@@ -78,20 +77,19 @@ def test_a_large_put_for_a_job_that_has_ended_is_refused_before_its_bytes_are_ta
     assert everything(world) == []
 
 
-def test_many_puts_whose_record_comes_hours_after_their_job_are_refused_and_leave_nothing(
+def test_a_put_whose_record_comes_hours_after_its_job_is_refused_and_leaves_nothing(
     world: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = world.server.record
+    record = world.server.ingest.record
 
-    def late(placed: Sequence[Placed]) -> list[BlobInfo | LockgateError]:
+    def late(stored: StoredBlob) -> BlobInfo:
         world.server.finish("sales")
         intervals_pass(world, 5)
-        return record(placed)
+        return record(stored)
 
-    monkeypatch.setattr(world.server, "record", late)
-    new = NewBlob(guarantee="recreatable", owners=("viewer:1",))
-    outcomes = put_many(world.server, "sales", [(new, b"a"), (new, b"b")])
-    assert [type(outcome) for outcome in outcomes] == [FencedError, FencedError]
+    monkeypatch.setattr(world.server.ingest, "record", late)
+    with pytest.raises(FencedError, match="has ended"):
+        world.server.put(b"a", job_id="sales", guarantee="recreatable", owners=["viewer:1"])
     assert everything(world) == []
 
 
@@ -127,7 +125,7 @@ def test_a_set_in_use_takes_no_new_put_when_it_is_old_and_is_complete_when_its_l
 
 def test_a_fork_amid_puts_ends_them_for_itself_and_leaves_its_parents_set_open(world: BlobWorld) -> None:
     held = ExitStack()
-    upload_set = held.enter_context(world.server.putting()).set_of(NewBlob())
+    upload_set = held.enter_context(world.server.ingest.receiving("sales", NewBlob())).upload_set
     world.clock.sleep(INTERVAL_S / 2)
     world.server.sets.renewer.renew()
     world.clock.sleep(INTERVAL_S / 2)
@@ -179,13 +177,13 @@ def test_a_put_whose_set_was_given_up_leaves_nothing_though_the_journal_does_not
     world: BlobWorld,
 ) -> None:
     new = NewBlob(owners=("viewer:1",))
-    with world.server.arriving("sales", new) as arriving:
+    with world.server.ingest.receiving("sales", new) as arriving:
         arriving.write(DATA)
         world.clock.sleep(HARD_S)
         world.server.sweep(dry_run=False)
         FAILPOINTS.arm({"blob-put.journal-read.before": "refuse"})
         with pytest.raises(FencedError, match="was given up"):
-            world.server.keep(arriving, "sales", new)
+            world.server.ingest.keep(arriving, "sales", new)
         FAILPOINTS.arm({})
     assert everything(world) == []
 

@@ -163,7 +163,7 @@ def test_a_job_that_ends_leaves_nothing_whatever_refers_to_it(
 def test_a_blob_of_several_parts_comes_back_whole_and_leaves_no_upload(world: BlobWorld) -> None:
     data = os.urandom(2 * PART_BYTES + 12_345)
     blob = world.server.put(data, owners=["viewer:1"])
-    world.server.local.delete(*key_of(blob))
+    world.server.holdings.local.delete(*key_of(blob))
     assert world.server.get(*key_of(blob)) == data
     world.server.drop_owner("viewer:1")
     sweep_twice(world)
@@ -177,7 +177,7 @@ def test_a_server_that_lost_its_disk_has_what_was_put_to_outlive_it_and_not_the_
         world.server.put(DATA, job_id="sales", guarantee=guarantee, owners=["job"])
         for guarantee in ("ha", "recreatable")
     )
-    world.server.local.delete_all()
+    world.server.holdings.local.delete_all()
     world.restart()
     world.server.fail("sales")
     assert world.server.get(*key_of(kept)) == DATA

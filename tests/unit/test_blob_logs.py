@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from lockgate.storage_core.blobs.keys import BlobKey
-from lockgate.storage_core.blobs.logs.reader import LogReader, LogView
+from lockgate.storage_core.blobs.logs.reader import LogReader
 from lockgate.storage_core.blobs.logs.versions import FULL_BYTES, MERGED, Log, LogVersion, seam_of
 from lockgate.storage_core.blobs.logs.writer import KEPT_S, PIECE_BYTES, LogWriter
 from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
@@ -67,7 +67,7 @@ def test_the_older_version_is_deleted_at_once_when_the_newer_is_shown(world: Blo
         writer.publish()
     assert len([row for row in rows(world) if "version" in row.name]) == 1
     assert len(rows(world)) == 4
-    assert len(list(world.server.local.blobs("no_job"))) == 4
+    assert len(list(world.server.holdings.local.blobs("no_job"))) == 4
 
 
 def test_a_log_that_has_not_grown_is_not_published_again(world: BlobWorld, file: Path) -> None:
@@ -230,44 +230,7 @@ def test_files_of_one_log_do_not_take_each_others_place(world: BlobWorld, tmp_pa
     assert [reader.show(name) for name in ("task", "trigger")] == ["task", "trigger"]
 
 
-def test_what_a_viewer_shows_stays_until_it_shows_the_newer_version(world: BlobWorld, file: Path) -> None:
-    writer = LogWriter(world.server, LOG, file)
-    append(file, b"first\n")
-    writer.publish()
-    with LogView(world.server, LOG, "browser-1", clock=world.clock) as view:
-        shown = view.show()
-        assert shown is not None
-        for _ in range(MERGED):
-            append(file, b"more\n")
-            writer.publish()
-        assert world.server.get("no_job", shown.parts[0].blob_key) == b"first\n"
-        newer = view.show()
-        assert newer == writer.version
-        with pytest.raises(ObjectNotFoundError):
-            world.server.get("no_job", shown.parts[0].blob_key)
-    assert world.server.references(owner="viewer:browser-1") == []
-
-
-def test_a_viewer_that_never_comes_back_keeps_nothing_for_long(world: BlobWorld, file: Path) -> None:
-    writer = LogWriter(world.server, LOG, file)
-    append(file, b"first\n")
-    writer.publish()
-    view = LogView(world.server, LOG, "browser-1", shown_s=3_600.0, clock=world.clock)
-    view.show()
-    world.clock.sleep(1_801.0)
-    view.show()
-    assert {one.until_s for one in world.server.references(owner="viewer:browser-1")} == {
-        world.clock.now_s() + 3_600.0
-    }
-    file.write_bytes(b"")
-    writer.publish()
-    world.clock.sleep(3_601.0)
-    world.server.sweep(dry_run=False)
-    assert world.server.references(owner="viewer:browser-1") == []
-
-
-def test_a_viewer_of_a_log_that_is_not_there_is_shown_nothing(world: BlobWorld) -> None:
-    assert LogView(world.server, LOG, "browser-1", clock=world.clock).show() is None
+def test_a_log_that_is_not_there_is_an_error(world: BlobWorld) -> None:
     with pytest.raises(ObjectNotFoundError, match="nothing was published"):
         LogReader(world.server, LOG).show()
 
@@ -285,7 +248,7 @@ def test_a_log_lapses_and_is_swept(world: BlobWorld, file: Path) -> None:
     assert LogReader(world.server, LOG).show() == "first\nsecond\n"
     world.clock.sleep(2.0)
     world.server.sweep(dry_run=False)
-    world.clock.sleep(world.server.retention_s)
+    world.clock.sleep(world.server.holdings.retention_s)
     world.server.sweep(dry_run=False)
     assert rows(world) == []
 
@@ -323,7 +286,7 @@ def test_a_publication_that_failed_is_made_up_for(
 def test_a_damaged_part_is_an_error(world: BlobWorld, file: Path) -> None:
     append(file, b"first\n")
     version = LogWriter(world.server, LOG, file).publish()
-    damage(world.server.local.path_of("no_job", version.parts[0].blob_key))
+    damage(world.server.holdings.local.path_of("no_job", version.parts[0].blob_key))
     with pytest.raises(CorruptBlobError):
         LogReader(world.server, LOG).show()
 
@@ -368,8 +331,7 @@ def test_a_log_is_published_and_read_over_http(world: BlobWorld, file: Path) -> 
         for _ in range(MERGED + 1):
             append(file, b"line\n")
             writer.publish()
-        with LogView(client, LOG, "browser-1", clock=world.clock) as view:
-            assert view.show() == writer.version
+        assert LogReader(client, LOG).versions() == [writer.version]
         assert LogReader(client, LOG).show() == "line\n" * (MERGED + 1)
     assert len(rows(world)) == 3
 

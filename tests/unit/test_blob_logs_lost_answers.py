@@ -35,7 +35,7 @@ def lose_versions(world: BlobWorld, patch: pytest.MonkeyPatch, *, after: bool) -
 
 
 def blobs_of(world: BlobWorld) -> int:
-    return len(list(world.server.local.blobs("no_job")))
+    return len(list(world.server.holdings.local.blobs("no_job")))
 
 
 @pytest.mark.parametrize("after", [False, True])

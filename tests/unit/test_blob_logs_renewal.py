@@ -31,7 +31,7 @@ def lapse(world: BlobWorld) -> None:
     world.clock.sleep(LAPSE_S + 1.0)
     for _ in range(3):
         world.server.sweep(dry_run=False)
-        world.clock.sleep(world.server.retention_s + 1.0)
+        world.clock.sleep(world.server.holdings.retention_s + 1.0)
 
 
 @pytest.mark.parametrize("grows", [True, False])

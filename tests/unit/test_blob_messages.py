@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.blobs import claim_check as module
-from lockgate.storage_core.blobs.claim_check import REMEMBERED, Messages, configured_messages
+from lockgate.storage_core.blobs.claim_check import REMEMBERED, ClaimCheck, configured_messages
 from lockgate.storage_core.errors import CorruptBlobError, FencedError, ObjectNotFoundError
 from lockgate.storage_core.settings import Settings
 from tests.blob_world import INTERVAL_S, damage
@@ -24,8 +24,8 @@ def world(tmp_path: Path) -> Iterator[CacheWorld]:
         yield world
 
 
-def messages_of(world: CacheWorld) -> Messages:
-    return Messages(world.cache(), lapse_s=LAPSE_S)
+def messages_of(world: CacheWorld) -> ClaimCheck:
+    return ClaimCheck(world.cache(), lapse_s=LAPSE_S)
 
 
 def owners(world: CacheWorld) -> list[str]:
@@ -129,8 +129,8 @@ def test_a_missing_or_damaged_message_is_an_error(world: CacheWorld) -> None:
     messages = messages_of(world)
     gone = messages.offload(b"gone", owner="receiver:1")
     broken = messages.offload(b"broken", owner="receiver:2")
-    world.server.local.delete(gone.job_id, gone.blob_key)
-    damage(world.server.local.path_of(broken.job_id, broken.blob_key))
+    world.server.holdings.local.delete(gone.job_id, gone.blob_key)
+    damage(world.server.holdings.local.path_of(broken.job_id, broken.blob_key))
     with pytest.raises(ObjectNotFoundError, match=gone.blob_key):
         messages.recall(gone)
     with pytest.raises(CorruptBlobError, match=broken.blob_key):

@@ -11,7 +11,7 @@ import pytest
 
 from lockgate.storage_core.blobs.keys import UploadSetId, new_blob_key, new_upload_set
 from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob
-from lockgate.storage_core.blobs.reports import Amount, SweepReport, Why
+from lockgate.storage_core.blobs.reports import Amount, BlobSweepReport, Why
 from lockgate.storage_core.blobs.server.startup import recover
 from lockgate.storage_core.blobs.storage.listing_marker import LISTED, LastListing
 from lockgate.storage_core.blobs.sweep import orphans
@@ -44,19 +44,19 @@ def disarmed() -> Iterator[None]:
 
 def stray(world: BlobWorld, upload_set: UploadSetId | None = None, *, is_local: bool = True) -> BlobInfo:
     """Bytes in the HA store, and in the local one, of which the journal does not know."""
-    local = world.server.local
+    local = world.server.holdings.local
     with local.incoming() as incoming:
         incoming.write(b"stray")
         blob_key = new_blob_key(incoming.digest, upload_set or new_upload_set())
         path = local.place(incoming, "sales", blob_key)
-    assert world.server.ha is not None
-    world.server.ha.put(path, "sales", blob_key)
+    assert world.server.holdings.ha is not None
+    world.server.holdings.ha.put(path, "sales", blob_key)
     if not is_local:
         local.delete("sales", blob_key)
     return BlobInfo(job_id="sales", blob_key=blob_key, size_bytes=5)
 
 
-def sweep(world: BlobWorld, *, orphans: bool | None = None, dry_run: bool = False) -> SweepReport:
+def sweep(world: BlobWorld, *, orphans: bool | None = None, dry_run: bool = False) -> BlobSweepReport:
     return world.server.sweep(dry_run=dry_run, orphans=orphans)
 
 
@@ -98,13 +98,13 @@ def test_a_listing_that_meets_a_put_amid_its_bytes_and_its_row_counts_once_the_r
     world: BlobWorld,
 ) -> None:
     new = NewBlob(owners=("job",))
-    with world.server.arriving("sales", new) as arriving:
+    with world.server.ingest.receiving("sales", new) as arriving:
         arriving.write(b"under way")
-        placed = world.server.place(arriving, "sales", new)
+        placed = world.server.ingest.store(arriving, "sales", new)
 
         def record(step: str, *_: int) -> None:
             if step == "list":
-                world.server.record([placed])
+                world.server.ingest.record(placed)
 
         assert world.server.sweep(dry_run=False, orphans=True, progress=record).swept == {}
     assert not sweep(world).sought_orphans
@@ -117,7 +117,7 @@ def test_known_blobs_are_no_orphans(world: BlobWorld) -> None:
 
 
 def test_foreign_files_and_objects_are_let_be(world: BlobWorld) -> None:
-    folder = world.server.local.path / "lost found"
+    folder = world.server.holdings.local.path / "lost found"
     folder.mkdir(parents=True)
     (folder / "file").touch()
     assert world.store is not None
@@ -142,7 +142,7 @@ def test_a_listing_is_due_first_and_then_once_a_day(world: BlobWorld) -> None:
 @pytest.mark.parametrize("text", ["", "garbage", "nan 1 1", "99999999999999 1"])
 def test_a_note_of_the_last_listing_that_cannot_be_makes_one_due(world: BlobWorld, text: str) -> None:
     sweep(world)
-    (world.server.local.path / LISTED).write_text(text)
+    (world.server.holdings.local.path / LISTED).write_text(text)
     assert sweep(world).sought_orphans
     assert not sweep(world).sought_orphans
 
@@ -155,7 +155,7 @@ def test_a_listing_amid_which_something_was_left_does_not_count(
     def in_pages_amid_which_something_is_left(listed: Iterator[Any], size: int) -> Iterator[Sequence[Any]]:
         for page in in_pages(listed, size):
             yield page
-            LastListing(world.server.local.path).forget()
+            LastListing(world.server.holdings.local.path).forget()
 
     with monkeypatch.context() as patch:
         patch.setattr(orphans, "in_pages", in_pages_amid_which_something_is_left)
@@ -170,7 +170,7 @@ def test_of_two_listings_at_once_the_one_that_began_last_counts(
     world.server.put(b"known", owners=["viewer:1"])
 
     def in_pages_amid_which_another_begins(listed: Iterator[Any], size: int) -> Iterator[Sequence[Any]]:
-        with monkeypatch.context() as patch, LastListing(world.server.local.path).begun():
+        with monkeypatch.context() as patch, LastListing(world.server.holdings.local.path).begun():
             patch.setattr(orphans, "in_pages", in_pages)
             yield from in_pages(listed, size)
 
@@ -210,7 +210,7 @@ def test_a_put_of_which_nobody_knows_whether_it_was_recorded_is_swept_while_the_
     FAILPOINTS.arm({"blob-ha.put.after": "lost"})
     with pytest.raises(OutcomeUnknownError):
         world.server.put(b"lost")
-    (lost,) = (found for found in world.server.local.blobs("no_job") if found.size_bytes == 4)
+    (lost,) = (found for found in world.server.holdings.local.blobs("no_job") if found.size_bytes == 4)
     blob = BlobInfo(job_id="no_job", blob_key=lost.blob_key, size_bytes=4)
     after = world.server.put(b"after it", owners=["viewer:1"])
     world.clock.sleep(1_200.0)
@@ -275,8 +275,8 @@ def test_a_server_that_starts_stages_what_no_row_knows(world: BlobWorld) -> None
     blob = stray(world)
     sweep(world, orphans=False)
     world.restart()
-    assert recover(world.server) == Amount(blobs=1, size_bytes=5)
-    assert recover(world.server) == Amount()
+    assert recover(world.server.holdings) == Amount(blobs=1, size_bytes=5)
+    assert recover(world.server.holdings) == Amount()
     world.clock.sleep(INTERVAL_S)
     assert not sweep(world, orphans=False).sought_orphans
     assert is_gone(world, blob)
@@ -285,9 +285,9 @@ def test_a_server_that_starts_stages_what_no_row_knows(world: BlobWorld) -> None
 
 def test_a_server_that_lost_its_disk_refills_from_the_ha_store(world: BlobWorld) -> None:
     library = world.server.put(b"library", job_id="sales", owners=["job"])
-    world.server.local.delete_all()
+    world.server.holdings.local.delete_all()
     world.restart()
-    assert recover(world.server) == Amount()
+    assert recover(world.server.holdings) == Amount()
     assert not world.is_local(library)
     assert world.server.get(*key_of(library)) == b"library"
     assert world.is_local(library)
@@ -296,15 +296,15 @@ def test_a_server_that_lost_its_disk_refills_from_the_ha_store(world: BlobWorld)
 def test_in_safe_mode_a_server_starts_and_lets_everything_be(world: BlobWorld, tmp_path: Path) -> None:
     blob = stray(world)
     restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
-    assert recover(world.server) == Amount()
+    assert recover(world.server.holdings) == Amount()
     assert world.row(blob) is None
 
 
 def test_files_that_a_dead_writer_left_go_with_the_next_sweep(world: BlobWorld) -> None:
-    left = world.server.local.path / ".incoming" / ("0" * 32)
+    left = world.server.holdings.local.path / ".incoming" / ("0" * 32)
     left.parent.mkdir(parents=True)
     left.write_bytes(b"half")
-    with world.server.local.incoming() as incoming:
+    with world.server.holdings.local.incoming() as incoming:
         sweep(world)
         assert incoming.path.exists()
     assert not left.exists()
@@ -322,7 +322,7 @@ def test_what_another_journal_keeps_is_never_taken_for_orphans(
     with open_journal(f"sqlite:///{tmp_path}/wrong.db", clock=world.clock) as journal:
         wrong = new_server(folder, store, journal, world.clock)
         with pytest.raises(ConflictError, match="LOCKGATE_JOURNAL_URL"):
-            recover(wrong)
+            recover(wrong.holdings)
         with pytest.raises(ConflictError, match="LOCKGATE_JOURNAL_URL"):
             wrong.sweep(dry_run=True)
         report = wrong.sweep(dry_run=False)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.blobs.keys import NO_JOB
+from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.errors import LockgateError, OutcomeUnknownError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
@@ -103,7 +104,7 @@ def test_while_the_ha_store_is_down_what_is_here_is_handed_out_and_taken_in(plai
     assert plain.server.get(*key_of(blob)) == DATA
     message = plain.server.put(b"message", guarantee="recreatable")
     assert plain.server.get(*key_of(message)) == b"message"
-    plain.server.local.delete(*key_of(blob))
+    plain.server.holdings.local.delete(*key_of(blob))
     with pytest.raises(StoreUnavailableError, match="on purpose"):
         plain.server.get(*key_of(blob))
 
@@ -131,7 +132,7 @@ def test_an_ha_store_that_hangs_holds_up_only_what_needs_it(
         with pytest.raises(OutcomeUnknownError, match="no answer"):
             hanging.result()
     assert plain.server.get(*key_of(message)) == b"message"
-    assert list((plain.server.local.path / ".incoming").iterdir()) == []
+    assert list((plain.server.holdings.local.path / ".incoming").iterdir()) == []
     for _ in range(3):
         sweep_twice(plain)
     assert everything(plain) == []
@@ -162,7 +163,7 @@ def test_a_full_disk_fails_the_put_and_leaves_nothing(
 ) -> None:
     local = LocalBlobs(small_disk / "blobs")
     with blob_world(tmp_path) as world:
-        world.server.local = local
+        world.server = BlobServer(local, world.server.holdings.ha, world.journal, clock=world.clock)
         before = world.server.put(b"x" * 300_000, owners=["viewer:1"])
         # The last piece that is written fits in part: the disk takes that part, and says no more than so.
         with pytest.raises(StoreUnavailableError, match="full"):
@@ -190,7 +191,7 @@ def test_a_disk_that_is_full_at_any_sync_or_rename_fails_the_put_and_leaves_noth
                     assert world.server.page() == [], (number, passed)
                 else:
                     assert world.server.get(*key_of(blob)) == DATA
-            incoming = world.server.local.path / ".incoming"
+            incoming = world.server.holdings.local.path / ".incoming"
             assert not incoming.exists() or list(incoming.iterdir()) == [], (number, passed)
             for _ in range(3):
                 sweep_twice(world)

@@ -59,7 +59,7 @@ def dies_before_it_records() -> None:
 
 
 def shown(world: BlobWorld) -> list[Path]:
-    return list((world.server.local.path / SERVERS).glob("*"))
+    return list((world.server.holdings.local.path / SERVERS).glob("*"))
 
 
 def test_bytes_of_a_server_that_was_killed_are_found_though_their_client_completes_its_set(
@@ -126,10 +126,10 @@ def test_a_server_that_is_closed_amid_a_put_leaves_word_of_that(world: BlobWorld
     def put() -> None:
         dies_before_it_records()
         new = NewBlob(upload_set=upload_set)
-        with world.server.arriving("sales", new) as arriving:
+        with world.server.ingest.receiving("sales", new) as arriving:
             arriving.write(DATA)
             world.server.close()  # as at a second Ctrl-C: nobody waits for what is under way
-            world.server.keep(arriving, "sales", new)
+            world.server.ingest.keep(arriving, "sales", new)
 
     in_another_process(put)
     world.server.complete_set(upload_set)
@@ -184,6 +184,6 @@ def test_a_sweep_that_dies_before_it_lists_leaves_that_to_the_next(world: BlobWo
 
     in_another_process(put)
     world.server.complete_set(upload_set)
-    world.server.presence.heed_the_dead()
+    world.server.holdings.liveness.reclaim_from_dead_servers()
     world.clock.sleep(INTERVAL_S)
     assert world.server.sweep(dry_run=False).swept[Why.ORPHAN].blobs == 1

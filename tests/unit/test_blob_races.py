@@ -39,8 +39,8 @@ def test_a_get_does_not_bring_back_what_a_sweep_deletes(
 ) -> None:
     blob = plain.server.put(DATA)
     plain.clock.sleep(INTERVAL_S)
-    assert plain.server.ha is not None
-    delete = plain.server.ha.delete
+    assert plain.server.holdings.ha is not None
+    delete = plain.server.holdings.ha.delete
 
     def after_a_get(blobs: list[tuple[str, BlobKey]]) -> list[tuple[str, BlobKey]]:
         assert not plain.is_local(blob)
@@ -49,7 +49,7 @@ def test_a_get_does_not_bring_back_what_a_sweep_deletes(
             plain.server.get(*key_of(blob))
         return delete(blobs)
 
-    monkeypatch.setattr(plain.server.ha, "delete", after_a_get)
+    monkeypatch.setattr(plain.server.holdings.ha, "delete", after_a_get)
     assert plain.server.sweep(dry_run=False).deleted.blobs == 1
     assert everything(plain) == []
 
@@ -69,9 +69,9 @@ def test_of_two_that_delete_a_folder_at_once_none_stops_where_the_other_was_firs
         unlink(path, **where)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "unlink", after_another)
-    plain.server.local.delete_job("sales")
+    plain.server.holdings.local.delete_job("sales")
     assert taken
-    assert not (plain.server.local.path / "sales").exists()
+    assert not (plain.server.holdings.local.path / "sales").exists()
 
 
 def test_a_file_that_comes_in_is_not_dropped_by_a_sweep_before_it_is_locked(
@@ -83,7 +83,7 @@ def test_a_file_that_comes_in_is_not_dropped_by_a_sweep_before_it_is_locked(
     def after_a_sweep(file: IO[bytes], mode: int) -> None:
         if not dropped:
             dropped.append(0)  # the sweep locks files, too
-            dropped[0] = plain.server.local.drop_abandoned()
+            dropped[0] = plain.server.holdings.local.drop_abandoned()
         flock(file, mode)
 
     plain.server.put(b"before")
@@ -105,7 +105,7 @@ def test_a_put_that_slept_past_its_sets_lease_is_refused_and_leaves_nothing(plai
     with pytest.raises(LockgateError, match="was given up"):
         plain.server.put(slow(), job_id="sales", upload_set=upload_set)
     assert everything(plain) == []
-    assert list(plain.server.local.jobs()) == []
+    assert list(plain.server.holdings.local.jobs()) == []
 
 
 def test_a_put_that_slept_after_its_bytes_were_placed_is_refused_and_leaves_nothing(

@@ -14,7 +14,7 @@ from time import sleep
 import pytest
 
 from lockgate.storage_core.blobs.keys import BlobKey
-from lockgate.storage_core.blobs.server.single_flight import Flights
+from lockgate.storage_core.blobs.server.single_flight import SingleFlight
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import LockgateError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
@@ -56,7 +56,7 @@ def counted_reads() -> list[str]:
 def looked(world: BlobWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody goes on from the local store before everybody has found nothing there."""
     everybody = threading.Barrier(MANY)
-    verified = world.server.local.verified
+    verified = world.server.holdings.local.verified
     seen = threading.local()
 
     def after_everybody(job_id: str, blob_key: BlobKey) -> Path:
@@ -66,13 +66,13 @@ def looked(world: BlobWorld, monkeypatch: pytest.MonkeyPatch) -> None:
             if threading.current_thread() is not threading.main_thread() and not hasattr(seen, "once"):
                 seen.once = everybody.wait()
 
-    monkeypatch.setattr(world.server.local, "verified", after_everybody)
+    monkeypatch.setattr(world.server.holdings.local, "verified", after_everybody)
 
 
 @pytest.mark.usefixtures("looked")
 def test_many_that_ask_for_what_only_the_ha_store_has_cost_one_read(world: BlobWorld) -> None:
     blob = world.server.put(DATA, job_id="sales", owners=["job"])
-    world.server.local.delete(*key_of(blob))
+    world.server.holdings.local.delete(*key_of(blob))
     reads = counted_reads()
     assert ask_all(world, *key_of(blob)) == [DATA] * MANY
     assert len(reads) == 1
@@ -81,7 +81,7 @@ def test_many_that_ask_for_what_only_the_ha_store_has_cost_one_read(world: BlobW
 @pytest.mark.usefixtures("looked")
 def test_many_that_wait_for_one_read_hear_why_it_failed(world: BlobWorld) -> None:
     blob = world.server.put(DATA, job_id="sales", owners=["job"])
-    world.server.local.delete(*key_of(blob))
+    world.server.holdings.local.delete(*key_of(blob))
     FAILPOINTS.arm({"blob-ha.get.before": "refuse@1"})
     told = ask_all(world, *key_of(blob))
     FAILPOINTS.arm({})
@@ -91,7 +91,7 @@ def test_many_that_wait_for_one_read_hear_why_it_failed(world: BlobWorld) -> Non
 
 
 def test_of_a_flight_that_was_stopped_another_begins() -> None:
-    flights: Flights[str] = Flights()
+    flights: SingleFlight[str] = SingleFlight()
     begun, waits = threading.Event(), threading.Event()
 
     def stopped() -> str:
@@ -101,7 +101,7 @@ def test_of_a_flight_that_was_stopped_another_begins() -> None:
 
     def fly() -> None:
         with pytest.raises(KeyboardInterrupt):
-            flights.join("a", stopped)
+            flights.do("a", stopped)
 
     def again() -> str:
         return "again"
@@ -110,7 +110,7 @@ def test_of_a_flight_that_was_stopped_another_begins() -> None:
     first.start()
     begun.wait()
     heard: list[str] = []
-    second = threading.Thread(target=lambda: heard.append(flights.join("a", again)))
+    second = threading.Thread(target=lambda: heard.append(flights.do("a", again)))
     second.start()
     waits.set()
     first.join()
@@ -120,31 +120,31 @@ def test_of_a_flight_that_was_stopped_another_begins() -> None:
 
 
 def test_a_fork_waits_for_no_flight_of_its_parent() -> None:
-    flights: Flights[str] = Flights()
+    flights: SingleFlight[str] = SingleFlight()
 
     def fork() -> str:
         child = os.fork()
         if child == 0:
-            os._exit(0 if flights.join("a", lambda: "child's") == "child's" else 1)
+            os._exit(0 if flights.do("a", lambda: "child's") == "child's" else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         return "parent's"
 
-    assert flights.join("a", fork) == "parent's"
+    assert flights.do("a", fork) == "parent's"
 
 
 def test_an_error_of_a_flight_is_everybodys_and_stays_with_nobody() -> None:
-    flights: Flights[str] = Flights()
+    flights: SingleFlight[str] = SingleFlight()
 
     def fail() -> str:
         raise StoreUnavailableError("away")
 
     with pytest.raises(StoreUnavailableError, match="away"):
-        flights.join("a", fail)
-    assert flights.join("a", lambda: "back") == "back"
+        flights.do("a", fail)
+    assert flights.do("a", lambda: "back") == "back"
 
 
 def test_each_who_waited_for_a_flight_has_an_error_of_its_own() -> None:
-    flights: Flights[str] = Flights()
+    flights: SingleFlight[str] = SingleFlight()
 
     def fail() -> str:
         while len(flights._flights["a"]._condition._waiters) < MANY - 1:  # type: ignore[attr-defined]
@@ -153,23 +153,23 @@ def test_each_who_waited_for_a_flight_has_an_error_of_its_own() -> None:
 
     def fly(_: int) -> StoreUnavailableError:
         with pytest.raises(StoreUnavailableError, match="away") as raised:
-            flights.join("a", fail)
+            flights.do("a", fail)
         return raised.value
 
     assert len({id(error) for error in in_parallel(fly, range(MANY), MANY)}) == MANY
 
 
 def test_an_error_of_a_flight_goes_when_it_was_heard() -> None:
-    flights: Flights[str] = Flights()
+    flights: SingleFlight[str] = SingleFlight()
 
     def fly() -> weakref.ref[object]:
-        held = Flights[str]()
+        held = SingleFlight[str]()
 
         def fail() -> str:
             raise StoreUnavailableError(f"away, and {held} with it")
 
         with suppress(StoreUnavailableError):
-            flights.join("a", fail)
+            flights.do("a", fail)
         return weakref.ref(held)
 
     gc.disable()

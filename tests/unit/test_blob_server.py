@@ -30,7 +30,7 @@ def world(tmp_path: Path, journal_url: str) -> Iterator[BlobWorld]:
 
 
 def incoming_files(world: BlobWorld) -> list[Path]:
-    folder = world.server.local.path / ".incoming"
+    folder = world.server.holdings.local.path / ".incoming"
     return list(folder.iterdir()) if folder.exists() else []
 
 
@@ -77,7 +77,7 @@ def test_a_submitted_job_keeps_all_its_blobs_and_one_that_is_gone_refuses_the_wh
 
 
 def test_a_failed_job_keeps_what_a_recovery_needs_and_lets_go_the_rest(world: BlobWorld) -> None:
-    kept = world.server.put(b"a", job_id="sales", owners=["job", "attempt:1"])
+    kept = world.server.put(b"a", job_id="sales", owners=["job"])
     let_go = world.server.put(b"b", job_id="sales", guarantee="recreatable", owners=["receiver:1"])
     world.server.fail("sales")
     assert world.owners(kept) == ["job"]
@@ -97,14 +97,14 @@ def test_a_job_that_ends_leaves_no_bytes_and_takes_no_more(world: BlobWorld) -> 
 
 def test_a_damaged_file_is_healed_from_the_ha_store(world: BlobWorld) -> None:
     blob = world.server.put(b"some bytes")
-    damage(world.server.local.path_of(*key_of(blob)))
+    damage(world.server.holdings.local.path_of(*key_of(blob)))
     assert world.server.get(*key_of(blob)) == b"some bytes"
-    assert world.server.local.verified(*key_of(blob)).read_bytes() == b"some bytes"
+    assert world.server.holdings.local.verified(*key_of(blob)).read_bytes() == b"some bytes"
 
 
 def test_a_blob_whose_only_copy_is_damaged_is_an_error(world: BlobWorld) -> None:
     blob = world.server.put(b"some bytes", guarantee="recreatable")
-    damage(world.server.local.path_of(*key_of(blob)))
+    damage(world.server.holdings.local.path_of(*key_of(blob)))
     with pytest.raises(CorruptBlobError, match="damaged"):
         world.server.get(*key_of(blob))
     with pytest.raises(ObjectNotFoundError):
@@ -119,13 +119,13 @@ def test_a_source_that_breaks_off_leaves_nothing(world: BlobWorld) -> None:
     with pytest.raises(ConnectionResetError):
         world.server.put(source())
     assert incoming_files(world) == []
-    assert list(world.server.local.jobs()) == []
+    assert list(world.server.holdings.local.jobs()) == []
 
 
 def test_bytes_of_another_digest_are_refused_and_not_kept(world: BlobWorld) -> None:
     with pytest.raises(CorruptBlobError, match="send them again"):
         world.server.put(b"other", digest=hashlib.sha256(b"wanted").hexdigest())
-    assert list(world.server.local.jobs()) == []
+    assert list(world.server.holdings.local.jobs()) == []
 
 
 def test_dropping_the_last_reference_stages_a_blob_and_a_new_one_takes_it_out(world: BlobWorld) -> None:
@@ -142,9 +142,9 @@ def test_a_put_that_is_repeated_makes_one_blob_and_leaves_one_copy(world: BlobWo
     first = world.server.put(b"a", job_id="sales", owners=["job"], request_id="r1")
     again = world.server.put(b"a", job_id="sales", owners=["job"], request_id="r1")
     assert again == first
-    assert [found.blob_key for found in world.server.local.blobs("sales")] == [first.blob_key]
-    assert world.server.ha is not None
-    assert [found.blob_key for found in world.server.ha.blobs("sales")] == [first.blob_key]
+    assert [found.blob_key for found in world.server.holdings.local.blobs("sales")] == [first.blob_key]
+    assert world.server.holdings.ha is not None
+    assert [found.blob_key for found in world.server.holdings.ha.blobs("sales")] == [first.blob_key]
     assert world.server.put(b"a", job_id="other", request_id="r1").blob_key != first.blob_key
 
 
@@ -152,7 +152,7 @@ def test_a_request_id_that_comes_again_with_other_bytes_is_refused(world: BlobWo
     first = world.server.put(b"a", job_id="sales", request_id="r1")
     with pytest.raises(ConflictError, match="of other bytes"):
         world.server.put(b"b", job_id="sales", request_id="r1")
-    assert [found.blob_key for found in world.server.local.blobs("sales")] == [first.blob_key]
+    assert [found.blob_key for found in world.server.holdings.local.blobs("sales")] == [first.blob_key]
 
 
 def test_a_set_that_is_completed_again_under_its_request_id_tells_the_same(world: BlobWorld) -> None:
@@ -205,6 +205,6 @@ def test_what_is_remembered_of_verified_files_is_bounded(
     monkeypatch.setattr(local, "VERIFIED_AT_MOST", 2)
     blobs = [world.server.put(b"%d" % number) for number in range(5)]
     assert [world.server.get(*key_of(blob)) for blob in blobs] == [b"%d" % number for number in range(5)]
-    assert len(world.server.local._verified) == 2
-    damage(world.server.local.path_of(*key_of(blobs[0])))
+    assert len(world.server.holdings.local._verified) == 2
+    damage(world.server.holdings.local.path_of(*key_of(blobs[0])))
     assert world.server.get(*key_of(blobs[0])) == b"0"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.blobs.protocol import Blobs
-from lockgate.storage_core.blobs.sources import HeardFile
+from lockgate.storage_core.blobs.sources import ObservedFile
 from lockgate.storage_core.blobs.storage.hashing import BESIDE_BYTES, Hashing
 from lockgate.storage_core.blobs.upload import LocalFile, files_below, upload
 from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
@@ -40,15 +40,15 @@ def test_what_is_appended_to_a_file_while_it_is_put_is_left_out(world: BlobWorld
         with file.open("ab") as more:
             more.write(b"more")
 
-    blob = world.server.put(HeardFile(file, append), job_id="sales")
+    blob = world.server.put(ObservedFile(file, append), job_id="sales")
     assert file.stat().st_size > len(before)
     assert world.server.get(*key_of(blob)) == before
 
 
 def test_a_file_that_becomes_shorter_while_it_is_put_leaves_nothing(world: BlobWorld, file: Path) -> None:
     with pytest.raises(StoreUnavailableError, match="became shorter"):
-        world.server.put(HeardFile(file, lambda _: file.write_bytes(b"")), job_id="sales")
-    assert not list(world.server.local.blobs("sales"))
+        world.server.put(ObservedFile(file, lambda _: file.write_bytes(b"")), job_id="sales")
+    assert not list(world.server.holdings.local.blobs("sales"))
     assert not world.server.page("sales")
 
 
@@ -75,14 +75,14 @@ def test_files_that_are_uploaded_over_http_are_on_their_way_to_the_ha_store_befo
 ) -> None:
     heard: list[int] = []
     expected: list[bool] = []
-    arriving = world.server.arriving
+    arriving = world.server.ingest.receiving
 
     def seen(*arguments: object, **named: object) -> object:
         held = arriving(*arguments, **named)  # type: ignore[arg-type]
         expected.append(named.get("size_bytes") == file.stat().st_size)
         return held
 
-    world.server.arriving = seen  # type: ignore[method-assign, assignment]
+    world.server.ingest.receiving = seen  # type: ignore[method-assign, assignment]
     with served(world.server) as url, client_of(url) as client:
         (uploaded,) = upload(
             client, files_below([file]), job_id="sales", progress=lambda _, done, __: heard.append(done)

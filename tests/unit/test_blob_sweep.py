@@ -11,7 +11,7 @@ import pytest
 
 from lockgate.storage_core.blobs.open_blobs import open_server
 from lockgate.storage_core.blobs.protocol import BlobInfo
-from lockgate.storage_core.blobs.reports import Amount, SweepReport, Why
+from lockgate.storage_core.blobs.reports import Amount, BlobSweepReport, Why
 from lockgate.storage_core.blobs.sweep import sweep as sweeping
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import ObjectNotFoundError, SafeModeError, StoreUnavailableError
@@ -43,7 +43,7 @@ def plain(tmp_path: Path) -> Iterator[BlobWorld]:
         yield world
 
 
-def sweep(world: BlobWorld, *, dry_run: bool = False) -> SweepReport:
+def sweep(world: BlobWorld, *, dry_run: bool = False) -> BlobSweepReport:
     return world.server.sweep(dry_run=dry_run)
 
 
@@ -156,11 +156,11 @@ def test_a_set_whose_uploader_lives_keeps_its_blobs_for_ever(plain: BlobWorld) -
 def test_a_final_job_leaves_nothing_even_if_late_bytes_landed(world: BlobWorld) -> None:
     kept = world.server.put(b"library", job_id="sales", owners=["job", "viewer:1"])
     world.server.finish("sales")
-    late = world.server.local.path_of(*key_of(kept))
+    late = world.server.holdings.local.path_of(*key_of(kept))
     late.parent.mkdir()
     late.write_bytes(b"library")
-    assert world.server.ha is not None
-    world.server.ha.put(late, *key_of(kept))
+    assert world.server.holdings.ha is not None
+    world.server.holdings.ha.put(late, *key_of(kept))
 
     report = sweep(world)
 
@@ -237,7 +237,7 @@ def test_the_last_blob_of_a_folder_takes_the_folder_along(plain: BlobWorld) -> N
     blobs = [plain.server.put(data, job_id="sales") for data in (b"a", b"b")]
     plain.clock.sleep(INTERVAL_S)
     assert sweep(plain).deleted.blobs == 2
-    assert not plain.server.local.path_of(*key_of(blobs[0])).parent.exists()
+    assert not plain.server.holdings.local.path_of(*key_of(blobs[0])).parent.exists()
 
 
 def test_more_than_a_page_goes_in_one_sweep_and_the_report_stays_small(
@@ -245,7 +245,7 @@ def test_more_than_a_page_goes_in_one_sweep_and_the_report_stays_small(
 ) -> None:
     for name in ("staged_before", "deleting", "lapsed_references", "blobs_of"):
         monkeypatch.setattr(sweeping, name, partial(getattr(sweeping, name), limit=3))
-    monkeypatch.setattr("lockgate.storage_core.blobs.tally.LISTED", 4)
+    monkeypatch.setattr("lockgate.storage_core.blobs.reports.LISTED", 4)
     for number in range(8):
         plain.server.put(b"%d" % number, guarantee="recreatable")
     plain.server.put(b"x", owners=["viewer:1"], lapse_s=1.0)
@@ -349,14 +349,14 @@ def test_a_local_file_that_cannot_be_deleted_does_not_keep_the_others(
 ) -> None:
     stuck, other = plain.server.put(b"stuck"), plain.server.put(b"other")
     plain.clock.sleep(INTERVAL_S)
-    delete = plain.server.local.delete
+    delete = plain.server.holdings.local.delete
 
     def refusing(job_id: str, blob_key: str) -> None:
         if blob_key == stuck.blob_key:
             raise StoreUnavailableError("the disk said no")
         delete(job_id, other.blob_key)
 
-    monkeypatch.setattr(plain.server.local, "delete", refusing)
+    monkeypatch.setattr(plain.server.holdings.local, "delete", refusing)
 
     report = sweep(plain)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.blobs.protocol import BlobInfo
-from lockgate.storage_core.blobs.reports import Copy, Fault, Finding, Verified
+from lockgate.storage_core.blobs.reports import BlobFinding, Copy, Fault, VerifiedPage
 from lockgate.storage_core.blobs.sweep import verify as verifying
 from lockgate.storage_core.journal.entries.removals import MarkDeleting
 from lockgate.storage_core.stores.local.store import LocalStore
@@ -22,7 +22,7 @@ def world(tmp_path: Path, journal_url: str) -> Iterator[BlobWorld]:
 
 
 def local_file(world: BlobWorld, blob: BlobInfo) -> Path:
-    return world.server.local.path_of(*key_of(blob))
+    return world.server.holdings.local.path_of(*key_of(blob))
 
 
 def ha_file(world: BlobWorld, blob: BlobInfo) -> Path:
@@ -34,7 +34,7 @@ def kept(world: BlobWorld, data: bytes = b"some bytes", **options: object) -> Bl
     return world.server.put(data, job_id="sales", name="lib.py", owners=["job"], **options)  # type: ignore[arg-type]
 
 
-def only(verified: Verified) -> Finding:
+def only(verified: VerifiedPage) -> BlobFinding:
     (finding,) = verified.findings
     return finding
 

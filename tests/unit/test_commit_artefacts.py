@@ -180,7 +180,7 @@ def test_a_new_driver_keeps_what_can_be_made_again_while_it_can_be_had(blobs_wor
     handle = uploaded(blobs_world, guarantee="recreatable")
     blobs_world.open_job("etl", artefacts=handle).park()
     with server(blobs_world) as blobs:
-        blobs.refer("etl-upload", BlobKey(handle["blob_keys"][0]), "attempt:t-0")
+        blobs.refer("etl-upload", BlobKey(handle["blob_keys"][0]), "receiver:1")
 
     job = blobs_world.open_job("etl", artefacts=handle)
 

@@ -221,11 +221,14 @@ def test_what_a_failed_job_lets_go_is_asked_for_at_once_however_much_it_is() -> 
     blobs = [
         msgspec.structs.replace(blob(key), guarantee="ha" if key == "k7" else "recreatable") for key in keys
     ]
-    rows = Memory(*blobs, *(reference(("j", key, owner)) for key in keys for owner in ("job", "attempt:1")))
+    rows = Memory(*blobs, *(reference(("j", key, owner)) for key in keys for owner in ("job", "receiver:1")))
     state = State(rows)
     dropped = FailJob(job_id="j").fold(state, Moment(stamp=Stamp(1, 1), at_s=5.0))
-    assert (dropped, rows.questions) == (99, 2)
-    assert state.where(Reference, job_id="j") == [reference(("j", "k7", "job"))]
+    assert (dropped, rows.questions) == (98, 2)
+    assert state.where(Reference, job_id="j") == [
+        reference(("j", "k7", "job")),
+        reference(("j", "k7", "receiver:1")),
+    ]
     staged = {row.blob_key for row in state.where(Blob, job_id="j") if row.staged_s == 5.0}
     assert staged == set(keys) - {"k7"}
 

@@ -13,7 +13,7 @@ from celery.contrib.testing.worker import start_worker
 
 from lockgate.operators.blobs import BlobSweepOperator, BlobUploadOperator, summary_table
 from lockgate.storage_core.blobs import Artefacts, BlobInfo, open_blobs
-from lockgate.storage_core.blobs.reports import Amount, SweepReport, Why
+from lockgate.storage_core.blobs.reports import Amount, BlobSweepReport, Why
 from lockgate.storage_core.errors import MissingPartError, ObjectNotFoundError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.settings import load_settings
@@ -141,7 +141,8 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any]) -> None:
 
 
 def test_the_summary_has_a_line_a_reason() -> None:
-    report = SweepReport(is_dry_run=False, swept={Why.STAGED: Amount(blobs=2, size_bytes=10)}, final_jobs=1)
+    swept = {Why.STAGED: Amount(blobs=2, size_bytes=10)}
+    report = BlobSweepReport(is_dry_run=False, swept=swept, final_jobs=1)
 
     assert summary_table(report).splitlines() == [
         "what                                   number  bytes",

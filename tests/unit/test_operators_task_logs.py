@@ -161,7 +161,7 @@ def test_a_damaged_part_is_a_line_that_says_so(folder: Folder) -> None:
     server = configured_cache(load_settings()).origin
     assert isinstance(server, BlobServer)
     (version,) = LogReader(server, Log(name=TASK)).versions()
-    damage(server.local.path_of("no_job", version.parts[0].blob_key))
+    damage(server.holdings.local.path_of("no_job", version.parts[0].blob_key))
     (lines,) = logs.stream(TASK, None)[1]
     assert [line for line in lines if "cannot be had" in line and TASK in line]
 

@@ -196,7 +196,7 @@ def test_a_coroutine_pushes_and_pulls_as_a_task_does(table: XComTable) -> None:
 
 def test_a_blob_that_is_gone_raises_and_says_whose_it_was(table: XComTable) -> None:
     push(LARGE)
-    server().local.delete("no_job", blob_key(table))
+    server().holdings.local.delete("no_job", blob_key(table))
     with pytest.raises(
         ObjectNotFoundError, match=r"XCom return_value of sales\.extract, run manual.*clear the task"
     ):
@@ -207,7 +207,7 @@ def test_a_damaged_blob_raises(table: XComTable) -> None:
     push(LARGE)
     assert pull() == LARGE
     forget_in_cache(blob_key(table))
-    damage(server().local.path_of("no_job", blob_key(table)))
+    damage(server().holdings.local.path_of("no_job", blob_key(table)))
     with pytest.raises(CorruptBlobError, match="nothing was returned"):
         pull()
 

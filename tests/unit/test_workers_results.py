@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from celery import chain, group
 
-from lockgate.storage_core.blobs.claim_check import Messages
+from lockgate.storage_core.blobs.claim_check import ClaimCheck
 from lockgate.storage_core.errors import ObjectNotFoundError, OutcomeUnknownError, StoreUnavailableError
 from lockgate.workers.offload import results
 from tests.celery_world import wait_until
@@ -112,13 +112,13 @@ def test_a_task_whose_result_cannot_be_kept_as_a_blob_has_succeeded_all_the_same
         link=guest.task(lambda value: calls.append("after")).s(),
         link_error=guest.task(lambda: calls.append("error")).si(),
     )
-    offload = Messages.offload
+    offload = ClaimCheck.offload
 
-    def without_results(self: Messages, data: bytes, *, owner: str, **options: Any) -> Any:
+    def without_results(self: ClaimCheck, data: bytes, *, owner: str, **options: Any) -> Any:
         return (away if ":result:" in owner else offload)(self, data, owner=owner, **options)
 
     told: list[str] = []
-    monkeypatch.setattr(Messages, "offload", without_results)
+    monkeypatch.setattr(ClaimCheck, "offload", without_results)
     monkeypatch.setattr(results.LOG, "warning", lambda text, *of: told.append(text % of))
     with guest.working():
         assert got(sent) == "r" * 5_000

@@ -20,7 +20,7 @@ from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from lockgate.storage_core.blobs.claim_check import Envelope, Messages
+    from lockgate.storage_core.blobs.claim_check import ClaimCheck, Envelope
 
 LOG: Final = logging.getLogger("lockgate.blobs")
 
@@ -73,7 +73,7 @@ class Offload:
         is_counted: bool = True,
         lapse_s: float | None = 0.0,
     ) -> dict[str, Any] | None:
-        """Keep a message and return its envelope, None where no blobs can be; see `Messages.offload`.
+        """Keep a message and return its envelope, None where no blobs can be; see `ClaimCheck.offload`.
 
         Args:
             payload: The message.
@@ -97,7 +97,7 @@ class Offload:
         return dict(msgspec.to_builtins(envelope))
 
     def recall(self, envelope: Mapping[str, Any], *, sending: str = "", is_read_once: bool = False) -> bytes:
-        """Return the message that an envelope stands for; see `Messages.recall`.
+        """Return the message that an envelope stands for; see `ClaimCheck.recall`.
 
         Raises:
             InvalidInputError: It is no envelope, or no blobs can be.
@@ -113,12 +113,12 @@ class Offload:
         except LockgateError as error:
             LOG.warning("an offloaded message is not let go: %s; it lapses", error)
 
-    def _messages(self) -> Messages | None:
+    def _messages(self) -> ClaimCheck | None:
         from lockgate.storage_core.blobs.claim_check import configured_messages  # noqa: PLC0415 - only for large ones
 
         return configured_messages(self.settings)
 
-    def _opened(self, envelope: Mapping[str, Any]) -> tuple[Messages, Envelope]:
+    def _opened(self, envelope: Mapping[str, Any]) -> tuple[ClaimCheck, Envelope]:
         from lockgate.storage_core.blobs.claim_check import Envelope  # noqa: PLC0415 - only for large ones
 
         messages = self._messages()

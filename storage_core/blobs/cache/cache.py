@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from lockgate.storage_core.blobs.cache.directory import CacheFolder, Evicted, is_full
@@ -122,9 +121,7 @@ class BlobCache:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _data(self, job_id: str, blob_key: BlobKey, guarantee: Guarantee) -> bytes | None:

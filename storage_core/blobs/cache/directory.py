@@ -25,7 +25,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from lockgate.storage_core.blobs.cache.extracted import Unpack, UnpackedBlobs, remove_at_once
-from lockgate.storage_core.blobs.cache.pins import CacheHolds, Idle
+from lockgate.storage_core.blobs.cache.pins import CachePins, IdleBlob
 from lockgate.storage_core.blobs.keys import BlobKey, check_blob_job, check_blob_key
 from lockgate.storage_core.blobs.storage.file_locks import lock_shared, try_alone
 from lockgate.storage_core.blobs.storage.local import Found, LocalBlobs
@@ -66,7 +66,7 @@ class Evicted(msgspec.Struct, frozen=True, kw_only=True):
 class _Survey:
     """What an eviction has come across."""
 
-    idle: list[Idle] = field(default_factory=list)
+    idle: list[IdleBlob] = field(default_factory=list)
     kept_bytes: int = 0
     gone: int = 0
     gone_bytes: int = 0
@@ -97,7 +97,7 @@ class CacheFolder(Forkable):
         self.path = path.absolute()
         self.local = LocalBlobs(self.path / "blobs", is_durable=False)
         self._clock = clock or SystemClock()
-        self._holds = CacheHolds(self.path / "held", self._clock)
+        self._holds = CachePins(self.path / "held", self._clock)
         self._unpacked = UnpackedBlobs(self.path / "unpacked")
         self._limit_bytes = limit_bytes
         self._interval_s = interval_s
@@ -271,10 +271,10 @@ class CacheFolder(Forkable):
             else:
                 survey.idle.append(one)
 
-    def _is_expired(self, idle: Idle, now_s: float) -> bool:
+    def _is_expired(self, idle: IdleBlob, now_s: float) -> bool:
         return idle.since_s <= now_s - self._interval_s
 
-    def _drop(self, idle: Idle) -> bool:
+    def _drop(self, idle: IdleBlob) -> bool:
         """Delete a blob if nobody has referred to it meanwhile."""
         job_id, blob_key = idle.blob.job_id, idle.blob.blob_key
         with self._holds.alone(idle) as is_idle:

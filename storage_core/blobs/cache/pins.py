@@ -32,7 +32,7 @@ JOB: Final = "job"
 
 
 @dataclass(frozen=True)
-class Idle:
+class IdleBlob:
     """A blob that no process referred to, and since when."""
 
     blob: Found
@@ -47,7 +47,7 @@ class _Hold:
     count: int = 0
 
 
-class CacheHolds:
+class CachePins:
     """The references of this process to a cache's blobs, and what the others' locks tell. Thread-safe.
 
     Args:
@@ -93,7 +93,7 @@ class CacheHolds:
         except FileNotFoundError:
             return True
 
-    def idle(self, found: Sequence[Found], now_s: float) -> list[Idle]:
+    def idle(self, found: Sequence[Found], now_s: float) -> list[IdleBlob]:
         """Return those that nobody refers to, each since when; from now, if nobody knew of it."""
         idle = []
         for blob in found:
@@ -105,11 +105,11 @@ class CacheHolds:
             with alone:
                 if is_new or _stamped(alone) == 0.0:
                     _stamp(alone, now_s)
-                idle.append(Idle(blob, _stamped(alone)))
+                idle.append(IdleBlob(blob, _stamped(alone)))
         return idle
 
     @contextmanager
-    def alone(self, idle: Idle) -> Iterator[bool]:
+    def alone(self, idle: IdleBlob) -> Iterator[bool]:
         """Let nobody refer to a blob until the block ends; yields whether nobody has done so meanwhile."""
         held = try_alone(self._lock_of(idle.blob.job_id, idle.blob.blob_key))
         if held is None:

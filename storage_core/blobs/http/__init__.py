@@ -1,6 +1,6 @@
 """Blobs over HTTP.
 
-    wire, frames       what client and server say to each other
+    wire               what client and server say to each other
     connection         from here to a server: retries, errors, the stamps that travel
     outgoing           a source, on its way
     app                the routes, as an application that another one may mount

@@ -11,6 +11,7 @@ import msgspec
 from lockgate.storage_core import errors
 from lockgate.storage_core.blobs.keys import BlobKey, UploadSetId
 from lockgate.storage_core.blobs.protocol import Lapse
+from lockgate.storage_core.blobs.reports import BlobSweepReport
 from lockgate.storage_core.errors import (
     AccessDeniedError,
     ConflictError,
@@ -30,7 +31,6 @@ from lockgate.storage_core.journal.queries.blobs import JobBlobs
 from lockgate.storage_core.stamp import Stamp
 
 BLOB: Final = "application/octet-stream"
-FRAMES: Final = "application/vnd.lockgate.frames"
 LINES: Final = "application/x-ndjson"
 
 _STATUS: Final[tuple[tuple[type[LockgateError], int], ...]] = (
@@ -130,16 +130,27 @@ class DropOwner(Message, frozen=True):
     taken_by_s: float | None = None
 
 
-class Moment(msgspec.Struct, frozen=True):
+class ServerTime(msgspec.Struct, frozen=True):
     """A moment, by the journal's clock."""
 
     at_s: float
 
 
-class GetMany(Message, frozen=True):
-    """Send blobs of a job, in this order."""
+class SweepOrder(Message, frozen=True):
+    """What to do; see `sweep.sweep`."""
 
-    blob_keys: tuple[BlobKey, ...]
+    dry_run: bool
+    orphans: bool | None = None
+
+
+class SweepLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line of the answer: how far it is, or how it ended. An empty one only says that the server lives."""
+
+    step: str = ""
+    done: int = 0
+    total: int = 0
+    report: BlobSweepReport | None = None
+    trouble: Trouble | None = None
 
 
 class Verify(Message, frozen=True):

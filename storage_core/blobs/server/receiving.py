@@ -6,12 +6,12 @@ import msgspec
 
 from lockgate.storage_core.blobs.keys import BlobKey, UploadSetId
 from lockgate.storage_core.blobs.storage.ha_upload import HaUpload
-from lockgate.storage_core.blobs.storage.incoming_file import Incoming
+from lockgate.storage_core.blobs.storage.incoming_file import IncomingFile
 from lockgate.storage_core.journal import Mutation
 from lockgate.storage_core.journal.entries.uploads import PutBlob
 
 
-class Arriving:
+class ReceivingBlob:
     """Takes a blob's bytes, from the beginning to the end.
 
     Args:
@@ -21,7 +21,7 @@ class Arriving:
     """
 
     def __init__(
-        self, incoming: Incoming, upload_set: UploadSetId, ahead: tuple[BlobKey, HaUpload] | None = None
+        self, incoming: IncomingFile, upload_set: UploadSetId, ahead: tuple[BlobKey, HaUpload] | None = None
     ) -> None:
         self.incoming = incoming
         self.upload_set = upload_set
@@ -45,7 +45,7 @@ class Arriving:
         return self._ahead
 
 
-class Placed(msgspec.Struct, frozen=True, kw_only=True):
+class StoredBlob(msgspec.Struct, frozen=True, kw_only=True):
     """A blob whose bytes stand in every store, and that no row knows yet."""
 
     blob: PutBlob

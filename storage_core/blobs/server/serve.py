@@ -11,33 +11,29 @@ from functools import partial
 from pathlib import Path
 
 from lockgate.storage_core.blobs.keys import BlobKey, digest_of
-from lockgate.storage_core.blobs.server.single_flight import Flights
+from lockgate.storage_core.blobs.server.single_flight import SingleFlight
 from lockgate.storage_core.blobs.sources import CHUNK
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
-from lockgate.storage_core.blobs.storage.listing_marker import LastListing
+from lockgate.storage_core.blobs.storage.holdings import Holdings
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.errors import CorruptBlobError, LockgateError, ObjectNotFoundError
-from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.entries.references import is_ended
 from lockgate.storage_core.journal.entries.rows import Blob
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stores.os_errors import translated
 
 
-class HandingOut:
-    """What a blob server gives to those who ask.
+class BlobReader:
+    """Reads the blobs of a server.
 
     Args:
-        local: Its files.
-        ha: Refills them; None: there is no other copy.
-        journal: Tells what is being deleted, if it answers.
+        holdings: Stores and journal.
     """
 
-    def __init__(self, local: LocalBlobs, ha: HaBlobs | None, journal: Journal) -> None:
-        self.local = local
-        self.ha = ha
-        self.journal = journal
-        self._refills = Flights[Path]()
+    def __init__(self, holdings: Holdings) -> None:
+        self._holdings = holdings
+        self._local = holdings.local
+        self._refills = SingleFlight[Path]()
 
     def path(self, job_id: str, blob_key: BlobKey) -> Path:
         """Return the path of a blob's verified file, refilled from the HA store if need be.
@@ -48,15 +44,15 @@ class HandingOut:
         """
         damaged: CorruptBlobError | None = None
         try:
-            return self.local.verified(job_id, blob_key)
+            return self._local.verified(job_id, blob_key)
         except CorruptBlobError as error:
             damaged = error
         except ObjectNotFoundError:
             pass
         try:
-            if self.ha is not None:
-                refill = partial(self._refilled, self.ha, job_id, blob_key)
-                return self._refills.join((job_id, blob_key), refill)
+            if self._holdings.ha is not None:
+                refill = partial(self._refilled, self._holdings.ha, job_id, blob_key)
+                return self._refills.do((job_id, blob_key), refill)
         except ObjectNotFoundError:
             pass
         if damaged is not None:
@@ -68,7 +64,7 @@ class HandingOut:
 
     def recheck(self, job_id: str, blob_key: BlobKey) -> None:
         """Read a blob's file again, and heal it, for somebody has received other bytes; raises as `path`."""
-        self.local.forget_verified(job_id, blob_key)
+        self._local.forget_verified(job_id, blob_key)
         self.path(job_id, blob_key)
 
     def fetch(self, local: LocalBlobs, job_id: str, blob_key: BlobKey) -> Path:
@@ -77,7 +73,7 @@ class HandingOut:
         try:
             return _copied(path, local, job_id, blob_key)
         except CorruptBlobError:  # damaged without a trace since it was verified
-            self.local.forget_verified(job_id, blob_key)
+            self._local.forget_verified(job_id, blob_key)
             return _copied(self.path(job_id, blob_key), local, job_id, blob_key)
 
     def get(self, job_id: str, blob_key: BlobKey) -> bytes:
@@ -86,9 +82,9 @@ class HandingOut:
             data = _read(self.path(job_id, blob_key))
             if hashlib.sha256(data).hexdigest() == digest_of(blob_key):
                 return data
-            self.local.forget_verified(job_id, blob_key)
+            self._local.forget_verified(job_id, blob_key)
         raise CorruptBlobError(
-            f"blob {job_id}/{blob_key} in {self.local.path} reads otherwise than when it was verified; "
+            f"blob {job_id}/{blob_key} in {self._local.path} reads otherwise than when it was verified; "
             "nothing was handed out; see to this machine's disk and memory"
         )
 
@@ -99,21 +95,21 @@ class HandingOut:
             ObjectNotFoundError: It is not there, or goes.
         """
         with suppress(ObjectNotFoundError, CorruptBlobError):
-            return self.local.verified(job_id, blob_key)  # another has just refilled it
-        path = ha.fill(self.local, job_id, blob_key)
+            return self._local.verified(job_id, blob_key)  # another has just refilled it
+        path = ha.fill(self._local, job_id, blob_key)
         if self._goes(job_id, blob_key):
-            self.local.delete(job_id, blob_key)
-            self.local.drop_empty(job_id)
+            self._local.delete(job_id, blob_key)
+            self._local.drop_empty(job_id)
             raise ObjectNotFoundError(f"blob {job_id}/{blob_key} is being deleted: nothing refers to it")
         return path
 
     def _goes(self, job_id: str, blob_key: BlobKey) -> bool:
         """Tell whether a blob is being deleted; where nobody knows, it is not."""
         try:
-            with self.journal.reading() as reading:
+            with self._holdings.journal.reading() as reading:
                 return _is_going(reading, job_id, blob_key) and reading.status().safe_since_s is None
         except LockgateError:  # a get needs no journal; the next listing finds what should not be here
-            LastListing(self.local.path).forget()
+            self._holdings.last_listing.forget()
             return False
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Any, Final, Self
+from pathlib import Path
+from typing import Any, Final, Self, Unpack
 
 from lockgate.storage_core.blobs.keys import (
     NO_JOB,
@@ -22,11 +22,17 @@ from lockgate.storage_core.blobs.keys import (
     check_blob_key,
     check_upload_set,
 )
-from lockgate.storage_core.blobs.reports import SweepReport, Verified
-from lockgate.storage_core.blobs.server.ingest import TakingIn
+from lockgate.storage_core.blobs.protocol import BlobInfo, PutOptions
+from lockgate.storage_core.blobs.reports import BlobSweepReport, VerifiedPage
+from lockgate.storage_core.blobs.server.ingest import BlobIngest
+from lockgate.storage_core.blobs.server.serve import BlobReader
+from lockgate.storage_core.blobs.server.upload_sets import UploadSets
+from lockgate.storage_core.blobs.sources import Source
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
+from lockgate.storage_core.blobs.storage.holdings import Holdings
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
-from lockgate.storage_core.blobs.sweep.ended_jobs import that_go
+from lockgate.storage_core.blobs.storage.server_liveness import Liveness
+from lockgate.storage_core.blobs.sweep.ended_jobs import deletable
 from lockgate.storage_core.blobs.sweep.expired_logs import delete_logs
 from lockgate.storage_core.blobs.sweep.sweep import sweep
 from lockgate.storage_core.blobs.sweep.verify import verify
@@ -58,7 +64,7 @@ from lockgate.storage_core.stores.pagination import in_pages
 RETENTION_S: Final = 1_800.0
 
 
-class BlobServer(TakingIn):
+class BlobServer:
     """Blobs over a local store, an HA store if there is one, and a journal. See `Blobs` for its calls.
 
     Use it as a context manager, or `close` it: its own upload set is completed then.
@@ -69,6 +75,12 @@ class BlobServer(TakingIn):
         journal: Knows the blobs and what keeps them; stays open.
         retention_s: An unreferenced blob lives one to two of these.
         clock: Waits between renewals; the machine's by default.
+
+    Attributes:
+        holdings: The stores and the journal.
+        sets: Its upload sets.
+        ingest: Takes blobs in.
+        reader: Reads them.
     """
 
     def __init__(
@@ -80,7 +92,23 @@ class BlobServer(TakingIn):
         retention_s: float = RETENTION_S,
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(local, ha, journal, retention_s=retention_s, clock=clock or SystemClock())
+        self.holdings = Holdings(local, ha, journal, Liveness(local.path), retention_s)
+        self.sets = UploadSets(journal, clock or SystemClock(), own_lasts_s=retention_s)
+        self.ingest = BlobIngest(self.holdings, self.sets)
+        self.reader = BlobReader(self.holdings)
+        self._journal = journal
+
+    def put(self, source: Source, *, job_id: str = NO_JOB, **options: Unpack[PutOptions]) -> BlobInfo:
+        """Put bytes; see `Blobs.put`."""
+        return self.ingest.put(source, job_id=job_id, **options)
+
+    def get(self, job_id: str, blob_key: BlobKey) -> bytes:
+        """Return a blob's bytes; see `Blobs.get`."""
+        return self.reader.get(job_id, blob_key)
+
+    def fetch(self, local: LocalBlobs, job_id: str, blob_key: BlobKey) -> Path:
+        """Copy a blob to another local store; see `Blobs.fetch`."""
+        return self.reader.fetch(local, job_id, blob_key)
 
     def begin_set(self, job_id: str) -> UploadSetId:
         """Open an upload set whose lease this server renews; see `Blobs.begin_set`."""
@@ -125,18 +153,18 @@ class BlobServer(TakingIn):
         """End an owner's reference; see `Blobs.drop`."""
         is_idle = self._apply(DropReference(job_id=job_id, blob_key=blob_key, owner=owner))
         if is_idle:
-            delete_logs(self, [(job_id, blob_key)])
+            delete_logs(self.holdings, [(job_id, blob_key)])
 
     def drop_owner(self, owner: str, *, taken_by_s: float = math.inf) -> int:
         """End all references of an owner that were taken by a moment; see `Blobs.drop_owner`."""
-        with self.journal.reading() as reading:
+        with self._journal.reading() as reading:
             found = [one for one in owned_by(reading, owner) if one.taken_s <= taken_by_s]
         for page in in_pages(iter(found), PAGE):  # so that who else writes need not wait for all of them
             keys = [(one.job_id, one.blob_key) for one in page]
-            self.journal.write(
+            self._journal.write(
                 [Mutation(op=DropReference(job_id=job, blob_key=key, owner=owner)) for job, key in keys]
             )
-            delete_logs(self, keys)
+            delete_logs(self.holdings, keys)
         return len(found)
 
     def fail(self, job_id: str) -> None:
@@ -146,7 +174,7 @@ class BlobServer(TakingIn):
     def finish(self, job_id: str) -> None:
         """End a job and delete its folders; see `Blobs.finish`. The sweep forgets its rows."""
         ended = FinishJob(job_id=_check_job(job_id))
-        refuse_in_safe_mode(self.journal, f"ending job {job_id} and deleting its blobs")
+        refuse_in_safe_mode(self._journal, f"ending job {job_id} and deleting its blobs")
         self._apply(ended)
         self.delete_job(job_id)
 
@@ -156,10 +184,10 @@ class BlobServer(TakingIn):
         Raises:
             StoreUnavailableError: Some bytes were left; the next sweep deletes them.
         """
-        goes = partial(that_go, self.journal, job_id)
+        goes = partial(deletable, self._journal, job_id)
         with step("blob-finish"):
-            self.local.delete_listed(job_id, goes)
-            left = 0 if self.ha is None else self.ha.delete_listed(job_id, goes)
+            self.holdings.local.delete_listed(job_id, goes)
+            left = 0 if self.holdings.ha is None else self.holdings.ha.delete_listed(job_id, goes)
         if left:
             raise StoreUnavailableError(
                 f"blobs of job {job_id}, which has ended: the HA store kept {left} of them; the next sweep "
@@ -168,26 +196,26 @@ class BlobServer(TakingIn):
 
     def page(self, job_id: str | None = None, *, after: tuple[str, str] = ("", "")) -> Sequence[Blob]:
         """Return what is known of a page of blobs; see `Blobs.page`."""
-        with self.journal.reading() as reading:
+        with self._journal.reading() as reading:
             return blobs_of(reading, job_id, after=after)
 
     def jobs(self, job_id: str | None = None, *, after: str = "") -> Sequence[JobBlobs]:
         """Return a page of the jobs that have blobs; see `Blobs.jobs`."""
-        with self.journal.reading() as reading:
+        with self._journal.reading() as reading:
             return jobs_of(reading, job_id, after=after)
 
     def references(
         self, *, job_id: str | None = None, blob_key: str | None = None, owner: str | None = None
     ) -> Sequence[Reference]:
         """Return what keeps blobs; see `Blobs.references`."""
-        with self.journal.reading() as reading:
+        with self._journal.reading() as reading:
             return references_of(reading, job_id=job_id, blob_key=blob_key, owner=owner)
 
     def sweep(
         self, *, dry_run: bool, orphans: bool | None = None, progress: Progress = no_progress
-    ) -> SweepReport:
+    ) -> BlobSweepReport:
         """Delete what nothing keeps; see `Blobs.sweep`."""
-        return sweep(self, dry_run=dry_run, orphans=orphans, progress=progress)
+        return sweep(self.holdings, dry_run=dry_run, orphans=orphans, progress=progress)
 
     def verify(
         self,
@@ -196,25 +224,23 @@ class BlobServer(TakingIn):
         after: tuple[str, str] = ("", ""),
         deep: bool = False,
         heal: bool = False,
-    ) -> Verified:
+    ) -> VerifiedPage:
         """Look whether blobs have their bytes; see `Blobs.verify`."""
-        return verify(self, job_id, after=after, deep=deep, heal=heal)
+        return verify(self.holdings, job_id, after=after, deep=deep, heal=heal)
 
     def close(self) -> None:
         """Complete this server's own upload set, so that nothing of it is kept; others lapse."""
         self.sets.close()
-        self.presence.close()
+        self.holdings.liveness.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _apply(self, op: Op) -> Any:
-        return self.journal.apply(op).result
+        return self._journal.apply(op).result
 
 
 def _check_job(job_id: str) -> str:

@@ -18,7 +18,7 @@ from lockgate.storage_core.forks import FORKS, Forkable
 T = TypeVar("T")
 
 
-class Flights(Forkable, Generic[T]):
+class SingleFlight(Forkable, Generic[T]):
     """Work under way, by key. Safe to use from several threads."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Flights(Forkable, Generic[T]):
         self._changing = threading.Lock()
         self._flights: dict[Hashable, Future[T]] = {}
 
-    def join(self, key: Hashable, work: Callable[[], T]) -> T:
+    def do(self, key: Hashable, work: Callable[[], T]) -> T:
         """Do some work, or wait for whoever does it already; returns, or raises, what came of it.
 
         Args:

@@ -10,39 +10,33 @@ Source: Flink BLOB storage, "BlobServer Recovery (HA)".
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
-from lockgate.storage_core.blobs.reports import Amount, Why
-from lockgate.storage_core.blobs.storage.listing_marker import LastListing
-from lockgate.storage_core.blobs.sweep.orphans import seek_orphans
-from lockgate.storage_core.blobs.tally import Tally
-from lockgate.storage_core.concurrency import Progress, no_progress
-
-if TYPE_CHECKING:
-    from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.reports import Amount, Tally, Why
+from lockgate.storage_core.blobs.storage.holdings import Holdings
+from lockgate.storage_core.blobs.sweep.orphans import find_orphans
+from lockgate.storage_core.concurrency import no_progress
 
 logger = logging.getLogger(__name__)
 
 
-def recover(server: BlobServer, *, progress: Progress = no_progress) -> Amount:
+def recover(holdings: Holdings) -> Amount:
     """Stage what lies in the stores and no row knows; returns how much that was.
 
     Nothing is staged in safe mode: a restored journal may have lost the rows of blobs that are in use.
 
     Args:
-        server: Just opened.
-        progress: Hears how many blobs were listed.
+        holdings: Stores and journal.
 
     Raises:
         LockgateError: A store or the journal could not be reached. Nothing is lost by starting without it:
             the next sweep lists the stores.
     """
-    LastListing(server.local.path).forget()  # so that a sweep lists, should this come to nothing
-    if server.journal.status().safe_since_s is not None:
+    holdings.last_listing.forget()  # so that a sweep lists, should this come to nothing
+    if holdings.journal.status().safe_since_s is not None:
         logger.warning("blobs: the journal is in safe mode: what no row knows is let be until that is left")
         return Amount()
     tally = Tally()
-    sought = seek_orphans(server, tally, dry_run=False, progress=progress)
+    sought = find_orphans(holdings, tally, dry_run=False, progress=no_progress)
     staged = tally.swept.get(Why.ORPHAN, Amount())
     logger.info(
         "blobs: staged %d that no row knew, %d bytes; aborted %d uploads",

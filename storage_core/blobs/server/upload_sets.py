@@ -1,15 +1,22 @@
-"""The upload sets of a blob server: those that it opens for others, and its own for single blobs."""
+"""The upload sets of a blob server: those that it opens for others, and its own for single blobs of any job.
+
+An ended job is remembered until every upload set opened before its end is closed, because a put started then
+may still be recorded. So the server's own sets are rotated: an old one takes no new put, and is completed
+when the last put under it has ended.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Final
 
 from lockgate.storage_core.blobs.keys import UploadSetId, check_upload_set, new_upload_set
-from lockgate.storage_core.blobs.own_set import OwnSet
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.forks import FORKS, Forkable
 from lockgate.storage_core.journal import Journal, Mutation, Refused, Stamp
 from lockgate.storage_core.journal.entries.leases import DropLease, FreeLease, TakeLease
 from lockgate.storage_core.journal.entries.rows import UploadSet
@@ -40,7 +47,7 @@ class UploadSets:
         self._journal = journal
         self._clock = clock
         self._leases = Leases(journal)
-        self.own = OwnSet(self, clock, lasts_s=own_lasts_s)
+        self.own = ServerUploadSet(self, clock, lasts_s=own_lasts_s)
         self.renewer = Renewer(_Beat(self._leases, self.own), every_s=RENEW_S, clock=clock)
 
     def begin(self, job_id: str) -> UploadSetId:
@@ -96,7 +103,7 @@ class UploadSets:
         with suppress(LockgateError), self._journal.reading() as reading:
             is_lost = reading.get(UploadSet, own) is None
         if is_lost:
-            self.own.lost(own)
+            self.own.retire(own, lapses=False)
         return is_lost
 
     def drop(self, upload_set: UploadSetId) -> None:
@@ -112,7 +119,7 @@ class UploadSets:
 class _Beat:
     """What is done at each renewal: also where nobody puts, this process's own set is not to last."""
 
-    def __init__(self, leases: Leases, own: OwnSet) -> None:
+    def __init__(self, leases: Leases, own: ServerUploadSet) -> None:
         self._leases = leases
         self._own = own
 
@@ -121,6 +128,119 @@ class _Beat:
         lost = self._leases.renew(holder, held)
         latest = self._own.latest
         if latest is not None and upload_resource(latest) in lost:
-            self._own.lost(latest)
+            self._own.retire(latest, lapses=False)
         self._own.end_old()
         return lost
+
+
+@dataclass
+class _Own:
+    """An open set of this process.
+
+    Attributes:
+        since_s: When it was asked for, by this process's clock.
+        puts: Under way under it.
+        lapses: Something may be on its way to a store that nobody records: it is not completed at once.
+    """
+
+    upload_set: UploadSetId
+    since_s: float
+    puts: int = 0
+    lapses: bool = False
+
+
+class ServerUploadSet(Forkable):
+    """Opens a set where there is none, and ends it in time. Safe to use from several threads.
+
+    Args:
+        sets: Opens, renews and completes.
+        clock: Tells how old a set is.
+        lasts_s: An older set takes no new put.
+    """
+
+    def __init__(self, sets: UploadSets, clock: Clock, *, lasts_s: float) -> None:
+        self._sets = sets
+        self._clock = clock
+        self._lasts_s = lasts_s
+        self.forked()
+        FORKS.tell(self)
+
+    def forked(self) -> None:
+        """Begin without a set: the parent's is the parent's to renew and to complete."""
+        self._changing = threading.Lock()
+        self._open: dict[UploadSetId, _Own] = {}
+        self._latest: _Own | None = None
+
+    @property
+    def latest(self) -> UploadSetId | None:
+        """The set that takes new puts, None while there is none."""
+        return None if self._latest is None else self._latest.upload_set
+
+    @contextmanager
+    def held(self) -> Iterator[UploadSetId]:
+        """Hold the set for a put: it is not completed before the block's end."""
+        self.end_old()
+        opened = self._open
+        with self._changing:
+            own = self._latest = self._latest or self._begun()
+            own.puts += 1
+        try:
+            yield own.upload_set
+        finally:
+            if opened is self._open:  # not in a fork, nor after the end
+                with self._changing:
+                    own.puts -= 1
+                self._end_if_over(own)
+
+    def end_old(self) -> None:
+        """Let a set that is old take no new put."""
+        with self._changing:
+            own = self._latest
+            # Below 0 the clock was put back: nobody knows how old it is.
+            if own is None or 0 <= self._clock.now_s() - own.since_s < self._lasts_s:
+                return
+            self._latest = None
+        self._end_if_over(own)
+
+    def retire(self, upload_set: UploadSetId, *, lapses: bool) -> None:
+        """Put no more under a set if it is this process's own; the next put opens another one.
+
+        Args:
+            upload_set: Any set.
+            lapses: It is not completed: the sweep takes what it had.
+        """
+        with self._changing:
+            own = self._open.get(upload_set)
+            if own is None:
+                return
+            own.lapses = own.lapses or lapses
+            if self._latest is own:
+                self._latest = None
+        self._end_if_over(own)
+
+    def close(self) -> None:
+        """Complete all: what is under way under them is refused."""
+        with self._changing:
+            opened, self._open, self._latest = self._open, {}, None
+        for own in opened.values():
+            self._end(own)
+
+    def _begun(self) -> _Own:
+        since_s = self._clock.now_s()
+        own = _Own(self._sets.begin(""), since_s)
+        self._open[own.upload_set] = own
+        return own
+
+    def _end_if_over(self, own: _Own) -> None:
+        with self._changing:
+            is_over = own is not self._latest and not own.puts
+            if not is_over or self._open.pop(own.upload_set, None) is None:
+                return
+        self._end(own)
+
+    def _end(self, own: _Own) -> None:
+        """Complete a set, or let it lapse. Nothing is locked here: who renews may wait for it."""
+        with suppress(LockgateError):  # it lapses, too, where the journal does not answer
+            if not own.lapses:
+                self._sets.complete(own.upload_set)
+        self._sets.drop(own.upload_set)

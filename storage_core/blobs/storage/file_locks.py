@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
+from typing import BinaryIO
 
 
 class _Alone(FileIO):
@@ -32,9 +35,16 @@ def lock_shared(path: Path) -> FileIO:
     return _locked(path, fcntl.LOCK_SH)
 
 
-def lock_alone(path: Path) -> FileIO:
-    """Return a file, made if need be, that nobody else holds until it is closed; waits for those who do."""
-    return _locked(path, fcntl.LOCK_EX)
+def lock_alone(path: Path, *, permissions: int = 0o600) -> FileIO:
+    """Open a file, creating it if necessary, with an exclusive lock held until it is closed.
+
+    Blocks while another process holds it.
+
+    Args:
+        path: Path of the file.
+        permissions: Of a file that is created.
+    """
+    return _locked(path, fcntl.LOCK_EX, permissions)
 
 
 def try_alone(path: Path) -> FileIO | None:
@@ -45,10 +55,19 @@ def try_alone(path: Path) -> FileIO | None:
         return None
 
 
-def _locked(path: Path, mode: int) -> FileIO:
+def unlocked(folder: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """Yield the files of a folder that no process holds, each held alone meanwhile."""
+    with suppress(FileNotFoundError):
+        for path in folder.iterdir():
+            with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                yield path, file
+
+
+def _locked(path: Path, mode: int, permissions: int = 0o600) -> FileIO:
     while True:
         try:
-            opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, permissions)
         except FileNotFoundError:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             continue

@@ -18,7 +18,7 @@ from lockgate.storage_core.blobs.keys import (
     is_blob_key,
 )
 from lockgate.storage_core.blobs.storage.ha_upload import HaUpload
-from lockgate.storage_core.blobs.storage.incoming_file import Incoming
+from lockgate.storage_core.blobs.storage.incoming_file import IncomingFile
 from lockgate.storage_core.blobs.storage.local import Found, Goes, LocalBlobs
 from lockgate.storage_core.concurrency import in_order
 from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError
@@ -83,7 +83,7 @@ class HaBlobs:
             parallelism=self._parallelism,
         )
 
-    def get_into(self, incoming: Incoming, job_id: str, blob_key: BlobKey) -> None:
+    def get_into(self, incoming: IncomingFile, job_id: str, blob_key: BlobKey) -> None:
         """Copy a blob to a file; not yet placed.
 
         Raises:
@@ -179,7 +179,7 @@ class HaBlobs:
         """Tell whether a blob is there; its bytes are not looked at."""
         return self.size_of(job_id, blob_key) is not None
 
-    def _get_rest(self, incoming: Incoming, key: str) -> None:
+    def _get_rest(self, incoming: IncomingFile, key: str) -> None:
         size_bytes = self.store.head(key).size
         starts = range(incoming.size_bytes, size_bytes, READ_BYTES)
 

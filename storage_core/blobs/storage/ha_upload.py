@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
-from types import TracebackType
 from typing import Final, Self
 
 from lockgate.storage_core.errors import LockgateError, NotAppliedError, OutcomeUnknownError
@@ -93,9 +92,7 @@ class HaUpload:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with step("blob-ha"):
             self._abort()
 

@@ -5,21 +5,21 @@ A file whose writer died is removed by the next one that looks: nobody holds a l
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
+from lockgate.storage_core.blobs.storage.file_locks import lock_alone, unlocked
 from lockgate.storage_core.blobs.storage.hashing import Hashing
 from lockgate.storage_core.stores.os_errors import translated
 
 Heard = Callable[[int], None]
 
 
-class Incoming:
+class IncomingFile:
     """A blob on its way in: written once, from the beginning to the end, and hashed as it is.
 
     Args:
@@ -31,7 +31,7 @@ class Incoming:
         size_bytes: Written so far.
     """
 
-    def __init__(self, path: Path, file: BinaryIO, heard: Heard = lambda _: None) -> None:
+    def __init__(self, path: Path, file: FileIO, heard: Heard = lambda _: None) -> None:
         self.path = path
         self.size_bytes = 0
         self._heard = heard
@@ -73,7 +73,7 @@ class Incoming:
 
 
 @contextmanager
-def coming_into(folder: Path, heard: Heard) -> Iterator[Incoming]:
+def coming_into(folder: Path, heard: Heard) -> Iterator[IncomingFile]:
     """Hold a file in a folder for a blob that comes in; it is gone after the block, unless it was moved.
 
     Raises:
@@ -82,8 +82,8 @@ def coming_into(folder: Path, heard: Heard) -> Iterator[Incoming]:
     """
     path = folder / secrets.token_hex(16)
     with translated("write", str(path), changes=True):
-        file = _new_locked(path)
-    with file, closing(Incoming(path, file, heard)) as incoming:
+        file = lock_alone(path, permissions=0o666)  # the lock says that the writer lives
+    with file, closing(IncomingFile(path, file, heard)) as incoming:
         try:
             yield incoming
         finally:
@@ -94,29 +94,7 @@ def coming_into(folder: Path, heard: Heard) -> Iterator[Incoming]:
 def drop_abandoned(folder: Path) -> int:
     """Remove what writers that died left under way in a folder; returns how many files."""
     dropped = 0
-    with suppress(FileNotFoundError):
-        for path in folder.iterdir():
-            with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink()
-                dropped += 1
+    for path, _ in unlocked(folder):
+        path.unlink(missing_ok=True)
+        dropped += 1
     return dropped
-
-
-def _new_locked(path: Path) -> BinaryIO:
-    """Make a file under a lock, which says that its writer lives."""
-    while True:
-        try:
-            file = path.open("x+b", buffering=0)
-        except FileNotFoundError:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            continue
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if os.fstat(file.fileno()).st_nlink:
-                return file
-        except BaseException:
-            file.close()
-            path.unlink(missing_ok=True)
-            raise
-        file.close()  # taken for a dead writer's, before it was locked, and dropped

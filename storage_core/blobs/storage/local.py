@@ -27,7 +27,7 @@ from lockgate.storage_core.blobs.keys import (
     is_blob_job,
     is_blob_key,
 )
-from lockgate.storage_core.blobs.storage.incoming_file import Heard, Incoming, coming_into, drop_abandoned
+from lockgate.storage_core.blobs.storage.incoming_file import Heard, IncomingFile, coming_into, drop_abandoned
 from lockgate.storage_core.errors import CorruptBlobError, InvalidInputError, ObjectNotFoundError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.forks import FORKS, Forkable
@@ -85,7 +85,7 @@ class LocalBlobs(Forkable):
         """
         return self.path / check_blob_job(job_id) / check_blob_key(blob_key)
 
-    def incoming(self) -> AbstractContextManager[Incoming]:
+    def incoming(self) -> AbstractContextManager[IncomingFile]:
         """Hold a file for a blob that comes in; it is gone after the block, unless it was placed.
 
         Raises:
@@ -94,7 +94,7 @@ class LocalBlobs(Forkable):
         """
         return coming_into(self.path / INCOMING, self._heard)
 
-    def place(self, incoming: Incoming, job_id: str, blob_key: BlobKey, *, is_copy: bool = False) -> Path:
+    def place(self, incoming: IncomingFile, job_id: str, blob_key: BlobKey, *, is_copy: bool = False) -> Path:
         """Move a complete file to its blob's name; returns the path.
 
         Args:

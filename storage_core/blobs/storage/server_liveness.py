@@ -8,7 +8,6 @@ else tells of that: so whoever finds such a file unlocked has the stores listed.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import threading
@@ -19,7 +18,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Final
 
-from lockgate.storage_core.blobs.storage.file_locks import lock_alone
+from lockgate.storage_core.blobs.storage.file_locks import lock_alone, unlocked
 from lockgate.storage_core.blobs.storage.listing_marker import LastListing
 from lockgate.storage_core.forks import FORKS, Forkable
 from lockgate.storage_core.stores.os_errors import translated
@@ -27,7 +26,7 @@ from lockgate.storage_core.stores.os_errors import translated
 SERVERS: Final = ".servers"
 
 
-class Presence(Forkable):
+class Liveness(Forkable):
     """One server at a local store. Safe to use from several threads; a fork is another one.
 
     Args:
@@ -66,7 +65,7 @@ class Presence(Forkable):
             if file is self._file:  # not in a fork, nor after the end
                 self._ended(file)
 
-    def heed_the_dead(self) -> None:
+    def reclaim_from_dead_servers(self) -> None:
         """Have the stores listed if a server died amid a put, and remove the files of all that are gone."""
         with translated("look at", str(self._folder), changes=True):
             for path, died_amid_a_put in self._gone():
@@ -75,7 +74,7 @@ class Presence(Forkable):
                 path.unlink(missing_ok=True)
 
     def has_dead(self) -> bool:
-        """Tell whether a server died amid a put, and no sweep has heeded it."""
+        """Tell whether a server died amid a put, and no sweep has seen it yet."""
         with translated("look at", str(self._folder), changes=False):
             return any(died_amid_a_put for _, died_amid_a_put in self._gone())
 
@@ -108,8 +107,5 @@ class Presence(Forkable):
 
     def _gone(self) -> Iterator[tuple[Path, bool]]:
         """Yield the files that no server holds, each locked meanwhile; and whether its server was putting."""
-        with suppress(FileNotFoundError):
-            for path in self._folder.iterdir():
-                with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    yield path, os.fstat(file.fileno()).st_mtime == 0
+        for path, file in unlocked(self._folder):
+            yield path, os.fstat(file.fileno()).st_mtime == 0

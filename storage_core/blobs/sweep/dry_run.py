@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from lockgate.storage_core.blobs.reports import SweepReport, Why
-from lockgate.storage_core.blobs.storage.listing_marker import LastListing
-from lockgate.storage_core.blobs.sweep.orphans import seek_orphans
-from lockgate.storage_core.blobs.tally import Tally
+from lockgate.storage_core.blobs.reports import BlobSweepReport, Tally, Why
+from lockgate.storage_core.blobs.storage.holdings import Holdings
+from lockgate.storage_core.blobs.sweep.orphans import find_orphans
 from lockgate.storage_core.concurrency import Progress
 from lockgate.storage_core.journal.entries.leases import LeaseState, state_of
 from lockgate.storage_core.journal.entries.rows import Blob, Lease, UploadSet
@@ -23,40 +22,37 @@ from lockgate.storage_core.journal.queries.blobs import (
 )
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 
-if TYPE_CHECKING:
-    from lockgate.storage_core.blobs.server.server import BlobServer
-
 GONE: Final = frozenset({LeaseState.HARD, LeaseState.FREE})
 """How the lease of a set stands whose uploader is gone."""
 
 
-def foresee(server: BlobServer, *, orphans: bool | None, progress: Progress) -> SweepReport:
+def dry_run_sweep(holdings: Holdings, *, orphans: bool | None, progress: Progress) -> BlobSweepReport:
     """Say what a sweep would do now; what it would stage, a later one would delete.
 
     Args:
-        server: Whose stores and journal.
+        holdings: Stores and journal.
         orphans: List the stores, too; None: where a sweep would.
         progress: Hears how far it is.
     """
     tally = Tally()
-    with server.journal.reading() as reading:
+    with holdings.journal.reading() as reading:
         reading.stay_open()
         now_s = reading.now_s()
         ended = [job.job_id for job in final_jobs(reading)]
         for job_id in ended:
             _take(tally, Why.FINAL, _blobs_of(reading, job_id))
         apart = frozenset(ended)
-        _take(tally, Why.STAGED, every_staged(reading, now_s - server.retention_s), apart=apart)
+        _take(tally, Why.STAGED, every_staged(reading, now_s - holdings.retention_s), apart=apart)
         _take(tally, Why.MARKED, _marked(reading), apart=apart)
         lapsed = lapsed_count(reading, now_s)
         abandoned = len(lapsed_sets(reading))
         epoch = reading.status().stamp.epoch
     is_due = orphans
     if is_due is None:
-        listing = LastListing(server.local.path)
-        is_due = abandoned > 0 or server.presence.has_dead() or listing.is_due(now_s, epoch)
-    sought = seek_orphans(server, tally, dry_run=True, progress=progress) if is_due else None
-    return SweepReport(
+        listing = holdings.last_listing
+        is_due = abandoned > 0 or holdings.liveness.has_dead() or listing.is_due(now_s, epoch)
+    sought = find_orphans(holdings, tally, dry_run=True, progress=progress) if is_due else None
+    return BlobSweepReport(
         is_dry_run=True,
         lapsed_references=lapsed,
         abandoned_sets=abandoned,

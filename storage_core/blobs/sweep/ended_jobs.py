@@ -23,7 +23,7 @@ from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stores.pagination import in_pages
 
 
-def that_go(journal: Journal, job_id: str, listed: Sequence[BlobKey]) -> list[BlobKey]:
+def deletable(journal: Journal, job_id: str, listed: Sequence[BlobKey]) -> list[BlobKey]:
     """Return those of a job's listed blobs that go with it, for it has ended.
 
     Args:

@@ -8,38 +8,36 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
+from lockgate.storage_core.blobs.storage.holdings import Holdings
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.errors import AlreadyExistsError, ConflictError, ObjectNotFoundError
 from lockgate.storage_core.stores.os_errors import translated
-
-if TYPE_CHECKING:
-    from lockgate.storage_core.blobs.server.server import BlobServer
 
 OWNER: Final = ".journal"
 """Name of the file, and of the object, that names the journal: no job's folder is called so."""
 
 
-def claim_stores(server: BlobServer, *, dry_run: bool) -> None:
-    """Take the stores for the journal of their server, if they are nobody's.
+def claim_stores(holdings: Holdings, *, dry_run: bool) -> None:
+    """Take the stores for their journal, if they are nobody's.
 
     Args:
-        server: Its stores and its journal.
+        holdings: Stores and journal.
         dry_run: Only look.
 
     Raises:
         ConflictError: One is another journal's; nothing was changed.
     """
-    identity = server.journal.identity
-    _refuse_other(_local_owner(server.local), identity, f"{server.local.path}/{OWNER}")
-    if server.ha is not None:
-        _refuse_other(_ha_owner(server.ha), identity, f"{server.ha.store.url}/{OWNER}")
+    identity = holdings.journal.identity
+    _refuse_other(_local_owner(holdings.local), identity, f"{holdings.local.path}/{OWNER}")
+    if holdings.ha is not None:
+        _refuse_other(_ha_owner(holdings.ha), identity, f"{holdings.ha.store.url}/{OWNER}")
     if not dry_run:
-        _refuse_other(_claimed_local(server.local, identity), identity, f"{server.local.path}/{OWNER}")
-        if server.ha is not None:
-            _refuse_other(_claimed_ha(server.ha, identity), identity, f"{server.ha.store.url}/{OWNER}")
+        _refuse_other(_claimed_local(holdings.local, identity), identity, f"{holdings.local.path}/{OWNER}")
+        if holdings.ha is not None:
+            _refuse_other(_claimed_ha(holdings.ha, identity), identity, f"{holdings.ha.store.url}/{OWNER}")
 
 
 def _refuse_other(owner: str | None, identity: str, where: str) -> None:

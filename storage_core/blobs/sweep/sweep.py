@@ -18,15 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from lockgate.storage_core.blobs.keys import BlobKey
-from lockgate.storage_core.blobs.reports import SweepReport, Why
-from lockgate.storage_core.blobs.storage.listing_marker import LastListing
-from lockgate.storage_core.blobs.sweep.dry_run import foresee, lapsed_sets
-from lockgate.storage_core.blobs.sweep.ended_jobs import that_go
-from lockgate.storage_core.blobs.sweep.orphans import Sought, seek_orphans
-from lockgate.storage_core.blobs.tally import Tally
+from lockgate.storage_core.blobs.reports import BlobSweepReport, Tally, Why
+from lockgate.storage_core.blobs.storage.holdings import Holdings
+from lockgate.storage_core.blobs.sweep.dry_run import dry_run_sweep, lapsed_sets
+from lockgate.storage_core.blobs.sweep.ended_jobs import deletable
+from lockgate.storage_core.blobs.sweep.orphans import OrphanScan, find_orphans
 from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
 from lockgate.storage_core.errors import ConflictError, JournalUnavailableError, LockgateError, SafeModeError
 from lockgate.storage_core.failpoints import FAILPOINTS, step
@@ -46,28 +45,25 @@ from lockgate.storage_core.journal.queries.blobs import (
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
 
-if TYPE_CHECKING:
-    from lockgate.storage_core.blobs.server.server import BlobServer
-
 FOLDERS_AT_ONCE: Final = 8
 
 T = TypeVar("T")
 
 
 def sweep(
-    server: BlobServer,
+    holdings: Holdings,
     *,
     dry_run: bool,
     orphans: bool | None = None,
     progress: Progress = no_progress,
-) -> SweepReport:
+) -> BlobSweepReport:
     """Delete what nothing keeps, and say what it was.
 
     Safe beside itself and beside everything else. What a store keeps, or gives no answer about, stays marked
     for the next sweep; the report says so.
 
     Args:
-        server: Whose stores and journal.
+        holdings: Stores and journal.
         dry_run: Change nothing, say what would go; also in safe mode.
         orphans: List the stores, too, for bytes that no row knows; None: where that is due.
         progress: Hears how far it is.
@@ -81,36 +77,36 @@ def sweep(
     """
     with step("blob-sweep"):
         if dry_run:
-            return foresee(server, orphans=orphans, progress=progress)
-        refuse_in_safe_mode(server.journal, "sweeping blobs")
-        return _Sweep(server, progress).run(orphans=orphans)
+            return dry_run_sweep(holdings, orphans=orphans, progress=progress)
+        refuse_in_safe_mode(holdings.journal, "sweeping blobs")
+        return _Sweep(holdings, progress).run(orphans=orphans)
 
 
 class _Sweep:
     """One sweep, as it goes."""
 
-    def __init__(self, server: BlobServer, progress: Progress) -> None:
-        self._server = server
-        self._journal = server.journal
+    def __init__(self, holdings: Holdings, progress: Progress) -> None:
+        self._holdings = holdings
+        self._journal = holdings.journal
         self._progress = progress
         self._tally = Tally()
         self._ha_is_away = False
         self._began_s = self._read(Reading.now_s)
         self._epoch = self._read(Reading.status).stamp.epoch
 
-    def run(self, *, orphans: bool | None) -> SweepReport:
+    def run(self, *, orphans: bool | None) -> BlobSweepReport:
         """Take every step, in their order."""
         lapsed = self._drop_lapsed()
         abandoned = self._abandon_sets()
         final, forgotten = self._end_jobs()
         self._mark_staged()
         self._delete_marked()
-        self._server.local.drop_abandoned()
-        self._server.presence.heed_the_dead()
-        listing = LastListing(self._server.local.path)
+        self._holdings.local.drop_abandoned()
+        self._holdings.liveness.reclaim_from_dead_servers()
+        listing = self._holdings.last_listing
         is_due = listing.is_due(self._began_s, self._epoch) if orphans is None else orphans
         sought = self._seek() if is_due else None
-        return SweepReport(
+        return BlobSweepReport(
             is_dry_run=False,
             lapsed_references=lapsed,
             abandoned_sets=abandoned,
@@ -136,7 +132,7 @@ class _Sweep:
     def _abandon_sets(self) -> int:
         lapsed = self._read(lapsed_sets)
         if lapsed:  # before they are given up: a sweep that dies between leaves it not to the day's listing
-            LastListing(self._server.local.path).forget()
+            self._holdings.last_listing.forget()
         given_up = [self._write([AbandonUpload(upload_set=one.upload_set)]) for one in lapsed]
         return sum(result is not None for (result,) in given_up)
 
@@ -164,9 +160,9 @@ class _Sweep:
         """
         if not self._read(lambda reading: _is_as_before(reading, job)):
             return job, None
-        ha, goes = self._server.ha, partial(that_go, self._journal, job.job_id)
+        ha, goes = self._holdings.ha, partial(deletable, self._journal, job.job_id)
         try:
-            self._server.local.delete_listed(job.job_id, goes)
+            self._holdings.local.delete_listed(job.job_id, goes)
         except LockgateError as error:
             return job, str(error)
         if ha is None:
@@ -187,19 +183,19 @@ class _Sweep:
             self._count(Why.FINAL, [blob for blob, is_marked in zip(page, marked, strict=True) if is_marked])
         if self._read(lambda reading: _is_being_uploaded_for(reading, job)):
             return False
-        (is_gone,) = self._write([ForgetBlobJob(job_id=job.job_id, final_for_s=self._server.retention_s)])
+        (is_gone,) = self._write([ForgetBlobJob(job_id=job.job_id, final_for_s=self._holdings.retention_s)])
         return bool(is_gone)
 
     def _removal(self, blob: Blob) -> tuple[MarkDeleting, ForgetBlob]:
         """Return what forgets a blob of an ended job at once, and lets those of a new job of its id be."""
-        interval_s = self._server.retention_s
+        interval_s = self._holdings.retention_s
         return (
             MarkDeleting(job_id=blob.job_id, blob_key=blob.blob_key, staged_for_s=interval_s),
             ForgetBlob(job_id=blob.job_id, blob_key=blob.blob_key),
         )
 
     def _mark_staged(self) -> None:
-        interval_s = self._server.retention_s
+        interval_s = self._holdings.retention_s
         for page in self._pages(lambda reading: staged_before(reading, self._began_s - interval_s)):
             self._write(
                 [
@@ -221,7 +217,7 @@ class _Sweep:
 
     def _without_bytes(self, page: Sequence[Blob]) -> list[Blob]:
         """Delete blobs in the local store and then, in bulk, in the HA store; returns those that are gone."""
-        local = self._server.local
+        local = self._holdings.local
         gone = []
         for blob in page:
             try:
@@ -236,7 +232,7 @@ class _Sweep:
         return [blob for blob in gone if blob.key not in left]
 
     def _left_in_ha(self, blobs: Sequence[Blob]) -> set[tuple[Any, ...]]:
-        ha = self._server.ha
+        ha = self._holdings.ha
         if ha is None or not blobs:
             return set()
         keys = [(blob.job_id, BlobKey(blob.blob_key)) for blob in blobs]
@@ -251,9 +247,9 @@ class _Sweep:
             self._tally.keep(len(left), problem)
         return set(left)
 
-    def _seek(self) -> Sought | None:
+    def _seek(self) -> OrphanScan | None:
         try:
-            return seek_orphans(self._server, self._tally, dry_run=False, progress=self._progress)
+            return find_orphans(self._holdings, self._tally, dry_run=False, progress=self._progress)
         except (JournalUnavailableError, SafeModeError):
             raise
         except LockgateError as error:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from lockgate.storage_core.blobs.keys import BlobKey, digest_of
-from lockgate.storage_core.blobs.reports import Copy, Fault, Finding, Verified
+from lockgate.storage_core.blobs.reports import BlobFinding, Copy, Fault, VerifiedPage
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
+from lockgate.storage_core.blobs.storage.holdings import Holdings
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.concurrency import in_order
 from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError
@@ -25,9 +26,6 @@ from lockgate.storage_core.journal.queries.blobs import blobs_of
 from lockgate.storage_core.settings import MIB
 from lockgate.storage_core.stores.os_errors import translated
 
-if TYPE_CHECKING:
-    from lockgate.storage_core.blobs.server.server import BlobServer
-
 DEEP_BYTES: Final = 1024 * MIB
 """A page of blobs that are read ends after so many: whoever asks hears from it in time."""
 
@@ -35,17 +33,17 @@ AT_ONCE: Final = 16
 
 
 def verify(
-    server: BlobServer,
+    holdings: Holdings,
     job_id: str | None = None,
     *,
     after: tuple[str, str] = ("", ""),
     deep: bool = False,
     heal: bool = False,
-) -> Verified:
+) -> VerifiedPage:
     """Look at a page of blobs; those that are about to go are left out.
 
     Args:
-        server: Whose stores and journal.
+        holdings: Stores and journal.
         job_id: Of the job; None: of all.
         after: Job and key of the last one of the page before.
         deep: Read all bytes and hash them; else only sizes are looked at.
@@ -55,19 +53,19 @@ def verify(
         LockgateError: A store or the journal could not be asked.
     """
     with step("blob-verify"):
-        with server.journal.reading() as reading:
+        with holdings.journal.reading() as reading:
             page = blobs_of(reading, job_id, after=after)
         if deep:
             page = list(_of_so_many_bytes(page))
-        kept = _still_kept(server, page)
-        looked = in_order(lambda blob: _look(server, blob, deep=deep), kept, 4 if deep else AT_ONCE)
+        kept = _still_kept(holdings, page)
+        looked = in_order(lambda blob: _look(holdings, blob, deep=deep), kept, 4 if deep else AT_ONCE)
         faulty = {
             blob.key: finding for blob, finding in zip(kept, looked, strict=True) if finding is not None
         }
         # What went while it was looked at is no finding.
-        there = [blob for blob in _still_kept(server, kept) if blob.key in faulty] if faulty else []
-        findings = [_healed(server, blob, faulty[blob.key]) if heal else faulty[blob.key] for blob in there]
-    return Verified(
+        there = [blob for blob in _still_kept(holdings, kept) if blob.key in faulty] if faulty else []
+        findings = [_healed(holdings, blob, faulty[blob.key]) if heal else faulty[blob.key] for blob in there]
+    return VerifiedPage(
         blobs=len(kept),
         size_bytes=sum(blob.size_bytes for blob in kept),
         findings=tuple(findings),
@@ -84,9 +82,9 @@ def _of_so_many_bytes(page: Sequence[Blob]) -> Iterator[Blob]:
             return
 
 
-def _still_kept(server: BlobServer, blobs: Sequence[Blob]) -> list[Blob]:
+def _still_kept(holdings: Holdings, blobs: Sequence[Blob]) -> list[Blob]:
     """Return those whose bytes must be there: neither they nor their jobs are about to go."""
-    with server.journal.reading() as reading:
+    with holdings.journal.reading() as reading:
         found = reading.find(Blob, [blob.key for blob in blobs])
         jobs = reading.find(BlobJob, [(job_id,) for job_id in {blob.job_id for blob in blobs}])
     ended = {job.job_id for job in jobs if job.final_s is not None}
@@ -94,17 +92,17 @@ def _still_kept(server: BlobServer, blobs: Sequence[Blob]) -> list[Blob]:
     return sorted(kept, key=lambda blob: blob.key)
 
 
-def _look(server: BlobServer, blob: Blob, *, deep: bool) -> Finding | None:
-    local = _local_fault(server.local, blob, deep=deep)
-    ha, has_ha = None, server.ha is not None and blob.guarantee == "ha"
-    if server.ha is not None and has_ha:
-        ha = _ha_fault(server.ha, server.local, blob, deep=deep)
+def _look(holdings: Holdings, blob: Blob, *, deep: bool) -> BlobFinding | None:
+    local = _local_fault(holdings.local, blob, deep=deep)
+    ha, has_ha = None, holdings.ha is not None and blob.guarantee == "ha"
+    if holdings.ha is not None and has_ha:
+        ha = _ha_fault(holdings.ha, holdings.local, blob, deep=deep)
     is_lost = local is not None and (ha is not None or not has_ha)
     is_adopted = blob.staged_s is not None  # what was found in one store need not be in the other
     if not is_lost and (local in {None, Fault.MISSING}) and (ha is None or is_adopted):
         return None
     faults = {copy: fault for copy, fault in ((Copy.LOCAL, local), (Copy.HA, ha)) if fault is not None}
-    return Finding(
+    return BlobFinding(
         job_id=blob.job_id,
         blob_key=BlobKey(blob.blob_key),
         name=blob.name,
@@ -145,9 +143,9 @@ def _ha_fault(ha: HaBlobs, local: LocalBlobs, blob: Blob, *, deep: bool) -> Faul
     return None
 
 
-def _healed(server: BlobServer, blob: Blob, finding: Finding) -> Finding:
+def _healed(holdings: Holdings, blob: Blob, finding: BlobFinding) -> BlobFinding:
     """Replace a bad copy by the good one, unless there is none."""
-    local, ha, blob_key = server.local, server.ha, BlobKey(blob.blob_key)
+    local, ha, blob_key = holdings.local, holdings.ha, BlobKey(blob.blob_key)
     if finding.is_lost or ha is None:
         return finding
     if Copy.LOCAL in finding.faults:
@@ -155,7 +153,7 @@ def _healed(server: BlobServer, blob: Blob, finding: Finding) -> Finding:
         ha.fill(local, blob.job_id, blob_key)
     else:
         ha.put(local.verified(blob.job_id, blob_key), blob.job_id, blob_key)
-    if not _still_kept(server, [blob]):  # it went meanwhile: what was copied goes, too
+    if not _still_kept(holdings, [blob]):  # it went meanwhile: what was copied goes, too
         local.delete(blob.job_id, blob_key)
         ha.delete([(blob.job_id, blob_key)])
     return msgspec.structs.replace(finding, is_healed=True)

@@ -26,7 +26,7 @@ from lockgate.storage_core.errors import CorruptBlobError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from lockgate.storage_core.blobs import Blobs
-    from lockgate.storage_core.blobs.reports import Finding, SweepReport
+    from lockgate.storage_core.blobs.reports import BlobFinding, BlobSweepReport
     from lockgate.storage_core.journal.entries.rows import Blob
 
 commands = typer.Typer(
@@ -181,7 +181,7 @@ def verify(
 
     Without a job, bytes that no row knows are counted, too: a sweep stages them.
     """
-    findings: list[Finding] = []
+    findings: list[BlobFinding] = []
     seen = size_bytes = 0
     with opened_blobs() as blobs, progress_bar() as progress:
         after: tuple[str, str] | None = ("", "")
@@ -217,7 +217,7 @@ def _standing(blob: Blob) -> str:
     return "being uploaded" if blob.upload_set else "referenced"
 
 
-def _show(report: SweepReport) -> None:
+def _show(report: BlobSweepReport) -> None:
     print_table(
         ("job", "blob key", "size", "why"),
         [(one.job_id, one.blob_key, byte_size(one.size_bytes), one.why) for one in report.blobs],
@@ -238,7 +238,7 @@ def _show(report: SweepReport) -> None:
         print_line("a dry run: nothing was changed; add --yes")
 
 
-def _show_findings(findings: list[Finding]) -> None:
+def _show_findings(findings: list[BlobFinding]) -> None:
     if findings:
         print_table(
             ("job", "blob key", "name", "size", "wrong", "what becomes of it"),
@@ -257,13 +257,13 @@ def _show_findings(findings: list[Finding]) -> None:
         )
 
 
-def _remedy(finding: Finding) -> str:
+def _remedy(finding: BlobFinding) -> str:
     if finding.is_lost:
         return "lost: upload it again"
     return "healed" if finding.is_healed else "another copy is whole: add --heal"
 
 
-def _show_stray(report: SweepReport) -> None:
+def _show_stray(report: BlobSweepReport) -> None:
     from lockgate.storage_core.blobs.reports import Amount, Why  # noqa: PLC0415
 
     orphans = report.swept.get(Why.ORPHAN, Amount())

@@ -110,6 +110,6 @@ def _recover(server: BlobServer) -> None:
     from lockgate.storage_core.blobs.server.startup import recover  # noqa: PLC0415
 
     try:
-        recover(server)
+        recover(server.holdings)
     except LockgateError as error:
         LOG.warning("%s; what no row knows is staged by the next sweep instead", error)

@@ -1,4 +1,4 @@
-"""Entries about what keeps blobs: jobs, attempts, receivers, viewers.
+"""Entries about what keeps blobs: jobs, receivers, viewers.
 
 A blob is staged at the moment its last reason goes, not at the next sweep: so an unreferenced blob lives one
 to two intervals whenever the sweep runs, and no sweep has to look for what is unreferenced.
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 JOB_OWNER: Final = "job"
 """Owner of the reference that a job has to what it was submitted with."""
-
-ATTEMPT_OWNER: Final = "attempt:"
-"""Beginning of the owners that a job's failure ends."""
 
 
 class SubmitJob(Op, frozen=True, tag="submit-job"):
@@ -227,7 +224,7 @@ def refer(
 
 
 def fail_job(state: State, moment: Moment, job_id: str) -> int:
-    """Drop the references of a failed job to what can be made again, and those of its attempts."""
+    """Drop the references of a failed job to what can be made again."""
     of_blob: dict[str, list[Reference]] = {}
     for reference in state.where(Reference, job_id=job_id):
         of_blob.setdefault(reference.blob_key, []).append(reference)
@@ -236,14 +233,12 @@ def fail_job(state: State, moment: Moment, job_id: str) -> int:
     dropped = 0
     for blob_key, references in of_blob.items():
         blob = state.get(Blob, job_id, blob_key)
-        if blob is None:
+        if blob is None or blob.guarantee != "recreatable":
             continue
-        ended = [one for one in references if _ends_with_failure(one, blob)]
-        for reference in ended:
+        for reference in references:
             state.delete(reference)
-        if ended and len(ended) == len(references):
-            _stage(state, moment, blob)
-        dropped += len(ended)
+        _stage(state, moment, blob)
+        dropped += len(references)
     return dropped
 
 
@@ -296,10 +291,6 @@ def _drop(state: State, moment: Moment, job_id: str, blob_key: str, owner: str) 
     if reference is not None:
         _stage(state, moment, blob)
     return not blob.upload_set
-
-
-def _ends_with_failure(reference: Reference, blob: Blob) -> bool:
-    return blob.guarantee == "recreatable" or reference.owner.startswith(ATTEMPT_OWNER)
 
 
 def _stage(state: State, moment: Moment, blob: Blob) -> None:

@@ -189,7 +189,7 @@ class Reference(Row, frozen=True):
     """A reason to keep a blob. Counts are counted, never stored.
 
     Attributes:
-        owner: `job`, `attempt:<id>`, `receiver:<id>`, `viewer:<id>`, `xcom:<row>`, …
+        owner: `job`, `receiver:<id>`, `viewer:<id>`, `xcom:<row>`, …
         taken_s: When it was taken.
         until_s: It lapses then, for its owner may never come; None: it does not.
     """

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Self, TypeVar, Unpack
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from lockgate.storage_core.blobs.http import messages
-from lockgate.storage_core.blobs.http.client.batches import BATCH, batches, get_batch, put_batch
 from lockgate.storage_core.blobs.http.client.connection import WORTH_ANOTHER, Connection, decoded
 from lockgate.storage_core.blobs.http.client.download import Memory, blob_path, download
 from lockgate.storage_core.blobs.http.client.request_body import Outgoing, SourceBrokeError
-from lockgate.storage_core.blobs.http.client.sweep import SweepOrder, sweep_there
+from lockgate.storage_core.blobs.http.client.sweep import request_sweep
 from lockgate.storage_core.blobs.keys import (
     NO_JOB,
     BlobKey,
@@ -27,23 +24,20 @@ from lockgate.storage_core.blobs.keys import (
     check_upload_set,
     digest_of,
 )
-from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob
-from lockgate.storage_core.blobs.reports import SweepReport, Verified
+from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob, PutOptions
+from lockgate.storage_core.blobs.reports import BlobSweepReport, VerifiedPage
 from lockgate.storage_core.blobs.server.upload_sets import RENEW_S
 from lockgate.storage_core.blobs.sources import Source, file_of, size_of
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.clock import Clock, SystemClock
-from lockgate.storage_core.concurrency import Progress, in_order, no_progress
+from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import CorruptBlobError, InvalidInputError, LockgateError
-from lockgate.storage_core.journal.entries.rows import Blob, BlobUse, Guarantee, Reference
+from lockgate.storage_core.journal.entries.rows import Blob, Guarantee, Reference
 from lockgate.storage_core.journal.leases.renewer import Renewer
 from lockgate.storage_core.journal.queries.blobs import JobBlobs
 from lockgate.storage_core.journal.write.mutation import new_request_id
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.os_errors import translated
-
-BATCHES_AT_ONCE: Final = 2
-"""Of small blobs: one is made ready while the server places another."""
 
 QUERY_BYTES: Final = 60_000
 """Of what is said of a blob beside its bytes: a server refuses a request whose head is longer than 64 KiB."""
@@ -81,33 +75,16 @@ class BlobClient:
         self._renewer.keep(begun.upload_set, begun.stamp, since_s=since_s)
         return begun.upload_set
 
-    def put(
-        self,
-        source: Source,
-        *,
-        job_id: str = NO_JOB,
-        guarantee: Guarantee = "ha",
-        use: BlobUse = "other",
-        name: str = "",
-        upload_set: UploadSetId | None = None,
-        owners: Sequence[str] = (),
-        lapse_s: float | None = None,
-        digest: str | None = None,
-        request_id: str | None = None,
-    ) -> BlobInfo:
+    def put(self, source: Source, *, job_id: str = NO_JOB, **options: Unpack[PutOptions]) -> BlobInfo:
         """Put bytes; see `Blobs.put`. An upload that broke begins anew, if its source can.
 
         Whatever the source raises goes on to the caller; nothing is kept then.
         """
-        new = NewBlob(
-            guarantee=guarantee,
-            use=use,
-            name=name,
-            upload_set=upload_set,
-            owners=tuple(owners),
-            lapse_s=lapse_s,
-            digest=digest or _digest_ahead(source, guarantee),
-            request_id=request_id or new_request_id(),
+        new = NewBlob(**options)
+        new = msgspec.structs.replace(
+            new,
+            digest=new.digest or _digest_ahead(source, new.guarantee),
+            request_id=new.request_id or new_request_id(),
         )
         outgoing = Outgoing(source, new.digest)
         info = self._sent(outgoing, f"{_job(job_id, 'blobs')}?{_checked(_query(new), new, job_id)}")
@@ -116,24 +93,10 @@ class BlobClient:
                 for owner in new.owners:
                     self.drop(job_id, info.blob_key, owner)
             raise CorruptBlobError(
-                f"blob {name or 'without a name'} of job {job_id}: {info.size_bytes} bytes arrived at "
+                f"blob {new.name or 'without a name'} of job {job_id}: {info.size_bytes} bytes arrived at "
                 f"{self.url} that are not those that were sent; they are left to the sweep; send them again"
             )
         return info
-
-    def put_many(self, blobs: Iterable[tuple[NewBlob, bytes]], *, job_id: str = NO_JOB) -> Iterator[BlobInfo]:
-        """Put small blobs in few requests; yields what came of each, in their order.
-
-        Args:
-            blobs: Read as they are sent.
-            job_id: Of the job that they belong to.
-
-        Raises:
-            LockgateError: Of the first one that was refused; those before it were put, later ones may be.
-        """
-        path = _job(job_id, "put-many")
-        for infos in in_order(partial(put_batch, self._connection, path), batches(blobs), BATCHES_AT_ONCE):
-            yield from infos
 
     def complete_set(self, upload_set: UploadSetId, *, request_id: str | None = None) -> int:
         """Stage a set's blobs; see `Blobs.complete_set`."""
@@ -163,7 +126,7 @@ class BlobClient:
 
         A try that comes late, or again, ends none that the owner has taken meanwhile.
         """
-        now = self._get(f"/now?{urlencode({'owner': owner})}", messages.Moment)
+        now = self._get(f"/now?{urlencode({'owner': owner})}", messages.ServerTime)
         told = messages.DropOwner(owner=owner, taken_by_s=now.at_s)
         return self._post("/owners/drop", messages.Counted, told).count
 
@@ -197,18 +160,6 @@ class BlobClient:
 
         return self._undamaged(once, job_id, blob_key)
 
-    def get_many(self, job_id: str, blob_keys: Sequence[BlobKey]) -> Iterator[bytes]:
-        """Yield the bytes of small blobs, in their order, from few requests.
-
-        Raises:
-            LockgateError: Of the first one that cannot be had.
-        """
-        path = _job(job_id, "get-many")
-        for start in range(0, len(blob_keys), BATCH):
-            keys = blob_keys[start : start + BATCH]
-            for blob_key, data in zip(keys, get_batch(self._connection, path, keys), strict=True):
-                yield self.get(job_id, blob_key) if data is None else data  # which has the server look again
-
     def page(self, job_id: str | None = None, *, after: tuple[str, str] = ("", "")) -> Sequence[Blob]:
         """Return what is known of a page of blobs; see `Blobs.page`."""
         if job_id is None:
@@ -232,9 +183,11 @@ class BlobClient:
 
     def sweep(
         self, *, dry_run: bool, orphans: bool | None = None, progress: Progress = no_progress
-    ) -> SweepReport:
+    ) -> BlobSweepReport:
         """Have the server delete what nothing keeps; see `Blobs.sweep`. The token must open all jobs."""
-        return sweep_there(self._connection, SweepOrder(dry_run=dry_run, orphans=orphans), progress)
+        return request_sweep(
+            self._connection, messages.SweepOrder(dry_run=dry_run, orphans=orphans), progress
+        )
 
     def verify(
         self,
@@ -243,10 +196,10 @@ class BlobClient:
         after: tuple[str, str] = ("", ""),
         deep: bool = False,
         heal: bool = False,
-    ) -> Verified:
+    ) -> VerifiedPage:
         """Have the server look whether blobs have their bytes; see `Blobs.verify`."""
         told = messages.Verify(job_id=job_id, after=after, deep=deep, heal=heal)
-        return self._post("/verify", Verified, told)
+        return self._post("/verify", VerifiedPage, told)
 
     def close(self) -> None:
         """Hang up; sets that are not complete lapse."""
@@ -256,9 +209,7 @@ class BlobClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _get(self, path: str, kind: type[T]) -> T:

@@ -177,7 +177,6 @@ class Connection(Forkable):
         *,
         headers: Mapping[str, str] = MappingProxyType({}),
         body: bytes | Iterable[bytes] | None = None,
-        changes: bool | None = None,
     ) -> Iterator[urllib3.BaseHTTPResponse]:
         """Send one request, once; the answer can be read within the block.
 
@@ -186,14 +185,13 @@ class Connection(Forkable):
             path: Below the URL.
             headers: Of the request.
             body: Pieces without a `content-length` among the headers are sent in chunks.
-            changes: Whether it changes anything; by default the verb tells.
 
         Raises:
             StoreUnavailableError: It was not sent, or was only to read.
             OutcomeUnknownError: It was sent, and no answer came.
             LockgateError: What the server raised.
         """
-        is_read = verb in _READS if changes is None else not changes
+        is_read = verb in _READS
         sent = {**headers, **self._credentials(), **propagation.headers(), "accept-encoding": "identity"}
         try:
             answer = self._pool.request(

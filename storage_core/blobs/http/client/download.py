@@ -16,7 +16,7 @@ PARTIAL: Final = 206
 
 
 class Sink(Protocol):
-    """What takes a blob's bytes, from the beginning to the end: `Incoming` is one."""
+    """What takes a blob's bytes, from the beginning to the end: `IncomingFile` is one."""
 
     size_bytes: int
 

@@ -8,30 +8,13 @@ import msgspec
 import urllib3
 
 from lockgate.storage_core.blobs.http.client.connection import Connection
-from lockgate.storage_core.blobs.http.messages import Message, Trouble, error_of
-from lockgate.storage_core.blobs.reports import SweepReport
+from lockgate.storage_core.blobs.http.messages import SweepLine, SweepOrder, error_of
+from lockgate.storage_core.blobs.reports import BlobSweepReport
 from lockgate.storage_core.concurrency import Progress
 from lockgate.storage_core.errors import OutcomeUnknownError
 
 
-class SweepOrder(Message, frozen=True):
-    """What to do; see `sweep.sweep`."""
-
-    dry_run: bool
-    orphans: bool | None = None
-
-
-class SweepLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of the answer: how far it is, or how it ended. An empty one only says that the server lives."""
-
-    step: str = ""
-    done: int = 0
-    total: int = 0
-    report: SweepReport | None = None
-    trouble: Trouble | None = None
-
-
-def sweep_there(connection: Connection, order: SweepOrder, progress: Progress) -> SweepReport:
+def request_sweep(connection: Connection, order: SweepOrder, progress: Progress) -> BlobSweepReport:
     """Have a server sweep, once.
 
     Raises:

@@ -2,13 +2,12 @@
 
     PUT    /jobs/{job}/blobs?guarantee=&use=&name=&upload_set=&owner=&lapse_s=&digest=&request_id=
     GET    /jobs/{job}/blobs/{key}            HEAD too; ranges; the entity tag is the key
-    POST   /jobs/{job}/put-many, get-many     frames: see `frames`
     POST   /jobs/{job}/sets, /sets/{set}/complete, /sets/renew
     POST   /jobs/{job}/submit, fail, finish
     POST   /jobs/{job}/blobs/{key}/refer, drop, recheck; /owners/drop
     GET    /jobs/{job}, /jobs                 how many blobs a job has, since when, what ends it
     GET    /jobs/{job}/blobs, /blobs, /references, /now
-    POST   /verify; /sweep                    lines: see `sweeping`
+    POST   /verify; /sweep                    lines: see `wire`
     GET    /health, /metrics                  nobody is asked who he is
 
 Everything else is JSON: see `wire`.
@@ -26,10 +25,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lockgate.storage_core.blobs.http.messages import Trouble
-from lockgate.storage_core.blobs.http.server.auth.policy import Authorise, anyone
-from lockgate.storage_core.blobs.http.server.middleware import Edge
+from lockgate.storage_core.blobs.http.server.auth.policy import AccessPolicy, anyone
+from lockgate.storage_core.blobs.http.server.middleware import RequestMiddleware
 from lockgate.storage_core.blobs.http.server.responses import Json, troubled, unexpected
-from lockgate.storage_core.blobs.http.server.routes.batches import many
 from lockgate.storage_core.blobs.http.server.routes.blobs import transfers
 from lockgate.storage_core.blobs.http.server.routes.health import health
 from lockgate.storage_core.blobs.http.server.routes.maintenance import upkeep
@@ -48,7 +46,7 @@ MAX_BYTES: Final = 64 * 1024 * MIB
 
 def blob_app(
     server: BlobServer,
-    authorise: Authorise = anyone,
+    authorise: AccessPolicy = anyone,
     *,
     max_bytes: int = MAX_BYTES,
     idle_s: float = IDLE_S,
@@ -66,7 +64,7 @@ def blob_app(
     app = FastAPI(
         title="Lockgate blobs",
         openapi_url=None,
-        middleware=[Middleware(Edge, service=service)],
+        middleware=[Middleware(RequestMiddleware, service=service)],
         exception_handlers={
             LockgateError: _told,
             RequestValidationError: _malformed,
@@ -74,7 +72,7 @@ def blob_app(
             Exception: unexpected,
         },
     )
-    for routes in (transfers, many, calls, upkeep, health):
+    for routes in (transfers, calls, upkeep, health):
         app.include_router(routes(service))
     return app
 

@@ -17,7 +17,7 @@ _REFUSED: Final = 400
 _FAILED: Final = 500
 
 
-class Edge:
+class RequestMiddleware:
     """Lets requests through to the routes."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:

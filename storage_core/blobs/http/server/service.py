@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
 
-from lockgate.storage_core.blobs.http.server.auth.policy import ALL_JOBS, NO_JOB_YET, Authorise, Wanted
+from lockgate.storage_core.blobs.http.server.auth.policy import ALL_JOBS, NO_JOB_YET, AccessPolicy, Wanted
 from lockgate.storage_core.blobs.http.server.metrics import Figures
 from lockgate.storage_core.blobs.http.server.request_body import Body
 from lockgate.storage_core.blobs.server.server import BlobServer
@@ -43,7 +43,7 @@ class Service:
         idle_s: For which a client may send, or take, next to nothing.
     """
 
-    def __init__(self, server: BlobServer, authorise: Authorise, *, max_bytes: int, idle_s: float) -> None:
+    def __init__(self, server: BlobServer, authorise: AccessPolicy, *, max_bytes: int, idle_s: float) -> None:
         self.server = server
         self.figures = Figures()
         self.idle_s = idle_s

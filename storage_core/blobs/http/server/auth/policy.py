@@ -33,7 +33,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     changes: bool
 
 
-Authorise = Callable[["Request", Wanted], Awaitable[None]]
+AccessPolicy = Callable[["Request", Wanted], Awaitable[None]]
 """Returns if the request may; raises `UnauthenticatedError` or `AccessDeniedError`. It runs on the event
 loop: what may block belongs into a thread."""
 

@@ -19,7 +19,7 @@ from lockgate.storage_core.blobs.http.server.responses import BlobBytes, Json, o
 from lockgate.storage_core.blobs.http.server.service import Service
 from lockgate.storage_core.blobs.keys import UploadSetId, check_blob_job, check_blob_key, check_upload_set
 from lockgate.storage_core.blobs.protocol import NewBlob
-from lockgate.storage_core.blobs.server.receiving import Arriving
+from lockgate.storage_core.blobs.server.receiving import ReceivingBlob
 from lockgate.storage_core.ids import check_id
 from lockgate.storage_core.journal.entries.rows import BlobUse, Guarantee
 
@@ -64,16 +64,16 @@ class _Transfers:
             digest=digest,
             request_id=None if request_id is None else check_id("request id", request_id),
         )
-        async with self._arriving(job_id, new, request.headers.get("content-length", "")) as arriving:
-            await self._pour(self._service.blob_body(request), arriving)
-            info = await self._service.move(self._service.server.keep, arriving, job_id, new)
+        async with self._receiving(job_id, new, request.headers.get("content-length", "")) as blob:
+            await self._pour(self._service.blob_body(request), blob)
+            info = await self._service.move(self._service.server.ingest.keep, blob, job_id, new)
         return Json(info, 201, {"etag": etag_of(info.blob_key)})
 
     async def get(self, request: Request, job_id: str, blob_key: str) -> Response:
         """Hand a blob out, or a range of it."""
         key = check_blob_key(blob_key)
         tag = etag_of(key)
-        find = partial(self._service.server.path, job_id, key)
+        find = partial(self._service.server.reader.path, job_id, key)
         blob = await self._service.move(opened, find, key)
         asked = request.headers.get("range")
         if request.headers.get("if-range", tag) != tag:
@@ -86,24 +86,24 @@ class _Transfers:
         return BlobBytes(self._service, blob, part)
 
     @asynccontextmanager
-    async def _arriving(self, job_id: str, new: NewBlob, length: str) -> AsyncIterator[Arriving]:
+    async def _receiving(self, job_id: str, new: NewBlob, length: str) -> AsyncIterator[ReceivingBlob]:
         held = ExitStack()
         size_bytes = int(length) if length.isdecimal() else None
-        taking = self._service.server.arriving(job_id, new, size_bytes=size_bytes)
-        arriving = await self._service.move(held.enter_context, taking)
+        taking = self._service.server.ingest.receiving(job_id, new, size_bytes=size_bytes)
+        blob = await self._service.move(held.enter_context, taking)
         try:
-            yield arriving
+            yield blob
         finally:
             await self._service.move(held.close)
 
-    async def _pour(self, body: Body, arriving: Arriving) -> None:
+    async def _pour(self, body: Body, blob: ReceivingBlob) -> None:
         """Write and hash a piece while the next one comes."""
         writing: asyncio.Future[None] | None = None
         try:
             async for piece in body.pieces():
                 if writing is not None:
                     await writing
-                writing = asyncio.ensure_future(self._service.move(arriving.write, piece))
+                writing = asyncio.ensure_future(self._service.move(blob.write, piece))
         finally:
             if writing is not None:
                 await writing

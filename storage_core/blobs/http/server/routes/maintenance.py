@@ -12,10 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from lockgate.storage_core.blobs.http.client.sweep import SweepLine, SweepOrder
-from lockgate.storage_core.blobs.http.messages import LINES, Trouble, trouble_of
+from lockgate.storage_core.blobs.http.messages import LINES, SweepLine, SweepOrder, Trouble, trouble_of
 from lockgate.storage_core.blobs.http.server.service import Service
-from lockgate.storage_core.blobs.sweep.sweep import sweep
 from lockgate.storage_core.errors import LockgateError
 
 LOG: Final = logging.getLogger("lockgate.blobs")
@@ -58,8 +56,7 @@ class _SweepLines(Response):
 
     def _sweep(self) -> SweepLine:
         try:
-            report = sweep(
-                self._service.server,
+            report = self._service.server.sweep(
                 dry_run=self._order.dry_run,
                 orphans=self._order.orphans,
                 progress=self._hear,
