@@ -17,13 +17,13 @@ from storage_core.failpoints import step
 from storage_core.journal.checkpoint import Checkpoints
 from storage_core.journal.epochs import read_epochs, survived
 from storage_core.journal.journal import Journal
-from storage_core.journal.progress import Progress, no_progress
 from storage_core.journal.reading import Reading
 from storage_core.journal.safe_mode import refuse_in_safe_mode
 from storage_core.journal.schema import ENTRY, HEAD, REQUEST
 from storage_core.journal.snapshot import Request
 from storage_core.journal.upkeep import upkeep
 from storage_core.journal.writing import Head
+from storage_core.parallel import Progress, no_progress
 from storage_core.stamp import Stamp
 
 SLICE: Final = 500

@@ -26,7 +26,6 @@ from storage_core.journal.checkpoint import Checkpoints
 from storage_core.journal.database import Database, parse_url
 from storage_core.journal.epochs import Epoch, read_epochs, survived
 from storage_core.journal.journal import Journal
-from storage_core.journal.progress import Progress, no_progress
 from storage_core.journal.reading import Reading
 from storage_core.journal.replay import batches, load, replay
 from storage_core.journal.safe_mode import enter_safe_mode
@@ -35,6 +34,7 @@ from storage_core.journal.snapshot import SnapshotReader
 from storage_core.journal.tables import SqlRows
 from storage_core.journal.upkeep import upkeep
 from storage_core.journal.writing import Head, begin_epoch
+from storage_core.parallel import Progress, no_progress
 from storage_core.stamp import Stamp
 
 EPOCH_STEP: Final = 1000

@@ -16,12 +16,12 @@ from storage_core.errors import MalformedJournalError, ObjectNotFoundError
 from storage_core.failpoints import step
 from storage_core.journal.checkpoint import Checkpoints
 from storage_core.journal.epochs import read_epochs, survived
-from storage_core.journal.progress import Progress, no_progress
 from storage_core.journal.reading import Reading
 from storage_core.journal.replay import batches, load, replay
 from storage_core.journal.rows import Row
 from storage_core.journal.scratch import Scratch, scratch
 from storage_core.journal.snapshot import End, Request, table_rows
+from storage_core.parallel import Progress, no_progress
 from storage_core.stamp import Stamp
 
 _NAMED: Final = 20
