@@ -22,7 +22,6 @@ from storage_core.commit.conflict import owner_of
 from storage_core.commit.early import show
 from storage_core.commit.folder import JobFolder
 from storage_core.commit.layout import is_hidden
-from storage_core.commit.process import OwnProcess
 from storage_core.commit.records import JobRecord, PendingFile, PendingSet
 from storage_core.commit.staging import staging_dir
 from storage_core.commit.task_commit import create_pending_set
@@ -41,6 +40,7 @@ from storage_core.errors import (
 )
 from storage_core.failpoints import step
 from storage_core.ids import AttemptId, JobAttemptId, TaskId, new_token, short_id_in, with_short_id
+from storage_core.journal.forks import ForkGuard
 from storage_core.parallel import in_parallel
 from storage_core.settings import Settings
 from storage_core.stamp import Stamp
@@ -92,7 +92,7 @@ class Attempt:
         self._check_driver = check_driver
         self._tell_committed = tell_committed
         self._committer = committer_named(job.spec.committer)
-        self._process = OwnProcess(f"attempt {attempt_id} of task {task_id}")
+        self._process = ForkGuard(f"attempt {attempt_id} of task {task_id}")
         self._lock = threading.Lock()
         self._writers: list[PendingFileWriter] = []
         self._files: dict[str, PendingFile] = {}

@@ -24,7 +24,6 @@ from storage_core.commit.decision import decide_abort
 from storage_core.commit.folder import JobFolder, claim
 from storage_core.commit.lease import Hold, LeaseState, leases_for
 from storage_core.commit.phase import TERMINAL, JobPhase
-from storage_core.commit.process import OwnProcess
 from storage_core.commit.records import (
     AbortedAttempt,
     AuditVerdict,
@@ -52,6 +51,7 @@ from storage_core.ids import (
     new_job_attempt_id,
     new_token,
 )
+from storage_core.journal.forks import ForkGuard
 from storage_core.parallel import Progress, no_progress
 from storage_core.settings import Settings
 from storage_core.stamp import Stamp
@@ -88,7 +88,7 @@ class Job:
         self._leases = leases_for(settings, clock)
         self._keeper: Hold | None = None
         self._token: Token = new_token()
-        self._process = OwnProcess(f"job {record.job_id}")
+        self._process = ForkGuard(f"job {record.job_id}")
 
     @property
     def job_id(self) -> JobId:

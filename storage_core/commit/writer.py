@@ -14,11 +14,11 @@ from contextvars import copy_context
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
-from storage_core.commit.process import OwnProcess
 from storage_core.commit.records import ColumnStatistics, PendingFile
 from storage_core.errors import LockgateError
 from storage_core.failpoints import step
 from storage_core.ids import Token
+from storage_core.journal.forks import ForkGuard
 from storage_core.stores import Part, Store
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class PendingFileWriter(io.RawIOBase):
         content_type: str | None,
         metadata: Mapping[str, str],
         on_close: Callable[[PendingFile], None],
-        process: OwnProcess,
+        process: ForkGuard,
     ) -> None:
         self.path = path
         self.key = key

@@ -20,7 +20,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from storage_core.clock import Clock, SystemClock
 from storage_core.errors import FencedError, InvalidInputError, JournalUnavailableError, OutcomeUnknownError
 from storage_core.journal.engines import postgresql_engine, sqlite_engine
-from storage_core.journal.forks import FORKS, GATE, Forkable, leave_to_parent
+from storage_core.journal.forks import FORKS, Forkable, leave_to_parent
 from storage_core.journal.trouble import explain, first_line, refused_commit
 
 BUSY_S: Final = 10.0
@@ -49,7 +49,6 @@ class Database(Forkable):
         clock: Takes the place of the database's, for tests: the one place where they inject time.
         busy_s: How long a lock, and a connection to PostgreSQL, are waited for.
         is_primary: Refuse a PostgreSQL server that is a standby.
-        is_copy: Of SQLite: nothing is lost with its newest transactions, so a loss of power may take them.
         silence_s: Of PostgreSQL: a server that says nothing for so long, while it is asked, is given up.
 
     Raises:
@@ -64,14 +63,13 @@ class Database(Forkable):
         clock: Clock | None = None,
         busy_s: float = BUSY_S,
         is_primary: bool = False,
-        is_copy: bool = False,
         silence_s: float | None = None,
     ) -> None:
         self.url = url
         self.is_sqlite = url.get_backend_name() == "sqlite"
         self._clock = clock or (SystemClock() if self.is_sqlite else None)
         self._engine = (
-            self._sqlite(busy_s, is_copy)
+            self._sqlite(busy_s)
             if self.is_sqlite
             else postgresql_engine(url, busy_s, is_primary=is_primary, silence_s=silence_s)
         )
@@ -136,7 +134,7 @@ class Database(Forkable):
         if self.is_sqlite:
             self._engine.dispose()
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Leave the parent's connections to the parent."""
         leave_to_parent(self._engine.pool)
         self._engine.dispose(close=False)
@@ -150,7 +148,7 @@ class Database(Forkable):
                 "cannot be used in such a one; nothing was applied; fork earlier, spawn, or use PostgreSQL"
             )
         process = os.getpid()
-        with GATE.passage() if self.is_sqlite else nullcontext():
+        with FORKS.sqlite_transaction() if self.is_sqlite else nullcontext():
             try:
                 connection = self._engine.connect()
                 try:
@@ -188,11 +186,11 @@ class Database(Forkable):
                 "fork; stop, and change nothing more"
             )
 
-    def _sqlite(self, busy_s: float, is_copy: bool) -> Engine:
+    def _sqlite(self, busy_s: float) -> Engine:
         try:
             if Path(self.url.database or "").is_dir():
                 raise InvalidInputError(f"journal {self.name} is a directory: name a file in it")
-            return sqlite_engine(self.url, busy_s, is_copy=is_copy)
+            return sqlite_engine(self.url, busy_s)
         except OSError as error:
             raise explain(self.name, error) from error
 
