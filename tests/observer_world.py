@@ -15,13 +15,13 @@ from sqlalchemy import delete, true, update
 from storage_core.errors import JournalUnavailableError
 from storage_core.journal import Journal, Reading, Stamp, open_journal
 from storage_core.journal.database import Database, parse_url
-from storage_core.journal.metrics import registry
 from storage_core.journal.observers import Client
 from storage_core.journal.observers.reaching import BehindError, _reached, reading_at_least
 from storage_core.journal.ops.leases import TakeLease
 from storage_core.journal.rows import ROWS, Lease
 from storage_core.journal.schema import ENTRY, HEAD, LEASE
 from storage_core.journal.writing import begin_epoch, lock_head
+from storage_core.prometheus import served_metrics
 from tests.commit_world import ManualClock
 
 _numbers = count()
@@ -188,4 +188,4 @@ def lose_after(journal: Journal, sequence: int, *, new_epoch: bool = True) -> No
 
 def figure(name: str, **labels: str) -> float:
     """Return a figure of the journal's."""
-    return registry().get_sample_value(f"lockgate_journal_{name}", labels) or 0.0
+    return served_metrics().get_sample_value(f"lockgate_journal_{name}", labels) or 0.0
