@@ -104,7 +104,6 @@ class _Meter(metrics.NoOpMeter):
 
     def create_counter(self, name: str, unit: str = "", description: str = "") -> metrics.Counter:
         return _Counter(
-            name,
             self._provider.instrument(
                 name,
                 unit,
@@ -114,7 +113,6 @@ class _Meter(metrics.NoOpMeter):
 
     def create_gauge(self, name: str, unit: str = "", description: str = "") -> Gauge:
         return _Gauge(
-            name,
             self._provider.instrument(
                 name,
                 unit,
@@ -134,7 +132,6 @@ class _Meter(metrics.NoOpMeter):
     ) -> metrics.Histogram:
         buckets = explicit_bucket_boundaries_advisory or prometheus_client.Histogram.DEFAULT_BUCKETS
         return _Histogram(
-            name,
             self._provider.instrument(
                 name,
                 unit,
@@ -161,7 +158,7 @@ class _Instrument(Generic[M]):
 
     def __init__(self, name: str, create: Create[M], registry: CollectorRegistry) -> None:
         self._name = name
-        self._create = create
+        self._create: Create[M] = create
         self.reset(registry)
 
     def reset(self, registry: CollectorRegistry) -> None:
@@ -181,8 +178,7 @@ class _Instrument(Generic[M]):
 
 
 class _Counter(metrics.Counter):
-    def __init__(self, name: str, figures: _Instrument[prometheus_client.Counter]) -> None:
-        super().__init__(name)
+    def __init__(self, figures: _Instrument[prometheus_client.Counter]) -> None:
         self._figures = figures
 
     def add(self, amount: float, attributes: Any = None, context: Any = None) -> None:  # noqa: ARG002 - API's
@@ -190,8 +186,7 @@ class _Counter(metrics.Counter):
 
 
 class _Gauge(Gauge):
-    def __init__(self, name: str, figures: _Instrument[prometheus_client.Gauge]) -> None:
-        super().__init__(name)
+    def __init__(self, figures: _Instrument[prometheus_client.Gauge]) -> None:
         self._figures = figures
 
     def set(self, amount: float, attributes: Any = None, context: Any = None) -> None:  # noqa: ARG002 - API's
@@ -199,8 +194,7 @@ class _Gauge(Gauge):
 
 
 class _Histogram(metrics.Histogram):
-    def __init__(self, name: str, figures: _Instrument[prometheus_client.Histogram]) -> None:
-        super().__init__(name)
+    def __init__(self, figures: _Instrument[prometheus_client.Histogram]) -> None:
         self._figures = figures
 
     def record(self, amount: float, attributes: Any = None, context: Any = None) -> None:  # noqa: ARG002 - API's
@@ -222,7 +216,8 @@ class _Observed(Collector):
         family = GaugeMetricFamily(self._name, self._about)
         for callback in self._callbacks:
             for seen in callback(CallbackOptions()):  # type: ignore[operator]  # Lockgate's are no generators
-                family.add_sample(self._name, dict(seen.attributes or {}), seen.value)
+                labels = {label: str(text) for label, text in (seen.attributes or {}).items()}
+                family.add_sample(self._name, labels, seen.value)
         return [family]
 
 
