@@ -12,16 +12,16 @@ from typing import Any
 
 from sqlalchemy import delete, true, update
 
-from storage_core.errors import JournalUnavailableError
-from storage_core.journal import Journal, Reading, Stamp, open_journal
-from storage_core.journal.database import Database, parse_url
-from storage_core.journal.observers import Client
-from storage_core.journal.observers.reaching import BehindError, _reached, reading_at_least
-from storage_core.journal.ops.leases import TakeLease
-from storage_core.journal.rows import ROWS, Lease
-from storage_core.journal.schema import ENTRY, HEAD, LEASE
-from storage_core.journal.writing import begin_epoch, lock_head
-from storage_core.prometheus import served_metrics
+from lockgate.storage_core.errors import JournalUnavailableError
+from lockgate.storage_core.journal import Journal, Reading, Stamp, open_journal
+from lockgate.storage_core.journal.database.database import Database, parse_url
+from lockgate.storage_core.journal.database.schema import ENTRY, HEAD, LEASE
+from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.entries.rows import ROWS, Lease
+from lockgate.storage_core.journal.observers import Client
+from lockgate.storage_core.journal.observers.catch_up import BehindError, _reached, reading_at_least
+from lockgate.storage_core.journal.write.transaction import begin_epoch, lock_head
+from lockgate.storage_core.prometheus import served_metrics
 from tests.commit_world import ManualClock
 
 _numbers = count()

@@ -1,6 +1,6 @@
 """Metrics and spans of a journal, recorded through OpenTelemetry's API.
 
-Without a `MeterProvider` they go nowhere; `storage_core.prometheus` has one for Lockgate's `/metrics`.
+Without a `MeterProvider` they go nowhere; `lockgate.storage_core.prometheus` has one for Lockgate's `/metrics`.
 """
 
 from __future__ import annotations

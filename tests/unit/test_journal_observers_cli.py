@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from storage_core.cli.app import build
-from storage_core.journal.observers import configured
+from lockgate.storage_core.cli.app import build
+from lockgate.storage_core.journal.observers import process_reader
 from tests.cli_world import Run, document
 from tests.observer_world import FileObserver, ObserverWorld, take
 
@@ -20,7 +20,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObserverW
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", opened.url)
     monkeypatch.setenv("LOCKGATE_OBSERVER_URLS", '["postgresql://standby/db"]')
-    monkeypatch.setattr(configured, "open_observer", lambda _, journal: FileObserver(opened.file(0), journal))
+    monkeypatch.setattr(
+        process_reader, "open_observer", lambda _, journal: FileObserver(opened.file(0), journal)
+    )
     yield opened
     opened.close()
 

@@ -12,7 +12,7 @@ import pytest
 from opentelemetry import metrics
 from prometheus_client import generate_latest
 
-from storage_core.prometheus import served_metrics
+from lockgate.storage_core.prometheus import served_metrics
 
 _numbers = count()
 
@@ -71,7 +71,7 @@ import prometheus_client
 from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from storage_core.prometheus import served_metrics
+from lockgate.storage_core.prometheus import served_metrics
 
 reader = InMemoryMetricReader()
 metrics.set_meter_provider(MeterProvider(metric_readers=[reader]))

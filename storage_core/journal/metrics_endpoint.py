@@ -1,0 +1,142 @@
+"""A journal's figures where Prometheus fetches them; its leases are counted only then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache, partial
+from typing import Final
+
+import msgspec
+from opentelemetry.metrics import CallbackOptions, Observation
+from prometheus_client import start_http_server
+
+from lockgate.storage_core.errors import JournalUnavailableError
+from lockgate.storage_core.journal import metrics
+from lockgate.storage_core.journal.entries.leases import LeaseState, state_of
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.journal import Journal
+from lockgate.storage_core.journal.read.snapshot_read import Status
+from lockgate.storage_core.prometheus import served_metrics
+
+
+@contextmanager
+def serve_metrics(journal: Journal, *, port: int, host: str = "127.0.0.1") -> Iterator[str]:
+    """Serve this process's figures, and the leases of a journal, at `http://host:port/metrics`.
+
+    Args:
+        journal: Asked for its leases whenever somebody fetches the figures.
+        port: 0 takes one that is free.
+        host: Whose address to listen on; the figures are shown to whoever reaches it.
+
+    Yields:
+        The URL.
+    """
+    with watched_leases(journal):
+        server, thread = start_http_server(port, host, served_metrics())
+        try:
+            yield f"http://{host}:{server.server_port}/metrics"
+        finally:
+            server.shutdown()
+            thread.join()
+            server.server_close()
+
+
+@contextmanager
+def watched_leases(journal: Journal) -> Iterator[None]:
+    """Show where a journal stands, and its leases by state, whenever metrics are collected."""
+    _create_gauges()
+    watched = _Watched(journal)
+    _WATCHED.append(watched)
+    try:
+        yield
+    finally:
+        _WATCHED.remove(watched)
+
+
+def count_leases(journal: Journal) -> dict[LeaseState, int]:
+    """Return how many leases stand how now, on the primary.
+
+    Raises:
+        JournalUnavailableError: It cannot be reached.
+    """
+    counts = dict.fromkeys(LeaseState, 0)
+    with journal.reading() as reading:
+        leases, now_s = reading.where(Lease, {}), reading.now_s()
+    for lease in leases:
+        counts[state_of(lease, now_s)] += 1
+    return counts
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """How a journal stood when it was asked."""
+
+    status: Status
+    leases: dict[LeaseState, int]
+
+
+class _Watched:
+    """A journal that is asked once a collection, whichever gauge is collected first."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.name = journal.name
+        self._journal = journal
+        self._answer: _Answer | None = None
+        self._given_to: set[str] = set()
+
+    def answer(self, gauge: str) -> _Answer | None:
+        """Return how the journal stands, None if it does not answer; a gauge that comes again asks again."""
+        if gauge in self._given_to or not self._given_to:
+            self._given_to.clear()
+            try:
+                self._answer = _Answer(self._journal.status(), count_leases(self._journal))
+            except JournalUnavailableError:
+                self._answer = None
+        self._given_to.add(gauge)
+        return self._answer
+
+
+_WATCHED: Final[list[_Watched]] = []
+
+
+@cache
+def _create_gauges() -> None:
+    meter = metrics.meter()
+    for name, about, values in (
+        ("up", "Whether the journal answers", _up),
+        (
+            "sequence",
+            "Number of the newest entry: its rate is entries a second",
+            _sequence,
+        ),
+        ("safe_mode", "Whether nothing is reaped", _safe_mode),
+        ("leases", "Leases that stand so", _leases),
+    ):
+        meter.create_observable_gauge(
+            f"{metrics.SCOPE}.{name}", callbacks=[partial(_observe, name, values)], description=about
+        )
+
+
+def _observe(
+    gauge: str, values: Callable[[_Answer | None], Mapping[str, float]], _: CallbackOptions
+) -> Iterator[Observation]:
+    for watched in tuple(_WATCHED):
+        for state, value in values(watched.answer(gauge)).items():
+            labels = {"journal": watched.name}
+            yield Observation(value, {**labels, "state": state} if state else labels)
+
+
+def _up(answer: _Answer | None) -> Mapping[str, float]:
+    return {"": float(answer is not None)}
+
+
+def _sequence(answer: _Answer | None) -> Mapping[str, float]:
+    return {} if answer is None else {"": answer.status.stamp.sequence}
+
+
+def _safe_mode(answer: _Answer | None) -> Mapping[str, float]:
+    return {} if answer is None else {"": float(answer.status.safe_since_s is not None)}
+
+
+def _leases(answer: _Answer | None) -> Mapping[str, float]:
+    return {} if answer is None else {str(state): count for state, count in answer.leases.items()}
