@@ -76,6 +76,7 @@ class Place:
         self.root = root
         self.server = server
         self.kinds = kinds
+        self.kinds_with_observers = [kind for kind in kinds if kind == "postgresql"]
 
     def new_url(self, kind: str) -> str:
         """URL of a new database."""
@@ -231,7 +232,7 @@ def show_lag(place: Place, seconds: float, console: Console) -> None:
         "Observer lag: from the primary's answer until a reading holds the entry",
         ("observer", "load: threads", "a call", "mutations/s of it", "samples", "p50 ms", "p99 ms"),
     )
-    for kind in place.kinds:
+    for kind in place.kinds_with_observers:
         for threads, size in ((0, 0), (4, 1), (4, 16)):
             url = place.new_url(kind)
             open_journal(url).close()
@@ -242,7 +243,7 @@ def show_lag(place: Place, seconds: float, console: Console) -> None:
                     done = [process.result() for process in processes]
             rate = sum(one.items / one.seconds for one in done)
             table.add_row(
-                "tailing file" if kind == "sqlite" else "hot standby",
+                "hot standby",
                 str(threads),
                 str(size),
                 f"{rate:,.0f}",
@@ -276,7 +277,7 @@ def show_reads(place: Place, seconds: float, console: Console) -> None:
         f"Reads a second at 1 write to {READS_A_WRITE} reads, four processes",
         ("database", "observers", "reads/s", "writes/s"),
     )
-    for kind in place.kinds:
+    for kind in place.kinds_with_observers:
         for observers in (0, 1, 2):
             url = place.new_url(kind)
             open_journal(url).close()
@@ -298,14 +299,10 @@ def show_reads(place: Place, seconds: float, console: Console) -> None:
 
 @contextmanager
 def _observers(place: Place, url: str, observers: int) -> Iterator[list[str]]:
-    """URLs of observers of a journal: hot standbys, or files that a process each tails into."""
+    """URLs of hot standbys of a journal."""
     with ExitStack() as stack:
-        if url.startswith("sqlite"):
-            files = [f"{place.root}/observer-{next(_databases)}.db" for _ in range(observers)]
-            stack.enter_context(begun([Load(step="tail", url=url, observers=(file,)) for file in files]))
-            yield [f"sqlite:///{file}" for file in files]
-        elif place.server is not None:
-            urls = []
+        urls: list[str] = []
+        if place.server is not None:
             for _ in range(observers):
                 standby = place.server.new_standby(place.root / f"standby-{next(_databases)}")
                 stack.callback(standby.stop, "immediate")

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -18,7 +17,7 @@ from lockgate.storage_core.journal import Journal, Leases, Mutation, Written, op
 from lockgate.storage_core.journal.entries.jobs import RecordTask
 from lockgate.storage_core.journal.entries.leases import TakeLease
 from lockgate.storage_core.journal.entries.rows import TaskAttempt
-from lockgate.storage_core.journal.observers import Client, open_observer, open_tailer
+from lockgate.storage_core.journal.observers import Client, open_observer
 
 JOBS = 50
 READS_A_WRITE = 19
@@ -28,14 +27,14 @@ class Load(msgspec.Struct, kw_only=True):
     """One process.
 
     Attributes:
-        step: What it does: `tail` follows the journal into the file `observers[0]` until it is stopped.
+        step: What it does.
         name: Tells its tasks and leases from those of other processes.
         threads: That do it at once.
         size: Mutations a call, or leases a holder.
         observers: URLs of those that take its reads.
     """
 
-    step: Literal["write", "renew", "read", "tail"]
+    step: Literal["write", "renew", "read"]
     url: str
     name: str = "load"
     seconds: float = 0.0
@@ -199,27 +198,9 @@ def read(load: Load, journal: Journal) -> Callable[[int], int]:
     return work
 
 
-def tail(load: Load) -> None:
-    """Follow a journal into a file until the input ends."""
-    with open_tailer(load.url, Path(load.observers[0])) as tailer:
-        tailer.poll()
-        stop = threading.Event()
-        thread = threading.Thread(target=tailer.run, args=(stop,))
-        print("ready", flush=True)
-        began_s = time.perf_counter()
-        thread.start()
-        sys.stdin.read()
-        stop.set()
-        thread.join()
-    print(msgspec.json.encode(Counted(0, 0, time.perf_counter() - began_s)).decode())
-
-
 def main() -> None:
     """Be the process that a load describes."""
     load = msgspec.json.decode(sys.argv[1], type=Load)
-    if load.step == "tail":
-        tail(load)
-        return
     with open_journal(load.url) as journal:
         work = {"write": write, "renew": renew, "read": read}[load.step](load, journal)
         print("ready", flush=True)

@@ -1,10 +1,13 @@
-"""Forks: a child leaves its parent's connections to the parent, and opens its own.
+"""Fork safety: a child process leaves its parent's connections alone and opens its own.
 
-What a child inherits it neither uses, nor closes, nor lets anybody close: on PostgreSQL it would end the
+A child does not use, close or finalise a connection that it inherited: on PostgreSQL that would end the
 parent's session, on SQLite roll its transaction back. SQLite also remembers, for a whole process, which files
-it has locked, and a child believes what it inherited. So connections to SQLite are closed before a fork, as
-soon as the transactions of other threads have ended. Where one does not end, or is the forking thread's own,
-the child is refused SQLite.
+it has locked, and a child would believe what it inherited. So all connections to SQLite are closed before a
+fork. That is not possible while a transaction is open: the child of such a fork is refused SQLite.
+
+A fork waits a short time for the transactions of other threads, and lets none begin meanwhile. Without the
+wait, a child could not use SQLite at all if its parent's lease renewer happened to write at that moment, and
+threads that write without a pause would leave no moment for a fork.
 
 Source: "How To Corrupt An SQLite Database File", section 2.6.
 """
@@ -16,123 +19,130 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-PATIENCE_S: Final = 10.0
-"""A fork waits so long for transactions of other threads."""
+from lockgate.storage_core.errors import FencedError
+
+PATIENCE_S: Final = 2.0
+"""How long a fork waits for transactions of other threads."""
 
 
 class Forkable(ABC):
-    """What is told of this process's forks."""
+    """An object that holds what a child process must not use: connections, threads, locks."""
 
     def before_fork(self) -> None:  # noqa: B027 - most have nothing to close
         """Close what a child must not inherit; by default nothing."""
 
     @abstractmethod
-    def forked(self) -> None:
-        """Begin anew, in a child: the parent's threads, and what they held, are not here."""
-
-
-class Gate:
-    """What transactions pass, and a fork shuts: it lets none begin, and waits for those that have."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin open and empty."""
-        self._changed = threading.Condition()
-        self._inside: dict[int, int] = {}
-        self._is_shut = False
-
-    @contextmanager
-    def passage(self) -> Iterator[None]:
-        """Hold a transaction; a thread that holds one already may begin another."""
-        thread = threading.get_ident()
-        with self._changed:
-            self._changed.wait_for(lambda: not self._is_shut or thread in self._inside)
-            self._inside[thread] = self._inside.get(thread, 0) + 1
-        inside = self._inside
-        try:
-            yield
-        finally:
-            if inside is self._inside:  # not in a child, whose gate is another
-                self._leave(thread)
-
-    def shut(self, patience_s: float) -> bool:
-        """Let no transaction begin; returns whether, after so many seconds at most, none is under way."""
-        thread = threading.get_ident()
-        with self._changed:
-            self._changed.wait_for(lambda: not self._is_shut)
-            self._is_shut = True
-            self._changed.wait_for(lambda: self._inside.keys() <= {thread}, patience_s)
-            return not self._inside
-
-    def open(self) -> None:
-        """Let transactions begin again."""
-        with self._changed:
-            self._is_shut = False
-            self._changed.notify_all()
-
-    def _leave(self, thread: int) -> None:
-        with self._changed:
-            self._inside[thread] -= 1
-            if not self._inside[thread]:
-                del self._inside[thread]
-            self._changed.notify_all()
-
-
-GATE: Final = Gate()
-"""Every transaction on SQLite passes it."""
+    def after_fork_in_child(self) -> None:
+        """Start again, in a child: the parent's threads, and the locks they hold, are not here."""
 
 
 class Forks:
-    """All that must be told of this process's forks, for as long as it lives.
+    """Prepares this process for forks, and its children after them.
 
     Attributes:
-        is_tainted: Whether this process was forked amid a transaction on SQLite.
+        is_tainted: Whether this process was forked while a transaction on SQLite was open.
     """
 
     def __init__(self) -> None:
         self.is_tainted = False
-        self._told: weakref.WeakSet[Forkable] = weakref.WeakSet()
-        self._telling = threading.Lock()
+        self._forkables: weakref.WeakSet[Forkable] = weakref.WeakSet()
         self._was_quiet = True
+        self._reset()
 
     def tell(self, forkable: Forkable) -> None:
-        """Tell it of every fork from now on."""
-        with self._telling:
-            self._told.add(forkable)
+        """Register an object, which then hears of every fork."""
+        with self._changed:
+            self._forkables.add(forkable)
+
+    @contextmanager
+    def sqlite_transaction(self) -> Iterator[None]:
+        """Hold a transaction on SQLite. None begins during a fork, except in a thread that holds one."""
+        changed, thread = self._changed, threading.get_ident()
+        with changed:
+            changed.wait_for(lambda: not self._is_forking or self._open[thread])
+            self._open[thread] += 1
+        try:
+            yield
+        finally:
+            if changed is self._changed:  # a child has replaced it
+                with changed:
+                    self._open -= Counter([thread])
+                    changed.notify_all()
 
     def before(self) -> None:
-        """Make ready for a fork."""
-        self._was_quiet = GATE.shut(PATIENCE_S)
-        self._telling.acquire()
-        for forkable in self._told:
+        """Wait for open transactions, then close what a child must not inherit; hold the lock."""
+        thread = threading.get_ident()
+        self._changed.acquire()
+        self._is_forking = True
+        self._changed.wait_for(lambda: self._open.keys() <= {thread}, PATIENCE_S)
+        self._was_quiet = not self._open
+        for forkable in self._forkables:
             forkable.before_fork()
 
-    def in_parent(self) -> None:
-        """Go on as if nothing had been."""
-        self._telling.release()
-        GATE.open()
+    def after_in_parent(self) -> None:
+        """Let transactions begin again."""
+        self._is_forking = False
+        self._changed.notify_all()
+        self._changed.release()
 
-    def in_child(self) -> None:
+    def after_in_child(self) -> None:
         """Leave to the parent what is the parent's."""
-        self._telling = threading.Lock()
-        GATE.reset()
+        self._reset()
         self.is_tainted = self.is_tainted or not self._was_quiet
-        for forkable in self._told:
-            forkable.forked()
+        for forkable in self._forkables:
+            forkable.after_fork_in_child()
+
+    def _reset(self) -> None:
+        self._changed = threading.Condition()
+        self._open: Counter[int] = Counter()
+        self._is_forking = False
 
 
 FORKS: Final = Forks()
-"""Those of this process."""
+"""The forks of this process."""
 
-os.register_at_fork(before=FORKS.before, after_in_parent=FORKS.in_parent, after_in_child=FORKS.in_child)
+os.register_at_fork(
+    before=FORKS.before, after_in_parent=FORKS.after_in_parent, after_in_child=FORKS.after_in_child
+)
+
+
+class ForkGuard:
+    """Refuses to act in a fork of the process that created it.
+
+    A fork has a copy of everything but the threads: waiting for one of those would never end, and what the
+    copy drops or commits is its parent's.
+
+    Args:
+        what: Name of what belongs to the process, for the message.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._pid = os.getpid()
+
+    @property
+    def is_this(self) -> bool:
+        """Whether this is the process that created it."""
+        return os.getpid() == self._pid
+
+    def check(self) -> None:
+        """Raise if this is another process.
+
+        Raises:
+            FencedError: It is; nothing was changed.
+        """
+        if not self.is_this:
+            raise FencedError(
+                f"{self._what} belongs to process {self._pid}, and {os.getpid()} is its fork; nothing was "
+                "written, committed or dropped here; begin an attempt in the process that writes"
+            )
 
 
 def leave_to_parent(inherited: object) -> None:
-    """Never let go of something inherited, not even when the interpreter ends: that would close it."""
+    """Keep an inherited object for ever: not even the end of the interpreter finalises it."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))

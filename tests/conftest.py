@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from lockgate.storage_core import prometheus
 from lockgate.storage_core.blobs.cache.process_cache import close_caches
 from lockgate.storage_core.journal import Journal, open_journal
 from lockgate.storage_core.journal.process_journal import close_journals
+from lockgate.storage_core.prometheus import served_metrics
 from tests.postgres_world import Server, postgres_bin, primary
 
 Tell = Callable[[str], None]
@@ -65,8 +67,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def process() -> Iterator[None]:
-    """Begin each test as a new process does: it has opened no journal and no cache, and heard of none."""
+    """Begin each test as a new process does: it has opened no journal and no cache, and counted nothing."""
     _end_as_a_process()
+    served_metrics()
+    prometheus._provider().reset()
     yield
     _end_as_a_process()
 

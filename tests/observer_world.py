@@ -1,24 +1,27 @@
-"""A primary, observers that tail it when a test says so, and clients: shared by the tests of observers."""
+"""A primary, observers that catch up with it when a test asks for it, and clients: for tests of observers."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import delete, update
+from sqlalchemy import delete, true, update
 
+from lockgate.storage_core.errors import JournalUnavailableError
 from lockgate.storage_core.journal import Journal, Reading, Stamp, open_journal
+from lockgate.storage_core.journal.database.database import Database, parse_url
 from lockgate.storage_core.journal.database.schema import ENTRY, HEAD, LEASE
-from lockgate.storage_core.journal.entries.jobs import RecordJob
-from lockgate.storage_core.journal.entries.leases import DropLease, FreeLease, TakeLease
+from lockgate.storage_core.journal.entries.leases import TakeLease
 from lockgate.storage_core.journal.entries.rows import ROWS, Lease
-from lockgate.storage_core.journal.metrics import registry
-from lockgate.storage_core.journal.observers import Client, Tailer, open_observer, open_tailer
+from lockgate.storage_core.journal.observers import Client
+from lockgate.storage_core.journal.observers.catch_up import BehindError, _reached, reading_at_least
 from lockgate.storage_core.journal.write.transaction import begin_epoch, lock_head
+from lockgate.storage_core.prometheus import served_metrics
 from tests.commit_world import ManualClock
 
 _numbers = count()
@@ -37,13 +40,90 @@ class SteppingClock(ManualClock):
         self.meanwhile()
 
 
+class FileObserver:
+    """A copy of a primary's SQLite file, which stands for a hot standby.
+
+    Args:
+        file: Path of the copy. It need not exist yet.
+        primary: The journal that was copied.
+    """
+
+    def __init__(self, file: Path, primary: Journal) -> None:
+        self._file = file
+        self._database = Database(parse_url(f"sqlite:///{file}"))
+        self._primary = primary
+
+    @property
+    def name(self) -> str:
+        return self._database.name
+
+    def reading(self, stamps: Collection[Stamp]) -> AbstractContextManager[tuple[Reading, Stamp]]:
+        if not self._file.exists():  # SQLite would create an empty one
+            raise JournalUnavailableError(f"observer {self.name}: no such file")
+        return reading_at_least(self._database, self._primary.name, self._primary.identity, stamps)
+
+    def close(self) -> None:
+        self._database.close()
+
+
+class SnapshotObserver:
+    """A snapshot of a primary, held open: it stands for a hot standby, on both databases.
+
+    Args:
+        url: URL of the primary.
+        primary: The journal.
+    """
+
+    name = "snapshot"
+
+    def __init__(self, url: str, primary: Journal) -> None:
+        self._database = Database(parse_url(url))
+        self._primary = primary
+        self._held = ExitStack()
+        self._reading: Reading | None = None
+
+    def catch_up(self) -> None:
+        """Take the primary's newest state."""
+        self.close()
+        connection = self._held.enter_context(self._database.snapshot())
+        self._reading = Reading(connection, self._database, self._primary.name)
+        self._reading.status()  # the first statement takes the snapshot
+
+    @contextmanager
+    def reading(self, stamps: Collection[Stamp]) -> Iterator[tuple[Reading, Stamp]]:
+        if self._reading is None:
+            raise BehindError("it holds nothing yet")
+        yield self._reading, _reached(self._reading, self._primary.identity, stamps, true())
+
+    def close(self) -> None:
+        self._reading = None
+        self._held.close()
+        self._database.close()
+
+
+@dataclass(frozen=True)
+class Replication:
+    """Replication of a primary's file to an observer's, a step at a time."""
+
+    primary: Path
+    copy: Path
+
+    def poll(self) -> None:
+        """Bring the copy to the primary's state."""
+        source, target = sqlite3.connect(self.primary), sqlite3.connect(self.copy)
+        try:
+            source.backup(target)
+        finally:
+            source.close()
+            target.close()
+
+
 @dataclass
 class ObserverWorld:
-    """One journal in SQLite and its embedded observers; `close` gives all connections back."""
+    """One journal in SQLite and its observers; `close` gives all connections back."""
 
     root: Path
     clock: SteppingClock = field(default_factory=SteppingClock)
-    tailers: list[Tailer] = field(default_factory=list)
     clients: list[Client] = field(default_factory=list)
     journals: list[Journal] = field(default_factory=list)
 
@@ -62,18 +142,17 @@ class ObserverWorld:
         self.journals.append(open_journal(self.url, clock=self.clock))
         return self.journals[-1]
 
-    def tailer(self, number: int = 0, **options: Any) -> Tailer:
-        self.tailers.append(open_tailer(self.url, self.file(number), clock=self.clock, **options))
-        return self.tailers[-1]
+    def tailer(self, number: int = 0) -> Replication:
+        return Replication(self.root / "journal.db", self.file(number))
 
     def client(self, observers: int = 1, journal: Journal | None = None, **options: Any) -> Client:
         primary = journal or self.journal
-        copies = [open_observer(f"sqlite:///{self.file(number)}", primary) for number in range(observers)]
+        copies = [FileObserver(self.file(number), primary) for number in range(observers)]
         self.clients.append(Client(primary, copies, clock=self.clock, **options))
         return self.clients[-1]
 
     def close(self) -> None:
-        for opened in (*self.clients, *self.tailers, *self.journals):
+        for opened in (*self.clients, *self.journals):
             opened.close()
 
 
@@ -109,49 +188,4 @@ def lose_after(journal: Journal, sequence: int, *, new_epoch: bool = True) -> No
 
 def figure(name: str, **labels: str) -> float:
     """Return a figure of the journal's."""
-    return registry().get_sample_value(f"lockgate_journal_{name}", labels) or 0.0
-
-
-def write_all_kinds(journal: Journal) -> None:
-    """Write entries that insert, change and remove rows of several tables."""
-    first, second = take(journal, "a"), take(journal, "b")
-    journal.apply(FreeLease(resource="a", stamp=first))
-    journal.apply(DropLease(resource="a"))
-    journal.apply(FreeLease(resource="b", stamp=second))
-    for phase in ("open", "committed"):
-        journal.apply(
-            RecordJob(
-                destination="file:///d", job_id="j-g1", name="j", short_id="aaaaaaaaaa", committer="magic",
-                mode="append", phase=phase, job_attempt="1", set_up_s=1.0,
-            )
-        )  # fmt: skip
-
-
-def primary_of(world: ObserverWorld) -> dict[str, object]:
-    with world.journal.reading() as reading:
-        return content(reading)
-
-
-def copy_of(world: ObserverWorld, number: int = 0) -> dict[str, object]:
-    with world.tailers[number]._mirror.database.snapshot() as connection:
-        return content(world.tailers[number]._mirror._reading(connection))
-
-
-def copied_until(world: ObserverWorld) -> int:
-    """Return the newest entry that came by the slow path."""
-    status = world.tailers[0]._mirror.status()
-    assert status is not None
-    return status.pruned_sequence
-
-
-def dump(path: Path) -> list[str]:
-    with sqlite3.connect(path) as connection:
-        lines = list(connection.iterdump())
-    connection.close()
-    return lines
-
-
-def prune(journal: Journal, sequence: int) -> None:
-    with journal.database.write() as connection:
-        connection.execute(delete(ENTRY).where(ENTRY.c.sequence <= sequence))
-        connection.execute(update(HEAD).values(pruned_sequence=sequence))
+    return served_metrics().get_sample_value(f"lockgate_journal_{name}", labels) or 0.0

@@ -22,7 +22,6 @@ from lockgate.storage_core.commit.decide.task_selection import choose, chosen_di
 from lockgate.storage_core.commit.job_commit import STORE_TROUBLE, commit_job
 from lockgate.storage_core.commit.leases.job_leases import leases_for
 from lockgate.storage_core.commit.leases.protocol import Hold, JobLeaseState
-from lockgate.storage_core.commit.process import OwnProcess
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.roll_forward import roll_forward
 from lockgate.storage_core.commit.publish.shard_completion import ShardCompleter
@@ -41,6 +40,7 @@ from lockgate.storage_core.commit.staged_files.directories import staging_dir
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import ConflictError, FencedError, LockgateError, OutcomeUnknownError
+from lockgate.storage_core.forks import ForkGuard
 from lockgate.storage_core.ids import (
     AttemptId,
     JobAttemptId,
@@ -88,7 +88,7 @@ class Job:
         self._leases = leases_for(settings, clock)
         self._keeper: Hold | None = None
         self._token: Token = new_token()
-        self._process = OwnProcess(f"job {record.job_id}")
+        self._process = ForkGuard(f"job {record.job_id}")
 
     @property
     def job_id(self) -> JobId:

@@ -140,10 +140,10 @@ class Journal(Forkable):
         """Give its connections back."""
         self.database.close()
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Go on in a child, without what the parent's threads were about to write."""
-        self._group.forked()
-        self.sight.forked()
+        self._group.after_fork_in_child()
+        self.sight.after_fork_in_child()
 
     def __enter__(self) -> Self:
         return self

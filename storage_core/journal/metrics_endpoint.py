@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Final
 
+import msgspec
 from opentelemetry.metrics import CallbackOptions, Observation
 from prometheus_client import start_http_server
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 from lockgate.storage_core.errors import JournalUnavailableError
 from lockgate.storage_core.journal import metrics
 from lockgate.storage_core.journal.entries.leases import LeaseState, state_of
 from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.journal import Journal
-
-_ABOUT: Final = "Leases that stand so"
+from lockgate.storage_core.journal.read.snapshot_read import Status
+from lockgate.storage_core.prometheus import served_metrics
 
 
 @contextmanager
@@ -34,7 +33,7 @@ def serve_metrics(journal: Journal, *, port: int, host: str = "127.0.0.1") -> It
         The URL.
     """
     with watched_leases(journal):
-        server, thread = start_http_server(port, host, metrics.registry())
+        server, thread = start_http_server(port, host, served_metrics())
         try:
             yield f"http://{host}:{server.server_port}/metrics"
         finally:
@@ -45,16 +44,14 @@ def serve_metrics(journal: Journal, *, port: int, host: str = "127.0.0.1") -> It
 
 @contextmanager
 def watched_leases(journal: Journal) -> Iterator[None]:
-    """Count the leases of a journal, by state, whenever Prometheus or OpenTelemetry collects."""
-    collector, registry = _Standing(journal), metrics.registry()
-    registry.register(collector)
-    _telemetry()
-    _WATCHED.append(journal)
+    """Show where a journal stands, and its leases by state, whenever metrics are collected."""
+    _create_gauges()
+    watched = _Watched(journal)
+    _WATCHED.append(watched)
     try:
         yield
     finally:
-        _WATCHED.remove(journal)
-        registry.unregister(collector)
+        _WATCHED.remove(watched)
 
 
 def count_leases(journal: Journal) -> dict[LeaseState, int]:
@@ -71,57 +68,75 @@ def count_leases(journal: Journal) -> dict[LeaseState, int]:
     return counts
 
 
-class _Standing(Collector):
-    """Asks a journal when it is collected; one that does not answer is `up` 0, and hides no other figure."""
+class _Answer(msgspec.Struct, frozen=True):
+    """How a journal stood when it was asked."""
+
+    status: Status
+    leases: dict[LeaseState, int]
+
+
+class _Watched:
+    """A journal that is asked once a collection, whichever gauge is collected first."""
 
     def __init__(self, journal: Journal) -> None:
+        self.name = journal.name
         self._journal = journal
+        self._answer: _Answer | None = None
+        self._given_to: set[str] = set()
 
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Name what it collects, without asking for it."""
-        return self._families()
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Ask the journal."""
-        up, sequence, safe, leases = families = self._families()
-        name = self._journal.name
-        try:
-            status, counts = self._journal.status(), count_leases(self._journal)
-        except JournalUnavailableError:
-            up.add_metric([name], 0.0)
-            return families
-        up.add_metric([name], 1.0)
-        sequence.add_metric([name], status.stamp.sequence)
-        safe.add_metric([name], float(status.safe_since_s is not None))
-        for state, count in counts.items():
-            leases.add_metric([name, state], count)
-        return families
-
-    def _families(self) -> tuple[GaugeMetricFamily, ...]:
-        sequence = "Number of the newest entry: how fast it grows is entries a second, whoever writes them"
-        return (
-            GaugeMetricFamily("lockgate_journal_up", "Whether the journal answers", labels=["journal"]),
-            GaugeMetricFamily("lockgate_journal_sequence", sequence, labels=["journal"]),
-            GaugeMetricFamily("lockgate_journal_safe_mode", "Whether nothing is reaped", labels=["journal"]),
-            GaugeMetricFamily("lockgate_journal_leases", _ABOUT, labels=["journal", "state"]),
-        )
+    def answer(self, gauge: str) -> _Answer | None:
+        """Return how the journal stands, None if it does not answer; a gauge that comes again asks again."""
+        if gauge in self._given_to or not self._given_to:
+            self._given_to.clear()
+            try:
+                self._answer = _Answer(self._journal.status(), count_leases(self._journal))
+            except JournalUnavailableError:
+                self._answer = None
+        self._given_to.add(gauge)
+        return self._answer
 
 
-_WATCHED: Final[list[Journal]] = []
+_WATCHED: Final[list[_Watched]] = []
 
 
 @cache
-def _telemetry() -> None:
-    metrics.meter().create_observable_gauge(
-        f"{metrics.SCOPE}.leases", callbacks=[_observed], description=_ABOUT
-    )
+def _create_gauges() -> None:
+    meter = metrics.meter()
+    for name, about, values in (
+        ("up", "Whether the journal answers", _up),
+        (
+            "sequence",
+            "Number of the newest entry: its rate is entries a second",
+            _sequence,
+        ),
+        ("safe_mode", "Whether nothing is reaped", _safe_mode),
+        ("leases", "Leases that stand so", _leases),
+    ):
+        meter.create_observable_gauge(
+            f"{metrics.SCOPE}.{name}", callbacks=[partial(_observe, name, values)], description=about
+        )
 
 
-def _observed(_: CallbackOptions) -> Iterator[Observation]:
-    for journal in tuple(_WATCHED):
-        try:
-            counts = count_leases(journal)
-        except JournalUnavailableError:
-            continue
-        for state, count in counts.items():
-            yield Observation(count, {"journal": journal.name, "state": str(state)})
+def _observe(
+    gauge: str, values: Callable[[_Answer | None], Mapping[str, float]], _: CallbackOptions
+) -> Iterator[Observation]:
+    for watched in tuple(_WATCHED):
+        for state, value in values(watched.answer(gauge)).items():
+            labels = {"journal": watched.name}
+            yield Observation(value, {**labels, "state": state} if state else labels)
+
+
+def _up(answer: _Answer | None) -> Mapping[str, float]:
+    return {"": float(answer is not None)}
+
+
+def _sequence(answer: _Answer | None) -> Mapping[str, float]:
+    return {} if answer is None else {"": answer.status.stamp.sequence}
+
+
+def _safe_mode(answer: _Answer | None) -> Mapping[str, float]:
+    return {} if answer is None else {"": float(answer.status.safe_since_s is not None)}
+
+
+def _leases(answer: _Answer | None) -> Mapping[str, float]:
+    return {} if answer is None else {str(state): count for state, count in answer.leases.items()}

@@ -84,14 +84,14 @@ class _Opened:
     def __init__(self) -> None:
         self._journals: dict[tuple[str, str, int], Journal] = {}
         self._told = Told()
-        self.forked()
+        self.after_fork_in_child()
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Begin with none open: the parent's are the parent's, and so is whoever holds the lock.
 
         Of what the parent has seen its child was told.
         """
-        self._told.forked()
+        self._told.after_fork_in_child()
         self._told.add(self.seen())
         self._journals = {}
         self._silent: dict[tuple[str, str], _Silent] = {}
@@ -139,5 +139,5 @@ class _Opened:
 
 
 _OPENED: Final = _Opened()
-os.register_at_fork(after_in_child=_OPENED.forked)
+os.register_at_fork(after_in_child=_OPENED.after_fork_in_child)
 atexit.register(close_journals)

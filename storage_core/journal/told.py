@@ -20,13 +20,13 @@ class Told:
 
     def __init__(self) -> None:
         self._sights: dict[str, Sight] = {}
-        self.forked()
+        self.after_fork_in_child()
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Keep in a child what was told, and leave the locks, which a thread of the parent may hold."""
         self._telling = threading.Lock()
         for sight in self._sights.values():
-            sight.forked()
+            sight.after_fork_in_child()
 
     def add(self, seen: Mapping[str, Collection[Stamp]]) -> None:
         """Take note of what another process has seen."""

@@ -166,13 +166,13 @@ def test_a_fork_waits_for_a_transaction_on_sqlite_that_another_thread_holds(jour
         + """
 holder.start()
 begun.wait()
-shut = forks.GATE.shut
+wait_for = forks.FORKS._changed.wait_for
 
-def shut_and_let_it_end(patience_s):
+def let_it_end_and_wait_for(*arguments):
     forked.set()
-    return shut(patience_s)
+    return wait_for(*arguments)
 
-forks.GATE.shut = shut_and_let_it_end
+forks.FORKS._changed.wait_for = let_it_end_and_wait_for
 assert in_child(lambda: journal.apply(take("of the child"))) == 0
 holder.join()
 journal.close()

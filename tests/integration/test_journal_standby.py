@@ -17,10 +17,10 @@ import pytest
 from lockgate.storage_core.errors import StateLostError
 from lockgate.storage_core.journal import Journal, Reading, Stamp, open_journal
 from lockgate.storage_core.journal.entries.rows import Lease
-from lockgate.storage_core.journal.observers import Client, Token, open_observer, open_tailer
+from lockgate.storage_core.journal.observers import Client, Token, open_observer
 from lockgate.storage_core.journal.observers.observer_pool import LAST_PROBE_S
 from tests.commit_world import ManualClock
-from tests.observer_world import SteppingClock, content, figure, take
+from tests.observer_world import SteppingClock, figure, take
 from tests.postgres_world import Server, primary
 
 pytestmark = [pytest.mark.integration, pytest.mark.requires("postgres")]
@@ -262,26 +262,3 @@ def test_what_a_promotion_lost_is_told_until_an_explicit_msync(pair: Pair) -> No
     assert other.read(asked) == (standby.port, 4)
     assert client.msync() == Stamp(2, 4)
     assert client.read(asked) == (standby.port, 4)
-
-
-def test_an_embedded_observer_follows_a_primary_through_its_failover(pair: Pair) -> None:
-    standby = pair.standby()
-    journal = pair.journal(standby)
-    file = pair.root / "observer.db"
-    client = pair.client(journal, standby, clock=ManualClock())
-    tailed = Client(journal, [open_observer(f"sqlite:///{file}", journal)], clock=ManualClock())
-    url = journal.database.url.render_as_string(hide_password=False)
-    with tailed, open_tailer(url, file) as tailer:
-        for _ in range(3):
-            take(journal)
-            tailer.poll()
-        until(lambda: caught_up(client))
-        pair.stop(pair.primary)
-        standby.promote()
-        take(journal)
-        until(tailer.poll)
-        with journal.reading() as reading:
-            expected = content(reading)
-        assert expected["stamp"] == Stamp(2, 4)
-        assert tailed.read(content) == expected
-        assert [status.behind_entries for status in tailed.observers()] == [0]

@@ -17,21 +17,22 @@ from lockgate.storage_core.journal.checkpoint.prune import prune
 from lockgate.storage_core.journal.checkpoint.restore import restore
 from lockgate.storage_core.journal.checkpoint.verify import verify
 from lockgate.storage_core.journal.entries.rows import ROWS, Lease
-from lockgate.storage_core.journal.observers import Client, open_observer, open_tailer
+from lockgate.storage_core.journal.observers import Client
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store
 from tests.model_journal.machine import JournalMachine, processes, table
 from tests.model_journal.model import JournalModel, Table, without_renewals
 from tests.model_journal.wishes import Wish, wishes
+from tests.observer_world import SnapshotObserver
 
 
 class JournalLifeMachine(JournalMachine):
-    """Adds what operators do, and two clients that read at an observer which is tailed now and then.
+    """Adds what operators do, and two clients that read at an observer which catches up now and then.
 
     Attributes:
         new_url: Makes an empty database to restore into.
-        root: Holds checkpoints and observers.
+        root: Holds checkpoints.
         kept: What the model was at each checkpoint that is there.
         verified: The checkpoints that were ever proved.
     """
@@ -41,7 +42,6 @@ class JournalLifeMachine(JournalMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.observer = self.root / f"{self.name}.db"
         store = open_store(str(self.root / "checkpoints"), Settings(home=self.root, journal_url="none"))
         self.checkpoints = Checkpoints(store, self.name)
         self.kept: dict[Stamp, JournalModel] = {}
@@ -129,7 +129,7 @@ class JournalLifeMachine(JournalMachine):
 
     @rule()
     def tail(self) -> None:
-        self.tailer.poll()
+        self.observer.catch_up()
 
     @rule(process=processes)
     def read(self, process: int) -> None:
@@ -168,7 +168,6 @@ class JournalLifeMachine(JournalMachine):
 
     def _reopen(self, process: int) -> None:
         super()._reopen(process)
-        self.clients[process].close()
         self.clients[process] = self._client(self.journals[process])
 
     def _move_to(self, target: Journal, url: str) -> None:
@@ -198,17 +197,14 @@ class JournalLifeMachine(JournalMachine):
                 self.model.tables["lease"][lease.key]["renewed_s"] = lease.renewed_s
 
     def _observe(self) -> None:
-        self.tailer = open_tailer(self.url, self.observer, self.name, clock=self.clock)
+        self.observer = SnapshotObserver(self.url, self.journals[0])
         self.clients = [self._client(journal) for journal in self.journals]
 
     def _client(self, journal: Journal) -> Client:
-        observer = open_observer(f"sqlite:///{self.observer}", journal)
-        return Client(journal, [observer], clock=self.clock)
+        return Client(journal, [self.observer], clock=self.clock)
 
     def _close_observers(self) -> None:
-        self.tailer.close()
-        for client in self.clients:
-            client.close()
+        self.observer.close()
 
 
 def all_tables(reading: Reading) -> tuple[Stamp, dict[str, Table]]:

@@ -1,4 +1,4 @@
-"""Entries folded over rows in memory: what replay, restore and a tailing observer must come to."""
+"""Entries folded over rows in memory: what replay and restore must come to."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ def test_a_fork_begins_with_nothing_waiting_and_nobody_leading() -> None:
     with first_one_held() as (_, group, callers):
         callers.submit(names(1, "parents"), queued=waits(group, 1))
         before = (group._queue, group._leader, group._changing)
-        group.forked()
+        group.after_fork_in_child()
         try:
             (written,) = group.submit([named("child")])
         finally:

@@ -15,6 +15,7 @@ from lockgate.storage_core.journal import Journal, Leases, Mutation, Stamp, metr
 from lockgate.storage_core.journal.entries.leases import TakeLease
 from lockgate.storage_core.journal.metrics_endpoint import serve_metrics
 from lockgate.storage_core.journal.safe_mode import enter_safe_mode
+from lockgate.storage_core.prometheus import served_metrics
 from tests.cli_world import Run
 from tests.commit_world import ManualClock
 
@@ -25,7 +26,7 @@ def take(resource: str) -> Mutation:
 
 def figure(name: str, **labels: str) -> float:
     """What this process has counted so far; 0 for what has not happened yet."""
-    return metrics.registry().get_sample_value(f"lockgate_journal_{name}", labels) or 0.0
+    return served_metrics().get_sample_value(f"lockgate_journal_{name}", labels) or 0.0
 
 
 def fetched(url: str) -> dict[str, float]:
@@ -133,15 +134,17 @@ def test_opentelemetry_reads_the_same_figures_and_a_span_a_write(tmp_path: Path)
 
 _FORKED = """
 import json, os, sys
-from lockgate.storage_core.journal import Mutation, metrics, open_journal
+from lockgate.storage_core.journal import Mutation, open_journal
 from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.prometheus import served_metrics
 
 def take(resource):
     return Mutation(op=TakeLease(resource=resource, holder="h", purpose="write", soft_s=30, hard_s=120))
 
 def entries():
-    return metrics.registry().get_sample_value("lockgate_journal_entries_total", {"journal": "main"})
+    return served_metrics().get_sample_value("lockgate_journal_entries_total", {"journal": "main"})
 
+served_metrics()
 with open_journal(sys.argv[1]) as journal:
     journal.write([take("a")])
 reads, writes = os.pipe()

@@ -1,4 +1,4 @@
-"""`lockgate journal observe` and `observers`, as their users run them."""
+"""`lockgate journal observers`, and reads at observers on the command line, as their users run them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from lockgate.storage_core.cli.app import build
-from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal.observers import process_reader
 from tests.cli_world import Run, document
-from tests.observer_world import ObserverWorld, take
+from tests.observer_world import FileObserver, ObserverWorld, take
 
 
 @pytest.fixture
@@ -19,7 +19,10 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObserverW
     opened = ObserverWorld(tmp_path)
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", opened.url)
-    monkeypatch.setenv("LOCKGATE_OBSERVER_URLS", f'["sqlite:///{opened.file(0)}"]')
+    monkeypatch.setenv("LOCKGATE_OBSERVER_URLS", '["postgresql://standby/db"]')
+    monkeypatch.setattr(
+        process_reader, "open_observer", lambda _, journal: FileObserver(opened.file(0), journal)
+    )
     yield opened
     opened.close()
 
@@ -29,43 +32,10 @@ def run() -> Run:
     return lambda *words: CliRunner().invoke(build(), list(words))
 
 
-def test_a_copy_is_made_and_brought_up_to_date(world: ObserverWorld, run: Run) -> None:
-    for number in range(1, 3):
-        take(world.journal)
-        done = run("journal", "observe", "--to", str(world.file(0)), "--once")
-        assert done.exit_code == 0, done.output
-        assert str(world.file(0)) in done.stdout
-        (status,) = document(run("journal", "observers", "--json"))
-        assert (status["stamp"]["sequence"], status["behind_entries"], status["why_down"]) == (
-            number,
-            0,
-            None,
-        )
-
-
-def test_a_copy_has_caught_up_though_others_never_stop_to_write(
-    world: ObserverWorld, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks = 0
-
-    def write_before_each_look(point: str) -> None:
-        nonlocal looks
-        if point == "tail.journal-read.before":
-            looks += 1
-            assert looks < 10, "it waits for a moment without writers"
-            take(world.journal)
-
-    monkeypatch.setattr(FAILPOINTS, "observer", write_before_each_look)
-    done = run("journal", "observe", "--to", str(world.file(0)), "--once")
-
-    assert done.exit_code == 0, done.output
-    assert looks == 1
-
-
 def test_the_command_line_reads_at_the_copy_unless_that_is_behind_the_stamp_it_was_given(
     world: ObserverWorld, run: Run
 ) -> None:
-    assert run("journal", "observe", "--to", str(world.file(0)), "--once").exit_code == 0
+    world.tailer().poll()
     take(world.journal)
     old = document(run("journal", "status", "--at-least", "1.0", "--json"))
     assert (old["where"].rpartition("/")[2], old["status"]["stamp"]["sequence"]) == ("observer-0.db", 0)
@@ -75,7 +45,7 @@ def test_the_command_line_reads_at_the_copy_unless_that_is_behind_the_stamp_it_w
 
 
 def test_the_registry_is_listed_from_a_state_that_holds_the_stamp(world: ObserverWorld, run: Run) -> None:
-    assert run("journal", "observe", "--to", str(world.file(0)), "--once").exit_code == 0
+    world.tailer().poll()
     take(world.journal)
     for stamp, file in (("1.0", "observer-0.db"), ("1.1", "journal.db")):
         index = document(run("jobs", "list", "--at-least", stamp, "--json"))
@@ -102,8 +72,6 @@ def test_without_a_journal_there_is_nothing_to_observe(
     world: ObserverWorld, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
-    for words in (["observers"], ["observe", "--to", str(world.file(0))]):
-        refused = run("journal", *words)
-        assert refused.exit_code == 8
-        assert "no journal to observe" in refused.stderr
-    assert not world.file(0).exists()
+    refused = run("journal", "observers")
+    assert refused.exit_code == 8
+    assert "no journal to observe" in refused.stderr

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine, event
 
 from lockgate.storage_core.errors import (
+    InvalidInputError,
     JournalUnavailableError,
     LeaseHeldError,
     ObjectNotFoundError,
@@ -184,14 +185,20 @@ def test_the_clients_of_the_settings_take_a_stamp_that_the_command_line_was_give
     world: ObserverWorld,
 ) -> None:
     take(world.journal)
-    world.tailer().poll()
-    chosen = Settings(journal_url=world.url, observer_urls=(f"sqlite:///{world.file(0)}",))
-    client = configured_reads(chosen, at_least="1.1")
+    client = configured_reads(Settings(journal_url=world.url), at_least="1.1")
     assert client is not None
     with client:
         assert str(client.token) == "main=1.1"
-        assert client.read(asked) == ("observer-0", 1)
+        assert client.read(asked) == ("journal", 1)
     assert configured_reads(Settings(journal_url="none")) is None
+
+
+def test_a_sqlite_file_among_the_observers_is_refused_with_the_remedy(world: ObserverWorld) -> None:
+    chosen = Settings(journal_url=world.url, observer_urls=(f"sqlite:///{world.file(0)}",))
+    with pytest.raises(InvalidInputError, match="only PostgreSQL hot standbys are observers") as refused:
+        configured_reads(chosen)
+    assert "remove it from LOCKGATE_OBSERVER_URLS" in str(refused.value)
+    assert not world.file(0).exists()
 
 
 def test_a_read_checks_the_state_that_it_reads_and_no_other(world: ObserverWorld) -> None:
@@ -328,6 +335,7 @@ def test_a_client_that_syncs_by_itself_is_told_of_what_was_lost(world: ObserverW
 
 def test_what_survived_a_failover_is_read_on(world: ObserverWorld) -> None:
     tailer, client = world.tailer(), world.client()
+    tailer.poll()
     take(world.journal)
     client.read(asked)
     lose_after(world.another_process(), 1)

@@ -12,15 +12,15 @@ from lockgate.storage_core.errors import StateLostError
 from lockgate.storage_core.journal import Journal, Reading, Stamp, open_journal
 from lockgate.storage_core.journal.observers import (
     CARRIED_AS,
+    Client,
     carried,
     configured_reads,
     headers,
     heed,
-    open_tailer,
 )
 from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
 from lockgate.storage_core.settings import Settings
-from tests.observer_world import take
+from tests.observer_world import FileObserver, Replication, take
 
 
 @pytest.fixture
@@ -73,10 +73,8 @@ def test_what_is_told_before_the_journal_is_open_counts_when_it_is_and_travels_o
 def test_a_read_is_not_older_than_what_was_told(here: Settings, tmp_path: Path) -> None:
     journal, file = opened(here), tmp_path / "observer.db"
     take(journal)
-    with open_tailer(journal.url, file) as tailer:
-        tailer.catch_up()
-    observed = here.model_copy(update={"observer_urls": (f"sqlite:///{file}",), "observer_wait_ms": 0.0})
-    with configured_reads(observed) as reads:  # type: ignore[union-attr]
+    Replication(Path(journal.database.url.database or ""), file).poll()
+    with Client(journal, [FileObserver(file, journal)], wait_ms=0.0) as reads:
         assert reads.read(newest) == Stamp(1, 1)
         with open_journal(journal.url) as another_process:
             told = at_least(journal, str(take(another_process)))

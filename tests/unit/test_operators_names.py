@@ -1,4 +1,4 @@
-"""The names that DAG authors import: `from operators import JobSetupOperator`."""
+"""The names that DAG authors import: `from lockgate.operators import JobSetupOperator`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import sys
 
 import pytest
 
+from lockgate import operators
+
 MODULES = """
 import json, sys
-import operators
+from lockgate import operators
 for name in sys.argv[1:]:
     getattr(operators, name)
-ours = [name.split(".")[1] for name in sys.modules if name.startswith("operators.")]
+ours = [name.split(".")[2] for name in sys.modules if name.startswith("lockgate.operators.")]
 print(json.dumps({"airflow": "airflow" in sys.modules, "ours": sorted(set(ours))}))
 """
 

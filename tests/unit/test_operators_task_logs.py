@@ -291,7 +291,7 @@ def test_a_fork_follows_nothing(world: BlobWorld, tmp_path: Path) -> None:
     follower.follow(tmp_path / "log")
     parents = follower._all_done
     assert parents is not None
-    follower.forked()
+    follower.after_fork_in_child()
     assert follower._writers == {}
     assert follower._all_done is None
     parents.set()

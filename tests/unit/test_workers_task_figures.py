@@ -13,6 +13,7 @@ from celery.contrib.testing.worker import start_worker
 from prometheus_client import CollectorRegistry
 
 from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.prometheus import served_metrics
 from lockgate.storage_core.settings import load_settings
 from lockgate.workers.celery_app import COMMIT_QUEUE, app
 from lockgate.workers.metrics.figures import TaskFigures
@@ -32,10 +33,9 @@ def worker() -> Iterator[None]:
 @pytest.fixture
 def counted() -> Iterator[CollectorRegistry]:
     """Count what runs meanwhile."""
-    registry = CollectorRegistry()
-    figures = TaskFigures(registry)
+    figures = TaskFigures()
     figures.connect()
-    yield registry
+    yield served_metrics()
     signals.task_prerun.disconnect(figures.begin)
     signals.task_postrun.disconnect(figures.end)
 

@@ -12,34 +12,29 @@ from pathlib import Path
 from typing import Any, Final
 
 from celery import signals
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from opentelemetry import metrics
+from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from lockgate.storage_core.journal.metrics import share_figures
+from lockgate.storage_core.prometheus import count_in
 
+_SCOPE: Final = "lockgate.worker"
 _SECONDS: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 
 
 class TaskFigures:
-    """Counts the tasks of one process by name and outcome, as Celery tells of them.
+    """Counts the tasks of one process by name and outcome, as Celery signals them."""
 
-    Args:
-        registry: Takes the figures where they are not shared.
-    """
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._begun = Counter(
-            "lockgate_worker_tasks_begun",
-            "Tasks begun; one whose process was killed does not end",
-            ["task"],
-            registry=registry,
+    def __init__(self) -> None:
+        meter = metrics.get_meter(_SCOPE)
+        self._begun = meter.create_counter(
+            f"{_SCOPE}.tasks_begun", description="Tasks begun; one whose process was killed does not end"
         )
-        self._seconds = Histogram(
-            "lockgate_worker_task_seconds",
-            "How long tasks took, by how they ended",
-            ["task", "outcome"],
-            buckets=_SECONDS,
-            registry=registry,
+        self._seconds = meter.create_histogram(
+            f"{_SCOPE}.task",
+            unit="s",
+            description="How long tasks took, by how they ended",
+            explicit_bucket_boundaries_advisory=_SECONDS,
         )
         self._running: dict[str, float] = {}
 
@@ -50,7 +45,7 @@ class TaskFigures:
 
     def begin(self, task: Any, task_id: str, **_: Any) -> None:
         """Count a task that begins."""
-        self._begun.labels(task.name).inc()
+        self._begun.add(1, {"task": task.name})
         self._running[task_id] = time.perf_counter()
 
     def end(self, task: Any, task_id: str, state: str | None = None, **_: Any) -> None:
@@ -64,7 +59,7 @@ class TaskFigures:
         began_s = self._running.pop(task_id, None)
         if began_s is not None:
             outcome = (state or "rejected").lower()
-            self._seconds.labels(task.name, outcome).observe(time.perf_counter() - began_s)
+            self._seconds.record(time.perf_counter() - began_s, {"task": task.name, "outcome": outcome})
 
 
 def share_in(folder: Path) -> CollectorRegistry:
@@ -75,8 +70,8 @@ def share_in(folder: Path) -> CollectorRegistry:
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    share_figures(folder)
-    TaskFigures(CollectorRegistry()).connect()
+    count_in(folder)
+    TaskFigures().connect()
     together = CollectorRegistry()
     MultiProcessCollector(together, str(folder))  # type: ignore[no-untyped-call]
     return together

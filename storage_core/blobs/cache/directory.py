@@ -197,10 +197,10 @@ class CacheFolder(Forkable):
         if not is_kept:
             self._delete()
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Leave the parent's references to the parent, and be an owner in one's own right."""
         self._begin()
-        self._holds.forked()
+        self._holds.after_fork_in_child()
         was_closed = self._owner.closed
         self._owner.close()
         if not was_closed:

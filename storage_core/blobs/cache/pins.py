@@ -150,7 +150,7 @@ class CachePins:
         for hold in held.values():
             hold.file.close()
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Begin with none: the parent's references are the parent's, whose descriptors keep the locks."""
         inherited = self._held
         self._begin()

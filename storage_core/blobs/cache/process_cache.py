@@ -80,7 +80,7 @@ class _Opened(Forkable):
                 self._caches[named] = cache
             return self._caches[named]
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         self._opening = threading.Lock()
 
     def close(self) -> None:

@@ -58,7 +58,7 @@ class ImportPath(Forkable):
         finally:
             self._leave()
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Go on with the set of the thread that forked; the others are not here."""
         self._changed = threading.Condition()
         self._users = [user for user in self._users if user == threading.get_ident()]

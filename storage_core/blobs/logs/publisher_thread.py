@@ -35,10 +35,10 @@ class LogFollower(Forkable):
         self._open_writer = open_writer
         self._every_s = every_s
         self._clock = clock or SystemClock()
-        self.forked()
+        self.after_fork_in_child()
         FORKS.tell(self)
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Follow nothing: the files are this process's parent's."""
         self._changing = threading.Lock()
         self._publishing = threading.Lock()

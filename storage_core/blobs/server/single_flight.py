@@ -22,10 +22,10 @@ class SingleFlight(Forkable, Generic[T]):
     """Work under way, by key. Safe to use from several threads."""
 
     def __init__(self) -> None:
-        self.forked()
+        self.after_fork_in_child()
         FORKS.tell(self)
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Begin with none: the threads that did the parent's are not here."""
         self._changing = threading.Lock()
         self._flights: dict[Hashable, Future[T]] = {}

@@ -162,10 +162,10 @@ class ServerUploadSet(Forkable):
         self._sets = sets
         self._clock = clock
         self._lasts_s = lasts_s
-        self.forked()
+        self.after_fork_in_child()
         FORKS.tell(self)
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Begin without a set: the parent's is the parent's to renew and to complete."""
         self._changing = threading.Lock()
         self._open: dict[UploadSetId, _Own] = {}

@@ -66,14 +66,14 @@ class LocalBlobs(Forkable):
         self._is_durable = is_durable
         self._heard = heard
         self._verified: dict[Path, tuple[int, int, int, int]] = {}
-        self.forked()
+        self.after_fork_in_child()
         FORKS.tell(self)
         with translated("open", str(self.path), changes=False):
             if self.path.exists() and not self.path.is_dir():
                 raise InvalidInputError(f"blob store {self.path} is a file; name a directory")
         self.drop_abandoned()
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Begin with a lock that nobody holds: the thread that may have held it is not here."""
         self._changing = threading.Lock()
 

@@ -37,10 +37,10 @@ class Liveness(Forkable):
         self._store = folder
         self._folder = folder / SERVERS
         self._file: FileIO | None = None
-        self.forked()
+        self.after_fork_in_child()
         FORKS.tell(self)
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Leave the file to the parent: it is to be unlocked when that dies."""
         if self._file is not None:
             self._file.close()

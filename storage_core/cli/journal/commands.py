@@ -33,7 +33,6 @@ commands = typer.Typer(
     help="Look after the journal: checkpoints, restore, safe mode, observers.", no_args_is_help=True
 )
 commands.command("observers")(observers.show)
-commands.command("observe")(observers.observe)
 commands.command("metrics")(metrics.serve)
 
 

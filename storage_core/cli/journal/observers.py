@@ -1,14 +1,12 @@
-"""`lockgate journal observers` and `observe`: the copies that take the reads, and the one kept here."""
+"""`lockgate journal observers`: the standbys that take the reads."""
 
 from __future__ import annotations
 
-import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lockgate.storage_core.cli.render import JsonFlag, print_json, print_line, print_table
+from lockgate.storage_core.cli.render import JsonFlag, print_json, print_table
 from lockgate.storage_core.errors import ConflictError
 
 if TYPE_CHECKING:
@@ -46,28 +44,6 @@ def show(json: JsonFlag = False) -> None:
         ],
         empty="no observers: every read goes to the primary; see LOCKGATE_OBSERVER_URLS",
     )
-
-
-def observe(
-    *,
-    to: Annotated[Path, typer.Option("--to", metavar="FILE", help="The copy; it is made if it is missing.")],
-    once: Annotated[bool, typer.Option("--once", help="Stop when the copy has caught up.")] = False,
-) -> None:
-    """Keep a copy of the journal in FILE near the primary, until stopped, for reads on this machine.
-
-    It only reads the primary. It may be killed anywhere, and goes on when it is started again.
-    """
-    from lockgate.storage_core.journal.observers import open_tailer  # noqa: PLC0415
-    from lockgate.storage_core.journal.process_journal import journal_url  # noqa: PLC0415 - slow to import
-
-    settings = _settings()
-    if not settings.has_journal:
-        raise _no_journal()
-    with open_tailer(journal_url(settings), to, settings.journal) as tailer:
-        tailer.catch_up()
-        print_line(f"caught up; read it with LOCKGATE_OBSERVER_URLS='[\"sqlite:///{to.absolute()}\"]'")
-        if not once:
-            tailer.run(threading.Event())
 
 
 def _settings() -> Settings:

@@ -139,9 +139,9 @@ class _Driven:
         self.leases = journals.Leases(journal)
         self._renewer = Renewer(self.leases, every_s=every_s, clock=clock)
         self._newest: dict[str, Stamp] = {}
-        self.forked()
+        self.after_fork_in_child()
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Let a fork that closes what is its parent's wait for none of its parent's threads."""
         self._changing = threading.Lock()
 
@@ -181,10 +181,10 @@ class _DrivenJobs:
         self._by_journal: dict[tuple[Journal, float], _Driven] = {}
         self._opening = threading.Lock()
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Begin with nothing: the parent's jobs, and its thread that renews, are not here."""
         for driven in self._by_journal.values():
-            driven.forked()
+            driven.after_fork_in_child()
         self._by_journal = {}
         self._opening = threading.Lock()
 
@@ -197,7 +197,7 @@ class _DrivenJobs:
 
 
 _DRIVEN: Final = _DrivenJobs()
-os.register_at_fork(after_in_child=_DRIVEN.forked)
+os.register_at_fork(after_in_child=_DRIVEN.after_fork_in_child)
 
 
 def _note(folder: JobFolder, job_attempt: JobAttemptId, holder: Token, stamp: Stamp, clock: Clock) -> None:

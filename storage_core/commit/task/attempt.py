@@ -20,7 +20,6 @@ from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.committers import committer_named
 from lockgate.storage_core.commit.committers.early_visibility import publish_early
 from lockgate.storage_core.commit.destination.conflict_mode import owner_of
-from lockgate.storage_core.commit.process import OwnProcess
 from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.layout import is_hidden
@@ -41,6 +40,7 @@ from lockgate.storage_core.errors import (
     UploadGoneError,
 )
 from lockgate.storage_core.failpoints import step
+from lockgate.storage_core.forks import ForkGuard
 from lockgate.storage_core.ids import AttemptId, JobAttemptId, TaskId, new_token, short_id_in, with_short_id
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
@@ -91,7 +91,7 @@ class Attempt:
         self._check_driver = check_driver
         self._tell_committed = tell_committed
         self._committer = committer_named(job.spec.committer)
-        self._process = OwnProcess(f"attempt {attempt_id} of task {task_id}")
+        self._process = ForkGuard(f"attempt {attempt_id} of task {task_id}")
         self._lock = threading.Lock()
         self._writers: list[PendingFileWriter] = []
         self._files: dict[str, PendingFile] = {}

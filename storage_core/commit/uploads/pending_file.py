@@ -14,10 +14,10 @@ from contextvars import copy_context
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
-from lockgate.storage_core.commit.process import OwnProcess
 from lockgate.storage_core.commit.records.task import ColumnStatistics, PendingFile
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.failpoints import step
+from lockgate.storage_core.forks import ForkGuard
 from lockgate.storage_core.ids import Token
 from lockgate.storage_core.stores import Part, Store
 
@@ -55,7 +55,7 @@ class PendingFileWriter(io.RawIOBase):
         content_type: str | None,
         metadata: Mapping[str, str],
         on_close: Callable[[PendingFile], None],
-        process: OwnProcess,
+        process: ForkGuard,
     ) -> None:
         self.path = path
         self.key = key

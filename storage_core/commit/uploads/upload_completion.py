@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_exponential
+
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.errors import (
     AccessDeniedError,
@@ -38,25 +40,36 @@ def complete(store: Store, pending: PendingUpload, *, if_absent: bool, verify: b
         OutcomeUnknownError: Neither is known after several tries.
     """
     error: LockgateError | None = None
-    for attempt in range(SETTLE_TRIES):
-        if attempt:
-            clock.sleep(0.1 * 2**attempt)
-        try:
-            store.complete_upload(pending, if_absent=if_absent)
-        except NOT_ABOUT_THE_FILE:
-            raise
-        except (NotAppliedError, OutcomeUnknownError) as answer:
-            error = answer
-        else:
-            if not verify:
-                return True
-            error = UploadGoneError(f"{store.url}/{pending.key}: completed, but its object is another's")
-        settled = _settle(store, pending, error, last=attempt == SETTLE_TRIES - 1)
-        if settled is not None:
-            return settled
+    for attempt in _until_settled(clock):
+        with attempt:
+            try:
+                store.complete_upload(pending, if_absent=if_absent)
+            except NOT_ABOUT_THE_FILE:
+                raise
+            except (NotAppliedError, OutcomeUnknownError) as answer:
+                error = answer
+            else:
+                if not verify:
+                    return True
+                error = UploadGoneError(f"{store.url}/{pending.key}: completed, but its object is another's")
+            is_last = attempt.retry_state.attempt_number == SETTLE_TRIES
+            settled = _settle(store, pending, error, last=is_last)
+            if settled is not None:
+                return settled
     raise OutcomeUnknownError(
         f"{store.url}/{pending.key}: completing it was tried {SETTLE_TRIES} times; it is not known whether "
         f"it is visible ({error}); nothing was deleted; run recovery for its job"
+    )
+
+
+def _until_settled(clock: Clock) -> Retrying:
+    """Return tries with growing pauses. An error that is raised in one ends them; the last raises none."""
+    return Retrying(
+        sleep=clock.sleep,
+        stop=stop_after_attempt(SETTLE_TRIES),
+        wait=wait_exponential(multiplier=0.2),
+        retry=retry_if_result(lambda _: True),
+        retry_error_callback=lambda _: None,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Table, delete, func, insert, select, update
 
+from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
@@ -19,7 +20,6 @@ from lockgate.storage_core.journal.checkpoint.snapshot_file import Request
 from lockgate.storage_core.journal.database.schema import ENTRY, HEAD, REQUEST
 from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.journal.maintenance import upkeep
-from lockgate.storage_core.journal.progress import Progress, no_progress
 from lockgate.storage_core.journal.read.epochs import read_epochs, survived
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode

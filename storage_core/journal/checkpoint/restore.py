@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, delete, insert, update
 
+from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import (
     ConflictError,
     LockgateError,
@@ -30,7 +31,6 @@ from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.database.schema import ENTRY, EPOCH, HEAD
 from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.journal.maintenance import upkeep
-from lockgate.storage_core.journal.progress import Progress, no_progress
 from lockgate.storage_core.journal.read.epochs import Epoch, read_epochs, survived
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.journal.safe_mode import enter_safe_mode

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import MalformedJournalError, ObjectNotFoundError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
@@ -19,7 +20,6 @@ from lockgate.storage_core.journal.checkpoint.replay import batches, load, repla
 from lockgate.storage_core.journal.checkpoint.snapshot_file import End, Request, table_rows
 from lockgate.storage_core.journal.checkpoint.temp_database import Scratch, scratch
 from lockgate.storage_core.journal.entries.rows import Row
-from lockgate.storage_core.journal.progress import Progress, no_progress
 from lockgate.storage_core.journal.read.epochs import read_epochs, survived
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stamp import Stamp

@@ -24,7 +24,7 @@ from lockgate.storage_core.errors import (
     JournalUnavailableError,
     OutcomeUnknownError,
 )
-from lockgate.storage_core.forks import FORKS, GATE, Forkable, leave_to_parent
+from lockgate.storage_core.forks import FORKS, Forkable, leave_to_parent
 from lockgate.storage_core.journal.database.engines import postgresql_engine, sqlite_engine
 from lockgate.storage_core.journal.database.errors import explain, first_line, refused_commit
 
@@ -54,7 +54,6 @@ class Database(Forkable):
         clock: Takes the place of the database's, for tests: the one place where they inject time.
         busy_s: How long a lock, and a connection to PostgreSQL, are waited for.
         is_primary: Refuse a PostgreSQL server that is a standby.
-        is_copy: Of SQLite: nothing is lost with its newest transactions, so a loss of power may take them.
         silence_s: Of PostgreSQL: a server that says nothing for so long, while it is asked, is given up.
 
     Raises:
@@ -69,14 +68,13 @@ class Database(Forkable):
         clock: Clock | None = None,
         busy_s: float = BUSY_S,
         is_primary: bool = False,
-        is_copy: bool = False,
         silence_s: float | None = None,
     ) -> None:
         self.url = url
         self.is_sqlite = url.get_backend_name() == "sqlite"
         self._clock = clock or (SystemClock() if self.is_sqlite else None)
         self._engine = (
-            self._sqlite(busy_s, is_copy)
+            self._sqlite(busy_s)
             if self.is_sqlite
             else postgresql_engine(url, busy_s, is_primary=is_primary, silence_s=silence_s)
         )
@@ -141,7 +139,7 @@ class Database(Forkable):
         if self.is_sqlite:
             self._engine.dispose()
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Leave the parent's connections to the parent."""
         leave_to_parent(self._engine.pool)
         self._engine.dispose(close=False)
@@ -155,7 +153,7 @@ class Database(Forkable):
                 "cannot be used in such a one; nothing was applied; fork earlier, spawn, or use PostgreSQL"
             )
         process = os.getpid()
-        with GATE.passage() if self.is_sqlite else nullcontext():
+        with FORKS.sqlite_transaction() if self.is_sqlite else nullcontext():
             try:
                 connection = self._engine.connect()
                 try:
@@ -193,11 +191,11 @@ class Database(Forkable):
                 "fork; stop, and change nothing more"
             )
 
-    def _sqlite(self, busy_s: float, is_copy: bool) -> Engine:
+    def _sqlite(self, busy_s: float) -> Engine:
         try:
             if Path(self.url.database or "").is_dir():
                 raise InvalidInputError(f"journal {self.name} is a directory: name a file in it")
-            return sqlite_engine(self.url, busy_s, is_copy=is_copy)
+            return sqlite_engine(self.url, busy_s)
         except OSError as error:
             raise explain(self.name, error) from error
 

@@ -30,13 +30,12 @@ WAL_BYTES: Final = 4 * 2**20
 """SQLite keeps so much of its write-ahead log once that is checkpointed, not all that it ever needed."""
 
 
-def sqlite_engine(url: URL, busy_s: float, *, is_copy: bool) -> Engine:
+def sqlite_engine(url: URL, busy_s: float) -> Engine:
     """Return an engine over an SQLite file, whose directory is made if it is missing.
 
     Args:
         url: Of the file.
         busy_s: How long a locked file is waited for.
-        is_copy: A loss of power may take its newest transactions: they are copied again.
 
     Raises:
         OSError: The directory cannot be made.
@@ -51,11 +50,7 @@ def sqlite_engine(url: URL, busy_s: float, *, is_copy: bool) -> Engine:
     def _connect(connection: sqlite3.Connection, record: Any) -> None:
         connection.isolation_level = None  # transactions begin where `begin` below says so
         _write_ahead(connection, path, busy_s)
-        for pragma in (
-            f"synchronous={'NORMAL' if is_copy else 'FULL'}",
-            "foreign_keys=ON",
-            f"journal_size_limit={WAL_BYTES}",
-        ):
+        for pragma in ("synchronous=FULL", "foreign_keys=ON", f"journal_size_limit={WAL_BYTES}"):
             connection.execute(f"PRAGMA {pragma}").close()
         record.info["file"] = file_at(path)
 

@@ -16,7 +16,6 @@ from lockgate.storage_core.journal.database.schema import (
     EPOCH,
     HEAD,
     METADATA,
-    OBSERVER_MARK,
     VERSION,
     VERSION_TABLE,
     VERSIONS,
@@ -41,7 +40,6 @@ def bring_up_to_date(database: Database, journal: str) -> str:
         JournalUnavailableError: It cannot be reached or written; nothing changed.
     """
     with database.snapshot() as connection:
-        _refuse_observer(connection, database)
         version = version_of(connection, database)
         identity = _identity(connection, journal) if version == VERSION else None
     if identity is not None:
@@ -74,15 +72,6 @@ def version_of(connection: Connection, database: Database) -> str | None:
         "nothing was changed; use the release of Lockgate that made it, or a newer one, or give the journal "
         "a database of its own (LOCKGATE_JOURNAL_URL)"
     )
-
-
-def _refuse_observer(connection: Connection, database: Database) -> None:
-    """Let nobody write to a file that follows a primary: it would follow no more, and nobody would see it."""
-    if database.is_sqlite and connection.execute(text("PRAGMA application_id")).scalar() == OBSERVER_MARK:
-        raise InvalidInputError(
-            f"journal {database.name} is an observer's copy: nothing was changed; name the primary "
-            "(LOCKGATE_JOURNAL_URL), and this file among LOCKGATE_OBSERVER_URLS"
-        )
 
 
 def make_tables(connection: Connection, database: Database) -> None:

@@ -31,9 +31,6 @@ VERSION_TABLE: Final = Table(
 )
 """Alembic's own, as Alembic makes it: one row, the version of the database."""
 
-OBSERVER_MARK: Final = int.from_bytes(b"LGob", "big")
-"""The `application_id` of a SQLite file that an observer keeps: nothing but its tailer writes there."""
-
 
 def _table(name: str, *columns: Column[object] | Index | UniqueConstraint) -> Table:
     return Table(name, METADATA, Column("journal", Text, primary_key=True), *columns)

@@ -43,10 +43,10 @@ class Renewer(Forkable):
         self._leases = leases
         self._every_s = every_s
         self._clock = clock or SystemClock()
-        self.forked()
+        self.after_fork_in_child()
         FORKS.tell(self)
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Begin as a new holder."""
         self.holder = new_holder()
         self._held: dict[str, Stamp] = {}

@@ -1,17 +1,15 @@
-"""Observers: copies of a journal that take the reads, and clients whose reads never go back in time.
+"""Observers: hot standbys that take a journal's reads, and clients whose reads never go back in time.
 
     with configured_reads(settings) as reads:
         jobs = reads.read(registry.jobs)      # at an observer that holds all that this process has seen
 
-Source: the observers of HDFS: state ids, msync, fast-path tailing.
+Source: the observers of HDFS: state ids, msync.
 """
 
 from lockgate.storage_core.journal.observers.client import Client, ObserverStatus
 from lockgate.storage_core.journal.observers.hot_standby import HotStandby
 from lockgate.storage_core.journal.observers.observer import Observer
 from lockgate.storage_core.journal.observers.process_reader import configured_reads, open_observer
-from lockgate.storage_core.journal.observers.sqlite_replica import TailingObserver
-from lockgate.storage_core.journal.observers.tailer import Tailer, open_tailer
 from lockgate.storage_core.journal.propagation import headers, heed
 from lockgate.storage_core.journal.session_token import CARRIED_AS, Token, carried, carry
 
@@ -21,8 +19,6 @@ __all__ = [
     "HotStandby",
     "Observer",
     "ObserverStatus",
-    "Tailer",
-    "TailingObserver",
     "Token",
     "carried",
     "carry",
@@ -30,5 +26,4 @@ __all__ = [
     "headers",
     "heed",
     "open_observer",
-    "open_tailer",
 ]

@@ -44,10 +44,10 @@ class Rota(Forkable):
         self._clock = clock
         self._down: dict[str, _Down] = {}
         self._turn = 0
-        self.forked()
+        self.after_fork_in_child()
         FORKS.tell(self)
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Leave the lock, which a thread of the parent may hold."""
         self._changing = threading.Lock()
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from lockgate.storage_core.clock import Clock
+from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.journal.database.database import parse_url
 from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.journal.observers.client import Client
 from lockgate.storage_core.journal.observers.hot_standby import HotStandby
 from lockgate.storage_core.journal.observers.observer import Observer
-from lockgate.storage_core.journal.observers.sqlite_replica import TailingObserver
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.journal.session_token import Token
 from lockgate.storage_core.settings import Settings
@@ -49,15 +49,19 @@ def configured_reads(
 
 
 def open_observer(url: str, journal: Journal) -> Observer:
-    """Return an observer of a journal; it is reached for at the first reading.
+    """Return an observer of a journal; it connects at the first reading.
 
     Args:
-        url: `postgresql://…` of a hot standby, or `sqlite:////path` of a file that a `Tailer` writes.
+        url: `postgresql://…` of a hot standby.
         journal: The primary.
 
     Raises:
-        InvalidInputError: It is neither.
+        InvalidInputError: The URL names no PostgreSQL server.
     """
     parsed = parse_url(url)
-    kind = TailingObserver if parsed.get_backend_name() == "sqlite" else HotStandby
-    return kind(parsed, journal.name, journal.identity)
+    if parsed.get_backend_name() == "sqlite":
+        raise InvalidInputError(
+            f"observer {url}: only PostgreSQL hot standbys are observers; nothing was read; remove it from "
+            "LOCKGATE_OBSERVER_URLS: readers of a SQLite journal do not wait for its writer"
+        )
+    return HotStandby(parsed, journal.name, journal.identity)

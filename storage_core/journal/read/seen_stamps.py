@@ -24,9 +24,9 @@ class Sight:
         self._clock = clock or SystemClock()
         self._stamps: dict[int, int] = {}
         self._contact_s: float | None = None
-        self.forked()
+        self.after_fork_in_child()
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Keep in a child what was seen, and leave the lock, which a thread of the parent may hold."""
         self._changing = threading.Lock()
 

@@ -37,9 +37,9 @@ class Group:
 
     def __init__(self, write: Write) -> None:
         self._write = write
-        self.forked()
+        self.after_fork_in_child()
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Begin with nothing waiting: the parent's threads, and who holds its locks, are not here."""
         self._changing = threading.Lock()
         self._queue: deque[_Waiting] = deque()

@@ -91,10 +91,10 @@ class Connection(Forkable):
         self._timeout = urllib3.Timeout(connect=min(CONNECT_S, timeout_s), read=timeout_s)
         self._clock = clock
         self._prefix = self._checked()
-        self.forked()
+        self.after_fork_in_child()
         FORKS.tell(self)
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Share no socket with the parent."""
         options: dict[str, object] = {} if self._ca_file is None else {"ca_certs": str(self._ca_file)}
         self._pool = urllib3.connection_from_url(
