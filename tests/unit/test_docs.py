@@ -103,3 +103,11 @@ def test_the_examples_import_only_what_exists() -> None:
     }
     assert len(documented) > 10
     assert [entry for entry in sorted(documented) if not is_importable(entry[1], entry[2])] == []
+
+
+def test_every_setting_is_documented() -> None:
+    from lockgate.storage_core.settings import Settings
+
+    documented = (REPOSITORY / "docs" / "reference" / "settings.md").read_text()
+    names = (f"| `LOCKGATE_{name.upper()}` |" for name in Settings.model_fields)
+    assert [name for name in names if name not in documented] == []
