@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from typer.testing import CliRunner
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = sorted(
@@ -98,9 +99,7 @@ def test_every_page_can_be_reached_from_the_index() -> None:
 
 
 def test_the_examples_import_only_what_exists() -> None:
-    documented = {
-        (page.name, module, name) for page in PAGES for module, name in documented_imports(page)
-    }
+    documented = {(page.name, module, name) for page in PAGES for module, name in documented_imports(page)}
     assert len(documented) > 10
     assert [entry for entry in sorted(documented) if not is_importable(entry[1], entry[2])] == []
 
@@ -111,3 +110,17 @@ def test_every_setting_is_documented() -> None:
     documented = (REPOSITORY / "docs" / "reference" / "settings.md").read_text()
     names = (f"| `LOCKGATE_{name.upper()}` |" for name in Settings.model_fields)
     assert [name for name in names if name not in documented] == []
+
+
+def test_the_commands_in_the_pages_exist() -> None:
+    from lockgate.storage_core.cli.app import build
+
+    groups = "blobs|broker|dags|jobs|journal|store|uploads|xcom"
+    command = re.compile(
+        rf"\blockgate ((?:{groups}) [a-z][a-z-]+|blob-server|committers|manifest|version|worker)\b"
+    )
+    pages = (page.read_text() for page in PAGES if page.name != "CHANGELOG.md")
+    documented = {name for page in pages for name in command.findall(page)}
+    assert len(documented) > 20
+    answers = {name: CliRunner().invoke(build(), [*name.split(), "--help"]) for name in sorted(documented)}
+    assert [name for name, answer in answers.items() if answer.exit_code != 0] == []
