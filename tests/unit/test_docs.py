@@ -76,9 +76,9 @@ def is_importable(module: str, name: str) -> bool:
     """Return whether `from module import name` works; without a name, whether `import module` does."""
     try:
         found = importlib.import_module(module)
+        return not name or hasattr(found, name) or importlib.util.find_spec(f"{module}.{name}") is not None
     except ImportError:
         return False
-    return not name or hasattr(found, name) or importlib.util.find_spec(f"{module}.{name}") is not None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
