@@ -6,7 +6,7 @@
     python scripts/s3_server.py status        0 running, 3 not running
     python scripts/s3_server.py stop
 
-Why this server, and what it does otherwise than AWS: `docs/adr/0002-s3-server-for-tests.md`.
+Why this server, and what it does otherwise than AWS: `docs/internals/adr/0002-s3-server-for-tests.md`.
 
 Everything lies under `.tools` in the checkout. The server holds `s3-server.lock` for as long as it lives,
 so two starts never make two servers; it answers only to a secret made for this one start, so a process that

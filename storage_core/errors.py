@@ -41,7 +41,7 @@ class LockgateError(Exception):
     """Base of every error that Lockgate raises on purpose.
 
     Attributes:
-        exit_code: What the command line exits with; documented in `docs/command-line.md`.
+        exit_code: What the command line exits with; documented in `docs/reference/command-line.md`.
     """
 
     exit_code: ClassVar[int] = 1

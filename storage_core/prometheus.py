@@ -1,7 +1,8 @@
 """Serve to Prometheus what Lockgate records through OpenTelemetry's API.
 
 A `MeterProvider` over prometheus_client, whose processes can count together: a Celery worker's pool has many.
-OpenTelemetry's own exporter for Prometheus cannot add up processes: see docs/adr/0018-one-metrics-api.md.
+OpenTelemetry's own exporter for Prometheus cannot add up processes: see
+docs/internals/adr/0018-one-metrics-api.md.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def print_error(error: Exception, *, as_json: bool) -> None:
 
 
 def exit_code(error: Exception) -> int:
-    """Return what the command exits with; `docs/command-line.md` lists them."""
+    """Return what the command exits with; `docs/reference/command-line.md` lists them."""
     return error.exit_code if isinstance(error, LockgateError) else 1
 
 

@@ -9,7 +9,7 @@
         job.commit()
 
 What is written below `root` becomes pending files of one attempt of the task. Any other path is read by the
-destination's log: whole jobs only. `docs/fsspec.md` has an example for every library.
+destination's log: whole jobs only. `docs/guides/fsspec.md` has an example for every library.
 """
 
 from lockgate.storage_core.errors import MissingPartError

@@ -19,7 +19,7 @@ from lockgate.storage_core.fsspec import LockgateFileSystem, job_filesystem
 from lockgate.storage_core.stores import Store
 from tests.commit_world import World
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "fsspec.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "guides" / "fsspec.md"
 TABLE = pa.table({"id": pa.array(range(10), pa.int64()), "day": ["mon", "tue"] * 5})
 ROWS = sorted(TABLE.to_pylist(), key=lambda row: row["id"])
 DAY = ds.partitioning(pa.schema([("day", pa.string())]), flavor="hive")

@@ -1,4 +1,4 @@
-"""Print what `docs/protocol-model.md` holds: `python -m tests.model` the figures, `… traces` the traces."""
+"""Print the figures of `docs/internals/protocol-model.md`; with the argument `traces`, its traces."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def test_commands_of_other_packages_come_through_their_entry_points(
 
 
 def test_every_exit_code_is_documented() -> None:
-    documented = Path(__file__).parents[2].joinpath("docs/command-line.md").read_text()
+    documented = Path(__file__).parents[2].joinpath("docs/reference/command-line.md").read_text()
     codes, todo = set(), [LockgateError]
     while todo:
         kind = todo.pop()

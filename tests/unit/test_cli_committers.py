@@ -11,7 +11,7 @@ from lockgate.storage_core.cli.app import build
 from lockgate.storage_core.cli.committers import COLUMNS, promises
 from lockgate.storage_core.commit.committers import COMMITTERS
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "committers.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "committers.md"
 
 
 def test_the_command_tells_of_every_committer_what_it_promises() -> None:

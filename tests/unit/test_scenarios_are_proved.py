@@ -10,7 +10,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 def scenarios() -> dict[str, list[tuple[str, list[str]]]]:
     """Return the documentation's lines by their heading, each with the tests that it names."""
-    text = (REPOSITORY / "docs" / "scenarios.md").read_text()
+    text = (REPOSITORY / "docs" / "internals" / "scenarios.md").read_text()
     _, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
     by_heading = {}
     for part in parts:

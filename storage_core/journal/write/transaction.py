@@ -1,7 +1,7 @@
 """One write transaction: lock the head, answer what is known, fold the rest, number it, store it.
 
 A sequence is taken in the transaction that changes the tables, from the head's row. With an auto-increment a
-reader that polls for greater numbers misses rows that commit late (measured: docs/field-notes.md).
+reader that polls for greater numbers misses rows that commit late.
 """
 
 from __future__ import annotations
