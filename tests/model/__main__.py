@@ -1,4 +1,4 @@
-"""Print what `docs/protocol-model.md` holds: `python -m tests.model` the figures, `… traces` the traces."""
+"""Print the figures of `docs/protocol-model.md`: `python -m tests.model`; with `traces`, its traces."""
 
 from __future__ import annotations
 
