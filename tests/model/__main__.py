@@ -1,4 +1,4 @@
-"""Print the figures of `docs/protocol-model.md`: `python -m tests.model`; `traces` prints its traces."""
+"""Print the figures of the protocol model: `python -m tests.model`; `traces` prints its traces."""
 
 from __future__ import annotations
 
