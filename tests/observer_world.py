@@ -11,14 +11,14 @@ from typing import Any
 
 from sqlalchemy import delete, update
 
-from storage_core.journal import Journal, Reading, Stamp, open_journal
-from storage_core.journal.metrics import registry
-from storage_core.journal.observers import Client, Tailer, open_observer, open_tailer
-from storage_core.journal.ops.jobs import RecordJob
-from storage_core.journal.ops.leases import DropLease, FreeLease, TakeLease
-from storage_core.journal.rows import ROWS, Lease
-from storage_core.journal.schema import ENTRY, HEAD, LEASE
-from storage_core.journal.writing import begin_epoch, lock_head
+from lockgate.storage_core.journal import Journal, Reading, Stamp, open_journal
+from lockgate.storage_core.journal.database.schema import ENTRY, HEAD, LEASE
+from lockgate.storage_core.journal.entries.jobs import RecordJob
+from lockgate.storage_core.journal.entries.leases import DropLease, FreeLease, TakeLease
+from lockgate.storage_core.journal.entries.rows import ROWS, Lease
+from lockgate.storage_core.journal.metrics import registry
+from lockgate.storage_core.journal.observers import Client, Tailer, open_observer, open_tailer
+from lockgate.storage_core.journal.write.transaction import begin_epoch, lock_head
 from tests.commit_world import ManualClock
 
 _numbers = count()

@@ -9,10 +9,10 @@
 Source: Flink BLOB storage. The rows are the journal's: see `journal.ops.uploads`, `.references`, `.removals`.
 """
 
-from storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId
-from storage_core.blobs.opening import open_blobs
-from storage_core.blobs.protocol import ArtefactFile, Artefacts, BlobInfo, Blobs
-from storage_core.blobs.sources import Source
+from lockgate.storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId
+from lockgate.storage_core.blobs.open_blobs import open_blobs
+from lockgate.storage_core.blobs.protocol import ArtefactFile, Artefacts, BlobInfo, Blobs
+from lockgate.storage_core.blobs.sources import Source
 
 __all__ = [
     "NO_JOB",

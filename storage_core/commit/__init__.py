@@ -1,15 +1,17 @@
 """The commit protocol: jobs, attempts, pending sets, turn, plan, decision, outcome, log, recovery, sweep."""
 
-from storage_core.commit.attempt import Attempt
-from storage_core.commit.completion import ShardCompleter, ShardReport, complete_shard_of
-from storage_core.commit.job import Job
-from storage_core.commit.lease import LeaseState
-from storage_core.commit.log import DestinationLog, Manifest, read_manifest
-from storage_core.commit.opening import attach_job, open_job
-from storage_core.commit.orphans import SweepAction, UploadFate, UploadFilter, count_uploads
-from storage_core.commit.phase import JobPhase
-from storage_core.commit.reading import read_live
-from storage_core.commit.records import (
+from lockgate.storage_core.commit.destination.live_read import read_live
+from lockgate.storage_core.commit.destination.log import DestinationLog, Manifest, read_manifest
+from lockgate.storage_core.commit.job import Job
+from lockgate.storage_core.commit.job_summary import JobSummary, list_jobs
+from lockgate.storage_core.commit.leases.protocol import LeaseState
+from lockgate.storage_core.commit.open_job import attach_job, open_job
+from lockgate.storage_core.commit.publish.shard_completion import (
+    ShardCompleter,
+    ShardReport,
+    complete_shard_of,
+)
+from lockgate.storage_core.commit.records.job import (
     AuditVerdict,
     Column,
     ColumnStatistics,
@@ -22,12 +24,24 @@ from storage_core.commit.records import (
     Receipt,
     StagedFile,
 )
-from storage_core.commit.recovery import RecoveryAction, RecoveryResult, recover_all, recover_job
-from storage_core.commit.summary import JobSummary, list_jobs
-from storage_core.commit.sweep import SweepReport, sweep_uploads
-from storage_core.commit.upload_cost import UploadFigures
-from storage_core.commit.writer import PendingFileWriter
-from storage_core.parallel import Progress
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.recovery.orphan_sweep import SweepReport, sweep_uploads
+from lockgate.storage_core.commit.recovery.recover import (
+    RecoveryAction,
+    RecoveryResult,
+    recover_all,
+    recover_job,
+)
+from lockgate.storage_core.commit.task.attempt import Attempt
+from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
+from lockgate.storage_core.commit.uploads.upload_cost import UploadFigures
+from lockgate.storage_core.commit.uploads.upload_owner import (
+    SweepAction,
+    UploadFate,
+    UploadFilter,
+    count_uploads,
+)
+from lockgate.storage_core.concurrency import Progress
 
 __all__ = [
     "Attempt",

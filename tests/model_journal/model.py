@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from storage_core.errors import (
+from lockgate.storage_core.errors import (
     AlreadyExistsError,
     ConflictError,
     FencedError,
@@ -19,12 +19,12 @@ from storage_core.errors import (
     SafeModeError,
     StaleRequestError,
 )
-from storage_core.journal import Mutation, Stamp
-from storage_core.journal.ops import Op
-from storage_core.journal.ops.claims import ClaimName, ReleaseName
-from storage_core.journal.ops.jobs import ForgetJob, RecordJob, RecordTask
-from storage_core.journal.ops.leases import DropLease, FreeLease, ParkLease, TakeLease
-from storage_core.journal.rows import ROWS
+from lockgate.storage_core.journal import Mutation, Stamp
+from lockgate.storage_core.journal.entries import Op
+from lockgate.storage_core.journal.entries.claims import ClaimName, ReleaseName
+from lockgate.storage_core.journal.entries.jobs import ForgetJob, RecordJob, RecordTask
+from lockgate.storage_core.journal.entries.leases import DropLease, FreeLease, ParkLease, TakeLease
+from lockgate.storage_core.journal.entries.rows import ROWS
 
 TABLES: Final = tuple(kind.TABLE for kind in ROWS)
 """Those of entries that the model does not know stay empty."""

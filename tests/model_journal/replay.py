@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from storage_core.journal.ops import Moment, decode_op
-from storage_core.journal.reading import Entry
-from storage_core.journal.rows import ROWS, Lease, Row
-from storage_core.journal.state import State
+from lockgate.storage_core.journal.entries import Moment, decode_op
+from lockgate.storage_core.journal.entries.rows import ROWS, Lease, Row
+from lockgate.storage_core.journal.entries.state import State
+from lockgate.storage_core.journal.read.snapshot_read import Entry
 
 R = TypeVar("R", bound=Row)
 

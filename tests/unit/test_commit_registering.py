@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit import JobPhase
-from storage_core.commit.phase import JobPhase as Phase
-from storage_core.commit.registering import PHASES
-from storage_core.commit.rescan import Rescanned, rescan
-from storage_core.errors import InvalidInputError, JobFailedError, ObjectNotFoundError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.ids import JobId
-from storage_core.journal import Leases
-from storage_core.journal.configured import close_journals
-from storage_core.journal.registry import find_job, job_resource
-from storage_core.journal.rows import Job as RegisteredJob
-from storage_core.journal.rows import Lease, TaskAttempt
+from lockgate.storage_core.commit import JobPhase
+from lockgate.storage_core.commit.leases.registry import PHASES
+from lockgate.storage_core.commit.records.phase import JobPhase as Phase
+from lockgate.storage_core.commit.recovery.registry_rebuild import Rescanned, rescan
+from lockgate.storage_core.errors import InvalidInputError, JobFailedError, ObjectNotFoundError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import JobId
+from lockgate.storage_core.journal import Leases
+from lockgate.storage_core.journal.entries.rows import Job as RegisteredJob
+from lockgate.storage_core.journal.entries.rows import Lease, TaskAttempt
+from lockgate.storage_core.journal.process_journal import close_journals
+from lockgate.storage_core.journal.queries.jobs import find_job, job_resource
 from tests.commit_world import World, write
 
 

@@ -6,11 +6,14 @@ import msgspec
 import pytest
 from sqlalchemy import Connection
 
-from storage_core.errors import MalformedJournalError
-from storage_core.journal import Journal, Mutation, bulk, open_journal, writing
-from storage_core.journal.ops.jobs import RecordTask
-from storage_core.journal.reading import Entry
-from storage_core.journal.rows import (
+from lockgate.storage_core.errors import MalformedJournalError
+from lockgate.storage_core.journal import Journal, Mutation, open_journal
+from lockgate.storage_core.journal.database import bulk
+from lockgate.storage_core.journal.database.pipeline import ask
+from lockgate.storage_core.journal.database.row_access import SqlRows
+from lockgate.storage_core.journal.database.schema import ATTEMPT, ENTRY, METADATA, REQUEST
+from lockgate.storage_core.journal.entries.jobs import RecordTask
+from lockgate.storage_core.journal.entries.rows import (
     ROWS,
     Blob,
     BlobJob,
@@ -22,11 +25,10 @@ from storage_core.journal.rows import (
     Standing,
     TaskAttempt,
 )
-from storage_core.journal.schema import ATTEMPT, ENTRY, METADATA, REQUEST
-from storage_core.journal.state import Key
-from storage_core.journal.tables import SqlRows
-from storage_core.journal.together import ask
-from storage_core.journal.writing import lock_head
+from lockgate.storage_core.journal.entries.state import Key
+from lockgate.storage_core.journal.read.snapshot_read import Entry
+from lockgate.storage_core.journal.write import transaction
+from lockgate.storage_core.journal.write.transaction import lock_head
 from tests.postgres_world import Server
 
 TEXTS = ("", "plain", "quote ' \" and \\ and \n\t{}[],", "ü 漢字 🦊", "NULL", "$[0]", "%s", ":given")
@@ -139,7 +141,7 @@ def test_no_plan_is_kept_that_could_read_all_rows_by_another_index_than_the_keys
         for _ in range(2):
             with journal.database.write() as connection:
                 rows = SqlRows(connection, journal.name, lock=True)
-                lock = writing._locking(journal.database, journal.name, keeps_plans=True)
+                lock = transaction._locking(journal.database, journal.name, keeps_plans=True)
                 ask(connection, [lock, rows.looking_for(kind, [("k",) * len(kind.KEY)])])
                 ask(connection, [rows.looking_in(kind, beginnings)])
         with journal.database.snapshot() as connection:

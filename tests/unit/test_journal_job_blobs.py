@@ -6,16 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.errors import ConflictError, FencedError, ObjectNotFoundError
-from storage_core.journal import Journal, Mutation, Refused
-from storage_core.journal.checkpoint import Checkpoints
-from storage_core.journal.ops.jobs import ForgetJob, RecordJob
-from storage_core.journal.ops.leases import TakeLease
-from storage_core.journal.ops.references import SubmitJob, TakeReference
-from storage_core.journal.ops.uploads import BeginUpload, CompleteUpload, PutBlob, upload_resource
-from storage_core.journal.rows import Blob, BlobJob, Guarantee, Phase, Reference
-from storage_core.journal.verify import verify
-from storage_core.stores.local import LocalStore
+from lockgate.storage_core.errors import ConflictError, FencedError, ObjectNotFoundError
+from lockgate.storage_core.journal import Journal, Mutation, Refused
+from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
+from lockgate.storage_core.journal.checkpoint.verify import verify
+from lockgate.storage_core.journal.entries.jobs import ForgetJob, RecordJob
+from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.entries.references import SubmitJob, TakeReference
+from lockgate.storage_core.journal.entries.rows import Blob, BlobJob, Guarantee, Phase, Reference
+from lockgate.storage_core.journal.entries.uploads import (
+    BeginUpload,
+    CompleteUpload,
+    PutBlob,
+    upload_resource,
+)
+from lockgate.storage_core.stores.local.store import LocalStore
 from tests.commit_world import ManualClock
 
 LAKE = "s3://lake/sales"

@@ -16,14 +16,15 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, insert, inspect, select, text, update
 
-from storage_core.errors import InvalidInputError, JournalVersionError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal import Journal, Stamp, migrate, open_journal
-from storage_core.journal.database import Database, parse_url
-from storage_core.journal.ops.jobs import RecordJob
-from storage_core.journal.ops.leases import FreeLease, TakeLease
-from storage_core.journal.rows import Lease
-from storage_core.journal.schema import ENTRY, METADATA, VERSION_TABLE, VERSIONS
+from lockgate.storage_core.errors import InvalidInputError, JournalVersionError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import Journal, Stamp, open_journal
+from lockgate.storage_core.journal.database import migrate
+from lockgate.storage_core.journal.database.database import Database, parse_url
+from lockgate.storage_core.journal.database.schema import ENTRY, METADATA, VERSION_TABLE, VERSIONS
+from lockgate.storage_core.journal.entries.jobs import RecordJob
+from lockgate.storage_core.journal.entries.leases import FreeLease, TakeLease
+from lockgate.storage_core.journal.entries.rows import Lease
 from tests.commit_world import Crash
 
 LATER = ("destination", "job", "attempt", "claim", "blob", "reference", "upload_set", "blob_job")
@@ -92,7 +93,7 @@ def version_of(url: str) -> list[str]:
 
 def test_every_version_has_a_step_and_the_steps_are_in_line() -> None:
     config = Config()
-    config.set_main_option("script_location", "storage_core.journal:migrations")
+    config.set_main_option("script_location", "lockgate.storage_core.journal:migrations")
     config.set_main_option("path_separator", "os")
     steps = list(ScriptDirectory.from_config(config).walk_revisions())
     assert tuple(step.revision for step in reversed(steps)) == VERSIONS
@@ -174,8 +175,8 @@ def test_an_upgrade_that_is_killed_leaves_the_older_database_and_the_next_one_en
     make_first_version(journal_url)
     before = shape_of(journal_url)
     program = (
-        "import sys; from storage_core.failpoints import FAILPOINTS;"
-        "from storage_core.journal import open_journal;"
+        "import sys; from lockgate.storage_core.failpoints import FAILPOINTS;"
+        "from lockgate.storage_core.journal import open_journal;"
         "FAILPOINTS.arm({'journal-upgrade.0002': 'kill'}); open_journal(sys.argv[1])"
     )
     died = subprocess.run([sys.executable, "-c", program, journal_url], check=False, timeout=120)
@@ -188,7 +189,7 @@ def test_an_upgrade_that_is_killed_leaves_the_older_database_and_the_next_one_en
 
 OPENING = """
 import sys
-from storage_core.journal import open_journal
+from lockgate.storage_core.journal import open_journal
 sys.stdin.readline()
 with open_journal(sys.argv[1]) as journal:
     print(journal.identity)
@@ -284,7 +285,7 @@ def test_journals_of_one_database_know_nothing_of_each_other(journal_url: str) -
 
 def test_opening_a_database_of_this_version_does_not_import_alembic(tmp_path: Path) -> None:
     program = (
-        "import sys; from storage_core.journal import open_journal;"
+        "import sys; from lockgate.storage_core.journal import open_journal;"
         "open_journal(sys.argv[1]).close(); open_journal(sys.argv[1]).close();"
         "sys.exit('alembic' in sys.modules)"
     )

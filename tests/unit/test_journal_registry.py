@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from storage_core.errors import ConflictError, ObjectNotFoundError
-from storage_core.journal import Journal, Leases, registry
-from storage_core.journal.ops.jobs import ForgetJob, RecordJob, RecordTask
-from storage_core.journal.rows import Job, Phase, TaskAttempt
+from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
+from lockgate.storage_core.journal import Journal, Leases
+from lockgate.storage_core.journal.entries.jobs import ForgetJob, RecordJob, RecordTask
+from lockgate.storage_core.journal.entries.rows import Job, Phase, TaskAttempt
+from lockgate.storage_core.journal.queries import jobs as registry
 from tests.commit_world import ManualClock
 
 LAKE, BARN = "s3://lake/sales", "s3://barn/sales"

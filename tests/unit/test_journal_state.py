@@ -10,13 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage_core.journal.ops import OPS, Moment, Op
-from storage_core.journal.ops.references import FailJob
-from storage_core.journal.ops.removals import ForgetBlobJob
-from storage_core.journal.ops.uploads import CompleteUpload
-from storage_core.journal.rows import Blob, BlobJob, Claim, Destination, Reference, Row, UploadSet
-from storage_core.journal.state import State, by_length
-from storage_core.stamp import Stamp
+from lockgate.storage_core.journal.entries import OPS, Moment, Op
+from lockgate.storage_core.journal.entries.references import FailJob
+from lockgate.storage_core.journal.entries.removals import ForgetBlobJob
+from lockgate.storage_core.journal.entries.rows import (
+    Blob,
+    BlobJob,
+    Claim,
+    Destination,
+    Reference,
+    Row,
+    UploadSet,
+)
+from lockgate.storage_core.journal.entries.state import State, by_length
+from lockgate.storage_core.journal.entries.uploads import CompleteUpload
+from lockgate.storage_core.stamp import Stamp
 
 R = TypeVar("R", bound=Row)
 

@@ -7,14 +7,14 @@ import math
 import msgspec
 import pytest
 
-from storage_core.errors import InvalidInputError
-from storage_core.journal import Journal, Mutation, Stamp
-from storage_core.journal.ops import Op
-from storage_core.journal.ops.jobs import RecordTask
-from storage_core.journal.ops.leases import TakeLease
-from storage_core.journal.ops.references import SubmitJob
-from storage_core.journal.ops.uploads import PutBlob
-from storage_core.journal.rows import Lease
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.journal import Journal, Mutation, Stamp
+from lockgate.storage_core.journal.entries import Op
+from lockgate.storage_core.journal.entries.jobs import RecordTask
+from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.entries.references import SubmitJob
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.uploads import PutBlob
 
 
 def take(resource: str = "a", *, detail: str = "", soft_s: float = 30, hard_s: float = 120) -> TakeLease:

@@ -1,0 +1,308 @@
+"""Entries about what keeps blobs: jobs, attempts, receivers, viewers.
+
+A blob is staged at the moment its last reason goes, not at the next sweep: so an unreferenced blob lives one
+to two intervals whenever the sweep runs, and no sweep has to look for what is unreferenced.
+
+Source: Flink BLOB storage, "BLOB Lifecycle", "Staged Cleanup".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import msgspec
+
+from lockgate.storage_core.errors import ConflictError, FencedError, ObjectNotFoundError, SafeModeError
+from lockgate.storage_core.journal.entries.op import Moment, Op
+from lockgate.storage_core.journal.entries.rows import Blob, BlobJob, Job, Reference
+from lockgate.storage_core.journal.entries.state import Key, Span, State
+
+if TYPE_CHECKING:
+    from lockgate.storage_core.journal.read.snapshot_read import Reading
+
+JOB_OWNER: Final = "job"
+"""Owner of the reference that a job has to what it was submitted with."""
+
+ATTEMPT_OWNER: Final = "attempt:"
+"""Beginning of the owners that a job's failure ends."""
+
+
+class SubmitJob(Op, frozen=True, tag="submit-job"):
+    """A job begins: the blobs that were uploaded for it are its own until it ends.
+
+    Attributes:
+        blob_keys: All that it needs; one that is gone refuses the whole.
+        destination: Of the commit job that it is, empty if it is none.
+        commit_job: That job's id at the destination.
+    """
+
+    job_id: str
+    blob_keys: tuple[str, ...]
+    destination: str = ""
+    commit_job: str = ""
+
+    def touches(self) -> Iterable[Key]:
+        """Name the job, the commit job that it is, and its blobs."""
+        yield BlobJob, (self.job_id,)
+        if self.commit_job:
+            yield Job, (self.destination, self.commit_job)
+        for blob_key in self.blob_keys:
+            yield Blob, (self.job_id, blob_key)
+            yield Reference, (self.job_id, blob_key, JOB_OWNER)
+
+    def fold(self, state: State, moment: Moment) -> None:
+        """Insert the job, and its reference to each blob; a second time changes nothing."""
+        refuse_ended(state, self.job_id)
+        known = state.get(BlobJob, self.job_id)
+        if self.commit_job:
+            self._refuse_unfit_commit_job(state, known)
+        for blob_key in self.blob_keys:
+            refer(state, moment, self.job_id, blob_key, owner=JOB_OWNER)
+        destination, commit_job = self.destination, self.commit_job
+        if known is not None and not commit_job:
+            destination, commit_job = known.destination, known.commit_job
+        state.put(
+            BlobJob(
+                job_id=self.job_id,
+                destination=destination,
+                commit_job=commit_job,
+                submitted_s=moment.at_s if known is None else known.submitted_s,
+            )
+        )
+
+    def _refuse_unfit_commit_job(self, state: State, known: BlobJob | None) -> None:
+        """Let a commit job take blobs only before its end, and only its own: else nobody would end them.
+
+        Raises:
+            ConflictError: The blobs are another commit job's.
+            FencedError: This one has ended.
+        """
+        owner = (self.destination, self.commit_job)
+        if known is not None and known.commit_job and (known.destination, known.commit_job) != owner:
+            raise ConflictError(
+                f"the blobs of {self.job_id} belong to job {known.commit_job} at {known.destination}, with "
+                "which they go; nothing was changed; upload them again, for this job"
+            )
+        told = state.get(Job, *owner)
+        if told is not None and told.ended_s is not None:
+            raise FencedError(
+                f"job {self.commit_job} at {self.destination} has ended: it takes no blobs of {self.job_id}"
+            )
+
+
+class TakeReference(Op, frozen=True, tag="take-reference"):
+    """Keep a blob for an owner; one that has the reference already keeps it once.
+
+    Attributes:
+        lapse_s: It lapses so much later, for the owner may never come; None: it does not.
+    """
+
+    job_id: str
+    blob_key: str
+    owner: str
+    lapse_s: float | None = None
+
+    def touches(self) -> Iterable[Key]:
+        """Name the reference, the blob and its job."""
+        return [
+            (Reference, (self.job_id, self.blob_key, self.owner)),
+            (Blob, (self.job_id, self.blob_key)),
+            (BlobJob, (self.job_id,)),
+        ]
+
+    def fold(self, state: State, moment: Moment) -> None:
+        """Insert the reference, and take the blob out of staging."""
+        refuse_ended(state, self.job_id)
+        refer(state, moment, self.job_id, self.blob_key, owner=self.owner, lapse_s=self.lapse_s)
+
+
+class DropReference(Op, frozen=True, tag="drop-reference"):
+    """An owner needs a blob no more; dropping what is not there changes nothing."""
+
+    RESULT: ClassVar = bool
+
+    job_id: str
+    blob_key: str
+    owner: str
+
+    def touches(self) -> Iterable[Key]:
+        """Name the reference and the blob."""
+        return [
+            (Reference, (self.job_id, self.blob_key, self.owner)),
+            (Blob, (self.job_id, self.blob_key)),
+        ]
+
+    def spans(self) -> Iterable[Span]:
+        """Name the references to the blob."""
+        return [(Reference, (self.job_id, self.blob_key))]
+
+    def fold(self, state: State, moment: Moment) -> bool:
+        """Remove the reference, stage the blob if it was the last; returns whether nothing refers to it."""
+        return _drop(state, moment, self.job_id, self.blob_key, self.owner)
+
+
+class LapseReference(Op, frozen=True, tag="lapse-reference"):
+    """End a reference whose owner never came for it."""
+
+    RESULT: ClassVar = bool
+
+    job_id: str
+    blob_key: str
+    owner: str
+
+    def touches(self) -> Iterable[Key]:
+        """Name the reference and the blob."""
+        return [
+            (Reference, (self.job_id, self.blob_key, self.owner)),
+            (Blob, (self.job_id, self.blob_key)),
+        ]
+
+    def spans(self) -> Iterable[Span]:
+        """Name the references to the blob."""
+        return [(Reference, (self.job_id, self.blob_key))]
+
+    def fold(self, state: State, moment: Moment) -> bool:
+        """Remove it if its time is over; returns whether nothing refers to the blob."""
+        refuse_safe_mode(moment, f"reference of {self.owner} to blob {self.job_id}/{self.blob_key}")
+        reference = state.get(Reference, self.job_id, self.blob_key, self.owner)
+        if reference is None or reference.until_s is None or reference.until_s > moment.at_s:
+            return False
+        return _drop(state, moment, self.job_id, self.blob_key, self.owner)
+
+
+class FailJob(Op, frozen=True, tag="fail-job"):
+    """A job has failed and may be recovered: what can be made again is let go, the rest stays."""
+
+    RESULT: ClassVar = int
+
+    job_id: str
+
+    def touches(self) -> Iterable[Key]:
+        """Name the job."""
+        return [(BlobJob, (self.job_id,))]
+
+    def fold(self, state: State, moment: Moment) -> int:
+        """Drop the references that do not outlive a failure; returns their number."""
+        return fail_job(state, moment, self.job_id)
+
+
+class FinishJob(Op, frozen=True, tag="finish-job"):
+    """A job has ended: all its blobs go, whatever refers to them."""
+
+    job_id: str
+
+    def touches(self) -> Iterable[Key]:
+        """Name the job."""
+        return [(BlobJob, (self.job_id,))]
+
+    def fold(self, state: State, moment: Moment) -> None:
+        """Mark the job as final; it need not have been submitted."""
+        known = state.get(BlobJob, self.job_id)
+        if known is None:
+            known = BlobJob(job_id=self.job_id, destination="", commit_job="", submitted_s=moment.at_s)
+        finish_job(state, moment, known)
+
+
+def refer(
+    state: State, moment: Moment, job_id: str, blob_key: str, *, owner: str, lapse_s: float | None = None
+) -> None:
+    """Insert a reference and take the blob out of staging.
+
+    Raises:
+        ObjectNotFoundError: The blob is gone, or is about to be.
+    """
+    blob = state.get(Blob, job_id, blob_key)
+    if blob is None or blob.deleting_s is not None:
+        raise ObjectNotFoundError(
+            f"blob {job_id}/{blob_key} is gone: nothing referred to it for longer than the retention "
+            "interval; nothing was changed; upload it again"
+        )
+    known = state.get(Reference, job_id, blob_key, owner)
+    taken_s = moment.at_s if known is None else known.taken_s
+    until_s = None if lapse_s is None else moment.at_s + lapse_s
+    state.put(Reference(job_id=job_id, blob_key=blob_key, owner=owner, taken_s=taken_s, until_s=until_s))
+    if blob.staged_s is not None:
+        state.put(msgspec.structs.replace(blob, staged_s=None))
+
+
+def fail_job(state: State, moment: Moment, job_id: str) -> int:
+    """Drop the references of a failed job to what can be made again, and those of its attempts."""
+    of_blob: dict[str, list[Reference]] = {}
+    for reference in state.where(Reference, job_id=job_id):
+        of_blob.setdefault(reference.blob_key, []).append(reference)
+    # In two questions for however many blobs: all who write wait for the answers.
+    state.load((Blob, (job_id, blob_key)) for blob_key in of_blob)
+    dropped = 0
+    for blob_key, references in of_blob.items():
+        blob = state.get(Blob, job_id, blob_key)
+        if blob is None:
+            continue
+        ended = [one for one in references if _ends_with_failure(one, blob)]
+        for reference in ended:
+            state.delete(reference)
+        if ended and len(ended) == len(references):
+            _stage(state, moment, blob)
+        dropped += len(ended)
+    return dropped
+
+
+def finish_job(state: State, moment: Moment, job: BlobJob) -> None:
+    """Mark a job as final, once."""
+    if job.final_s is None:
+        state.put(msgspec.structs.replace(job, final_s=moment.at_s))
+
+
+def references_to(state: State, blob: Blob) -> list[Reference]:
+    """Return what keeps a blob."""
+    return state.where(Reference, job_id=blob.job_id, blob_key=blob.blob_key)
+
+
+def is_ended(known: State | Reading, job_id: str) -> bool:
+    """Tell whether a job is final."""
+    job = known.get(BlobJob, job_id)
+    return job is not None and job.final_s is not None
+
+
+def refuse_ended(known: State | Reading, job_id: str) -> None:
+    """Let only a job that has not ended take blobs and references.
+
+    Raises:
+        FencedError: It has.
+    """
+    if is_ended(known, job_id):
+        raise FencedError(f"job {job_id} has ended: it takes no more blobs and no references; stop")
+
+
+def refuse_safe_mode(moment: Moment, what: str) -> None:
+    """Let nothing be reaped or deleted in safe mode.
+
+    Raises:
+        SafeModeError: The journal is in it.
+    """
+    if moment.is_safe_mode:
+        raise SafeModeError(f"{what}: the journal is in safe mode: nothing is reaped or deleted in it")
+
+
+def _drop(state: State, moment: Moment, job_id: str, blob_key: str, owner: str) -> bool:
+    reference = state.get(Reference, job_id, blob_key, owner)
+    if reference is not None:
+        state.delete(reference)
+    blob = state.get(Blob, job_id, blob_key)
+    if blob is None:
+        return True
+    if references_to(state, blob):
+        return False
+    if reference is not None:
+        _stage(state, moment, blob)
+    return not blob.upload_set
+
+
+def _ends_with_failure(reference: Reference, blob: Blob) -> bool:
+    return blob.guarantee == "recreatable" or reference.owner.startswith(ATTEMPT_OWNER)
+
+
+def _stage(state: State, moment: Moment, blob: Blob) -> None:
+    """Note since when nothing refers to a blob; while it is part of a set, that keeps it."""
+    if blob.staged_s is None and not blob.upload_set:
+        state.put(msgspec.structs.replace(blob, staged_s=moment.at_s))

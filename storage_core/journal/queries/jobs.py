@@ -1,0 +1,78 @@
+"""The registry of jobs, read: an index over what the stores say. The stores decide.
+
+Entries bring it up to date (`ops.jobs`); `lockgate jobs rescan` makes it anew from a destination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
+from lockgate.storage_core.journal.entries.rows import Destination, Job, Lease
+from lockgate.storage_core.journal.read.snapshot_read import Reading
+
+UNDECIDED: Final = frozenset({"open"})
+UNENDED: Final = frozenset({"open", "committing", "aborting"})
+
+
+def job_resource(destination: str, job_id: str) -> str:
+    """Return the resource that a job's lease is on.
+
+    Args:
+        destination: URL, as the store opened at it says.
+        job_id: Of the job.
+    """
+    return f"job:{destination}#{job_id}"
+
+
+def destinations(reading: Reading) -> list[str]:
+    """Return the URLs of all places that the registry knows."""
+    return [place.url for place in reading.where(Destination, {})]
+
+
+def jobs(reading: Reading, destination: str | None = None) -> list[Job]:
+    """Return the jobs of one destination, or of all, by destination and id."""
+    return list(reading.where(Job, {} if destination is None else {"destination": destination}))
+
+
+def unended(reading: Reading) -> Iterator[tuple[Job, Lease | None]]:
+    """Yield every job without a terminal marker, with its lease: what recovery looks at."""
+    for phase in sorted(UNENDED):
+        for job in reading.where(Job, {"phase": phase}):
+            yield job, reading.get(Lease, job_resource(job.destination, job.job_id))
+
+
+def leased(reading: Reading) -> Iterator[tuple[str, str, Lease]]:
+    """Yield the destination, the id and the lease of every job that has one, ended ones too."""
+    for lease in reading.where(Lease, {}):
+        kind, _, job = lease.resource.partition(":")
+        if kind == "job":
+            destination, _, job_id = job.rpartition("#")
+            yield destination, job_id, lease
+
+
+def find_job(reading: Reading, text: str) -> Job:
+    """Return the job of an id, or the newest generation of a name, wherever it writes.
+
+    Raises:
+        ObjectNotFoundError: The registry knows none.
+        ConflictError: Jobs of this id or name write several destinations; the message names them.
+    """
+    found = list(reading.where(Job, {"job_id": text}))
+    if not found:
+        named = sorted(reading.where(Job, {"name": text}), key=_generation)
+        found = list({job.destination: job for job in named}.values())  # the newest one of each destination
+    if not found:
+        raise ObjectNotFoundError(
+            f"the journal knows no job {text[:140]!r}; name its destination, too, or make the index anew: "
+            "`lockgate jobs rescan DESTINATION`"
+        )
+    if len(found) > 1:
+        places = ", ".join(sorted(job.destination for job in found))
+        raise ConflictError(f"{text} is a job at {places}: say at which")
+    return found[0]
+
+
+def _generation(job: Job) -> int:
+    return int(job.job_id.rpartition("-g")[2])
