@@ -1,12 +1,12 @@
 # Everything needs only Python 3.11+ and, for Spark, Java 17+; each target brings the virtual environment.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-demo test-fast lint format mutants bench lock s3-server s3-server-stop clean
+.PHONY: help demo test soak test-demo test-fast lint format mutants bench lock s3-server s3-server-stop clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# A file's tests stay together, for they share what is slow to set up.
-TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
+# A file's tests stay together, for they share what is slow to set up. The order is that of tests/conftest.py.
+IN_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 # Tests start hundreds of processes, each of which would compile anew all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -19,16 +19,20 @@ demo: $(READY)  ## Run the main job on real flights, kill its driver, recover, c
 
 test: $(READY)  ## Run the tests; with Go on the machine also against a real S3 server
 	@scripts/need java
-	@scripts/in-memory scripts/with-s3-server sh -ec ' \
-		$(BIN)/pytest -m "not integration and not demo" $(TWO_AT_A_TIME) $(PYTEST_ARGS); \
-		$(BIN)/pytest -m "integration and not demo" $(TWO_AT_A_TIME) --timeout 900 $(PYTEST_ARGS)'
+	@scripts/in-memory scripts/with-s3-server $(BIN)/pytest -m "not demo" $(IN_PARALLEL) $(PYTEST_ARGS)
+
+soak: $(READY)  ## Run the tests with long storms and many repetitions: for hours, by hand or on a schedule
+	@scripts/need java
+	@LOCKGATE_TEST_SOAK=1 scripts/in-memory scripts/with-s3-server \
+		$(BIN)/pytest -m "not demo" $(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-demo: $(READY)  ## Run the demo as a test: its table, and that nothing of it is left running
 	@scripts/need java
 	@$(BIN)/pytest -m demo
 
-test-fast: $(READY)  ## Run the unit and contract tests: no Spark, no Airflow, nothing killed
-	@scripts/in-memory $(BIN)/pytest tests/unit tests/contract -m "not integration and not fault" $(TWO_AT_A_TIME) $(PYTEST_ARGS)
+test-fast: $(READY)  ## Run the unit and contract tests: no Spark, Airflow, PostgreSQL or S3 server, nothing killed
+	@scripts/in-memory $(BIN)/pytest tests/unit tests/contract -m "not integration and not fault and not requires" \
+		$(IN_PARALLEL) $(PYTEST_ARGS)
 
 lint: $(READY)  ## Check format, style, types and the import contracts
 	@$(BIN)/ruff format --check .

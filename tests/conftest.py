@@ -18,6 +18,7 @@ from lockgate.storage_core.journal import Journal, open_journal
 from lockgate.storage_core.journal.process_journal import close_journals
 from lockgate.storage_core.prometheus import served_metrics
 from tests.postgres_world import Server, postgres_bin, primary
+from tests.support.soak import IS_SOAK
 
 Tell = Callable[[str], None]
 
@@ -41,12 +42,27 @@ _PARTS: dict[str, tuple[Callable[[], object], str]] = {
 }
 
 
-_LONGEST = ("fault", "model_blobs", "model_journal", "model")
-"""Folders whose files come first: of two processes that share the tests none waits long for the other."""
+_ORDER = ("fault", "model", "unit", "contract", "integration")
+"""Folders in the order of the run: tests that fork this process come before those that start a JVM in it."""
+
+_TIMEOUT_S = {"integration": 900, "soak": 14_400}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: (*_LONGEST, item.path.parent.name).index(item.path.parent.name))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: _ORDER.index(folder) if (folder := _folder(item)) in _ORDER else -1)
+    for item in items:
+        if IS_SOAK:
+            item.add_marker(pytest.mark.timeout(_TIMEOUT_S["soak"]), append=False)
+        elif item.get_closest_marker("integration") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(_TIMEOUT_S["integration"]))
+    if not IS_SOAK:
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("soak")])
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
+
+
+def _folder(item: pytest.Item) -> str:
+    """Return the folder of `tests` that holds it; `model_blobs` is one of `model`."""
+    return item.path.relative_to(Path(__file__).parent).parts[0].partition("_")[0]
 
 
 def pytest_collection_finish() -> None:

@@ -21,6 +21,7 @@ from tests.conftest import Tell
 from tests.crash_harness import MODES, NEW, OLD, assert_all_or_nothing, job
 from tests.s3_world import S3World
 from tests.snapshots import observed
+from tests.support.soak import rounds
 
 pytestmark = pytest.mark.fault
 
@@ -95,14 +96,14 @@ def test_a_crash_of_an_abort_leaves_nothing_of_the_job(s3: S3World, tell: Tell) 
 @every_mode
 def test_a_crash_of_the_recovery_is_recovered_too(s3: S3World, mode: str, tell: Tell) -> None:
     pairs = 0
-    for first in left_by(s3, s3.driver, lambda: job(s3.driver, mode))[::12]:
+    for first in left_by(s3, s3.driver, lambda: job(s3.driver, mode))[:: rounds(24, 6)]:
         world = found_by_another(s3, first)
         for second in left_by(s3, world, world.recover)[::3]:
             where = f"{first.points[0]}, then {second.points[0]}"
             recovered(found_by_another(s3, second), mode, where)
             pairs += len(second.points)
     tell(f"{mode}, the journal as arbiter: {pairs} pairs of crashes")
-    assert pairs > 50
+    assert pairs > rounds(25, 100)
 
 
 def test_a_run_that_really_dies_leaves_what_a_snapshot_shows(s3: S3World) -> None:

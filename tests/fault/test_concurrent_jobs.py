@@ -37,6 +37,7 @@ from tests.driver_processes import (
     start_recovery,
 )
 from tests.serial_order import EMPTY, State, after, serial_results
+from tests.support.soak import rounds
 
 pytestmark = pytest.mark.fault
 
@@ -225,13 +226,13 @@ def run_contest(world: World, name: str, seed: int) -> None:
     assert base.name in contest(world, orders, f"{name}, {seed}", leaves_some=True)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(rounds(1, 20)))
 @pytest.mark.parametrize("name", CONTESTS)
 def test_concurrent_jobs_leave_what_some_serial_order_leaves(world: World, name: str, seed: int) -> None:
     run_contest(world, name, seed)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(rounds(2, 20)))
 def test_of_two_jobs_that_want_an_empty_destination_exactly_one_commits(world: World, seed: int) -> None:
     assert len(contest(world, FAIL_AND_FAIL, f"fail + fail, {seed}", leaves_some=False)) == 1
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from examples.flights.processes.airflow_home import AirflowHome
 from examples.flights.processes.children import ended
+from tests.integration.airflow_home import create
 
 T = TypeVar("T")
 
@@ -147,7 +148,7 @@ def running_airflow(root: Path, dags: Path, environment: Mapping[str, str]) -> I
         **environment,
     }
     home = AirflowHome(root / "airflow", mine)
-    home.create()
+    create(home)
     services = Services(home, url, {**home._settings(), **mine}, root)
     services.command(sys.executable, "-m", "airflow", "dags", "reserialize")
     with (

@@ -1,7 +1,6 @@
 """What blobs promise, in whatever order clients, deaths, outages and time come; on both databases.
 
-The same examples on every machine. `LOCKGATE_TEST_LONG=1` draws many more, and others each time;
-`LOCKGATE_TEST_NO_SHRINK=1` tells the first failure as it was found.
+`make soak` draws many more examples, see `machine_settings`.
 """
 
 from __future__ import annotations
@@ -10,16 +9,14 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.model_blobs.machine import BlobsMachine
 from tests.postgres_world import Server
-
-IS_LONG: Final = bool(os.environ.get("LOCKGATE_TEST_LONG"))
+from tests.support.soak import machine_settings
 
 
 @pytest.fixture
@@ -38,15 +35,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def examples(number: int) -> settings:
-    return settings(
-        derandomize=not IS_LONG,
-        max_examples=20 * number if IS_LONG else number,
-        stateful_step_count=60 if IS_LONG else 40,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate] if os.environ.get("LOCKGATE_TEST_NO_SHRINK") else tuple(Phase),
-        suppress_health_check=list(HealthCheck),
-    )
+    return machine_settings(number, 40, soak_examples=20 * number)
 
 
 def test_blobs_are_kept_and_go_as_the_model_says(tmp_path: Path) -> None:

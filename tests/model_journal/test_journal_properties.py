@@ -1,12 +1,10 @@
 """The six invariants of the journal, in whatever order callers, deaths and time come; on both databases.
 
-The same examples on every machine. `LOCKGATE_TEST_LONG=1` draws many more, and others each time;
-`LOCKGATE_TEST_NO_SHRINK=1` tells the first failure as it was found.
+`make soak` draws many more examples, see `machine_settings`.
 """
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -14,23 +12,14 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.model_journal.life import JournalLifeMachine
 from tests.model_journal.machine import JournalMachine
 from tests.postgres_world import Server
+from tests.support.soak import machine_settings
 
-IS_LONG: Final = bool(os.environ.get("LOCKGATE_TEST_LONG"))
-EXAMPLES: Final = settings(
-    derandomize=not IS_LONG,
-    max_examples=1_000 if IS_LONG else 20,
-    stateful_step_count=60 if IS_LONG else 25,
-    deadline=None,
-    database=None,
-    phases=[Phase.generate] if os.environ.get("LOCKGATE_TEST_NO_SHRINK") else tuple(Phase),
-    suppress_health_check=list(HealthCheck),
-)
+EXAMPLES: Final = machine_settings(20, 25, soak_examples=1_000)
 
 
 @pytest.fixture

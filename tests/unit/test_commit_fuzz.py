@@ -29,10 +29,11 @@ from lockgate.storage_core.ids import TaskId, split_job_id
 from lockgate.workers.task_commit import commit_staged_task
 from tests.commit_world import Crash, World, write
 from tests.strategies import JSON_VALUES, mutations, records, to_json
+from tests.support.soak import IS_SOAK, rounds
 
 settings.register_profile(
     "fuzz",
-    derandomize=True,  # the same examples on every machine: what fails here fails everywhere
+    derandomize=not IS_SOAK,  # the same examples on every machine: what fails here fails everywhere
     database=None,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
@@ -43,7 +44,7 @@ CANARY: Final = b"this is nobody's business but the victim's"
 DAY: Final = 86_400.0
 
 
-@settings(FUZZ, max_examples=30)
+@settings(FUZZ, max_examples=rounds(20, 1_000))
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.data())
 def test_a_changed_record_is_read_as_it_stands_or_refused(kind: type[Record], data: st.DataObject) -> None:
@@ -57,7 +58,7 @@ def test_a_changed_record_is_read_as_it_stands_or_refused(kind: type[Record], da
     assert decode(kind, encode(record), "key") == record
 
 
-@settings(FUZZ, max_examples=300)
+@settings(FUZZ, max_examples=rounds(300, 10_000))
 @given(st.sampled_from(KINDS), JSON_VALUES.map(to_json) | st.binary(max_size=60))
 def test_no_other_json_is_taken_for_a_record(kind: type[Record], data: bytes) -> None:
     with pytest.raises(MalformedRecordError, match=r"^key: not a readable"):
@@ -206,7 +207,7 @@ def scenes() -> Iterator[Callable[[str], Scene]]:
         yield scene
 
 
-@settings(FUZZ, max_examples=14)
+@settings(FUZZ, max_examples=rounds(8, 200))
 @pytest.mark.parametrize("name", RECORDS)
 @given(data=st.data())
 def test_nothing_outside_the_destination_is_touched_on_a_records_word(

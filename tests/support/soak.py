@@ -1,0 +1,51 @@
+"""The length of storms and repetitions: a short round of each in `make test`, all of it in `make soak`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+from hypothesis import HealthCheck, Phase, settings
+
+IS_SOAK: Final = bool(os.environ.get("LOCKGATE_TEST_SOAK"))
+
+T = TypeVar("T")
+
+
+def rounds(short: T, soak: T) -> T:
+    """Return the first in `make test`, the second in `make soak`."""
+    return soak if IS_SOAK else short
+
+
+def sample(items: Sequence[T], every: int, *, offset: int = 0) -> Sequence[T]:
+    """Return each n-th item, the first and the last among them, in `make test`; all items in `make soak`.
+
+    Args:
+        items: In the order of the run.
+        every: One of so many is kept.
+        offset: Different for tests that are alike, so that together they keep more.
+    """
+    if IS_SOAK:
+        return items
+    last = len(items) - 1
+    return [
+        item for number, item in enumerate(items) if number in {0, last} or number % every == offset % every
+    ]
+
+
+def machine_settings(examples: int, steps: int, *, soak_examples: int, soak_steps: int = 60) -> settings:
+    """Return Hypothesis' settings for a state machine.
+
+    In `make test` the same examples are drawn on every machine. `make soak` draws many more, and others each
+    time. `LOCKGATE_TEST_NO_SHRINK=1` reports the first failure as it was found.
+    """
+    return settings(
+        derandomize=not IS_SOAK,
+        max_examples=rounds(examples, soak_examples),
+        stateful_step_count=rounds(steps, soak_steps),
+        deadline=None,
+        database=None,
+        phases=[Phase.generate] if os.environ.get("LOCKGATE_TEST_NO_SHRINK") else tuple(Phase),
+        suppress_health_check=list(HealthCheck),
+    )
