@@ -30,7 +30,7 @@ from rich.table import Table
 from benchmarks.journal_load import READS_A_WRITE, Load, begun, record, run_together
 from lockgate.storage_core.journal import Written, open_journal
 from lockgate.storage_core.journal.observers import Client, open_observer
-from tests.postgres_world import Server, postgres_bin, primary
+from tests.support.postgres import Server, postgres_bin, primary
 
 KINDS = ("sqlite", "postgresql")
 PARTS = ("writes", "renewals", "lag", "reads")

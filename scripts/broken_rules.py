@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Final
 
 JOURNAL: Final = "storage_core/journal"
-MODEL: Final = "tests/model_journal/test_journal_properties.py::test_a_journal_does_what_its_model_does"
+MODEL: Final = "tests/model/journal/test_journal_properties.py::test_a_journal_does_what_its_model_does"
 POLLING: Final = (
-    "tests/model_journal/test_journal_polling.py::test_an_entry_that_commits_late_is_not_overtaken"
+    "tests/model/journal/test_journal_polling.py::test_an_entry_that_commits_late_is_not_overtaken"
 )
 OBSERVING: Final = (
-    "tests/unit/test_journal_observers_client.py::test_a_read_checks_the_state_that_it_reads_and_no_other"
+    "tests/unit/journal/observers/test_client.py::test_a_read_checks_the_state_that_it_reads_and_no_other"
 )
-BLOBS: Final = "tests/model_blobs/test_blob_properties.py::test_blobs_are_kept_and_go_as_the_model_says"
-FULL_DISK: Final = "tests/unit/test_blob_outages.py::test_a_full_disk_fails_the_put_and_leaves_nothing"
-JOB_IDS: Final = "tests/unit/test_blob_job_ids.py::test_"
-RACES: Final = "tests/unit/test_blob_races.py::test_"
-LATE: Final = "tests/unit/test_blob_late_puts.py::test_"
+BLOBS: Final = "tests/model/blobs/test_blob_properties.py::test_blobs_are_kept_and_go_as_the_model_says"
+FULL_DISK: Final = "tests/unit/blobs/test_outages.py::test_a_full_disk_fails_the_put_and_leaves_nothing"
+JOB_IDS: Final = "tests/unit/blobs/test_job_ids.py::test_"
+RACES: Final = "tests/unit/blobs/test_races.py::test_"
+LATE: Final = "tests/unit/blobs/test_late_puts.py::test_"
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ MUTANTS: Final = (
                 "not in set(LeaseState):",
             )
         ],
-        "tests/unit/test_blob_server.py::test_another_process_renews_the_set_that_was_opened_for_it",
+        "tests/unit/blobs/test_server.py::test_another_process_renews_the_set_that_was_opened_for_it",
     ),
     Mutant(
         "stage-what-a-set-has-referred-to",
@@ -399,7 +399,7 @@ MUTANTS: Final = (
                 "self._path.write_bytes(f",
             )
         ],
-        "tests/unit/test_blob_orphans.py::test_a_listing_amid_which_something_was_left_does_not_count",
+        "tests/unit/blobs/test_orphans.py::test_a_listing_amid_which_something_was_left_does_not_count",
     ),
     Mutant(
         "mourn-nobody",
@@ -411,7 +411,7 @@ MUTANTS: Final = (
                 "pass  # first",
             )
         ],
-        "tests/unit/test_blob_presence.py::"
+        "tests/unit/blobs/test_presence.py::"
         "test_bytes_of_a_server_that_was_killed_are_found_though_their_client_completes_its_set",
     ),
     Mutant(

@@ -17,7 +17,7 @@ from lockgate.storage_core.blobs.cache.process_cache import close_caches
 from lockgate.storage_core.journal import Journal, open_journal
 from lockgate.storage_core.journal.process_journal import close_journals
 from lockgate.storage_core.prometheus import served_metrics
-from tests.postgres_world import Server, postgres_bin, primary
+from tests.support.postgres import Server, postgres_bin, primary
 from tests.support.soak import IS_SOAK
 
 Tell = Callable[[str], None]

@@ -12,8 +12,8 @@ import pytest
 
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import Store, open_store
-from tests.fake_s3 import FakeS3, served
-from tests.moto_world import served_moto
+from tests.support.fake_s3 import FakeS3, served
+from tests.support.s3.moto_server import served_moto
 
 DESTINATION = "s3://lockgate-contract"
 

@@ -23,8 +23,8 @@ from lockgate.storage_core.journal.entries.claims import ClaimName
 from lockgate.storage_core.journal.entries.rows import ROWS
 from lockgate.storage_core.journal.process_journal import close_journals
 from lockgate.storage_core.stores import Store
-from tests.checkpoint_world import job, take, task
-from tests.cli_world import Run, document
+from tests.support.cli import Run, document
+from tests.support.journal.checkpoints import job, take, task
 
 MIB = 1024 * 1024
 

@@ -13,7 +13,7 @@ from lockgate.storage_core.commit import SweepAction, SweepReport, UploadFilter,
 from lockgate.storage_core.commit.records.phase import TERMINAL
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.stores import Store
-from tests.commit_world import World, crash_at, write
+from tests.support.commit.destination import World, crash_at, write
 
 OLD = {"day=1/old a.csv": b"old a", "day=2/ü%2F.csv": b"old b"}
 NEW = {"day=1/c.csv": b"new c", "day=3/d.csv": b"new d" * 3, "e.csv": b""}

@@ -11,7 +11,7 @@ import pytest
 
 from lockgate.storage_core.settings import MIB
 from lockgate.storage_core.stores import Store
-from tests.commit_world import World, write
+from tests.support.commit.destination import World, write
 
 PART = 5 * MIB
 SIZES = {"empty": 0, "one": 1, "less": PART - 1, "part": PART, "more": PART + 1}

@@ -17,7 +17,7 @@ import pytest
 
 from lockgate.storage_core.fsspec import LockgateFileSystem, job_filesystem
 from lockgate.storage_core.stores import Store
-from tests.commit_world import World
+from tests.support.commit.destination import World
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "guides" / "fsspec.md"
 TABLE = pa.table({"id": pa.array(range(10), pa.int64()), "day": ["mon", "tue"] * 5})

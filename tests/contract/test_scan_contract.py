@@ -15,8 +15,8 @@ from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.journal.queries import jobs as registry
 from lockgate.storage_core.stores import Store
-from tests.airflow_world import die_at
-from tests.commit_world import ManualClock, World, write
+from tests.support.airflow.task_run import die_at
+from tests.support.commit.destination import ManualClock, World, write
 
 LONG = 1_000_000.0
 

@@ -9,7 +9,6 @@ from contextlib import suppress
 
 import msgspec
 import pytest
-from stores_calls import RACERS, keys, open_uploads, race, upload
 
 from lockgate.storage_core.errors import (
     AlreadyExistsError,
@@ -24,6 +23,7 @@ from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.stores import Store
 from lockgate.storage_core.stores.instrumented import WatchedStore
 from lockgate.storage_core.stores.probe import probe, with_capabilities
+from tests.contract.stores_calls import RACERS, keys, open_uploads, race, upload
 
 STRANGE_KEYS = [
     "a b/c  d.parquet",

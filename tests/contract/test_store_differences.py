@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import boto3
 import pytest
 from botocore.config import Config
-from differences import DIFFERENCES, Bucket
+
+from tests.contract.differences import DIFFERENCES, Bucket
 
 
 @pytest.fixture(params=["fake", "moto"])

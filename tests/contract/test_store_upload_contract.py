@@ -6,7 +6,6 @@ from contextlib import suppress
 
 import msgspec
 import pytest
-from stores_calls import RACERS, keys, open_uploads, race, upload
 
 from lockgate.storage_core.errors import (
     AlreadyExistsError,
@@ -18,6 +17,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS, step
 from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.stores import Part, Store
+from tests.contract.stores_calls import RACERS, keys, open_uploads, race, upload
 
 # moto answers 500 where S3 says NoSuchUpload (see `differences`); the caller then asks `holds`, which must be
 # right either way.

@@ -15,12 +15,12 @@ from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.errors import JournalUnavailableError, LockgateError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal.process_journal import close_journals
-from tests.arbiter_world import arbiter_world, found_by_another, left_by
-from tests.commit_world import World, crash_at, write
 from tests.conftest import Tell
-from tests.crash_harness import MODES, NEW, OLD, assert_all_or_nothing, job
-from tests.s3_world import S3World
-from tests.snapshots import observed
+from tests.support.commit.arbitrated_destination import arbiter_world, found_by_another, left_by
+from tests.support.commit.crash_harness import MODES, NEW, OLD, assert_all_or_nothing, job
+from tests.support.commit.destination import World, crash_at, write
+from tests.support.commit.snapshots import observed
+from tests.support.s3.destination import S3World
 from tests.support.soak import rounds
 
 pytestmark = pytest.mark.fault

@@ -20,11 +20,19 @@ from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal.process_journal import close_journals
-from tests.artefact_world import bytes_of, check_live, rows_of, sweep, sweep_all, uploaded, with_blobs
-from tests.blob_world import INTERVAL_S
-from tests.commit_world import World, write
 from tests.conftest import Tell
-from tests.snapshots import Snapshot, observed, one_by_one, snapshots_of
+from tests.support.blobs.job_artefacts import (
+    bytes_of,
+    check_live,
+    rows_of,
+    sweep,
+    sweep_all,
+    uploaded,
+    with_blobs,
+)
+from tests.support.blobs.server import INTERVAL_S
+from tests.support.commit.destination import World, write
+from tests.support.commit.snapshots import Snapshot, observed, one_by_one, snapshots_of
 
 pytestmark = pytest.mark.fault
 

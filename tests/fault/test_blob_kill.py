@@ -14,9 +14,9 @@ from lockgate.storage_core.blobs.protocol import BlobInfo
 from lockgate.storage_core.blobs.server.startup import recover
 from lockgate.storage_core.blobs.server.upload_sets import HARD_S
 from lockgate.storage_core.settings import MIB
-from tests.blob_deaths import BEGINS_S, Deaths, Say, assert_settled, prepare, world_at
-from tests.blob_world import INTERVAL_S, BlobWorld, key_of
 from tests.conftest import Tell
+from tests.support.blobs.kill_points import BEGINS_S, Deaths, Say, assert_settled, prepare, world_at
+from tests.support.blobs.server import INTERVAL_S, BlobWorld, key_of
 from tests.support.soak import IS_SOAK
 
 pytestmark = pytest.mark.fault

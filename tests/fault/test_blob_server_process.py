@@ -15,8 +15,8 @@ from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.errors import OutcomeUnknownError
 from lockgate.storage_core.journal import open_journal
 from lockgate.storage_core.journal.entries.rows import Blob, UploadSet
-from tests.blob_http_world import client_of
-from tests.blob_server_process import ServerProcess, server_process
+from tests.support.blobs.http_server import client_of
+from tests.support.processes.blob_server import ServerProcess, server_process
 
 pytestmark = pytest.mark.fault
 

@@ -22,9 +22,8 @@ from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import JobId
-from tests.commit_world import World, crash_at
 from tests.conftest import Tell
-from tests.crash_harness import (
+from tests.support.commit.crash_harness import (
     CLASHING_NEW,
     CLASHING_OLD,
     LOSER,
@@ -36,7 +35,8 @@ from tests.crash_harness import (
     job_taken_back,
     published_by,
 )
-from tests.snapshots import Snapshot, observed, one_by_one, snapshots_of
+from tests.support.commit.destination import World, crash_at
+from tests.support.commit.snapshots import Snapshot, observed, one_by_one, snapshots_of
 from tests.support.soak import rounds, sample
 
 pytestmark = pytest.mark.fault

@@ -17,11 +17,11 @@ import pytest
 
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.errors import LockgateError
-from tests.commit_world import Crash
 from tests.conftest import Tell
-from tests.crash_harness import MODES, OLD, assert_all_or_nothing, job
-from tests.fake_s3 import Fault, Moment, Options, Seen, faults
-from tests.s3_world import S3World, s3_world
+from tests.support.commit.crash_harness import MODES, OLD, assert_all_or_nothing, job
+from tests.support.commit.destination import Crash
+from tests.support.fake_s3 import Fault, Moment, Options, Seen, faults
+from tests.support.s3.destination import S3World, s3_world
 from tests.support.soak import rounds, sample
 
 pytestmark = pytest.mark.fault

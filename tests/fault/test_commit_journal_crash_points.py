@@ -21,10 +21,10 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.process_journal import close_journals
 from lockgate.storage_core.journal.queries.jobs import jobs
-from tests.commit_world import World
 from tests.conftest import Tell
-from tests.crash_harness import MODES, OLD, assert_all_or_nothing, job, job_taken_back
-from tests.snapshots import Snapshot, observed, one_by_one, snapshots_of
+from tests.support.commit.crash_harness import MODES, OLD, assert_all_or_nothing, job, job_taken_back
+from tests.support.commit.destination import World
+from tests.support.commit.snapshots import Snapshot, observed, one_by_one, snapshots_of
 
 pytestmark = pytest.mark.fault
 

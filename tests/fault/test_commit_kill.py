@@ -14,7 +14,7 @@ import pytest
 
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import ConflictError
-from tests.commit_world import ManualClock, World
+from tests.support.commit.destination import ManualClock, World
 from tests.support.soak import IS_SOAK
 
 pytestmark = pytest.mark.fault

@@ -24,8 +24,9 @@ from lockgate.storage_core.commit import JobPhase, list_jobs, sweep_uploads
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.records.phase import TERMINAL
 from lockgate.storage_core.ids import split_job_id
-from tests.commit_world import ManualClock, World
-from tests.driver_processes import (
+from tests.support.commit.destination import ManualClock, World
+from tests.support.commit.serial_order import EMPTY, State, after, serial_results
+from tests.support.processes.drivers import (
     COMMITTED,
     KILLED,
     REFUSED,
@@ -36,7 +37,6 @@ from tests.driver_processes import (
     start_driver,
     start_recovery,
 )
-from tests.serial_order import EMPTY, State, after, serial_results
 from tests.support.soak import rounds
 
 pytestmark = pytest.mark.fault

@@ -25,9 +25,11 @@ from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
 from lockgate.storage_core.ids import split_job_id
 from lockgate.storage_core.journal import Leases, LeaseState, open_journal
 from lockgate.storage_core.journal.queries.jobs import jobs
-from tests.commit_world import ManualClock, World
 from tests.conftest import Tell
-from tests.driver_processes import (
+from tests.support.commit.destination import ManualClock, World
+from tests.support.commit.serial_order import EMPTY, State, after
+from tests.support.postgres import Server
+from tests.support.processes.drivers import (
     COMMITTED,
     KILLED,
     REFUSED,
@@ -38,8 +40,6 @@ from tests.driver_processes import (
     start_driver,
     start_recovery,
 )
-from tests.postgres_world import Server
-from tests.serial_order import EMPTY, State, after
 from tests.support.soak import rounds
 
 pytestmark = pytest.mark.fault

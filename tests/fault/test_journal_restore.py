@@ -19,9 +19,9 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import Stamp, open_journal
 from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
-from tests.checkpoint_world import JournalWorld, dying_at, take
 from tests.conftest import Tell
-from tests.postgres_world import Server
+from tests.support.journal.checkpoints import JournalWorld, dying_at, take
+from tests.support.postgres import Server
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(900)]
 

@@ -22,8 +22,8 @@ from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.commit import JobPhase, list_jobs, recover_job
 from lockgate.storage_core.journal import Journal, Leases, LeaseState, open_journal
 from lockgate.storage_core.journal.entries.rows import Lease
-from tests.commit_world import World, write
-from tests.paused_driver import COMMITTED, PATIENCE_S, READY, Order, PausedDriver
+from tests.support.commit.destination import World, write
+from tests.support.processes.paused_driver import COMMITTED, PATIENCE_S, READY, Order, PausedDriver
 
 pytestmark = pytest.mark.fault
 

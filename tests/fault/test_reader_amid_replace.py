@@ -9,10 +9,10 @@ import pytest
 
 from lockgate.storage_core.commit import sweep_uploads
 from lockgate.storage_core.commit.records.phase import JobPhase
-from tests.commit_world import ManualClock, World
 from tests.conftest import Tell
-from tests.driver_processes import COMMITTED, KILLED, Death, JobOrder, Place, start_driver
-from tests.table_reader import digest_of, files_of, reading, rows_of
+from tests.support.commit.destination import ManualClock, World
+from tests.support.processes.drivers import COMMITTED, KILLED, Death, JobOrder, Place, start_driver
+from tests.support.processes.table_reader import digest_of, files_of, reading, rows_of
 
 pytestmark = pytest.mark.fault
 

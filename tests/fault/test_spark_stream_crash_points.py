@@ -14,9 +14,9 @@ import pytest
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.spark.writer import task as task_write
-from tests.commit_world import crash_at
 from tests.conftest import Tell
-from tests.stream_world import Stream, TasksHere
+from tests.support.commit.destination import crash_at
+from tests.support.spark.streaming_query import Stream, TasksHere
 
 pytestmark = pytest.mark.fault
 

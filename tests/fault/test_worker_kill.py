@@ -15,7 +15,7 @@ from lockgate.storage_core.errors import OutcomeUnknownError
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.dispatch import commit_tasks, complete_by_workers
 from lockgate.workers.embedded_broker import find_broker, start_broker
-from tests.celery_world import StagedJob, embedded_broker, wait_until, worker_process
+from tests.support.workers.celery_worker import StagedJob, embedded_broker, wait_until, worker_process
 
 pytestmark = [pytest.mark.fault, pytest.mark.integration]
 

@@ -15,8 +15,8 @@ from lockgate.operators.dag_run.job_handle import handle_of
 from lockgate.operators.jobs import JobCommitOperator
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.task_commit import commit_staged_task
-from tests.airflow_world import TaskRun
-from tests.celery_world import StagedJob
+from tests.support.airflow.task_run import TaskRun
+from tests.support.workers.celery_worker import StagedJob
 
 pytestmark = [
     pytest.mark.integration,

@@ -23,8 +23,8 @@ from lockgate.storage_core.blobs.logs.reader import LogReader
 from lockgate.storage_core.blobs.logs.versions import Log, LogVersion
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.embedded_broker import broker_url
-from tests.blob_server_process import server_process
-from tests.integration.airflow_services import Services, quoted, running_airflow, sure
+from tests.support.airflow.services import Services, quoted, running_airflow, sure
+from tests.support.processes.blob_server import server_process
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1_800)]
 

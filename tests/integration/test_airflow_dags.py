@@ -14,7 +14,7 @@ from examples.flights.processes.airflow_home import DagRun
 from lockgate.storage_core.commit import JobPhase, list_jobs, read_manifest
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.stores import open_store
-from tests.integration.airflow_home import Airflow, airflow
+from tests.support.airflow.home import Airflow, airflow
 
 __all__ = ["airflow"]
 

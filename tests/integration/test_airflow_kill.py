@@ -21,8 +21,8 @@ from lockgate.operators.spark import SparkWriteOperator
 from lockgate.storage_core.commit import JobPhase, read_manifest
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.task_commit import commit_staged_task
-from tests.airflow_world import TaskRun
-from tests.celery_world import StagedJob
+from tests.support.airflow.task_run import TaskRun
+from tests.support.workers.celery_worker import StagedJob
 
 pytestmark = pytest.mark.integration
 
@@ -31,14 +31,14 @@ PATIENCE_S = 300.0
 COMMIT = """
 import json, sys
 from lockgate.operators.jobs import JobCommitOperator
-from tests.airflow_world import TaskRun
+from tests.support.airflow.task_run import TaskRun
 JobCommitOperator(task_id="commit", job=json.loads(sys.argv[1])).execute(TaskRun(task_id="commit").context())
 """
 
 WRITE = """
 import json, sys
 from lockgate.operators.spark import SparkWriteOperator
-from tests.airflow_world import TaskRun
+from tests.support.airflow.task_run import TaskRun
 from tests.integration.test_airflow_kill import kill_the_task
 SparkWriteOperator(
     task_id="write",

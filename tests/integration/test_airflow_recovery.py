@@ -7,9 +7,9 @@ import pytest
 from lockgate import open_job
 from lockgate.storage_core.commit import Job, JobPhase
 from lockgate.workers.embedded_broker import find_broker
-from tests.airflow_world import die_at
-from tests.commit_world import write
-from tests.integration.airflow_home import Airflow, airflow
+from tests.support.airflow.home import Airflow, airflow
+from tests.support.airflow.task_run import die_at
+from tests.support.commit.destination import write
 
 __all__ = ["airflow"]
 

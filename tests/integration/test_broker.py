@@ -20,7 +20,7 @@ from lockgate.storage_core.errors import MissingPartError, StoreUnavailableError
 from lockgate.storage_core.settings import Settings
 from lockgate.workers import embedded_broker as broker
 from lockgate.workers.embedded_broker import broker_dir, broker_url, find_broker, start_broker, stop_broker
-from tests.celery_world import wait_until
+from tests.support.workers.celery_worker import wait_until
 
 pytestmark = pytest.mark.integration
 

@@ -11,8 +11,8 @@ import pytest
 from lockgate.storage_core.journal import Stamp
 from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
-from tests.checkpoint_world import JournalWorld, take
-from tests.postgres_world import Server, free_port, primary
+from tests.support.journal.checkpoints import JournalWorld, take
+from tests.support.postgres import Server, free_port, primary
 
 pytestmark = [pytest.mark.integration, pytest.mark.requires("postgres"), pytest.mark.timeout(300)]
 

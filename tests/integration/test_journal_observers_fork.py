@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.observer_world import ObserverWorld, asked, take
+from tests.support.journal.observers import ObserverWorld, asked, take
 
 pytestmark = pytest.mark.integration
 

@@ -19,9 +19,9 @@ from lockgate.storage_core.journal import Journal, Reading, Stamp, open_journal
 from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.observers import Client, Token, open_observer
 from lockgate.storage_core.journal.observers.observer_pool import LAST_PROBE_S
-from tests.commit_world import ManualClock
-from tests.observer_world import SteppingClock, figure, take
-from tests.postgres_world import Server, primary
+from tests.support.commit.destination import ManualClock
+from tests.support.journal.observers import SteppingClock, figure, take
+from tests.support.postgres import Server, primary
 
 pytestmark = [pytest.mark.integration, pytest.mark.requires("postgres")]
 

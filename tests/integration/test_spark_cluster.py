@@ -13,9 +13,9 @@ import pytest
 from lockgate import read_manifest
 from lockgate.storage_core.commit import JobPhase, list_jobs
 from lockgate.storage_core.stores import UploadInfo
-from tests.integration.spark_accidents import FIRST_TRY, SECOND_TRY, Accident, await_that
-from tests.integration.spark_cluster import CLUSTER_CONFIG, HOSTS, standalone_cluster
-from tests.integration.spark_driver import DAYS, Driver, How, spark_driver
+from tests.support.spark.accidents import FIRST_TRY, SECOND_TRY, Accident, await_that
+from tests.support.spark.cluster import CLUSTER_CONFIG, HOSTS, standalone_cluster
+from tests.support.spark.driver import DAYS, Driver, How, spark_driver
 
 pytestmark = [pytest.mark.integration, pytest.mark.fault]
 

@@ -16,9 +16,9 @@ from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.errors import ObjectNotFoundError
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.spark.libraries import add_libraries
-from tests.cache_world import CacheWorld, cache_world
-from tests.integration.spark_cluster import CLUSTER_CONFIG, standalone_cluster
-from tests.library_world import has_jdk, jar, native_wheel, upload, wheel
+from tests.support.blobs.cache import CacheWorld, cache_world
+from tests.support.blobs.libraries import has_jdk, jar, native_wheel, upload, wheel
+from tests.support.spark.cluster import CLUSTER_CONFIG, standalone_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

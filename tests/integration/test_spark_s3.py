@@ -15,7 +15,7 @@ from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.commit import JobPhase, list_jobs
 from lockgate.storage_core.commit.destination.conflict_mode import visible_files
 from lockgate.storage_core.stores import UploadInfo, open_store
-from tests.integration.spark_driver import DAYS, Driver, DriverDiedError, How, spark_driver
+from tests.support.spark.driver import DAYS, Driver, DriverDiedError, How, spark_driver
 
 pytestmark = [pytest.mark.integration, pytest.mark.requires("s3-server")]
 

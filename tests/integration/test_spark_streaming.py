@@ -21,9 +21,9 @@ from pyspark.sql import SparkSession
 from lockgate import read_manifest
 from lockgate.storage_core.commit import JobPhase, list_jobs
 from lockgate.storage_core.spark import read
-from tests.integration.stream_deaths import DEATHS, ENTERED, RETURNED, Death
-from tests.integration.stream_driver import READY
-from tests.integration.stream_place import ROWS, Place
+from tests.support.spark.stream_deaths import DEATHS, ENTERED, RETURNED, Death
+from tests.support.spark.stream_driver import READY
+from tests.support.spark.stream_place import ROWS, Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -221,7 +221,7 @@ def _kill_driver(places: dict[str, Place], log: Path) -> None:
     with (
         log.open("w") as noise,
         subprocess.Popen(
-            [sys.executable, "-m", "tests.integration.stream_driver", homes],
+            [sys.executable, "-m", "tests.support.spark.stream_driver", homes],
             env={**os.environ, "PYTHONWARNINGS": "ignore", DEATHS: json.dumps(deaths)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

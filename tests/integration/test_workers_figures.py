@@ -17,8 +17,8 @@ import pytest
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.dispatch import commit_tasks
-from tests.celery_world import StagedJob, embedded_broker, wait_until, worker_process
-from tests.postgres_world import free_port
+from tests.support.postgres import free_port
+from tests.support.workers.celery_worker import StagedJob, embedded_broker, wait_until, worker_process
 
 pytestmark = pytest.mark.integration
 

@@ -13,14 +13,14 @@ from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.blobs.protocol import Artefacts
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.libraries import library_headers
-from tests.celery_world import embedded_broker, wait_until, worker_process
-from tests.integration import library_tasks
-from tests.library_world import upload, wheel
+from tests.support.blobs.libraries import upload, wheel
+from tests.support.workers import library_tasks
+from tests.support.workers.celery_worker import embedded_broker, wait_until, worker_process
 
 pytestmark = pytest.mark.integration
 
 MODULE = "celery_rates"
-APPLICATION = "tests.integration.library_tasks"
+APPLICATION = "tests.support.workers.library_tasks"
 
 
 @pytest.fixture

@@ -16,12 +16,12 @@ from lockgate.storage_core.blobs.cache.process_cache import configured_cache
 from lockgate.storage_core.errors import ObjectNotFoundError
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.celery_app import app
-from tests.celery_world import embedded_broker, wait_until, worker_process
-from tests.integration import message_tasks
+from tests.support.workers import message_tasks
+from tests.support.workers.celery_worker import embedded_broker, wait_until, worker_process
 
 pytestmark = pytest.mark.integration
 
-APPLICATION = "tests.integration.message_tasks"
+APPLICATION = "tests.support.workers.message_tasks"
 BIG = "x" * 5_000
 PATIENCE_S = 300
 

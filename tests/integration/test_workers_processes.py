@@ -18,7 +18,7 @@ from lockgate.workers.celery_app import app
 from lockgate.workers.dispatch import commit_tasks, complete_by_workers, sweep_blobs
 from lockgate.workers.embedded_broker import find_broker
 from lockgate.workers.recovery import settle_by_workers
-from tests.celery_world import (
+from tests.support.workers.celery_worker import (
     StagedJob,
     WorkerProcess,
     connect_again,

@@ -8,7 +8,7 @@ import pytest
 
 from lockgate.storage_core.errors import MissingPartError
 from lockgate.workers.dispatch import commit_tasks
-from tests.celery_world import StagedJob, embedded_broker, worker_process
+from tests.support.workers.celery_worker import StagedJob, embedded_broker, worker_process
 
 pytestmark = pytest.mark.integration
 

@@ -16,8 +16,8 @@ from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store
 from lockgate.workers.recovery import settle_by_workers
-from tests.celery_world import embedded_broker, worker_process
-from tests.commit_world import write
+from tests.support.commit.destination import write
+from tests.support.workers.celery_worker import embedded_broker, worker_process
 
 pytestmark = [pytest.mark.fault, pytest.mark.integration]
 

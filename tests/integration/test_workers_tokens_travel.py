@@ -21,10 +21,10 @@ from lockgate.storage_core.journal.process_journal import close_journals, config
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.workers.celery_app import COMMIT_QUEUE, app
 from lockgate.workers.gather import gather
-from tests import reading_worker
-from tests.celery_world import embedded_broker, wait_until, worker_process
-from tests.observer_world import take
-from tests.postgres_world import Server, primary
+from tests.support.journal.observers import take
+from tests.support.postgres import Server, primary
+from tests.support.workers import reading_worker
+from tests.support.workers.celery_worker import embedded_broker, wait_until, worker_process
 
 pytestmark = [pytest.mark.integration, pytest.mark.requires("postgres")]
 
@@ -84,7 +84,7 @@ def without_tokens(task: Any) -> dict[str, Any]:
 
 
 def test_a_worker_reads_what_its_sender_has_written_before(settings: Settings, tmp_path: Path) -> None:
-    with worker_process(tmp_path / "log", application="tests.reading_worker", pool="solo"):
+    with worker_process(tmp_path / "log", application="tests.support.workers.reading_worker", pool="solo"):
         assert with_tokens(reading_worker.read) == {"rows": 1}
         take(opened(settings))
         assert without_tokens(reading_worker.read)["rows"] == 1
@@ -94,7 +94,10 @@ def test_a_worker_reads_what_its_sender_has_written_before(settings: Settings, t
 def test_a_sender_reads_what_the_worker_has_written_for_it(settings: Settings, tmp_path: Path) -> None:
     reads = configured_reads(settings)
     assert reads is not None
-    with reads, worker_process(tmp_path / "log", application="tests.reading_worker", pool="solo"):
+    with (
+        reads,
+        worker_process(tmp_path / "log", application="tests.support.workers.reading_worker", pool="solo"),
+    ):
         assert reads.read(reading_worker.rows) == 1
         without_tokens(reading_worker.write)
         assert reads.read(reading_worker.rows) == 1

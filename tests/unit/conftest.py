@@ -10,13 +10,13 @@ from typer.testing import CliRunner, Result
 from lockgate.storage_core.cli.app import build
 from lockgate.storage_core.journal import Journal, Leases, open_journal
 from lockgate.storage_core.settings import Settings
-from tests.checkpoint_world import JournalWorld
-from tests.cli_world import Run
-from tests.commit_world import ManualClock, World
-from tests.postgres_world import Server
+from tests.support.cli import Run
+from tests.support.commit.destination import ManualClock, World
+from tests.support.journal.checkpoints import JournalWorld
+from tests.support.postgres import Server
 
 if TYPE_CHECKING:
-    from tests.guest_world import Guest
+    from tests.support.workers.third_party_app import Guest
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def guest(tmp_path: Path, quick: None) -> Iterator[Guest]:
     """An application with blobs below its test's directory."""
-    from tests.guest_world import application
+    from tests.support.workers.third_party_app import application
 
     with application(Settings(home=tmp_path / "home", celery_threshold_bytes=1_000)) as guest:
         yield guest

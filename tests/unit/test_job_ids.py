@@ -7,7 +7,7 @@ import pytest
 from lockgate.storage_core.commit import list_jobs
 from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.ids import ShortId, new_attempt_id, new_job_attempt_id, new_token, short_id
-from tests.commit_world import World, write
+from tests.support.commit.destination import World, write
 
 
 def test_jobs_of_the_same_second_differ_in_every_id(world: World) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.stores.protocol import check_metadata
-from tests.commit_world import World
+from tests.support.commit.destination import World
 
 
 def test_metadata_that_a_store_can_keep_are_left_as_they_are() -> None:

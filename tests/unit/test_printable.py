@@ -12,7 +12,7 @@ from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.printable import printable
 from lockgate.storage_core.settings import Settings
-from tests.cli_world import Run, lapsed_job, open_written_job
+from tests.support.cli import Run, lapsed_job, open_written_job
 
 TRICK = "\x1b[2J\x1b]0;yours\x07"
 SHOWN = r"\x1b[2J\x1b]0;yours\x07"

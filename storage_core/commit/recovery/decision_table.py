@@ -1,7 +1,7 @@
 """What is found decides what is done: recovery's choice, as a table.
 
 A job whose markers contradict each other or cannot be read has no phase, so no row: nothing may be touched.
-Source: commit protocol, "Recovery". The protocol's model (`tests/model`) recovers by this same table.
+Source: commit protocol, "Recovery". The protocol's model (`tests/model/commit`) recovers by this same table.
 """
 
 from __future__ import annotations

@@ -1,0 +1,59 @@
+"""The protocol keeps every promise in every state; without any one rule it breaks the one it protects."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import Tell
+from tests.model.commit.configurations import DROPS, FULL, SMALL, SPARES_WORK
+from tests.model.commit.exploration import explore
+from tests.model.commit.rules import Rule
+
+FLOOR = {
+    "two jobs and a recoverer": 80_000,
+    "a committer, its zombie and a recoverer, append": 100_000,
+    "a committer, its zombie and a recoverer, replace": 130_000,
+    "nothing goes wrong but crashes, pauses and lost answers": 19_000,
+}
+"""States that the exploration must visit at least: a model that lost a step would visit fewer."""
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_the_protocol_keeps_every_promise_in_every_state(name: str, tell: Tell) -> None:
+    found = explore(FULL[name])
+    tell(f"{name}: {found}")
+    assert found.violation is None, f"{found.violation}"
+    assert found.states >= FLOOR[name]
+    assert found.ends
+
+
+@pytest.mark.parametrize("rule", DROPS, ids=lambda rule: rule.name.lower())
+def test_without_a_rule_the_promise_that_it_protects_is_broken(rule: Rule) -> None:
+    drop = DROPS[rule]
+    found = explore(drop.world._replace(dropped=frozenset({rule})), watched={drop.broken})
+    assert found.violation is not None, f"{rule}: nothing breaks without it in {found}"
+    print(f"without: {rule}\n{found.violation}")
+    assert found.violation.invariant is drop.broken
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_with_all_rules_the_small_worlds_keep_every_promise(name: str) -> None:
+    assert explore(SMALL[name]).violation is None
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_taking_settled_steps_at_once_loses_no_end(name: str) -> None:
+    with_each_step = explore(SMALL[name]._replace(at_once=False))
+    assert explore(SMALL[name]).ends == with_each_step.ends
+    assert with_each_step.violation is None
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("rule", SPARES_WORK, ids=lambda rule: rule.name.lower())
+def test_without_a_rule_that_only_spares_work_nothing_is_broken(rule: Rule, name: str) -> None:
+    found = explore(SMALL[name]._replace(dropped=frozenset({rule})))
+    assert found.violation is None, f"\n{found.violation}"
+
+
+def test_every_rule_is_dropped_by_some_test() -> None:
+    assert {*DROPS, *SPARES_WORK} == set(Rule)

@@ -1,0 +1,187 @@
+"""A private Airflow as users run it: an API server, and a scheduler whose tasks are processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from examples.flights.processes.airflow_home import AirflowHome
+from examples.flights.processes.children import ended
+from tests.support.airflow.home import create
+
+T = TypeVar("T")
+
+PATIENCE_S = 400.0
+"""Until something that is sure to come must have come, on a machine that is very slow."""
+
+
+@dataclass(frozen=True)
+class Services:
+    """A running Airflow.
+
+    Attributes:
+        home: Its database, and the folder of its logs.
+        url: Of the API server.
+        environment: Of every process.
+        logs: Folder of what the processes print.
+    """
+
+    home: AirflowHome
+    url: str
+    environment: Mapping[str, str]
+    logs: Path
+
+    def call(self, method: str, path: str, body: object = None) -> Any:
+        """Call Airflow's REST API."""
+        request = urllib.request.Request(
+            f"{self.url}/api/v2/{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={
+                "authorization": f"Bearer {self._token()}",
+                "content-type": "application/json",
+                "accept": "application/json",
+            },
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=120) as answer:
+                data = answer.read()
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{method} {path}: {error.code}: {error.read()!r}") from error
+        return json.loads(data) if data else None
+
+    def trigger(self, dag_id: str, conf: Mapping[str, Any]) -> str:
+        """Begin a run; returns its id."""
+        self.call("PATCH", f"dags/{dag_id}?update_mask=is_paused", {"is_paused": False})
+        run = self.call("POST", f"dags/{dag_id}/dagRuns", {"logical_date": None, "conf": dict(conf)})
+        return str(run["dag_run_id"])
+
+    def ended_as(self, dag_id: str, run_id: str) -> str:
+        """Return the state of a run, once it has ended."""
+
+        def state() -> str | None:
+            found = self.call("GET", f"dags/{dag_id}/dagRuns/{quoted(run_id)}")["state"]
+            return found if found in {"success", "failed"} else None
+
+        return sure(state, f"{dag_id} {run_id} did not end")
+
+    def log(self, dag_id: str, run_id: str, task_id: str, attempt: int = 1) -> list[str]:
+        """Return the events of a task's log, as Airflow's page shows them."""
+        path = (
+            f"dags/{dag_id}/dagRuns/{quoted(run_id)}/taskInstances/{task_id}/logs/{attempt}?full_content=true"
+        )
+        return [str(event["event"]) for event in self.call("GET", path)["content"]]
+
+    def state(self, dag_id: str, run_id: str, task_id: str) -> str | None:
+        """Return the state of a task."""
+        found = self.call("GET", f"dags/{dag_id}/dagRuns/{quoted(run_id)}/taskInstances/{task_id}")
+        return None if found["state"] is None else str(found["state"])
+
+    @contextmanager
+    def process(
+        self, name: str, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """Run one of Airflow's processes until the block ends; it leads a group of its own.
+
+        Args:
+            name: Of the file below `logs` that has what it prints.
+            arguments: Of `airflow`.
+            environment: For this process, beside that of every process.
+        """
+        with (
+            (self.logs / f"{name}.log").open("wb") as output,
+            subprocess.Popen(
+                [sys.executable, "-m", "airflow", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **self.environment, **(environment or {})},
+                start_new_session=True,
+            ) as process,
+            ended(process),
+        ):
+            yield process
+
+    def command(self, *arguments: str) -> str:
+        """Run a command where Airflow's database is reached; returns what it prints."""
+        done = subprocess.run(
+            arguments,
+            env={**os.environ, **self.environment},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def _token(self) -> str:
+        with urllib.request.urlopen(f"{self.url}/auth/token", timeout=120) as answer:
+            return str(json.loads(answer.read())["access_token"])
+
+
+@contextmanager
+def running_airflow(root: Path, dags: Path, environment: Mapping[str, str]) -> Iterator[Services]:
+    """Hold an Airflow with the DAGs of a folder, until the block ends."""
+    port = _free_port()
+    url = f"http://127.0.0.1:{port}"
+    mine = {
+        "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
+        "AIRFLOW__CORE__PARALLELISM": "2",
+        "AIRFLOW__API_AUTH__JWT_SECRET": "a secret of a test " * 4,
+        "AIRFLOW__API__SECRET_KEY": "another secret of a test",
+        "AIRFLOW__API__BASE_URL": url,
+        **environment,
+    }
+    home = AirflowHome(root / "airflow", mine)
+    create(home)
+    services = Services(home, url, {**home._settings(), **mine}, root)
+    services.command(sys.executable, "-m", "airflow", "dags", "reserialize")
+    with (
+        services.process("api-server", "api-server", "--port", str(port), "--workers", "1"),
+        services.process("scheduler", "scheduler"),
+    ):
+        sure(lambda: _answers(url), f"the API server did not begin; see {root}/api-server.log")
+        yield services
+
+
+def sure(ask: Callable[[], T | None], otherwise: str) -> T:
+    """Ask until there is an answer: what is waited for is sure to come."""
+    until = time.monotonic() + PATIENCE_S
+    while (answer := ask()) is None:
+        if time.monotonic() > until:
+            raise AssertionError(otherwise)
+        time.sleep(0.5)
+    return answer
+
+
+def quoted(name: str) -> str:
+    return urllib.parse.quote(name, safe="")
+
+
+def _answers(url: str) -> bool | None:
+    try:
+        with urllib.request.urlopen(f"{url}/api/v2/version", timeout=30):
+            return True
+    except OSError:
+        return None
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])

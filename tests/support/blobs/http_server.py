@@ -1,0 +1,146 @@
+"""A blob server at a real port, in a thread, and a proxy before it that breaks connections where told."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from fastapi import FastAPI
+
+from lockgate.storage_core.blobs.http.client.client import BlobClient
+from lockgate.storage_core.blobs.http.client.connection import Connection
+from lockgate.storage_core.blobs.http.server.app import IDLE_S, MAX_BYTES, blob_app
+from lockgate.storage_core.blobs.http.server.auth.policy import AccessPolicy, anyone
+from lockgate.storage_core.blobs.http.server.listen import CONNECTIONS, http_server, listen
+from lockgate.storage_core.blobs.server.server import BlobServer
+from tests.support.commit.destination import ManualClock
+
+PATIENCE_S = 120.0
+Way = Literal["up", "down"]
+
+
+@contextmanager
+def served(
+    server: BlobServer,
+    authorise: AccessPolicy = anyone,
+    *,
+    tls: ssl.SSLContext | None = None,
+    max_bytes: int = MAX_BYTES,
+    idle_s: float = IDLE_S,
+    connections: int = CONNECTIONS,
+) -> Iterator[str]:
+    """Serve blobs until the block ends; yields the URL."""
+    app = blob_app(server, authorise, max_bytes=max_bytes, idle_s=idle_s)
+    with serving(app, tls=tls, connections=connections) as url:
+        yield url
+
+
+@contextmanager
+def serving(
+    app: FastAPI, *, tls: ssl.SSLContext | None = None, connections: int = CONNECTIONS
+) -> Iterator[str]:
+    """Serve an application until the block ends; yields the URL."""
+    bound = listen("127.0.0.1", 0, may_be_reached=False)
+    port = bound.getsockname()[1]
+    running = http_server(app, tls, connections=connections)
+    thread = threading.Thread(target=running.run, kwargs={"sockets": [bound]}, name="blob-server")
+    thread.start()
+    try:
+        yield f"{'http' if tls is None else 'https'}://127.0.0.1:{port}"
+    finally:
+        running.should_exit = True
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+@contextmanager
+def client_of(
+    url: str, *, token_file: Path | None = None, ca_file: Path | None = None
+) -> Iterator[BlobClient]:
+    """A client whose waiting moves a clock only."""
+    clock = ManualClock()
+    connection = Connection(url, token_file=token_file, ca_file=ca_file, timeout_s=PATIENCE_S, clock=clock)
+    with BlobClient(connection, clock=clock) as client:
+        yield client
+
+
+@dataclass
+class Proxy:
+    """Passes bytes on, and hangs up where it is told to.
+
+    Attributes:
+        breaks: For each connection that comes: after how many bytes of which way it breaks; then none does.
+        damages: For each connection: at which byte of the way down one bit is turned.
+    """
+
+    url: str
+    breaks: deque[tuple[Way, int]] = field(default_factory=deque)
+    damages: deque[int] = field(default_factory=deque)
+    connections: int = 0
+
+
+@contextmanager
+def proxy_to(url: str) -> Iterator[Proxy]:
+    """Stand before a server that speaks plain HTTP."""
+    upstream = ("127.0.0.1", int(url.rpartition(":")[2]))
+    listening = socket.create_server(("127.0.0.1", 0))
+    proxy = Proxy(f"http://127.0.0.1:{listening.getsockname()[1]}")
+    passages: list[threading.Thread] = []
+
+    def accept() -> None:
+        while True:
+            try:
+                near, _ = listening.accept()
+            except OSError:
+                return
+            proxy.connections += 1
+            way, limit = proxy.breaks.popleft() if proxy.breaks else ("", 0)
+            turn = proxy.damages.popleft() if proxy.damages else None
+            far = socket.create_connection(upstream)
+            up = threading.Thread(target=_pump, args=(near, far, limit if way == "up" else None, None))
+            down = threading.Thread(target=_pump, args=(far, near, limit if way == "down" else None, turn))
+            passages.append(threading.Thread(target=_pass, args=(near, far, up, down)))
+            passages[-1].start()
+
+    acceptor = threading.Thread(target=accept)
+    acceptor.start()
+    try:
+        yield proxy
+    finally:
+        with suppress(OSError):
+            listening.shutdown(socket.SHUT_RDWR)
+        acceptor.join()
+        listening.close()
+        for passage in passages:
+            passage.join(PATIENCE_S)
+
+
+def _pass(near: socket.socket, far: socket.socket, *pumps: threading.Thread) -> None:
+    with near, far:
+        for pump in pumps:
+            pump.start()
+        for pump in pumps:
+            pump.join()
+
+
+def _pump(source: socket.socket, sink: socket.socket, stop: int | None, turn: int | None) -> None:
+    """Move bytes one way until an end, or until so many have passed; then neither way goes on."""
+    passed = 0
+    with suppress(OSError):
+        while data := bytearray(source.recv(65_536 if stop is None else min(65_536, stop - passed))):
+            if turn is not None and passed <= turn < passed + len(data):
+                data[turn - passed] ^= 1
+            sink.sendall(data)
+            passed += len(data)
+            if passed == stop:
+                break
+    for end in (source, sink):
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,241 @@
+"""Blob servers, caches and sweeps that are killed at a step, in forks of the test's process.
+
+A step is a call that changes a file or a folder, or a transaction of the journal. One that is killed before
+its n-th step has made all those before it, and said to a file what it was told: what others may rely on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lockgate.storage_core.blobs.keys import check_blob_key, new_blob_key
+from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.server.upload_sets import HARD_S
+from lockgate.storage_core.blobs.storage.ha import HaBlobs
+from lockgate.storage_core.blobs.storage.local import INCOMING, LocalBlobs
+from lockgate.storage_core.blobs.storage.server_liveness import SERVERS
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import new_token
+from lockgate.storage_core.journal import open_journal
+from lockgate.storage_core.journal.entries.references import FinishJob
+from lockgate.storage_core.journal.entries.rows import ROWS, Blob, BlobJob, Lease, UploadSet
+from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.local.store import LocalStore
+from tests.support.blobs.remains import everything
+from tests.support.blobs.server import INTERVAL_S, BlobWorld
+from tests.support.commit.destination import ManualClock
+
+PART_BYTES: Final = 1_000
+BEGINS_S: Final = 1_800_000_000.0
+STEPS: Final = ("fsync", "link", "mkdir", "rename", "replace", "rmdir", "truncate", "unlink", "utime")
+"""Calls of the operating system that change what others find."""
+
+Say = Callable[[BlobInfo], None]
+"""Writes down that somebody was told of a blob that stays."""
+
+Act = Callable[[BlobWorld, Say], None]
+"""What the process does that is killed."""
+
+
+@contextmanager
+def world_at(root: Path, now_s: float) -> Iterator[BlobWorld]:
+    """Hold a server over what stands below a root, by a process that begins now and ends as if killed."""
+    clock = ManualClock(now_s)
+    store = watched(LocalStore(root / "ha"))
+    with open_journal(f"sqlite:///{root}/journal.db", clock=clock) as journal:
+        ha = HaBlobs(store, part_bytes=PART_BYTES, parallelism=1)
+        server = BlobServer(LocalBlobs(root / "blobs"), ha, journal, clock=clock)
+        try:
+            yield BlobWorld(root, clock, journal, store, server)
+        finally:
+            server.sets.renewer.close()
+
+
+def prepare(root: Path) -> list[BlobInfo]:
+    """Leave something of every kind; returns the blobs that are kept."""
+    root.mkdir()
+    with world_at(root, BEGINS_S) as world:
+        server = world.server
+        server.put(b"staged", job_id="sales")
+        server.put(b"staged message", guarantee="recreatable")
+        server.put(b"the last of its folder", job_id="left")
+        server.put(b"never fetched", guarantee="recreatable", owners=["receiver:1"], lapse_s=60.0)
+        server.put(b"half of a set", job_id="next", upload_set=server.begin_set("next"))
+        for number in range(3):
+            server.put(b"done %d" % number, job_id="done", owners=["job", f"viewer:{number}"])
+        world.journal.apply(FinishJob(job_id="done"))
+        kept = [
+            server.put(b"library " * 500, job_id="sales", owners=["job"]),
+            server.put(b"message", guarantee="recreatable", owners=["receiver:2"]),
+            server.put(b"log", job_id="sales", use="log", guarantee="recreatable", owners=["viewer:1"]),
+        ]
+        assert server.sets.own.latest is not None
+        with server.holdings.local.incoming() as incoming:
+            incoming.write(b"never recorded")
+            stray = new_blob_key(incoming.digest, server.sets.own.latest)
+            path = server.holdings.local.place(incoming, "sales", stray)
+        assert server.holdings.ha is not None
+        server.holdings.ha.put(path, "sales", stray)
+        server.holdings.ha.store.begin_upload(
+            f"sales/{new_blob_key('0' * 64, server.sets.own.latest)}", new_token()
+        )
+        (root / "blobs" / ".incoming" / ("0" * 32)).write_bytes(b"half")
+    return kept
+
+
+@dataclass
+class Death:
+    """A process that was killed, and what it had said.
+
+    Attributes:
+        step: Before which; empty: it came to its end.
+        told: Of what somebody had been told.
+    """
+
+    step: str
+    told: list[BlobInfo]
+
+
+class Deaths:
+    """One run, killed at each of its steps.
+
+    Args:
+        root: Where the world is, each time as `template` has it.
+        template: Made by `prepare`.
+        act: What is done.
+        after_s: So long after the world's beginning.
+    """
+
+    def __init__(self, root: Path, template: Path, act: Act, *, after_s: float) -> None:
+        self._root = root
+        self._template = template
+        self._act = act
+        self.dies_s = BEGINS_S + after_s
+
+    def each(self) -> Iterator[Death]:
+        """Yield a death before each step, and the run's end."""
+        for number in range(10_000):
+            shutil.rmtree(self._root, ignore_errors=True)
+            shutil.copytree(self._template, self._root)
+            death = self._killed_at(number)
+            yield death
+            if not death.step:
+                return
+
+    def _killed_at(self, number: int) -> Death:
+        said, at = self._root / "said", self._root / "at"
+        child = os.fork()
+        if child == 0:
+            os._exit(self._live(number, said, at))
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code not in {0, -signal.SIGKILL}:
+            raise AssertionError(f"the run failed before its step {number}: {said.read_text()}")
+        lines = said.read_text().splitlines() if said.exists() else []
+        told = [
+            BlobInfo(job_id=job, blob_key=check_blob_key(key), size_bytes=int(size))
+            for job, key, size in (line.split() for line in lines)
+        ]
+        step = at.read_text() if code else ""
+        for note in (said, at):
+            note.unlink(missing_ok=True)
+        return Death(step, told)
+
+    def _live(self, number: int, said: Path, at: Path) -> int:
+        def say(blob: BlobInfo) -> None:
+            with said.open("a") as file:
+                file.write(f"{blob.job_id} {blob.blob_key} {blob.size_bytes}\n")
+
+        try:
+            with world_at(self._root, self.dies_s) as world:
+                _kill_at(number, at)
+                self._act(world, say)
+        except BaseException:  # noqa: BLE001 - told of by the parent
+            said.write_text(traceback.format_exc())
+            return 1
+        return 0
+
+
+def _kill_at(number: int, at: Path) -> None:
+    """Kill this process before its step of this number, from 0."""
+    passed = 0
+
+    def step(name: str) -> None:
+        nonlocal passed
+        if passed == number:
+            at.write_text(name)
+            os.kill(os.getpid(), signal.SIGKILL)
+        passed += 1
+
+    def before(name: str, call: Callable[..., object]) -> Callable[..., object]:
+        def called(*arguments: object, **named: object) -> object:
+            step(name)
+            return call(*arguments, **named)
+
+        return called
+
+    def observe(point: str) -> None:
+        if ".journal-write" in point or ".journal-renew" in point:
+            step(point)
+
+    FAILPOINTS.observer = observe
+    for name in STEPS:
+        setattr(os, name, before(name, getattr(os, name)))
+
+
+def assert_settled(root: Path, died_s: float, live: list[BlobInfo], where: str) -> None:
+    """What somebody was told of stays, all else is gone when two intervals have passed; then all goes."""
+    with world_at(root, died_s) as world:
+        assert_live(world, live, where)
+        for pause_s in (HARD_S, INTERVAL_S, INTERVAL_S):
+            world.clock.sleep(pause_s)
+            report = world.server.sweep(dry_run=False)
+            assert report.problems == (), where
+            assert_live(world, live, where)
+        assert_nothing_but_what_is_kept(world, where)
+        for job_id in {row.job_id for row in world.server.page()} - {"no_job"}:
+            world.server.finish(job_id)
+        for owner in {reference.owner for reference in world.server.references()}:
+            world.server.drop_owner(owner)
+        for _ in range(2):
+            world.clock.sleep(INTERVAL_S)
+            world.server.sweep(dry_run=False)
+        assert everything(world) == [], where
+        with world.journal.reading() as reading:
+            left = {kind.__name__: list(reading.where(kind, {})) for kind in ROWS}
+        assert not any(left.values()), (where, left)
+
+
+def assert_live(world: BlobWorld, live: list[BlobInfo], where: str) -> None:
+    """Every blob that is kept comes back, whole."""
+    for blob in live:
+        assert len(world.server.get(blob.job_id, blob.blob_key)) == blob.size_bytes, where
+
+
+def assert_nothing_but_what_is_kept(world: BlobWorld, where: str) -> None:
+    """Every byte has a row, every row its bytes, and something that keeps it."""
+    rows = {row.key: row for row in world.server.page()}
+    local, ha = world.server.holdings.local, world.server.holdings.ha
+    assert ha is not None
+    assert {(found.job_id, found.blob_key) for job in local.jobs() for found in local.blobs(job)} == set(rows)
+    assert {(found.job_id, found.blob_key) for found in ha.blobs()} == {
+        key for key, row in rows.items() if row.guarantee == "ha"
+    }, where
+    assert [path for name in (INCOMING, SERVERS) for path in (local.path / name).glob("*")] == [], where
+    assert [one for page in ha.open_uploads() for one in page] == [], where
+    assert world.server.verify(deep=True).findings == (), where
+    kept = {(one.job_id, one.blob_key) for one in world.server.references()}
+    assert {row.key for row in rows.values() if row.staged_s or row.deleting_s} == set(), where
+    assert kept == set(rows), where
+    with world.journal.reading() as reading:
+        assert [one for kind in (UploadSet, Lease) for one in reading.where(kind, {})] == [], where
+        assert [job for job in reading.where(BlobJob, {}) if job.final_s is not None] == [], where
+        assert len(reading.where(Blob, {})) == len(rows)

@@ -1,0 +1,30 @@
+"""What is left of blobs anywhere, and the time that must pass until nothing may be."""
+
+from __future__ import annotations
+
+from lockgate.storage_core.blobs.storage.listing_marker import LISTED
+from lockgate.storage_core.blobs.storage.server_liveness import SERVERS
+from lockgate.storage_core.blobs.sweep.store_owner import OWNER
+from tests.support.blobs.server import INTERVAL_S, BlobWorld
+
+
+def everything(world: BlobWorld) -> list[str]:
+    """What is left of blobs anywhere: files, under way or in place, objects, open uploads, rows."""
+    local = world.server.holdings.local
+    files = [
+        str(path)
+        for path in local.path.rglob("*")
+        if path.is_file() and path.name not in {LISTED, OWNER} and path.parent.name != SERVERS
+    ]
+    found = files + [str(row.key) for row in world.server.page()]
+    found += [str(one.key) for one in world.server.references()]
+    if world.store is not None:
+        found += [info.key for page in world.store.pages() for info in page if info.key != OWNER]
+        found += [info.key for page in world.store.upload_pages() for info in page]
+    return found
+
+
+def sweep_twice(world: BlobWorld) -> None:
+    for _ in range(2):
+        world.clock.sleep(INTERVAL_S)
+        world.server.sweep(dry_run=False)

@@ -1,0 +1,90 @@
+"""The job that is crashed everywhere, and what must hold when recovery is done: shared by the crash tests."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from lockgate.storage_core.commit.committers import COMMITTERS
+from lockgate.storage_core.errors import JobFailedError, UploadGoneError
+from tests.support.commit.destination import World, write
+
+OLD = {"day=1/a.csv": b"old a", "day=2/b.csv": b"old b"}
+NEW = {"day=1/c.csv": b"new c", "day=3/d.csv": b"new d", "e.csv": b""}
+LOSER = b"loser"
+MODES = ("append", "replace")
+
+
+def job(world: World, mode: str, committer: str = "magic") -> None:
+    """A whole job: two tasks, one of them with two files, and an attempt that loses.
+
+    The loser never commits; where files are seen early it does, so that it is seen first.
+    """
+    with world.open_job("new", mode=mode, committer=committer, allow_unsafe=True) as opened:
+        loser = opened.attempt("task-0")
+        with loser.open("day=1/c.csv") as file:
+            file.write(LOSER)
+        if COMMITTERS[committer].visible_at != "job commit":
+            loser.commit()
+            world.clock.sleep(1)
+        write(opened, "task-0", {"day=1/c.csv": NEW["day=1/c.csv"]})
+        write(opened, "task-1", {path: NEW[path] for path in ("day=3/d.csv", "e.csv")})
+        opened.commit()
+
+
+def job_taken_back(world: World, committer: str, how: str) -> None:
+    """A whole job that publishes nothing: its driver decides `abort`, or `revert`, for a file is lost."""
+    with (
+        suppress(JobFailedError, UploadGoneError),
+        world.open_job("new", mode="replace", committer=committer, allow_unsafe=True) as opened,
+    ):
+        write(opened, "task-0", {"day=1/c.csv": NEW["day=1/c.csv"]})
+        write(opened, "task-1", {path: NEW[path] for path in ("day=3/d.csv", "e.csv")})
+        if how == "abort":
+            opened.abort()
+        else:
+            upload = next(opened.pending_sets()).files[-1].upload
+            hidden = Path(world.url, "_lockgate/uploads", upload.key, f"~{upload.upload_id}")
+            # Written to after it was sealed: it can never be completed. One that is seen early is lost, too.
+            os.utime(hidden if hidden.exists() else Path(world.url, upload.key), ns=(0, 0))
+            opened.commit()
+
+
+def published_by(mode: str, committer: str = "magic") -> dict[str, bytes]:
+    """What the destination holds when the job is published."""
+    if mode == "append":
+        return {**OLD, **NEW}
+    kept = {"day=2/b.csv"} if COMMITTERS[committer].scope == "partitions" else set()
+    return {**{path: OLD[path] for path in kept}, **NEW}
+
+
+def assert_all_or_nothing(world: World, mode: str, where: str, committer: str = "magic") -> bool:
+    """The destination holds the old data or the whole job's; returns whether the job is there."""
+    published = published_by(mode, committer)
+    seen = world.visible()
+    assert seen in (OLD, published), where
+    # Before the job's folder exists there is no job, and after recovery none that is not at its end.
+    phases = {result.job_id: result.ended for result in world.recover()}
+    assert phases == {}, where
+    assert world.live() == world.keys(), where
+    assert world.open_uploads() == [], where
+    return seen == published
+
+
+CLASHING_OLD = {"x": b"old x", "y/z": b"old z", "n": b"old n"}
+CLASHING_NEW = {"x/a": b"new a", "y": b"new y"}
+"""A folder where a file was, and a file where a folder was: `file-v1` lets the old ones make way."""
+
+
+def clashing_job(world: World, *, loses: bool = False) -> None:
+    """A whole job whose files clash with older ones; it may lose one for good after its decision."""
+    options = {"mode": "replace", "committer": "file-v1", "unique_filenames": False}
+    with suppress(JobFailedError), world.open_job("new", **options) as opened:
+        write(opened, "task-0", CLASHING_NEW)
+        upload = next(opened.pending_sets()).files[-1].upload
+        if loses:
+            # Written to by its owner after it was sealed: it can never be completed.
+            hidden = Path(world.url, "_lockgate/uploads", upload.key, f"~{upload.upload_id}")
+            os.utime(hidden, ns=(0, 0))
+        opened.commit()

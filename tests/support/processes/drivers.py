@@ -1,0 +1,143 @@
+"""Drivers as processes of their own, forked from one that has imported everything: cheap enough to kill many.
+
+A driver can be told to die of SIGKILL at a failpoint, at its n-th storage call, or at a moment of its life.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerProcess
+from typing import Final
+
+from lockgate.storage_core.commit import open_job, recover_all
+from lockgate.storage_core.commit.records.job import Mode, ScopeName
+from lockgate.storage_core.errors import ConflictError, LockgateError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.settings import Settings
+from tests.support.commit.destination import write
+
+# The server has no threads and no S3 clients, so a fork of it is a process like a new one.
+PROCESSES: Final = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(
+    ["pytest", "tests.support.processes.drivers", "lockgate.storage_core.stores.s3.store"]
+)
+
+COMMITTED: Final = 0
+KILLED: Final = -signal.SIGKILL
+REFUSED: Final = 3
+"""The destination, or the job, does not allow it."""
+TRY_AGAIN: Final = 4
+"""Any other error of Lockgate's: what Airflow tries again on."""
+
+
+@dataclass(frozen=True)
+class Death:
+    """When a driver is killed.
+
+    Attributes:
+        at_point: At the n-th passage of a failpoint, as in `remove.delete.after@2`.
+        at_call: Before its n-th storage call, from 0.
+        after_s: So long after its start.
+    """
+
+    at_point: str | None = None
+    at_call: int | None = None
+    after_s: float | None = None
+
+
+@dataclass(frozen=True)
+class JobOrder:
+    """What one driver is to write: a task a file; the same for every try."""
+
+    name: str
+    mode: Mode
+    files: Mapping[str, bytes]
+    scope: ScopeName = "destination"
+    replaced_retention_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where drivers work, and with which settings and environment."""
+
+    url: str
+    settings: Mapping[str, object]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def start_driver(place: Place, order: JobOrder, death: Death | None = None) -> ForkServerProcess:
+    """Start a driver; its exit code is one of this module's, 1 for an error that is not Lockgate's."""
+    process = PROCESSES.Process(target=_drive, args=(place, order, death), name=order.name)
+    process.start()
+    return process
+
+
+def start_recovery(place: Place, death: Death | None = None) -> ForkServerProcess:
+    """Start a process that looks at every job once and settles what it may."""
+    process = PROCESSES.Process(target=_recover, args=(place, death), name="recovery")
+    process.start()
+    return process
+
+
+def _drive(place: Place, order: JobOrder, death: Death | None) -> None:
+    settings = _begin(place, death)
+    try:
+        # A replay of what is committed meets it, whatever killed the driver that committed it.
+        with open_job(
+            place.url,
+            order.name,
+            mode=order.mode,
+            scope=order.scope,
+            rerun="once",
+            replaced_retention_s=order.replaced_retention_s,
+            settings=settings,
+        ) as job:
+            if job.receipt is None:
+                for number, (path, data) in enumerate(order.files.items()):
+                    write(job, f"task-{number}", {path: data})
+                job.commit()
+    except ConflictError:
+        sys.exit(REFUSED)
+    except LockgateError:
+        sys.exit(TRY_AGAIN)
+
+
+def _recover(place: Place, death: Death | None) -> None:
+    for _ in recover_all(place.url, settings=_begin(place, death)):
+        pass
+
+
+def _begin(place: Place, death: Death | None) -> Settings:
+    os.environ.update(place.environment)
+    death = death or Death()
+    if death.at_call is not None:
+        _die_at_call(death.at_call)
+    if death.after_s is not None:
+        timer = threading.Timer(death.after_s, os.kill, (os.getpid(), signal.SIGKILL))
+        timer.daemon = True
+        timer.start()
+    point, _, passage = (death.at_point or "").partition("@")
+    failpoints = f"{point}=kill@{passage or 1}" if point else ""
+    return Settings(failpoints=failpoints, **place.settings)  # type: ignore[arg-type]
+
+
+def _die_at_call(number: int) -> None:
+    passed = 0
+    counting = threading.Lock()
+
+    def observe(point: str) -> None:
+        nonlocal passed
+        if not point.endswith(".before"):
+            return
+        with counting:
+            if passed == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            passed += 1
+
+    FAILPOINTS.observer = observe

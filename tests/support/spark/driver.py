@@ -1,0 +1,172 @@
+"""A Spark driver in a process of its own, which is told by lines of JSON what to do.
+
+Spark's Python workers get the environment that the driver's JVM was started with, and one process has one
+JVM: what needs another environment, another master or a death needs another process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, Literal
+
+from lockgate.storage_core.spark import read, spark_session, write
+from tests.support.spark.accidents import accident as step_with_accident
+from tests.support.spark.accidents import await_that
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+How = Literal["write", "save"]
+"""By `lockgate.storage_core.spark.write`, or by `format("lockgate")` alone."""
+
+DAYS: Final = 5
+QUICK: Final = {
+    "spark.driver.memory": "512m",
+    "spark.sql.shuffle.partitions": "2",
+    # These runs are too short for the optimising compiler to pay: half the processor time.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+class DriverDiedError(Exception):
+    """The driver ended before it answered.
+
+    Attributes:
+        returncode: Of its process; -9 where it was killed.
+    """
+
+    def __init__(self, returncode: int) -> None:
+        super().__init__(f"the driver ended with {returncode} before it answered")
+        self.returncode = returncode
+
+
+class Driver:
+    """The end of a driver process that a test holds."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def ask(self, call: str, **arguments: Any) -> Any:
+        """Have the driver do something and return what came of it.
+
+        Raises:
+            DriverDiedError: It ended on the way.
+            RuntimeError: It could not; the message is the driver's.
+        """
+        commands, answers = _pipes(self._process)
+        try:
+            print(json.dumps({"call": call, **arguments}), file=commands, flush=True)
+        except BrokenPipeError:
+            raise DriverDiedError(self._process.wait()) from None
+        line = answers.readline()
+        if not line:
+            raise DriverDiedError(self._process.wait())
+        answer = json.loads(line)
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        return answer["result"]
+
+
+@contextmanager
+def spark_driver(
+    log: Path,
+    *,
+    master: str = "local[2]",
+    config: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Driver]:
+    """Start a driver with more settings and more environment than this process has; end it afterwards."""
+    with (
+        log.open("w") as noise,
+        subprocess.Popen(
+            [sys.executable, "-m", __name__, master, json.dumps({**QUICK, **(config or {})})],
+            env={**os.environ, "PYTHONWARNINGS": "ignore", **(environment or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=noise,
+            text=True,
+        ) as process,
+    ):
+        try:
+            yield Driver(process)
+        finally:
+            _pipes(process)[0].close()  # it stops Spark when there is nothing more to do
+            try:
+                process.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    return process.stdin, process.stdout
+
+
+def _write(
+    spark: SparkSession,
+    *,
+    destination: str,
+    how: How,
+    rows: int,
+    accident: list[Any] | None = None,
+    options: Mapping[str, str] | None = None,
+) -> int | None:
+    """Write numbers by day, over two tasks; returns the rows of the receipt where there is one."""
+    frame: DataFrame = spark.range(rows, numPartitions=2).selectExpr("id", f"id % {DAYS} AS day")
+    if accident is not None:
+        frame = frame.mapInArrow(step_with_accident(*accident), "id long, day long")
+    if how == "write":
+        receipt = write(
+            frame,
+            destination,
+            partition_by=["day"],
+            job_name="nightly",
+            sort_within_partitions=False,
+            options=options,
+        )
+        return None if receipt is None else receipt.rows
+    writer = frame.write.format("lockgate").mode("append").options(**(options or {}))
+    writer.options(jobName="nightly", partitionBy="day").save(destination)
+    return None
+
+
+def _days(spark: SparkSession, *, destination: str) -> list[tuple[int, int]]:
+    """Read a destination by its log; returns day and rows."""
+    counted = read(spark, destination).groupBy("day").count().orderBy("day")
+    return [(row["day"], row["count"]) for row in counted.collect()]
+
+
+def _await_executors(spark: SparkSession, *, count: int) -> None:
+    """Wait until so many executors are there; a killed one is replaced after a while."""
+    status = spark.sparkContext._jsc.sc().getExecutorMemoryStatus
+    await_that(lambda: status().size() == count + 1, "executors")  # the driver is counted too
+
+
+CALLS: Final = {"write": _write, "days": _days, "await_executors": _await_executors}
+
+
+def main() -> None:
+    """Start Spark, and answer until standard input ends."""
+    spark = spark_session("driver", master=sys.argv[1], config=json.loads(sys.argv[2]))
+    # The JVM says things on standard output too.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = {"result": CALLS[request.pop("call")](spark, **request)}
+        except Exception as error:  # noqa: BLE001 - the test is told
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), file=answers, flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

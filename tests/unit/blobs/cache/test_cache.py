@@ -1,0 +1,438 @@
+"""A worker's cache hands out what hashes to its key, from the nearest place that has it."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.blobs.cache.cache import REST_S
+from lockgate.storage_core.blobs.cache.pins import JOB
+from lockgate.storage_core.blobs.storage.file_locks import lock_alone, try_alone
+from lockgate.storage_core.blobs.storage.incoming_file import IncomingFile
+from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
+from lockgate.storage_core.settings import MIB
+from tests.support.blobs.cache import CacheWorld, DownStore, cache_world, killed
+from tests.support.blobs.server import INTERVAL_S, damage, key_of
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[CacheWorld]:
+    with cache_world(tmp_path) as world:
+        yield world
+
+
+def test_a_blob_is_fetched_once_and_then_found_here(world: CacheWorld) -> None:
+    blob = world.put(b"library")
+    cache = world.cache()
+    with cache.holding(*key_of(blob)) as path:
+        assert path.read_bytes() == b"library"
+        assert path == world.file_of(blob)
+    assert cache.get(*key_of(blob)) == b"library"
+    assert world.server.fetched == [blob.blob_key]
+
+
+def test_a_task_tried_again_in_another_process_finds_its_jobs_blobs_still_here(world: CacheWorld) -> None:
+    world.is_kept = True
+    blob = world.put(b"library")
+    first = world.cache()
+    first.get(*key_of(blob))
+    first.close()
+    world.blobs.clock.sleep(INTERVAL_S - 1)
+    assert world.cache().get(*key_of(blob)) == b"library"
+    assert world.server.fetched == [blob.blob_key]
+
+
+def test_the_ha_store_is_asked_before_the_server(world: CacheWorld) -> None:
+    blob = world.put(b"library")
+    world.ha = world.server.holdings.ha
+    assert world.cache().get(*key_of(blob)) == b"library"
+    assert world.server.fetched == []
+
+
+def test_a_recreatable_blob_is_asked_of_the_server_alone(world: CacheWorld) -> None:
+    blob = world.server.put(b"message", guarantee="recreatable", owners=["receiver:1"])
+    world.ha = ha = DownStore()
+    assert world.cache().get(*key_of(blob), guarantee="recreatable") == b"message"
+    assert ha.asked == 0
+
+
+def test_an_ha_store_that_is_down_is_passed_over_and_left_in_peace_for_a_while(world: CacheWorld) -> None:
+    blobs = [world.put(data) for data in (b"a", b"b", b"c")]
+    world.ha = ha = DownStore()
+    cache = world.cache()
+    assert [cache.get(*key_of(blob)) for blob in blobs[:2]] == [b"a", b"b"]
+    assert ha.asked == 1
+    world.blobs.clock.sleep(REST_S)
+    assert cache.get(*key_of(blobs[2])) == b"c"
+    assert ha.asked == 2
+
+
+def test_a_server_that_is_down_is_not_needed_where_the_ha_store_answers(world: CacheWorld) -> None:
+    blob = world.put(b"library")
+    world.ha = world.server.holdings.ha
+    world.server.is_down = True
+    assert world.cache().get(*key_of(blob)) == b"library"
+
+
+def test_when_both_are_down_what_is_here_is_handed_out_and_the_rest_is_an_error_that_names_all(
+    world: CacheWorld,
+) -> None:
+    here, elsewhere = world.put(b"here"), world.put(b"elsewhere")
+    world.ha = DownStore()
+    cache = world.cache()
+    cache.get(*key_of(here))
+    world.blobs.clock.sleep(REST_S)
+    world.server.is_down = True
+    assert cache.get(*key_of(here)) == b"here"
+    with pytest.raises(StoreUnavailableError, match=r"cache: .* HA store: .*down.* server: .*down") as caught:
+        cache.get(*key_of(elsewhere))
+    assert "try again" in str(caught.value)
+    assert world.under_way() == []
+
+
+def test_a_blob_that_is_nowhere_is_an_error_that_says_so(world: CacheWorld) -> None:
+    blob = world.put(b"library")
+    world.server.finish("sales")
+    with pytest.raises(ObjectNotFoundError, match="upload it again"):
+        world.cache().get(*key_of(blob))
+
+
+def test_a_damaged_file_is_fetched_again(world: CacheWorld) -> None:
+    blob = world.put(b"some bytes")
+    cache = world.cache()
+    with cache.holding(*key_of(blob)) as path:
+        damage(path)
+    assert cache.get(*key_of(blob)) == b"some bytes"
+    assert world.server.fetched == [blob.blob_key] * 2
+
+
+def test_damage_that_left_no_trace_is_found_by_whoever_reads_the_bytes(world: CacheWorld) -> None:
+    blob = world.put(b"some bytes")
+    cache = world.cache()
+    cache.get(*key_of(blob))
+    path = world.file_of(blob)
+    damage(path)
+    cache.local._note_verified(path)  # as if size and times had stayed what they were
+    assert cache.get(*key_of(blob)) == b"some bytes"
+
+
+def test_a_damaged_object_of_the_ha_store_is_not_taken(world: CacheWorld, tmp_path: Path) -> None:
+    blob = world.put(b"some bytes")
+    world.ha = world.server.holdings.ha
+    (stored,) = (path for path in (tmp_path / "ha").rglob(blob.blob_key) if path.is_file())
+    damage(stored)
+    cache = world.cache()
+    assert cache.get(*key_of(blob)) == b"some bytes"
+    world.file_of(blob).unlink()
+    damage(world.server.holdings.local.path_of(*key_of(blob)))
+    with pytest.raises(CorruptBlobError, match="damaged"):
+        cache.get(*key_of(blob))
+
+
+def test_threads_that_want_one_blob_at_once_download_it_once(world: CacheWorld) -> None:
+    blob = world.put(os.urandom(2 * MIB))
+    cache = world.cache()
+    together = threading.Barrier(8)
+
+    def get(_: int) -> int:
+        together.wait()
+        return len(cache.get(*key_of(blob)))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(get, range(8))) == [2 * MIB] * 8
+    assert world.server.fetched == [blob.blob_key]
+    assert cache.folder.references(*key_of(blob)) == 0
+
+
+def test_processes_that_want_one_blob_at_once_download_it_once(world: CacheWorld, tmp_path: Path) -> None:
+    blob = world.put(os.urandom(MIB))
+    cache = world.cache()
+    fetched = tmp_path / "fetched"
+    fetch = world.server.fetch
+
+    def noted(*arguments):  # type: ignore[no-untyped-def]
+        with fetched.open("ab") as file:
+            file.write(b"x")
+        return fetch(*arguments)
+
+    world.server.fetch = noted  # type: ignore[method-assign]
+    fork = multiprocessing.get_context("fork")
+    together = fork.Barrier(4)
+
+    def get() -> None:
+        together.wait()
+        code = 0 if len(cache.get(*key_of(blob))) == MIB else 1
+        os._exit(code)
+
+    children = [fork.Process(target=get) for _ in range(4)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    assert [child.exitcode for child in children] == [0] * 4
+    assert fetched.read_bytes() == b"x"
+
+
+def test_references_are_counted_per_blob_and_per_job(world: CacheWorld) -> None:
+    first, second = world.put(b"a"), world.put(b"b")
+    cache = world.cache()
+    with cache.holding(*key_of(first)), cache.holding(*key_of(first)), cache.holding(*key_of(second)):
+        assert cache.folder.references(*key_of(first)) == 2
+        assert cache.folder.references(*key_of(second)) == 1
+        assert cache.folder.references("sales") == 3
+    assert cache.folder.references(*key_of(first)) == cache.folder.references("sales") == 0
+
+
+def test_an_unreferenced_blob_stays_for_an_interval_and_then_goes_with_its_folder(world: CacheWorld) -> None:
+    blob = world.put(b"a")
+    cache = world.cache()
+    world.blobs.clock.sleep(5 * INTERVAL_S)
+    with cache.holding(*key_of(blob)):
+        world.blobs.clock.sleep(5 * INTERVAL_S)
+        assert cache.evict().blobs == 0
+    assert cache.evict().blobs == 0
+    world.blobs.clock.sleep(INTERVAL_S - 1)
+    assert cache.evict().blobs == 0
+    world.blobs.clock.sleep(2)
+    evicted = cache.evict()
+    assert (evicted.blobs, evicted.size_bytes, evicted.kept_bytes) == (1, 1, 0)
+    assert not world.file_of(blob).parent.exists()
+    assert not (world.path / "held" / "sales").exists()
+
+
+def test_of_a_job_that_is_referred_to_only_the_idle_blobs_go(world: CacheWorld) -> None:
+    idle, used = world.put(b"idle"), world.put(b"used")
+    cache = world.cache()
+    cache.get(*key_of(idle))
+    with cache.holding(*key_of(used)):
+        world.blobs.clock.sleep(INTERVAL_S + 1)
+        assert cache.evict().blobs == 1
+        assert not world.is_cached(idle)
+        assert world.is_cached(used)
+
+
+def test_what_another_process_refers_to_is_not_evicted_and_what_a_killed_one_did_is_staged(
+    world: CacheWorld,
+) -> None:
+    blob = world.put(b"a")
+    mine, others = world.cache(), world.cache()
+    with others.holding(*key_of(blob)):
+        world.blobs.clock.sleep(2 * INTERVAL_S)
+        assert mine.evict().blobs == 0
+        killed(others.folder)
+        assert mine.evict().blobs == 0
+        world.blobs.clock.sleep(INTERVAL_S + 1)
+        assert mine.evict().blobs == 1
+
+
+def test_beyond_the_limit_the_longest_idle_go_first_and_none_that_is_referred_to(world: CacheWorld) -> None:
+    world.limit_bytes = MIB
+    oldest, older, newer, newest = (world.put(os.urandom(400 * 1024)) for _ in range(4))
+    cache = world.cache()
+    with cache.holding(*key_of(oldest)):
+        for blob in (older, newer, newest):
+            cache.get(*key_of(blob))
+            world.blobs.clock.sleep(1)
+        cache.evict()
+        assert [world.is_cached(blob) for blob in (oldest, older, newer, newest)] == [
+            True,
+            False,
+            False,
+            True,
+        ]
+
+
+def test_what_is_referred_to_beyond_the_limit_is_kept_and_said_and_goes_when_it_is_let_go(
+    world: CacheWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.limit_bytes = MIB
+    blobs = [world.put(os.urandom(700 * 1024)) for _ in range(2)]
+    cache = world.cache()
+    with cache.holding(*key_of(blobs[0])):
+        with cache.holding(*key_of(blobs[1])):
+            assert all(world.is_cached(blob) for blob in blobs)
+            assert "more than its limit" in caplog.text
+        assert [world.is_cached(blob) for blob in blobs] == [True, False]
+
+
+def test_the_last_process_that_closes_a_cache_deletes_it(world: CacheWorld) -> None:
+    blob = world.put(b"a")
+    first, last = world.cache(), world.cache()
+    first.get(*key_of(blob))
+    first.close()
+    assert world.is_cached(blob)
+    last.close()
+    assert not world.path.exists()
+
+
+def test_a_start_after_a_kill_drops_what_is_damaged_and_keeps_the_rest(world: CacheWorld) -> None:
+    whole, damaged = world.put(b"whole"), world.put(b"damaged")
+    cache = world.cache()
+    with cache.holding(*key_of(whole)), cache.holding(*key_of(damaged)):
+        killed(cache.folder)
+    damage(world.file_of(damaged))
+    half = world.path / "blobs" / ".incoming" / "half"
+    half.write_bytes(b"ha")
+    world.blobs.clock.sleep(2 * INTERVAL_S)
+
+    restarted = world.cache()
+
+    assert world.is_cached(whole)
+    assert not world.is_cached(damaged)
+    assert world.under_way() == []
+    assert restarted.evict().blobs == 0  # staged at the start
+    world.blobs.clock.sleep(INTERVAL_S + 1)
+    assert restarted.evict().blobs == 1
+
+
+def test_a_task_that_ended_well_leaves_its_blobs_staged_since_then(world: CacheWorld) -> None:
+    world.is_kept = True
+    blob = world.put(b"library")
+    world.cache().get(*key_of(blob))
+    world.open[0].close()
+    world.blobs.clock.sleep(INTERVAL_S - 1)
+    other = world.cache()
+    assert other.evict().blobs == 0
+    other.close()
+    world.blobs.clock.sleep(2)
+    assert world.cache().evict().blobs == 1
+
+
+def test_what_nobody_knows_to_have_been_fetched_is_read_at_the_start(world: CacheWorld) -> None:
+    prepopulated = world.put(b"prepopulated")
+    world.file_of(prepopulated).parent.mkdir(parents=True)
+    world.file_of(prepopulated).write_bytes(b"PREPOPULATED")
+    cache = world.cache()
+    assert not world.is_cached(prepopulated)
+    assert cache.get(*key_of(prepopulated)) == b"prepopulated"
+
+
+def test_a_fork_holds_nothing_of_its_parents_and_its_end_takes_nothing_from_it(world: CacheWorld) -> None:
+    blob = world.put(b"a")
+    cache = world.cache()
+    with cache.holding(*key_of(blob)):
+        child = os.fork()
+        if child == 0:
+            held = cache.folder.references(*key_of(blob))
+            cache.close()
+            os._exit(held + (0 if world.is_cached(blob) else 2))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        world.blobs.clock.sleep(2 * INTERVAL_S)
+        assert world.cache().evict().blobs == 0
+        assert world.is_cached(blob)
+
+
+def test_a_full_disk_is_freed_of_what_is_idle_and_else_an_error_that_leaves_nothing(
+    world: CacheWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idle, wanted = world.put(b"idle"), world.put(b"wanted")
+    cache = world.cache()
+    cache.get(*key_of(idle))
+    write = IncomingFile.write
+
+    def full_while_idle_is_here(incoming: IncomingFile, data: bytes) -> None:
+        if world.is_cached(idle):
+            cause = OSError(errno.ENOSPC, "No space left on device")
+            raise StoreUnavailableError("the disk is full") from cause
+        write(incoming, data)
+
+    monkeypatch.setattr(IncomingFile, "write", full_while_idle_is_here)
+    assert cache.get(*key_of(wanted)) == b"wanted"
+    assert not world.is_cached(idle)
+
+    monkeypatch.undo()
+    with cache.holding(*key_of(idle)):
+        world.file_of(wanted).unlink()
+        monkeypatch.setattr(IncomingFile, "write", full_while_idle_is_here)
+        with pytest.raises(StoreUnavailableError, match="full"):
+            cache.get(*key_of(wanted))
+    assert world.under_way() == []
+    assert world.server.fetched[-1] == wanted.blob_key
+
+
+def test_the_lock_of_a_job_goes_after_those_of_its_blobs(
+    world: CacheWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else whoever takes the new lock could have that of a blob removed from under it, and the blob, too."""
+    blobs = [world.put(bytes([number])) for number in range(20)]
+    cache = world.cache()
+    for blob in blobs:
+        cache.get(*key_of(blob))
+    gone: list[str] = []
+    unlink = os.unlink
+
+    def unlink_and_tell(path: str | Path, *, dir_fd: int | None = None) -> None:
+        gone.append(Path(path).name)
+        unlink(path, dir_fd=dir_fd)
+
+    world.blobs.clock.sleep(INTERVAL_S)
+    monkeypatch.setattr(os, "unlink", unlink_and_tell)
+    assert cache.evict().blobs == len(blobs)
+    monkeypatch.undo()
+    assert gone.index(JOB) == len(gone) - 1
+    assert {blob.blob_key for blob in blobs} <= set(gone[:-1])
+    assert not (world.path / "held" / blobs[0].job_id).exists()
+
+
+def test_damage_found_a_second_time_is_an_error_and_no_bytes(
+    world: CacheWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blob = world.put(b"library")
+    cache = world.cache()
+    monkeypatch.setattr(Path, "read_bytes", lambda _: b"librarz")  # a disk that reads other than it did
+    with pytest.raises(CorruptBlobError, match="nothing was handed out"):
+        cache.get(*key_of(blob))
+
+
+def test_a_file_that_cannot_be_read_is_an_error_of_ours(
+    world: CacheWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blob = world.put(b"library")
+    cache = world.cache()
+
+    def fail(_: Path) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with pytest.raises(StoreUnavailableError):
+        cache.get(*key_of(blob))
+
+
+def test_a_lock_that_is_let_go_is_free_though_a_fork_has_inherited_its_file(tmp_path: Path) -> None:
+    """Else a pool's process, made while another thread fetched or evicted, would keep a blob locked."""
+    lock = tmp_path / "lock"
+    told, tell = os.pipe()
+    held = lock_alone(lock)
+    child = os.fork()
+    if child == 0:
+        os.close(tell)
+        os.read(told, 1)
+        os._exit(0)
+    os.close(told)
+    try:
+        assert try_alone(lock) is None
+        held.close()
+        again = try_alone(lock)
+        assert again is not None
+        again.close()
+    finally:
+        os.close(tell)
+        os.waitpid(child, 0)
+
+
+def test_a_fork_that_closes_a_lock_it_has_inherited_leaves_it_to_its_parent(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with lock_alone(lock) as held:
+        child = os.fork()
+        if child == 0:
+            held.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert try_alone(lock) is None

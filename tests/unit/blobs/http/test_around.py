@@ -1,0 +1,159 @@
+"""What is around the calls: an application that mounts them, stamps that travel, forks, faults."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import urllib3
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+
+from lockgate.storage_core.blobs.http.server.app import blob_app
+from lockgate.storage_core.blobs.http.server.auth.policy import NO_JOB_YET, UnauthenticatedError, Wanted
+from lockgate.storage_core.blobs.open_blobs import open_server
+from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.errors import AccessDeniedError, OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.journal import Stamp
+from lockgate.storage_core.settings import Settings
+from tests.support.blobs.http_server import client_of, proxy_to, served, serving
+from tests.support.blobs.server import BlobWorld, blob_world, key_of
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[BlobWorld]:
+    with blob_world(tmp_path) as world:
+        yield world
+
+
+@pytest.fixture
+def server(settings: Settings) -> Iterator[BlobServer]:
+    """A server over the journal that this process has open: whose stamps travel."""
+    with open_server(settings) as server:
+        yield server
+
+
+def test_another_application_mounts_it_under_its_own_permissions(world: BlobWorld) -> None:
+    asked: list[Wanted] = []
+
+    async def authorise(request: Request, wanted: Wanted) -> None:
+        asked.append(wanted)
+        if wanted.changes and wanted.job_id != "sales":
+            raise AccessDeniedError(f"viewers do not change {wanted.job_id}; nothing was done")
+
+    app = FastAPI()
+    app.mount("/lockgate/blobs", blob_app(world.server, authorise))
+    with serving(app) as url, client_of(f"{url}/lockgate/blobs") as client:
+        blob = client.put(b"a", job_id="sales")
+        assert client.get(*key_of(blob)) == b"a"
+        with pytest.raises(AccessDeniedError, match="viewers do not change flights"):
+            client.put(b"a", job_id="flights")
+        figures = urllib3.request("GET", f"{url}/lockgate/blobs/metrics").data.decode()
+    assert asked == [
+        Wanted(job_id="sales", changes=True),
+        Wanted(job_id="sales", changes=False),
+        Wanted(job_id="flights", changes=True),
+    ]
+    assert 'lockgate_blobs_requests_total{outcome="refused",verb="put"} 1.0' in figures
+
+
+def test_what_a_client_has_seen_counts_at_the_server_and_the_other_way_round(server: BlobServer) -> None:
+    seen = {"lockgate-at-least": f"main@{server.holdings.journal.identity}=1.77"}
+    with served(server) as url:
+        answer = urllib3.request("GET", f"{url}/jobs/sales/blobs", headers=seen)
+        assert answer.headers["lockgate-at-least"] == f"main@{server.holdings.journal.identity}=1.77"
+    assert server.holdings.journal.seen == Stamp(1, 77)
+
+
+def test_nobody_is_heeded_who_is_not_let_in(server: BlobServer) -> None:
+    async def nobody(request: Request, wanted: Wanted) -> None:
+        raise UnauthenticatedError("who are you?")
+
+    seen = {"lockgate-at-least": f"main@{server.holdings.journal.identity}=1.77"}
+    with served(server, nobody) as url:
+        assert urllib3.request("GET", f"{url}/jobs/sales/blobs", headers=seen).status == 401
+    assert server.holdings.journal.seen == Stamp()
+
+
+@pytest.mark.parametrize("call", ["/jobs/sales/blobs", "/jobs/sales/finish", "/owners/drop"])
+def test_stamps_of_whoever_may_not_do_everything_are_not_heeded(server: BlobServer, call: str) -> None:
+    async def of_sales(request: Request, wanted: Wanted) -> None:
+        if wanted.job_id not in {"sales", NO_JOB_YET}:
+            raise AccessDeniedError("sales only; nothing was done")
+
+    seen = {"lockgate-at-least": f"main@{server.holdings.journal.identity}=1.77"}
+    verb = "GET" if call.endswith("/blobs") else "POST"
+    with served(server, of_sales) as url:
+        answer = urllib3.request(verb, f"{url}{call}", headers=seen, body=b'{"owner": "viewer:1"}')
+        assert answer.status == 200
+        assert "=1.77" not in answer.headers.get("lockgate-at-least", "")
+    assert server.holdings.journal.seen < Stamp(1, 77)
+
+
+def test_a_fork_has_connections_of_its_own(world: BlobWorld) -> None:
+    blob = world.server.put(b"some bytes")
+    with served(world.server) as url, proxy_to(url) as proxy, client_of(proxy.url) as client:
+        assert client.get(*key_of(blob)) == b"some bytes"
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if client.get(*key_of(blob)) == b"some bytes" else 1)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert client.get(*key_of(blob)) == b"some bytes"
+        assert proxy.connections == 2
+
+
+def test_a_fault_of_the_server_is_told_without_its_words_and_may_have_had_an_effect(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def meet_a_fault(*_: object, **__: object) -> None:
+        raise RuntimeError("of the inside")
+
+    monkeypatch.setattr(world.server, "refer", meet_a_fault)
+    blob = world.server.put(b"a")
+    with (
+        served(world.server) as url,
+        client_of(url) as client,
+        pytest.raises(OutcomeUnknownError, match="its log tells which") as told,
+    ):
+        client.refer(*key_of(blob), "viewer:1")
+    assert "of the inside" not in str(told.value)
+    assert "of the inside" in caplog.text
+
+
+@pytest.mark.parametrize("status", [408, 500, 502, 503, 504])
+def test_a_proxy_that_gives_up_does_not_know_what_the_server_has_done(status: int) -> None:
+    app = FastAPI()
+
+    @app.api_route("/{path:path}", methods=["GET", "PUT", "POST"])
+    async def give_up(path: str) -> PlainTextResponse:
+        return PlainTextResponse(f"upstream connect error, or reset: {path}", status)
+
+    with serving(app) as url, client_of(url) as client:
+        for call in (
+            lambda: client.put(b"a", job_id="sales"),
+            lambda: client.fail("sales"),
+            lambda: client.finish("sales"),
+        ):
+            with pytest.raises(OutcomeUnknownError, match="not by a blob server; it may have been done"):
+                call()
+        with pytest.raises(StoreUnavailableError, match="nothing was changed"):
+            client.page("sales")
+
+
+def test_what_a_proxy_refuses_for_there_is_too_much_was_not_done() -> None:
+    app = FastAPI()
+
+    @app.post("/{path:path}")
+    async def refuse(path: str) -> PlainTextResponse:
+        return PlainTextResponse(f"too many requests: {path}", 429)
+
+    with (
+        serving(app) as url,
+        client_of(url) as client,
+        pytest.raises(StoreUnavailableError, match="nothing was changed"),
+    ):
+        client.finish("sales")

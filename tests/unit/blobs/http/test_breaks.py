@@ -1,0 +1,275 @@
+"""Connections that break, stall or lie make no short blob, no second one, no temporary file that stays."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from select import select
+from time import monotonic, sleep
+
+import pytest
+import urllib3
+
+from lockgate.storage_core.blobs.http.client.client import BlobClient
+from lockgate.storage_core.blobs.http.client.connection import TRIES
+from lockgate.storage_core.blobs.http.server.listen import HEADER_BYTES, allow_files
+from lockgate.storage_core.blobs.storage.local import LocalBlobs
+from lockgate.storage_core.errors import CorruptBlobError, OutcomeUnknownError, StoreUnavailableError
+from tests.support.blobs.http_server import PATIENCE_S, Proxy, client_of, proxy_to, served
+from tests.support.blobs.server import BlobWorld, blob_world, key_of
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[BlobWorld]:
+    with blob_world(tmp_path) as world:
+        yield world
+
+
+@pytest.fixture
+def url(world: BlobWorld) -> Iterator[str]:
+    with served(world.server) as url:
+        yield url
+
+
+@pytest.fixture
+def proxy(url: str) -> Iterator[Proxy]:
+    with proxy_to(url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def client(proxy: Proxy) -> Iterator[BlobClient]:
+    with client_of(proxy.url) as client:
+        yield client
+
+
+def under_way(world: BlobWorld) -> list[Path]:
+    folder = world.server.holdings.local.path / ".incoming"
+    return list(folder.iterdir()) if folder.exists() else []
+
+
+def eventually(is_so: Callable[[], bool]) -> bool:
+    """Wait for what another thread is about to do."""
+    until_s = monotonic() + PATIENCE_S
+    while not is_so():
+        if monotonic() > until_s:
+            return False
+        sleep(0.01)
+    return True
+
+
+def sent_bytes(url: str) -> float:
+    figures = urllib3.request("GET", f"{url}/metrics").data.decode()
+    line = next(
+        line
+        for line in figures.splitlines()
+        if line.startswith('lockgate_blobs_bytes_total{direction="out",verb="get"}')
+    )
+    return float(line.rpartition(" ")[2])
+
+
+def test_a_download_that_breaks_goes_on_where_it_was(
+    client: BlobClient, proxy: Proxy, world: BlobWorld, tmp_path: Path, url: str
+) -> None:
+    data = os.urandom(8 * MIB)
+    blob = world.server.put(data)
+    proxy.breaks.extend([("down", 5 * MIB), ("down", 1), ("down", 2 * MIB)])
+    fetched = client.fetch(LocalBlobs(tmp_path / "cache"), *key_of(blob))
+    assert fetched.read_bytes() == data
+    assert proxy.connections == 4
+    assert sent_bytes(url) < 2 * len(data)
+
+
+def test_a_download_that_breaks_again_and_again_ends_while_each_try_brings_more(
+    client: BlobClient, proxy: Proxy, world: BlobWorld
+) -> None:
+    data = os.urandom(2 * MIB)
+    blob = world.server.put(data)
+    proxy.breaks.extend([("down", 100_000)] * (TRIES + 8))
+    assert client.get(*key_of(blob)) == data
+
+
+def test_a_download_that_brings_nothing_more_is_given_up_without_a_file(
+    client: BlobClient, proxy: Proxy, world: BlobWorld, tmp_path: Path
+) -> None:
+    blob = world.server.put(b"some bytes")
+    proxy.breaks.extend([("down", 1)] * TRIES)
+    cache = LocalBlobs(tmp_path / "cache")
+    with pytest.raises(StoreUnavailableError, match="broke off"):
+        client.fetch(cache, *key_of(blob))
+    assert list(cache.jobs()) == []
+    assert list((cache.path / ".incoming").iterdir()) == []
+
+
+def test_bytes_that_change_on_the_way_are_asked_for_again(
+    client: BlobClient, proxy: Proxy, world: BlobWorld
+) -> None:
+    data = os.urandom(2 * MIB)
+    blob = world.server.put(data)
+    proxy.damages.append(MIB)
+    with client_of(proxy.url) as other:  # whose connection is the damaged one
+        assert other.get(*key_of(blob)) == data
+
+
+def test_bytes_that_change_on_every_way_are_an_error(
+    client: BlobClient, proxy: Proxy, world: BlobWorld
+) -> None:
+    blob = world.server.put(os.urandom(2 * MIB))
+    proxy.breaks.extend([("down", 3 * MIB)] * 2)
+    proxy.damages.extend([MIB, MIB])
+    with pytest.raises(CorruptBlobError, match="arrived damaged twice"):
+        client.get(*key_of(blob))
+
+
+def test_an_upload_that_breaks_begins_anew_if_its_source_can(
+    client: BlobClient, proxy: Proxy, world: BlobWorld, tmp_path: Path
+) -> None:
+    data = os.urandom(4 * MIB)
+    (tmp_path / "file").write_bytes(data)
+    for source in (data, tmp_path / "file", [data[:MIB], data[MIB:]]):
+        proxy.breaks.extend([("up", 2 * MIB)] * 2)
+        with client_of(proxy.url) as fresh:
+            blob = fresh.put(source, job_id="sales")
+        assert world.server.get(*key_of(blob)) == data
+    assert len(list(world.server.holdings.local.blobs("sales"))) == 3
+    assert eventually(lambda: not under_way(world))
+
+
+def test_an_upload_of_a_stream_that_breaks_fails_loudly_and_leaves_nothing(
+    client: BlobClient, proxy: Proxy, world: BlobWorld
+) -> None:
+    proxy.breaks.append(("up", 2 * MIB))
+    with pytest.raises(OutcomeUnknownError, match="cannot be read again"):
+        client.put(iter([os.urandom(MIB)] * 4), job_id="sales")
+    assert eventually(lambda: not under_way(world))
+    assert list(world.server.holdings.local.blobs("sales")) == []
+    assert proxy.connections == 1
+
+
+def test_a_put_whose_answer_is_lost_makes_one_blob(
+    client: BlobClient, proxy: Proxy, world: BlobWorld
+) -> None:
+    proxy.breaks.extend([("down", 1)] * 3)
+    blob = client.put(b"some bytes", job_id="sales", owners=["job"])
+    assert proxy.connections == 4
+    assert [row.blob_key for row in world.server.page("sales")] == [blob.blob_key]
+    assert [found.blob_key for found in world.server.holdings.local.blobs("sales")] == [blob.blob_key]
+
+
+def test_a_put_that_never_gets_an_answer_is_unknown(client: BlobClient, proxy: Proxy) -> None:
+    proxy.breaks.extend([("down", 1)] * TRIES)
+    with pytest.raises(OutcomeUnknownError, match="gave no answer"):
+        client.put(b"some bytes", job_id="sales")
+
+
+def test_a_set_whose_completion_got_no_answer_is_complete(
+    client: BlobClient, proxy: Proxy, world: BlobWorld
+) -> None:
+    with client_of(proxy.url) as other:
+        upload_set = other.begin_set("sales")
+        other.put(b"a", job_id="sales", upload_set=upload_set)
+    proxy.breaks.append(("down", 1))
+    assert client.complete_set(upload_set) == 1
+
+
+def test_a_client_that_goes_away_leaves_nothing(url: str, world: BlobWorld) -> None:
+    with raw(url) as sending:
+        sending.sendall(head("PUT", "/jobs/sales/blobs", {"content-length": 4 * MIB}) + b"x" * MIB)
+        assert eventually(lambda: bool(under_way(world)))
+    assert eventually(lambda: not under_way(world))
+    assert list(world.server.holdings.local.blobs("sales")) == []
+
+
+def test_a_body_that_stalls_is_given_up(world: BlobWorld) -> None:
+    with served(world.server, idle_s=0.05) as url, raw(url) as sending:
+        sending.sendall(head("PUT", "/jobs/sales/blobs", {"content-length": 4 * MIB}) + b"x" * 10)
+        answer = everything(sending)
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"StoreUnavailableError" in answer
+    assert b"connection: close" in answer
+    assert under_way(world) == []
+
+
+def test_a_body_that_comes_byte_by_byte_is_given_up(world: BlobWorld) -> None:
+    with served(world.server, idle_s=0.05) as url, raw(url) as sending:
+        sending.sendall(head("PUT", "/jobs/sales/blobs", {"content-length": 4 * MIB}))
+        until_s = monotonic() + PATIENCE_S
+        with suppress(OSError):  # the server has hung up
+            while not select([sending], [], [], 0.01)[0]:
+                assert monotonic() < until_s
+                sending.sendall(b"x")
+        refused = 'lockgate_blobs_requests_total{outcome="refused",verb="put"} 1.0'
+        assert eventually(lambda: refused in urllib3.request("GET", f"{url}/metrics").data.decode())
+    assert eventually(lambda: not under_way(world))
+    assert list(world.server.holdings.local.blobs("sales")) == []
+
+
+def test_a_connection_too_many_is_told_so_and_another_one_may_come_when_one_has_gone(
+    world: BlobWorld,
+) -> None:
+    with served(world.server, connections=2) as url, raw(url) as first:
+        with raw(url) as second:
+            for one in (first, second):
+                one.sendall(head("GET", "/health", {}))
+                assert one.recv(65_536).startswith(b"HTTP/1.1 200")
+            with raw(url) as third:
+                answer = everything(third)
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b"LOCKGATE_BLOB_SERVER_CONNECTIONS" in answer
+        with client_of(url) as client:
+            assert eventually(lambda: is_heard(client))
+
+
+def test_files_for_all_connections_are_allowed_where_the_machine_lets_them_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits = [100, 3_000]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(limits))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, to: limits.__setitem__(0, to[0]))
+    for connections, allowed in ((10, 100), (100, 400), (1_000, 3_000)):
+        allow_files(connections)
+        assert limits[0] == allowed
+
+
+def test_a_client_that_takes_nothing_holds_no_file_for_ever(world: BlobWorld) -> None:
+    blob = world.server.put(os.urandom(32 * MIB))
+    with served(world.server, idle_s=0.05) as url, raw(url) as asking:
+        asking.sendall(head("GET", f"/jobs/no_job/blobs/{blob.blob_key}", {}))
+        gone = 'lockgate_blobs_requests_total{outcome="gone",verb="get"} 1.0'
+        assert eventually(lambda: gone in urllib3.request("GET", f"{url}/metrics").data.decode())
+
+
+def test_headers_without_an_end_are_refused(url: str) -> None:
+    with raw(url) as sending:
+        sending.sendall(head("GET", "/health", {"x": "y" * HEADER_BYTES}))
+        assert everything(sending).startswith(b"HTTP/1.1 400")
+
+
+def is_heard(client: BlobClient) -> bool:
+    try:
+        return client.page("sales") == ()
+    except StoreUnavailableError:
+        return False
+
+
+def raw(url: str) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=PATIENCE_S)
+
+
+def head(verb: str, path: str, headers: dict[str, object]) -> bytes:
+    lines = [f"{verb} {path} HTTP/1.1", "host: localhost", *(f"{name}: {it}" for name, it in headers.items())]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def everything(sending: socket.socket) -> bytes:
+    """Read until the other end hangs up."""
+    pieces = []
+    while piece := sending.recv(65_536):
+        pieces.append(piece)
+    return b"".join(pieces)

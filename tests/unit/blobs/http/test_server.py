@@ -1,0 +1,334 @@
+"""A blob server over HTTP keeps the promises of one in process."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import urllib3
+
+from lockgate.storage_core.blobs.http.client.client import BlobClient
+from lockgate.storage_core.blobs.protocol import Blobs
+from lockgate.storage_core.blobs.server.upload_sets import HARD_S
+from lockgate.storage_core.blobs.storage.local import LocalBlobs
+from lockgate.storage_core.errors import (
+    ConflictError,
+    CorruptBlobError,
+    FencedError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
+)
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal.entries.uploads import AbandonUpload
+from tests.support.blobs.http_server import client_of, served
+from tests.support.blobs.server import BlobWorld, blob_world, damage, key_of
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[BlobWorld]:
+    with blob_world(tmp_path) as world:
+        yield world
+
+
+@pytest.fixture
+def url(world: BlobWorld) -> Iterator[str]:
+    with served(world.server) as url:
+        yield url
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[BlobClient]:
+    with client_of(url) as client:
+        yield client
+
+
+def is_empty(world: BlobWorld) -> bool:
+    """Whether the server has kept nothing, not even a temporary file."""
+    incoming = world.server.holdings.local.path / ".incoming"
+    under_way = list(incoming.iterdir()) if incoming.exists() else []
+    local = [
+        found
+        for job_id in world.server.holdings.local.jobs()
+        for found in world.server.holdings.local.blobs(job_id)
+    ]
+    assert world.server.holdings.ha is not None
+    return not (under_way or local or list(world.server.holdings.ha.blobs()))
+
+
+def test_a_client_offers_what_a_server_in_process_offers(client: BlobClient, world: BlobWorld) -> None:
+    for blobs in (client, world.server):
+        offered: Blobs = blobs
+        assert offered.get(*key_of(offered.put(b"some bytes", job_id="sales"))) == b"some bytes"
+
+
+@pytest.mark.parametrize("size", [0, 1, MIB, 3 * MIB + 7], ids=["empty", "byte", "piece", "pieces"])
+def test_bytes_files_and_streams_come_back_as_they_went(
+    client: BlobClient, tmp_path: Path, size: int
+) -> None:
+    data = os.urandom(size)
+    (tmp_path / "file").write_bytes(data)
+    pieces = [data[: size // 3], b"", data[size // 3 :]]
+    for source in (data, tmp_path / "file", pieces, iter(pieces)):
+        blob = client.put(source, job_id="sales", name="a name & more")
+        assert blob.size_bytes == size
+        assert blob.blob_key.startswith(hashlib.sha256(data).hexdigest())
+        assert client.get(*key_of(blob)) == data
+        fetched = client.fetch(LocalBlobs(tmp_path / "cache"), *key_of(blob))
+        assert fetched.read_bytes() == data
+
+
+def test_what_is_said_of_a_blob_arrives(client: BlobClient, world: BlobWorld) -> None:
+    blob = client.put(
+        b"message",
+        job_id="sales",
+        guarantee="recreatable",
+        use="message",
+        name="größe & co.bin",
+        owners=["receiver:1", "receiver:2/a b"],
+        lapse_s=60.0,
+    )
+    (row,) = client.page("sales")
+    assert row == world.row(blob)
+    assert (row.name, row.use, row.guarantee) == ("größe & co.bin", "message", "recreatable")
+    references = client.references(job_id="sales", blob_key=blob.blob_key)
+    assert [one.owner for one in references] == ["receiver:1", "receiver:2/a b"]
+    assert {one.until_s for one in references} == {world.clock.now_s() + 60.0}
+
+
+def test_a_blob_has_a_thousand_owners_at_once_and_more_than_a_request_holds_are_refused_in_words(
+    client: BlobClient, world: BlobWorld
+) -> None:
+    owners = [f"receiver:consumer-number-{number:06}" for number in range(2_000)]
+    blob = client.put(b"bytes", job_id="sales", owners=owners[:1_000])
+    assert sorted(world.owners(blob)) == owners[:1_000]
+    with pytest.raises(InvalidInputError, match=r"its 2000 owners take .* nothing was sent") as refused:
+        client.put(b"bytes", job_id="stock", owners=owners)
+    assert len(str(refused.value)) < 400
+    assert list(world.server.page("stock")) == []
+
+
+def test_a_put_is_in_both_stores_when_it_is_acknowledged(client: BlobClient, world: BlobWorld) -> None:
+    blob = client.put(b"library", job_id="sales", use="library")
+    assert world.is_local(blob)
+    assert world.is_in_ha(blob)
+    assert world.row(blob) is not None
+
+
+def test_a_job_lives_and_ends_over_http(client: BlobClient, world: BlobWorld) -> None:
+    upload_set = client.begin_set("sales")
+    library = client.put(b"a", job_id="sales", upload_set=upload_set)
+    message = client.put(b"b", job_id="sales", guarantee="recreatable", owners=["job"])
+    assert client.complete_set(upload_set) == 1
+    client.submit("sales", [library.blob_key], destination="file:///lake", commit_job="sales-g1")
+    assert world.owners(library) == ["job"]
+    client.refer(*key_of(library), "receiver:1", lapse_s=5.0)
+    client.drop(*key_of(library), "receiver:1")
+    client.fail("sales")
+    assert (world.owners(library), world.owners(message)) == (["job"], [])
+    client.refer(*key_of(message), "viewer:1")
+    assert client.drop_owner("viewer:1") == 1
+    client.finish("sales")
+    assert is_empty(world)
+    with pytest.raises(FencedError, match="has ended"):
+        client.put(b"late", job_id="sales")
+    assert is_empty(world)
+
+
+def test_errors_come_back_as_what_they_are(client: BlobClient) -> None:
+    blob = client.put(b"a", job_id="sales")
+    with pytest.raises(ObjectNotFoundError, match="never put"):
+        client.get("other", blob.blob_key)
+    with pytest.raises(ObjectNotFoundError, match="upload it again"):
+        client.refer("other", blob.blob_key, "viewer:1")
+    with pytest.raises(CorruptBlobError, match="send them again"):
+        client.put(b"a", job_id="sales", digest="0" * 64)
+    with pytest.raises(InvalidInputError, match=r"query\.use"):
+        client.put(b"a", job_id="sales", use="retired")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="not usable as a name"):
+        client.put(b"a", job_id="../sales")
+    client.put(b"a", job_id="sales", request_id="r1")
+    with pytest.raises(ConflictError, match="of other bytes"):
+        client.put(b"b", job_id="sales", request_id="r1")
+
+
+def test_ranges_are_served_as_http_says(client: BlobClient, url: str) -> None:
+    data = bytes(range(256))
+    blob = client.put(data, job_id="sales")
+    path = f"{url}/jobs/sales/blobs/{blob.blob_key}"
+
+    def get(verb: str = "GET", **headers: str) -> urllib3.BaseHTTPResponse:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return urllib3.request(verb, path, headers=named, retries=False)
+
+    whole = get()
+    assert (whole.status, whole.data, whole.headers["etag"]) == (200, data, f'"{blob.blob_key}"')
+    some = get(Range="bytes=10-19", If_Range=f'"{blob.blob_key}"')
+    assert (some.status, some.data, some.headers["content-range"]) == (206, data[10:20], "bytes 10-19/256")
+    assert get(Range="bytes=250-").data == data[250:]
+    assert get(Range="bytes=250-9999").data == data[250:]
+    assert get(Range="bytes=-6").data == data[250:]
+    assert get(Range="bytes=0-1,4-5").data == data
+    assert get(Range="bytes=10-19", If_Range='"another"').data == data
+    beyond = get(Range="bytes=256-")
+    assert (beyond.status, beyond.headers["content-range"]) == (416, "bytes */256")
+    head = get("HEAD", Range="bytes=10-19")
+    assert (head.status, head.data, head.headers["content-length"]) == (206, b"", "10")
+
+
+def test_a_client_that_dies_leaves_a_set_that_lapses_and_one_that_lives_renews_it(
+    client: BlobClient, world: BlobWorld
+) -> None:
+    upload_set = client.begin_set("sales")
+    world.clock.now += HARD_S - 1
+    client._renewer.renew()
+    world.clock.now += HARD_S - 1
+    with pytest.raises(ConflictError, match="lives"):
+        world.journal.apply(AbandonUpload(upload_set=upload_set))
+    world.clock.now += 1
+    world.journal.apply(AbandonUpload(upload_set=upload_set))
+    with pytest.raises(FencedError, match="given up"):
+        client.put(b"late", job_id="sales", upload_set=upload_set)
+    assert is_empty(world)
+
+
+def test_a_damaged_file_is_healed_before_it_is_sent(client: BlobClient, world: BlobWorld) -> None:
+    blob = client.put(b"some bytes", job_id="sales")
+    damage(world.server.holdings.local.path_of(*key_of(blob)))
+    assert client.get(*key_of(blob)) == b"some bytes"
+
+
+def test_a_blob_whose_only_copy_is_damaged_is_an_error(client: BlobClient, world: BlobWorld) -> None:
+    blob = client.put(b"some bytes", job_id="sales", guarantee="recreatable")
+    damage(world.server.holdings.local.path_of(*key_of(blob)))
+    with pytest.raises(CorruptBlobError, match="damaged"):
+        client.get(*key_of(blob))
+
+
+def test_a_put_that_the_ha_store_refuses_is_tried_again_and_leaves_nothing(
+    client: BlobClient, world: BlobWorld
+) -> None:
+    try:
+        FAILPOINTS.arm({"blob-place.rename.before": "refuse@1"})
+        blob = client.put(b"some bytes", job_id="sales")
+    finally:
+        FAILPOINTS.arm({})
+    assert [found.blob_key for found in world.server.holdings.local.blobs("sales")] == [blob.blob_key]
+
+
+def test_a_body_that_is_too_large_is_refused_and_not_kept(world: BlobWorld, tmp_path: Path) -> None:
+    with served(world.server, max_bytes=MIB) as url, client_of(url) as client:
+        assert client.put(b"x" * MIB).size_bytes == MIB
+        for source in (b"x" * (MIB + 1), iter([b"x" * MIB] * 64)):
+            with pytest.raises(InvalidInputError, match="LOCKGATE_BLOB_MAX_BYTES"):
+                client.put(source, job_id="large")
+    assert list(world.server.holdings.local.jobs()) == ["no_job"]
+
+
+def test_a_source_that_breaks_off_leaves_nothing_and_its_error_is_raised(
+    client: BlobClient, world: BlobWorld
+) -> None:
+    def source() -> Iterator[bytes]:
+        yield b"half" * MIB
+        raise ConnectionResetError("gone")
+
+    with pytest.raises(ConnectionResetError, match="gone"):
+        client.put(source())
+    assert client.get(*key_of(client.put(b"after"))) == b"after"
+
+
+def test_a_file_that_is_not_there_is_told_of_before_anything_is_sent(
+    client: BlobClient, tmp_path: Path
+) -> None:
+    with pytest.raises(ObjectNotFoundError, match="missing"):
+        client.put(tmp_path / "missing")
+
+
+def test_a_server_that_is_away_is_told_of_after_some_tries(tmp_path: Path) -> None:
+    with client_of("http://127.0.0.1:1") as client:
+        with pytest.raises(StoreUnavailableError, match="cannot be reached"):
+            client.put(b"a")
+        with pytest.raises(StoreUnavailableError, match="cannot be reached"):
+            client.get("sales", "0" * 64 + "-" + "0" * 32)  # type: ignore[arg-type]
+
+
+def test_a_sweep_and_a_verification_are_asked_for_over_http(client: BlobClient, world: BlobWorld) -> None:
+    kept = client.put(b"kept", job_id="sales", owners=["job"])
+    client.put(b"garbage", job_id="sales")
+    world.clock.now += 2 * 1_800.0
+    assert client.sweep(dry_run=True).deleted.blobs == 1
+    assert client.sweep(dry_run=False).deleted.blobs == 1
+    assert [row.blob_key for row in client.page()] == [kept.blob_key]
+    damage(world.server.holdings.local.path_of(*key_of(kept)))
+    (finding,) = client.verify("sales", deep=True).findings
+    assert finding.blob_key == kept.blob_key
+
+
+def test_what_is_no_call_is_told_so(url: str) -> None:
+    for verb, path, status in (("GET", "/nothing", 404), ("DELETE", "/blobs", 405)):
+        answer = urllib3.request(verb, f"{url}{path}", retries=False)
+        assert (answer.status, answer.json()["error"]) == (status, "InvalidInputError")
+
+
+def test_health_and_figures_are_told(client: BlobClient, url: str) -> None:
+    client.get(*key_of(client.put(b"some bytes", job_id="sales")))
+    with pytest.raises(ObjectNotFoundError):
+        client.get("other", client.page("sales")[0].blob_key)
+    assert urllib3.request("GET", f"{url}/health").json() == {"status": "ok"}
+    figures = urllib3.request("GET", f"{url}/metrics").data.decode()
+    for line in (
+        'lockgate_blobs_requests_total{outcome="ok",verb="put"} 1.0',
+        'lockgate_blobs_requests_total{outcome="ok",verb="get"} 1.0',
+        'lockgate_blobs_requests_total{outcome="refused",verb="get"} 1.0',
+        'lockgate_blobs_bytes_total{direction="in",verb="put"} 10.0',
+        'lockgate_blobs_request_seconds_count{outcome="ok",verb="get"} 1.0',
+        "lockgate_journal_entries_total",
+    ):
+        assert line in figures
+
+
+def test_a_reference_that_would_lapse_before_it_is_taken_is_refused(
+    client: BlobClient, world: BlobWorld
+) -> None:
+    blob = client.put(b"a", job_id="sales", owners=["viewer:1"])
+    with pytest.raises(InvalidInputError, match="lapse_s"):
+        client.refer(*key_of(blob), "viewer:2", lapse_s=-1.0)
+    with pytest.raises(InvalidInputError, match="lapse_s"):
+        client.put(b"a", job_id="sales", owners=["viewer:2"], lapse_s=-1.0)
+    assert world.owners(blob) == ["viewer:1"]
+    assert [one.blob_key for one in client.page("sales")] == [blob.blob_key]
+
+
+def test_a_drop_of_an_owner_that_is_tried_again_takes_no_reference_that_was_taken_since(
+    world: BlobWorld, client: BlobClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = client.put(b"before", owners=["xcom:1"])
+    since = client.put(b"since")
+    drop_owner = world.server.drop_owner
+
+    def unheard(owner: str, **told: float) -> int:
+        monkeypatch.undo()
+        drop_owner(owner, **told)
+        world.clock.sleep(1.0)
+        world.server.refer(*key_of(since), owner)
+        raise OutcomeUnknownError("the answer was lost")
+
+    monkeypatch.setattr(world.server, "drop_owner", unheard)
+    client.drop_owner("xcom:1")
+    assert (world.owners(before), world.owners(since)) == ([], ["xcom:1"])
+
+
+def test_an_owner_is_dropped_though_the_clock_was_put_back_since_it_was_taken(
+    world: BlobWorld, client: BlobClient
+) -> None:
+    blob = client.put(b"before", owners=["xcom:1"])
+    world.clock.sleep(-3_600.0)
+    assert client.drop_owner("xcom:1") == 1
+    assert world.owners(blob) == []
+    assert client.drop_owner("xcom:1") == 0

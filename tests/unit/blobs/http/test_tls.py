@@ -1,0 +1,96 @@
+"""A blob server over TLS is the one whose certificate is trusted, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.blobs.http.server.listen import tls_context
+from lockgate.storage_core.errors import InvalidInputError, OutcomeUnknownError
+from tests.support.blobs.certificates import certify
+from tests.support.blobs.http_server import client_of, served
+from tests.support.blobs.server import BlobWorld, blob_world, key_of
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[BlobWorld]:
+    with blob_world(tmp_path) as world:
+        yield world
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    return certify(tmp_path, "server")
+
+
+@pytest.fixture
+def url(world: BlobWorld, certificate: tuple[Path, Path]) -> Iterator[str]:
+    with served(world.server, tls=tls_context(*certificate)) as url:
+        yield url
+
+
+def test_blobs_go_over_tls_to_a_server_that_is_trusted(url: str, certificate: tuple[Path, Path]) -> None:
+    data = b"some bytes" * 400_000
+    with client_of(url, ca_file=certificate[0]) as client:
+        assert client.get(*key_of(client.put(iter([data])))) == data
+
+
+def test_nothing_is_sent_to_a_server_that_is_not_trusted(url: str, tmp_path: Path, world: BlobWorld) -> None:
+    other, _ = certify(tmp_path, "other")
+    for ca_file in (other, None):
+        with (
+            client_of(url, ca_file=ca_file) as client,
+            pytest.raises(InvalidInputError, match="LOCKGATE_BLOB_CA_FILE"),
+        ):
+            client.put(b"secret")
+    assert list(world.server.holdings.local.jobs()) == []
+
+
+def test_tls_is_not_spoken_to_a_server_without_it_nor_plain_http_to_one_with_it(
+    world: BlobWorld, url: str, certificate: tuple[Path, Path]
+) -> None:
+    with (
+        served(world.server) as plain,
+        client_of(plain.replace("http:", "https:")) as client,
+        pytest.raises(InvalidInputError, match="https"),
+    ):
+        client.put(b"a")
+    with (
+        client_of(url.replace("https:", "http:")) as client,
+        pytest.raises(OutcomeUnknownError, match=r"with https then.*gave no answer"),
+    ):
+        client.put(b"a")
+
+
+def test_a_certificate_that_cannot_be_used_is_told_of_at_the_start(
+    certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
+    shown, kept = certificate
+    both = tmp_path / "both.pem"
+    both.write_bytes(kept.read_bytes() + shown.read_bytes())
+    tls_context(both, None)
+    _, other = certify(tmp_path, "other")
+    for pair in ((shown, other), (shown, None), (tmp_path / "missing", kept), (kept, kept)):
+        with pytest.raises(InvalidInputError, match="--tls-cert"):
+            tls_context(*pair)
+
+
+def test_a_url_that_cannot_be_is_told_of_before_the_first_call(tmp_path: Path) -> None:
+    for url in ("blobs.example.com", "ftp://blobs", "https://", "https://me:secret@blobs", "http://[::1"):
+        with pytest.raises(InvalidInputError, match="LOCKGATE_BLOB_SERVER_URL") as told, client_of(url):
+            pass
+        assert "secret" not in str(told.value)
+    missing = tmp_path / "missing"
+    with (
+        pytest.raises(InvalidInputError, match="LOCKGATE_BLOB_CA_FILE"),
+        client_of("https://blobs", ca_file=missing),
+    ):
+        pass
+    missing.touch()
+    with (
+        pytest.raises(InvalidInputError, match=r"http://blobs:8410 is plain HTTP.*nothing was sent"),
+        client_of("http://blobs:8410", ca_file=missing),
+    ):
+        pass

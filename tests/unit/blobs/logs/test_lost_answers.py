@@ -1,0 +1,87 @@
+"""A log whose publication was answered by nothing, or by an error, is shown whole all the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from lockgate.storage_core.blobs.logs.reader import LogReader
+from lockgate.storage_core.blobs.logs.versions import LogPart, LogVersion, encoded, find_versions
+from lockgate.storage_core.blobs.logs.writer import LogWriter
+from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.errors import OutcomeUnknownError, StoreUnavailableError
+from tests.support.blobs.server import BlobWorld
+from tests.support.blobs.task_logs import LOG, append, file, world
+
+__all__ = ["file", "world"]
+
+
+def lose_versions(world: BlobWorld, patch: pytest.MonkeyPatch, *, after: bool) -> None:
+    """Let each version's put fail, before it has its effect or after."""
+    put = world.server.put
+
+    def lost(source: Any, **told: Any) -> BlobInfo:
+        if "version" not in told["name"]:
+            return put(source, **told)
+        if after:
+            put(source, **told)
+            raise OutcomeUnknownError("no answer came")
+        raise StoreUnavailableError("away")
+
+    patch.setattr(world.server, "put", lost)
+
+
+def blobs_of(world: BlobWorld) -> int:
+    return len(list(world.server.holdings.local.blobs("no_job")))
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("grown", [b"", b"third, the error that everybody looks for\n"])
+def test_the_next_publication_makes_up_for_one_that_had_no_answer(
+    world: BlobWorld, file: Path, monkeypatch: pytest.MonkeyPatch, after: bool, grown: bytes
+) -> None:
+    writer = LogWriter(world.server, LOG, file)
+    writer.publish()
+    append(file, b"second\n")
+    with monkeypatch.context() as patch:
+        lose_versions(world, patch, after=after)
+        with pytest.raises((OutcomeUnknownError, StoreUnavailableError)):
+            writer.publish()
+    append(file, grown)
+    version = writer.publish()
+    assert LogReader(world.server, LOG).show() == file.read_text()
+    assert [one.version for one in find_versions(world.server, LOG)] == [version]
+    assert version.number == (2 if after and not grown else 3)
+    assert blobs_of(world) == 1 + len(version.parts), "a stray version or part is kept"
+
+
+def test_a_file_that_was_rotated_after_a_lost_answer_begins_anew(
+    world: BlobWorld, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = LogWriter(world.server, LOG, file)
+    with monkeypatch.context() as patch:
+        lose_versions(world, patch, after=True)
+        with pytest.raises(OutcomeUnknownError):
+            writer.publish()
+    file.write_bytes(b"of another file\n")
+    version = writer.publish()
+    assert LogReader(world.server, LOG).show() == "of another file\n"
+    assert version.began == version.number
+    assert blobs_of(world) == 2
+
+
+def test_the_next_writer_takes_the_longer_of_two_versions_of_a_number_and_lets_the_other_go(
+    world: BlobWorld, file: Path
+) -> None:
+    longest = LogWriter(world.server, LOG, file).publish()
+    for size_bytes in range(5):
+        shorter = world.server.put(b"x", owners=[LOG.parts_owner("")], use="log", guarantee="recreatable")
+        part = LogPart(blob_key=shorter.blob_key, size_bytes=size_bytes)
+        stray: LogVersion = replace(longest, parts=(part,))
+        world.server.put(encoded(stray), owners=[LOG.owner], use="log", guarantee="recreatable")
+    assert LogReader(world.server, LOG).show() == "first\n"
+    assert LogWriter(world.server, LOG, file).publish() == longest
+    assert blobs_of(world) == 2

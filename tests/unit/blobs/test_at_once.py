@@ -1,0 +1,166 @@
+"""Logs go with their last reference; everything else is staged, and a publisher's death loses no log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockgate.storage_core.blobs.logs.reader import LogReader
+from lockgate.storage_core.blobs.logs.versions import MERGED, Log
+from lockgate.storage_core.blobs.logs.writer import KEPT_S, LogWriter
+from lockgate.storage_core.blobs.server import server
+from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
+from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
+from lockgate.storage_core.journal.safe_mode import leave_safe_mode
+from lockgate.storage_core.settings import Settings
+from tests.support.blobs.server import BlobWorld, blob_world, key_of
+
+LOG = Log(name="log")
+
+CALLS = 9
+"""A publication has fewer, but for the parts that it merged: they are dropped one after the other."""
+
+
+@pytest.fixture
+def world(tmp_path: Path, journal_url: str) -> Iterator[BlobWorld]:
+    with blob_world(tmp_path, journal_url) as world:
+        yield world
+
+
+def test_a_log_goes_at_once_with_its_last_reference(world: BlobWorld) -> None:
+    blob = world.server.put(b"line\n", guarantee="recreatable", use="log", owners=["viewer:1", "viewer:2"])
+    world.server.drop(*key_of(blob), "viewer:1")
+    assert world.server.get(*key_of(blob)) == b"line\n"
+    world.server.drop(*key_of(blob), "viewer:2")
+    assert world.row(blob) is None
+    assert not world.is_local(blob)
+    world.server.drop(*key_of(blob), "viewer:2")
+
+
+def test_a_log_goes_at_once_with_its_owner(world: BlobWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "PAGE", 3)
+    logs = [
+        world.server.put(b"line\n", guarantee="recreatable", use="log", owners=["viewer:1"]) for _ in range(3)
+    ]
+    message = world.server.put(b"m", guarantee="recreatable", use="message", owners=["viewer:1"])
+    assert world.server.drop_owner("viewer:1") == 4
+    assert [world.row(blob) for blob in logs] == [None] * 3
+    assert world.staged_s(message) == world.clock.now_s()
+
+
+@pytest.mark.parametrize(("use", "guarantee"), [("message", "recreatable"), ("library", "ha"), ("log", "ha")])
+def test_what_is_no_recreatable_log_is_staged(world: BlobWorld, use: Any, guarantee: Any) -> None:
+    blob = world.server.put(b"bytes", guarantee=guarantee, use=use, owners=["viewer:1"])
+    world.server.drop(*key_of(blob), "viewer:1")
+    assert world.staged_s(blob) == world.clock.now_s()
+    assert world.is_local(blob)
+
+
+def test_a_log_that_cannot_be_deleted_now_is_left_to_the_sweep(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blob = world.server.put(b"line\n", guarantee="recreatable", use="log", owners=["viewer:1"])
+
+    def refused(*_: object) -> None:
+        raise StoreUnavailableError("the disk is read-only")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.server.holdings.local, "delete", refused)
+        world.server.drop(*key_of(blob), "viewer:1")
+    assert world.is_local(blob)
+    world.server.sweep(dry_run=False)
+    assert world.row(blob) is None
+    assert not world.is_local(blob)
+
+
+def test_in_safe_mode_a_log_is_only_staged(world: BlobWorld, tmp_path: Path) -> None:
+    blob = world.server.put(b"line\n", guarantee="recreatable", use="log", owners=["viewer:1"])
+    restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
+    world.server.drop(*key_of(blob), "viewer:1")
+    assert world.is_local(blob)
+    leave_safe_mode(world.journal)
+    world.clock.sleep(world.server.holdings.retention_s)
+    world.server.sweep(dry_run=False)
+    assert not world.is_local(blob)
+
+
+class PublisherDiedError(BaseException):
+    """The publisher's process ended here."""
+
+
+class DyingBlobs:
+    """A blob server whose caller dies before or after its n-th call.
+
+    Args:
+        world: Of the server.
+        at: Number of the call, from 0.
+        after: Whether that call still has its effect.
+    """
+
+    def __init__(self, world: BlobWorld, at: int, *, after: bool) -> None:
+        self._server = world.server
+        self._left = at
+        self._after = after
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._server, name)
+
+        def called(*args: Any, **options: Any) -> Any:
+            if self._left == 0 and not self._after:
+                raise PublisherDiedError
+            result = call(*args, **options)
+            if self._left == 0:
+                raise PublisherDiedError
+            self._left -= 1
+            return result
+
+        return called
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("lines", [1, MERGED - 1])
+def test_a_publisher_that_dies_anywhere_loses_nothing(tmp_path: Path, lines: int, after: bool) -> None:
+    file = tmp_path / "log"
+    for at in range(CALLS):
+        root = tmp_path / str(at)
+        root.mkdir()
+        file.write_bytes(b"")
+        with blob_world(root, with_ha=False) as world:
+            first = LogWriter(world.server, LOG, file)
+            for _ in range(lines):
+                _append(file)
+                first.publish()
+            shown = LogReader(world.server, LOG).show()
+            _append(file)
+            is_dead = _dies(world, file, at, after=after)
+            assert LogReader(world.server, LOG).show() in {shown, file.read_text()}
+            _append(file)
+            LogWriter(world.server, LOG, file).publish()
+            assert LogReader(world.server, LOG).show() == file.read_text()
+            assert len(world.server.references(owner=LOG.owner)) == 1
+            world.clock.sleep(KEPT_S)
+            world.server.sweep(dry_run=False)
+            world.clock.sleep(world.server.holdings.retention_s)
+            world.server.sweep(dry_run=False)
+            assert list(world.server.holdings.local.jobs()) == []
+        if not is_dead:
+            return
+    assert lines > 1, "more calls than a publication has"
+
+
+def _append(file: Path) -> None:
+    with file.open("ab") as opened:
+        opened.write(b"line\n")
+
+
+def _dies(world: BlobWorld, file: Path, at: int, *, after: bool) -> bool:
+    blobs: Any = DyingBlobs(world, at, after=after)
+    try:
+        LogWriter(blobs, LOG, file).publish()
+    except PublisherDiedError:
+        return True
+    return False

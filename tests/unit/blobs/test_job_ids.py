@@ -1,0 +1,194 @@
+"""A job id that is used again while a process is stopped: what it wakes to is another job's, and stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.errors import FencedError, LockgateError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import open_journal
+from lockgate.storage_core.journal.entries.rows import BlobJob
+from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.local.store import LocalStore
+from tests.support.blobs.server import INTERVAL_S, BlobWorld, blob_world, new_server
+
+LARGE = bytes(11 * 1024 * 1024)
+"""Goes to the HA store in parts."""
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[BlobWorld]:
+    with blob_world(tmp_path, store=watched(LocalStore(tmp_path / "ha"))) as world:
+        yield world
+    FAILPOINTS.observer = None
+
+
+@dataclass
+class Stopped:
+    """One try: a job, a server that is stopped, and another one over the same stores that goes on."""
+
+    world: BlobWorld
+    job_id: str
+    server: BlobServer
+    other: BlobServer
+    later: list[BlobInfo] = field(default_factory=list)
+
+    def put(self, server: BlobServer, data: bytes = b"bytes") -> BlobInfo:
+        return server.put(data, job_id=self.job_id, owners=["viewer:1"])
+
+    def job(self) -> BlobJob | None:
+        with self.world.journal.reading() as reading:
+            return reading.get(BlobJob, self.job_id)
+
+    def job_ends(self) -> None:
+        self.other.finish(self.job_id)
+
+    def end_is_forgotten(self) -> None:
+        """The job ends, time passes, and nobody knows of it any more."""
+        self.job_ends()
+        while self.job() is not None:
+            self.world.clock.sleep(INTERVAL_S / 2)
+            self.other.sets.renewer.renew()
+            self.other.sweep(dry_run=False)
+
+    def another_begins(self) -> None:
+        """After that there is another job of the same id."""
+        self.end_is_forgotten()
+        upload_set = self.other.begin_set(self.job_id)
+        joined = self.other.put(b"library", job_id=self.job_id, upload_set=upload_set)
+        self.other.complete_set(upload_set)
+        self.other.submit(self.job_id, [joined.blob_key])
+        self.later = [joined, self.put(self.other)]
+
+    def is_whole(self, blob: BlobInfo) -> bool:
+        return self.world.is_local(blob) and self.world.is_in_ha(blob) and self.world.row(blob) is not None
+
+    def files(self) -> list[Path]:
+        """What lies in either store under the job's id."""
+        return [
+            path for store in ("blobs", "ha") for path in (self.world.root / store / self.job_id).glob("*")
+        ]
+
+
+@contextmanager
+def server(world: BlobWorld) -> Iterator[BlobServer]:
+    """Another process over the same stores and the same journal."""
+    with (
+        open_journal(f"sqlite:///{world.root}/journal.db", clock=world.clock) as journal,
+        new_server(world.root, world.store, journal, world.clock) as opened,
+    ):
+        yield opened
+
+
+def stopped_anywhere(
+    world: BlobWorld, run: Callable[[Stopped], object], meanwhile: Callable[[Stopped], object]
+) -> Iterator[Stopped]:
+    """Stop a run at each of its points in turn, do something else there, and let it go on to its end."""
+    for number in count():
+        with ExitStack() as open_:
+            stopped, other = (open_.enter_context(server(world)) for _ in range(2))
+            it = Stopped(world, f"sales-{number}", stopped, other)
+            for _ in range(2):
+                it.put(it.other)
+            if not _stopped(number, partial(run, it), partial(meanwhile, it)):
+                assert number > 5, "it has more points than that"
+                return
+            yield it
+
+
+def _stopped(number: int, run: Callable[[], object], meanwhile: Callable[[], object]) -> bool:
+    points, stopped = count(), list[str]()
+
+    def observe(point: str) -> None:
+        if not stopped and next(points) == number:
+            stopped.append(point)
+            meanwhile()
+
+    FAILPOINTS.observer = observe
+    try:
+        run()
+    except LockgateError:
+        assert stopped, "nobody was in its way"
+    finally:
+        FAILPOINTS.observer = None
+    return bool(stopped)
+
+
+def test_an_end_that_was_stopped_anywhere_takes_nothing_of_a_new_job_of_its_id(world: BlobWorld) -> None:
+    kept = 0
+    for it in stopped_anywhere(world, lambda it: it.server.finish(it.job_id), Stopped.another_begins):
+        job = it.job()
+        assert job is not None
+        if job.final_s is None:  # else it was stopped before it had ended the first one, and ended this one
+            assert all(map(it.is_whole, it.later))
+            kept += 1
+    assert kept > 5
+
+
+def test_a_sweep_that_was_stopped_anywhere_takes_nothing_of_a_new_job_of_its_id(world: BlobWorld) -> None:
+    def end_and_sweep(it: Stopped) -> None:
+        it.server.finish(it.job_id)
+        it.server.sweep(dry_run=False)
+
+    for it in stopped_anywhere(world, end_and_sweep, Stopped.another_begins):
+        job = it.job()
+        assert job is not None
+        if job.final_s is None:
+            assert all(map(it.is_whole, it.later))
+
+
+@pytest.mark.parametrize("data", [b"small", LARGE])
+def test_a_put_that_was_stopped_anywhere_while_its_job_ended_is_whole_or_leaves_nothing(
+    world: BlobWorld, data: bytes
+) -> None:
+    put: list[BlobInfo] = []
+    for it in stopped_anywhere(
+        world, lambda it: put.append(it.put(it.server, data)), Stopped.end_is_forgotten
+    ):
+        known = [blob for blob in put if world.row(blob) is not None]
+        assert all(map(it.is_whole, known))
+        assert len(it.files()) == 2 * len(known)
+        put.clear()
+
+
+def test_a_put_that_began_after_its_jobs_end_is_whole_if_it_outlasts_that(world: BlobWorld) -> None:
+    """Its set is younger than the end, which so is forgotten while the put's bytes wait for their row."""
+    put: list[BlobInfo] = []
+
+    def put_late(it: Stopped) -> None:
+        it.server.finish(it.job_id)
+        world.clock.sleep(INTERVAL_S - 1)
+        it.server.sets.own.end_old()
+        with suppress(FencedError):
+            put.append(it.put(it.server))
+
+    def time_passes(it: Stopped) -> None:
+        world.clock.sleep(1)
+        it.other.sweep(dry_run=False)
+
+    for it in stopped_anywhere(world, put_late, time_passes):
+        assert all(map(it.is_whole, put))
+        assert len(it.files()) == 2 * len(put)
+        put.clear()
+
+
+def test_files_of_others_stay_where_a_link_in_the_place_of_a_jobs_folder_leads_to(
+    world: BlobWorld, tmp_path: Path
+) -> None:
+    world.server.put(b"of another job")
+    theirs = tmp_path / "theirs"
+    (theirs / "more").mkdir(parents=True)
+    (theirs / "data.csv").write_text("theirs")
+    (world.server.holdings.local.path / "sales").symlink_to(theirs)
+    world.server.put(b"a", job_id="sales")
+    world.server.finish("sales")
+    assert sorted(path.name for path in theirs.iterdir()) == ["data.csv", "more"]

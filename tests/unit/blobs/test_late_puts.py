@@ -1,0 +1,205 @@
+"""A put that outlasts its job is recorded for nobody; whoever waits for it does not wait for ever."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.blobs.keys import upload_set_of
+from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob
+from lockgate.storage_core.blobs.server.ingest import MAY_LAST_BYTES
+from lockgate.storage_core.blobs.server.receiving import StoredBlob
+from lockgate.storage_core.blobs.server.upload_sets import HARD_S
+from lockgate.storage_core.blobs.storage.listing_marker import LastListing
+from lockgate.storage_core.errors import AccessDeniedError, FencedError, OutcomeUnknownError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal.entries.rows import BlobJob, Lease, UploadSet
+from tests.support.blobs.remains import everything
+from tests.support.blobs.server import INTERVAL_S, BlobWorld, blob_world
+
+DATA = b"bytes of a blob " * 1_000
+BEAT_S = INTERVAL_S / 3
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[BlobWorld]:
+    with blob_world(tmp_path) as world:
+        yield world
+
+
+def intervals_pass(world: BlobWorld, number: int) -> None:
+    """A server that lives: it renews its leases, and sweeps."""
+    for _ in range(3 * number):
+        world.clock.sleep(BEAT_S)
+        world.server.sets.renewer.renew()
+        world.server.sweep(dry_run=False)
+
+
+def open_sets(world: BlobWorld) -> list[str]:
+    with world.journal.reading() as reading:
+        assert len(reading.where(Lease, {})) == len(reading.where(UploadSet, {}))
+        return [one.upload_set for one in reading.where(UploadSet, {})]
+
+
+def is_remembered(world: BlobWorld, job_id: str) -> bool:
+    with world.journal.reading() as reading:
+        return reading.get(BlobJob, job_id) is not None
+
+
+def test_a_put_that_outlasts_its_job_by_hours_is_refused_and_leaves_nothing(world: BlobWorld) -> None:
+    def slow() -> Iterator[bytes]:
+        yield DATA
+        world.server.finish("sales")
+        intervals_pass(world, 5)
+        yield DATA
+
+    with pytest.raises(FencedError, match="has ended"):
+        world.server.put(slow(), job_id="sales", owners=["viewer:1"])
+    assert everything(world) == []
+    world.server.sweep(dry_run=False)
+    assert not is_remembered(world, "sales")
+
+
+def test_a_large_put_for_a_job_that_has_ended_is_refused_before_its_bytes_are_taken(world: BlobWorld) -> None:
+    def unread() -> Iterator[bytes]:
+        pytest.fail("bytes were taken")
+        yield DATA
+
+    world.server.finish("sales")
+    with pytest.raises(FencedError, match="has ended"):
+        world.server.put(unread(), job_id="sales", owners=["viewer:1"])
+    with pytest.raises(FencedError, match="has ended"):
+        world.server.put(bytes(MAY_LAST_BYTES), job_id="sales", owners=["viewer:1"])
+    assert everything(world) == []
+
+
+def test_a_put_whose_record_comes_hours_after_its_job_is_refused_and_leaves_nothing(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = world.server.ingest.record
+
+    def late(stored: StoredBlob) -> BlobInfo:
+        world.server.finish("sales")
+        intervals_pass(world, 5)
+        return record(stored)
+
+    monkeypatch.setattr(world.server.ingest, "record", late)
+    with pytest.raises(FencedError, match="has ended"):
+        world.server.put(b"a", job_id="sales", guarantee="recreatable", owners=["viewer:1"])
+    assert everything(world) == []
+
+
+def test_an_ended_job_is_forgotten_at_most_an_interval_later_for_puts_that_began_before(
+    world: BlobWorld,
+) -> None:
+    world.server.put(b"of another job", job_id="stock")
+    world.server.finish("sales")
+    intervals_pass(world, 1)
+    intervals_pass(world, 1)
+    assert not is_remembered(world, "sales")
+    assert open_sets(world) == []
+
+
+def test_a_set_in_use_takes_no_new_put_when_it_is_old_and_is_complete_when_its_last_has_ended(
+    world: BlobWorld,
+) -> None:
+    others: list[BlobInfo] = []
+
+    def slow() -> Iterator[bytes]:
+        for _ in range(3):
+            others.append(world.server.put(b"another", job_id="sales", owners=["viewer:1"]))
+            yield DATA
+            intervals_pass(world, 1)
+
+    blob = world.server.put(slow(), job_id="sales", owners=["viewer:1"])
+    sets = [upload_set_of(other.blob_key) for other in others]
+    assert sets[0] == upload_set_of(blob.blob_key)
+    assert len(set(sets)) == 3
+    assert set(open_sets(world)) <= {sets[-1]}
+    assert len(world.server.references(owner="viewer:1")) == 4
+
+
+def test_a_fork_amid_puts_ends_them_for_itself_and_leaves_its_parents_set_open(world: BlobWorld) -> None:
+    held = ExitStack()
+    upload_set = held.enter_context(world.server.ingest.receiving("sales", NewBlob())).upload_set
+    world.clock.sleep(INTERVAL_S / 2)
+    world.server.sets.renewer.renew()
+    world.clock.sleep(INTERVAL_S / 2)
+    latest = upload_set_of(world.server.put(b"under another", job_id="sales").blob_key)
+    child = os.fork()
+    if child == 0:
+        held.close()
+        world.server.put(b"the child's", job_id="sales")
+        world.server.close()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert set(open_sets(world)) == {upload_set, latest}
+    held.close()
+    assert open_sets(world) == [latest]
+
+
+def test_a_journal_that_is_away_at_a_sets_end_lets_it_lapse(world: BlobWorld) -> None:
+    upload_set = upload_set_of(world.server.put(b"before").blob_key)
+    world.clock.sleep(INTERVAL_S / 2)
+    world.server.sets.renewer.renew()
+    world.clock.sleep(INTERVAL_S / 2)
+    FAILPOINTS.arm({"idle.journal-write.before": "refuse"})
+    world.server.sets.own.end_old()
+    assert upload_set_of(world.server.put(b"after").blob_key) != upload_set
+    assert upload_set in open_sets(world)
+    world.clock.sleep(HARD_S)
+    world.server.sets.renewer.renew()
+    world.server.sweep(dry_run=False)
+    assert upload_set not in open_sets(world)
+
+
+@pytest.mark.parametrize("is_swept", [False, True])
+def test_a_server_that_has_slept_puts_under_a_set_that_nobody_gives_up(
+    world: BlobWorld, is_swept: bool
+) -> None:
+    before = upload_set_of(world.server.put(b"before").blob_key)
+    world.clock.sleep(HARD_S)
+    if is_swept:
+        world.server.sweep(dry_run=False)
+    world.server.sets.renewer.renew()
+    after = world.server.put(b"after", owners=["viewer:1"])
+    assert upload_set_of(after.blob_key) != before
+    assert open_sets(world) == [upload_set_of(after.blob_key)]
+    world.server.sweep(dry_run=False)
+    assert open_sets(world) == [upload_set_of(after.blob_key)]
+
+
+def test_a_put_whose_set_was_given_up_leaves_nothing_though_the_journal_does_not_tell_of_that(
+    world: BlobWorld,
+) -> None:
+    new = NewBlob(owners=("viewer:1",))
+    with world.server.ingest.receiving("sales", new) as arriving:
+        arriving.write(DATA)
+        world.clock.sleep(HARD_S)
+        world.server.sweep(dry_run=False)
+        FAILPOINTS.arm({"blob-put.journal-read.before": "refuse"})
+        with pytest.raises(FencedError, match="was given up"):
+            world.server.ingest.keep(arriving, "sales", new)
+        FAILPOINTS.arm({})
+    assert everything(world) == []
+
+
+def test_a_put_of_unknown_outcome_says_so_though_no_listing_can_be_made_due(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: LastListing) -> None:
+        raise AccessDeniedError("the file system is read-only")
+
+    def lose(_: object) -> None:
+        raise OutcomeUnknownError("the answer was lost")
+
+    world.server.put(b"before")
+    monkeypatch.setattr(LastListing, "forget", refuse)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.journal, "write", lose)
+        with pytest.raises(OutcomeUnknownError):
+            world.server.put(DATA, job_id="sales", owners=["viewer:1"])

@@ -1,0 +1,250 @@
+"""A job's libraries can be imported while its task runs, and nothing of them is seen before or after."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+
+from lockgate.storage_core.blobs.libraries.library import LibraryCache
+from lockgate.storage_core.blobs.protocol import ArtefactFile, Artefacts
+from lockgate.storage_core.errors import ConflictError, InvalidInputError, ObjectNotFoundError
+from tests.support.blobs.cache import CacheWorld, cache_world
+from tests.support.blobs.libraries import archive, native_wheel, upload, wheel
+from tests.support.blobs.server import INTERVAL_S
+
+NAME = "lockgate_rates"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[CacheWorld]:
+    with cache_world(tmp_path) as world:
+        yield world
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays() -> Iterator[None]:
+    path, modules = list(sys.path), dict(sys.modules)
+    yield
+    assert sys.path == path
+    assert NAME not in sys.modules or sys.modules[NAME] is modules.get(NAME)
+
+
+def imported(name: str = NAME) -> Any:
+    return importlib.import_module(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        (f"{NAME}.py", b"RATE = 7"),
+        (f"{NAME}.zip", archive({f"{NAME}.py": "RATE = 7"})),
+        (f"{NAME}-1.0-py3-none-any.whl", wheel(NAME, "RATE = 7")),
+        (f"{NAME}-1.0-py3.11.egg", archive({f"{NAME}/__init__.py": "RATE = 7"})),
+    ],
+)
+def test_a_library_is_imported_within_the_block_and_unknown_after_it(
+    world: CacheWorld, name: str, data: bytes
+) -> None:
+    artefacts = upload(world.server, "sales", {name: data})
+    with LibraryCache(world.cache()).importing(artefacts):
+        assert imported().RATE == 7
+    with pytest.raises(ModuleNotFoundError):
+        imported()
+
+
+def test_a_wheel_with_native_code_is_unpacked_and_works(world: CacheWorld) -> None:
+    artefacts = upload(
+        world.server, "sales", {f"{NAME}-1.0-cp311-cp311-linux_x86_64.whl": native_wheel(NAME)}
+    )
+    with LibraryCache(world.cache()).importing(artefacts) as libraries:
+        assert imported().escape("<") == "&lt;"
+        (unpacked,) = libraries.unpacked
+        assert unpacked.folder.is_relative_to(world.path / "libraries" / "sales")
+
+
+def test_a_wheels_data_folders_are_on_the_path_too(world: CacheWorld) -> None:
+    made = archive({f"other-1.0.data/purelib/{NAME}.py": "RATE = 8", "other/__init__.py": ""})
+    artefacts = upload(world.server, "sales", {"other-1.0-py3-none-any.whl": made})
+    with LibraryCache(world.cache()).importing(artefacts):
+        assert imported().RATE == 8
+
+
+def test_the_version_of_a_shipped_distribution_is_known(world: CacheWorld) -> None:
+    from importlib.metadata import version
+
+    artefacts = upload(
+        world.server, "sales", {f"{NAME}-3.1-py3-none-any.whl": wheel(NAME, "", version="3.1")}
+    )
+    with LibraryCache(world.cache()).importing(artefacts):
+        assert version(NAME) == "3.1"
+
+
+def test_two_jobs_see_each_its_own_version_of_a_module(world: CacheWorld) -> None:
+    old = upload(world.server, "old", {f"{NAME}.py": b"RATE = 1"})
+    new = upload(
+        world.server,
+        "new",
+        {
+            f"{NAME}.zip": archive(
+                {f"{NAME}/__init__.py": "from .deep import RATE", f"{NAME}/deep.py": "RATE = 2"}
+            )
+        },
+    )
+    libraries = LibraryCache(world.cache())
+    for _ in range(2):
+        with libraries.importing(old):
+            assert imported().RATE == 1
+        with libraries.importing(new):
+            assert imported().RATE == 2
+    assert f"{NAME}.deep" not in sys.modules
+
+
+def test_a_module_that_the_worker_has_loaded_stands_aside_and_comes_back(
+    world: CacheWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = ModuleType(NAME)
+    monkeypatch.setitem(sys.modules, NAME, own)
+    artefacts = upload(world.server, "sales", {f"{NAME}.py": b"RATE = 7"})
+    with LibraryCache(world.cache()).importing(artefacts):
+        assert imported().RATE == 7
+    assert sys.modules[NAME] is own
+
+
+def test_a_task_of_another_set_waits_in_another_thread_until_the_first_is_over(world: CacheWorld) -> None:
+    old = upload(world.server, "old", {f"{NAME}.py": b"RATE = 1"})
+    new = upload(world.server, "new", {f"{NAME}.py": b"RATE = 2"})
+    libraries = LibraryCache(world.cache())
+    seen: list[int] = []
+
+    def other() -> None:
+        with libraries.importing(new):
+            seen.append(imported().RATE)
+
+    thread = threading.Thread(target=other)
+    with libraries.importing(old):
+        thread.start()
+        with libraries.importing(old):  # of the same set: shared
+            seen.append(imported().RATE)
+        seen.append(imported().RATE)
+    thread.join()
+    assert seen == [1, 1, 2]
+
+
+def test_another_set_within_a_block_is_refused_rather_than_waited_for(world: CacheWorld) -> None:
+    old = upload(world.server, "old", {f"{NAME}.py": b"RATE = 1"})
+    new = upload(world.server, "new", {f"{NAME}.py": b"RATE = 2"})
+    libraries = LibraryCache(world.cache())
+    with (
+        libraries.importing(old),
+        pytest.raises(ConflictError, match="one set"),
+        libraries.importing(new),
+    ):
+        raise AssertionError
+
+
+def test_a_tasks_error_ends_the_block_like_its_success(world: CacheWorld) -> None:
+    artefacts = upload(world.server, "sales", {f"{NAME}.py": b"1 / 0"})
+    cache = world.cache()
+    with pytest.raises(ZeroDivisionError), LibraryCache(cache).importing(artefacts):
+        imported()
+    assert cache.folder.references("sales") == 0
+
+
+def test_libraries_are_referred_to_while_they_are_held_and_go_with_their_job(world: CacheWorld) -> None:
+    artefacts = upload(world.server, "sales", {f"{NAME}.py": b"RATE = 7", f"{NAME}_2.py": b""})
+    cache = world.cache()
+    with LibraryCache(cache).importing(artefacts):
+        assert cache.folder.references("sales") == 2
+        world.blobs.clock.sleep(2 * INTERVAL_S)
+        assert cache.evict().blobs == 0
+        assert imported().RATE == 7
+    world.blobs.clock.sleep(INTERVAL_S + 1)
+    assert cache.evict().blobs == 2
+    assert not (world.path / "libraries" / "sales").exists()
+
+
+def test_a_task_that_is_tried_again_downloads_nothing(world: CacheWorld) -> None:
+    world.is_kept = True
+    artefacts = upload(
+        world.server, "sales", {f"{NAME}.py": b"RATE = 7", f"{NAME}.zip": archive({"x.py": ""})}
+    )
+    for _ in range(3):
+        cache = world.cache()
+        with LibraryCache(cache).importing(artefacts):
+            assert imported().RATE == 7
+        cache.close()
+    assert sorted(world.server.fetched) == sorted(artefacts.blob_keys)
+
+
+def test_what_is_no_library_is_left_out(world: CacheWorld) -> None:
+    blob = world.put(b"weights")
+    other = ArtefactFile(blob_key=blob.blob_key, name="model.bin", use="other")
+    with LibraryCache(world.cache()).importing(Artefacts(job_id="sales", blobs=(other,))) as libraries:
+        assert libraries.import_path == []
+    assert world.server.fetched == []
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({"model.bin": b""}, "its name"),
+        ({"../rates.py": b""}, "its name"),
+        ({"my-rates.py": b""}, "no import can name"),
+        ({"rates.whl": b"no zip"}, "no zip file"),
+        ({"json.py": b""}, "Python"),
+        ({"own.zip": archive({"storage_core/__init__.py": ""})}, "Lockgate"),
+        ({"rates.whl": archive({}), "rates.whl.zip": archive({})}, "twice"),
+    ],
+)
+def test_what_cannot_be_imported_is_refused(world: CacheWorld, files: dict[str, bytes], why: str) -> None:
+    artefacts = upload(world.server, "sales", files)
+    with pytest.raises(InvalidInputError, match=why), LibraryCache(world.cache()).importing(artefacts):
+        raise AssertionError
+
+
+def test_the_libraries_of_a_job_that_has_ended_cannot_be_had(world: CacheWorld) -> None:
+    artefacts = upload(world.server, "sales", {f"{NAME}.py": b"RATE = 7"})
+    world.server.finish("sales")
+    with pytest.raises(ObjectNotFoundError), LibraryCache(world.cache()).importing(artefacts):
+        raise AssertionError
+
+
+def test_an_archive_that_cannot_be_unpacked_is_refused_and_leaves_nothing(world: CacheWorld) -> None:
+    data = bytearray(native_wheel(NAME))
+    with ZipFile(BytesIO(data)) as made:
+        (native,) = (one for one in made.infolist() if one.filename.endswith(".so"))
+        begins = native.header_offset + 30 + len(native.filename)
+    data[begins + native.compress_size // 2] ^= 1
+    artefacts = upload(world.server, "sales", {f"{NAME}-1.0-cp311-cp311-linux_x86_64.whl": bytes(data)})
+    with (
+        pytest.raises(InvalidInputError, match="cannot be unpacked"),
+        LibraryCache(world.cache()).importing(artefacts),
+    ):
+        raise AssertionError
+    assert not (world.path / "libraries" / "sales").exists()
+    assert list((world.path / "unpacked" / "sales").iterdir()) == []
+
+
+def test_an_archive_reaches_no_file_beside_its_folder(world: CacheWorld, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.py"
+    names = {
+        f"../../../../{outside.name}": "",
+        str(outside): "",
+        f"{NAME}/fast.so": "",
+        f"{NAME}/rates.py": "",
+    }
+    artefacts = upload(world.server, "sales", {f"{NAME}-1.0-cp311-cp311-linux_x86_64.whl": archive(names)})
+    with LibraryCache(world.cache()).holding(artefacts) as libraries:
+        (unpacked,) = libraries.unpacked
+        assert (unpacked.folder / NAME / "rates.py").exists()
+    assert list(tmp_path.rglob(outside.name)) != []
+    assert all(path.is_relative_to(unpacked.folder.resolve()) for path in tmp_path.rglob(outside.name))

@@ -1,0 +1,36 @@
+"""The settings say whose blobs these are: another server's, or this process's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.blobs import open_blobs
+from lockgate.storage_core.blobs.http.client.client import BlobClient
+from lockgate.storage_core.blobs.open_blobs import open_client
+from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.settings import Settings
+from tests.support.blobs.http_server import served
+from tests.support.blobs.server import blob_world, key_of
+
+
+def test_without_a_url_this_process_is_its_own_server(settings: Settings) -> None:
+    with open_blobs(settings) as blobs:
+        assert isinstance(blobs, BlobServer)
+        assert blobs.get(*key_of(blobs.put(b"some bytes"))) == b"some bytes"
+
+
+def test_with_a_url_the_server_there_is_asked(settings: Settings, tmp_path: Path) -> None:
+    with blob_world(tmp_path) as world, served(world.server) as url:
+        there = settings.model_copy(update={"blob_server_url": f"{url}/"})
+        with open_blobs(there) as blobs:
+            assert isinstance(blobs, BlobClient)
+            assert blobs.url == url
+            assert world.server.get(*key_of(blobs.put(b"some bytes"))) == b"some bytes"
+
+
+def test_a_client_asks_for_a_url(settings: Settings) -> None:
+    with pytest.raises(InvalidInputError, match="LOCKGATE_BLOB_SERVER_URL"):
+        open_client(settings)

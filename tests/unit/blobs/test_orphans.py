@@ -1,0 +1,351 @@
+"""Bytes that no row knows are found and staged, wherever they lie and whoever left them there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from lockgate.storage_core.blobs.keys import UploadSetId, new_blob_key, new_upload_set
+from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob
+from lockgate.storage_core.blobs.reports import Amount, BlobSweepReport, Why
+from lockgate.storage_core.blobs.server.startup import recover
+from lockgate.storage_core.blobs.storage.listing_marker import LISTED, LastListing
+from lockgate.storage_core.blobs.sweep import orphans
+from lockgate.storage_core.blobs.sweep.store_owner import OWNER
+from lockgate.storage_core.errors import ConflictError, OutcomeUnknownError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import new_token
+from lockgate.storage_core.journal import open_journal
+from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
+from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
+from lockgate.storage_core.journal.safe_mode import leave_safe_mode
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.local.store import LocalStore
+from lockgate.storage_core.stores.pagination import in_pages
+from tests.support.blobs.server import INTERVAL_S, BlobWorld, blob_world, key_of, new_server
+
+
+@pytest.fixture
+def world(tmp_path: Path, journal_url: str) -> Iterator[BlobWorld]:
+    with blob_world(tmp_path, journal_url, store=watched(LocalStore(tmp_path / "ha"))) as world:
+        yield world
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    FAILPOINTS.arm({})
+
+
+def stray(world: BlobWorld, upload_set: UploadSetId | None = None, *, is_local: bool = True) -> BlobInfo:
+    """Bytes in the HA store, and in the local one, of which the journal does not know."""
+    local = world.server.holdings.local
+    with local.incoming() as incoming:
+        incoming.write(b"stray")
+        blob_key = new_blob_key(incoming.digest, upload_set or new_upload_set())
+        path = local.place(incoming, "sales", blob_key)
+    assert world.server.holdings.ha is not None
+    world.server.holdings.ha.put(path, "sales", blob_key)
+    if not is_local:
+        local.delete("sales", blob_key)
+    return BlobInfo(job_id="sales", blob_key=blob_key, size_bytes=5)
+
+
+def sweep(world: BlobWorld, *, orphans: bool | None = None, dry_run: bool = False) -> BlobSweepReport:
+    return world.server.sweep(dry_run=dry_run, orphans=orphans)
+
+
+def is_gone(world: BlobWorld, blob: BlobInfo) -> bool:
+    found = {world.is_local(blob), world.is_in_ha(blob), world.row(blob) is not None}
+    return found == {False}
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_stray_bytes_are_staged_and_go_an_interval_later(world: BlobWorld, is_local: bool) -> None:
+    blob = stray(world, is_local=is_local)
+    report = sweep(world, orphans=True)
+    assert report.swept == {Why.ORPHAN: Amount(blobs=1, size_bytes=5)}
+    assert report.deleted == Amount()
+    world.clock.sleep(INTERVAL_S)
+    assert sweep(world).deleted.blobs == 1
+    assert is_gone(world, blob)
+
+
+def test_stray_bytes_can_still_be_referred_to_while_they_are_staged(world: BlobWorld) -> None:
+    blob = stray(world)
+    sweep(world, orphans=True)
+    world.server.refer(*key_of(blob), "viewer:1")
+    world.clock.sleep(10 * INTERVAL_S)
+    sweep(world)
+    assert world.server.get(*key_of(blob)) == b"stray"
+
+
+def test_bytes_that_an_open_set_may_still_record_are_let_be_and_looked_at_again(world: BlobWorld) -> None:
+    upload_set = world.server.begin_set("sales")
+    blob = stray(world, upload_set)
+    assert sweep(world, orphans=True).swept == {}
+    assert world.row(blob) is None
+    world.server.complete_set(upload_set)
+    assert sweep(world).swept == {Why.ORPHAN: Amount(blobs=1, size_bytes=5)}
+
+
+def test_a_listing_that_meets_a_put_amid_its_bytes_and_its_row_counts_once_the_row_is_there(
+    world: BlobWorld,
+) -> None:
+    new = NewBlob(owners=("job",))
+    with world.server.ingest.receiving("sales", new) as arriving:
+        arriving.write(b"under way")
+        placed = world.server.ingest.store(arriving, "sales", new)
+
+        def record(step: str, *_: int) -> None:
+            if step == "list":
+                world.server.ingest.record(placed)
+
+        assert world.server.sweep(dry_run=False, orphans=True, progress=record).swept == {}
+    assert not sweep(world).sought_orphans
+
+
+def test_known_blobs_are_no_orphans(world: BlobWorld) -> None:
+    for number in range(5):
+        world.server.put(b"%d" % number, job_id=f"job-{number % 2}", owners=["job"])
+    assert sweep(world, orphans=True).swept == {}
+
+
+def test_foreign_files_and_objects_are_let_be(world: BlobWorld) -> None:
+    folder = world.server.holdings.local.path / "lost found"
+    folder.mkdir(parents=True)
+    (folder / "file").touch()
+    assert world.store is not None
+    world.store.put("other/place/object", b"foreign")
+    world.store.begin_upload("other/upload", new_token())
+    report = sweep(world, orphans=True)
+    assert (report.swept, report.aborted_uploads) == ({}, 0)
+    assert (folder / "file").exists()
+    assert world.store.get("other/place/object") == b"foreign"
+
+
+def test_a_listing_is_due_first_and_then_once_a_day(world: BlobWorld) -> None:
+    assert sweep(world).sought_orphans
+    for _ in range(47):
+        world.clock.sleep(INTERVAL_S)
+        world.server.sets.renewer.renew()
+        assert not sweep(world).sought_orphans
+    world.clock.sleep(INTERVAL_S)
+    assert sweep(world).sought_orphans
+
+
+@pytest.mark.parametrize("text", ["", "garbage", "nan 1 1", "99999999999999 1"])
+def test_a_note_of_the_last_listing_that_cannot_be_makes_one_due(world: BlobWorld, text: str) -> None:
+    sweep(world)
+    (world.server.holdings.local.path / LISTED).write_text(text)
+    assert sweep(world).sought_orphans
+    assert not sweep(world).sought_orphans
+
+
+def test_a_listing_amid_which_something_was_left_does_not_count(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.server.put(b"known", owners=["viewer:1"])
+
+    def in_pages_amid_which_something_is_left(listed: Iterator[Any], size: int) -> Iterator[Sequence[Any]]:
+        for page in in_pages(listed, size):
+            yield page
+            LastListing(world.server.holdings.local.path).forget()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(orphans, "in_pages", in_pages_amid_which_something_is_left)
+        assert sweep(world).sought_orphans
+    assert sweep(world).sought_orphans
+    assert not sweep(world).sought_orphans
+
+
+def test_of_two_listings_at_once_the_one_that_began_last_counts(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.server.put(b"known", owners=["viewer:1"])
+
+    def in_pages_amid_which_another_begins(listed: Iterator[Any], size: int) -> Iterator[Sequence[Any]]:
+        with monkeypatch.context() as patch, LastListing(world.server.holdings.local.path).begun():
+            patch.setattr(orphans, "in_pages", in_pages)
+            yield from in_pages(listed, size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(orphans, "in_pages", in_pages_amid_which_another_begins)
+        sweep(world)
+    assert sweep(world).sought_orphans
+
+
+def test_a_listing_is_due_when_a_restored_journal_is_at_work_again(world: BlobWorld, tmp_path: Path) -> None:
+    assert sweep(world).sought_orphans
+    assert not sweep(world).sought_orphans
+    restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
+    leave_safe_mode(world.journal)
+    assert sweep(world, dry_run=True).sought_orphans
+    assert sweep(world).sought_orphans
+    assert not sweep(world).sought_orphans
+
+
+def test_the_stores_are_listed_when_an_uploader_was_lost(world: BlobWorld) -> None:
+    sweep(world)
+    blob = stray(world, world.server.begin_set("sales"))
+    assert not sweep(world).sought_orphans
+    world.clock.sleep(INTERVAL_S)
+    report = sweep(world)
+    assert (report.abandoned_sets, report.swept[Why.ORPHAN].blobs) == (1, 1)
+    world.clock.sleep(INTERVAL_S)
+    sweep(world)
+    assert is_gone(world, blob)
+
+
+def test_a_put_of_which_nobody_knows_whether_it_was_recorded_is_swept_while_the_server_goes_on(
+    world: BlobWorld,
+) -> None:
+    world.server.put(b"before")
+    sweep(world)
+    FAILPOINTS.arm({"blob-ha.put.after": "lost"})
+    with pytest.raises(OutcomeUnknownError):
+        world.server.put(b"lost")
+    (lost,) = (found for found in world.server.holdings.local.blobs("no_job") if found.size_bytes == 4)
+    blob = BlobInfo(job_id="no_job", blob_key=lost.blob_key, size_bytes=4)
+    after = world.server.put(b"after it", owners=["viewer:1"])
+    world.clock.sleep(1_200.0)
+    world.server.sets.renewer.renew()
+    assert sweep(world).swept == {Why.ORPHAN: Amount(blobs=1, size_bytes=4)}
+    world.clock.sleep(INTERVAL_S)
+    sweep(world)
+    assert is_gone(world, blob)
+    assert world.server.get(*key_of(after)) == b"after it"
+
+
+def test_uploads_that_no_open_set_explains_are_aborted(world: BlobWorld) -> None:
+    assert world.store is not None
+    opened, closed = world.server.begin_set("sales"), new_upload_set()
+    for upload_set in (opened, closed):
+        world.store.begin_upload(f"sales/{new_blob_key('0' * 64, upload_set)}", new_token())
+    assert sweep(world, orphans=True, dry_run=True).aborted_uploads == 1
+    assert sweep(world, orphans=True).aborted_uploads == 1
+    (left,) = (info for page in world.store.upload_pages() for info in page)
+    assert opened in left.key
+    world.server.complete_set(opened)
+    assert sweep(world).aborted_uploads == 1
+
+
+def test_what_goes_while_the_stores_are_listed_is_no_orphan(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with new_server(world.root, world.store, world.journal, world.clock) as publisher:
+        log = publisher.put(b"line\n", guarantee="recreatable", use="log", owners=["viewer:1"])
+
+    def in_pages_that_age(listed: Iterator[Any], size: int) -> Iterator[Sequence[Any]]:
+        for page in in_pages(listed, size):
+            assert key_of(log) in [at.key for at in page]
+            world.server.drop(*key_of(log), "viewer:1")
+            yield page
+
+    monkeypatch.setattr(orphans, "in_pages", in_pages_that_age)
+    assert sweep(world, orphans=True).swept == {}
+    assert world.row(log) is None
+
+
+def test_an_ha_store_that_is_away_leaves_the_listing_for_the_next_sweep(world: BlobWorld) -> None:
+    blob = stray(world, is_local=False)
+    FAILPOINTS.arm({"blob-orphans.list.before": "refuse"})
+    report = sweep(world)
+    assert not report.sought_orphans
+    assert "no row knows" in report.problems[0]
+    assert sweep(world).swept[Why.ORPHAN].blobs == 1
+    assert world.staged_s(blob) == world.clock.now_s()
+
+
+def test_a_dry_run_names_orphans_once_and_changes_nothing(world: BlobWorld) -> None:
+    blob = stray(world)
+    report = sweep(world, dry_run=True)
+    assert report.swept == {Why.ORPHAN: Amount(blobs=1, size_bytes=5)}
+    assert world.row(blob) is None
+    assert sweep(world).swept == report.swept
+
+
+def test_a_server_that_starts_stages_what_no_row_knows(world: BlobWorld) -> None:
+    known = world.server.put(b"library", job_id="sales", owners=["job"])
+    blob = stray(world)
+    sweep(world, orphans=False)
+    world.restart()
+    assert recover(world.server.holdings) == Amount(blobs=1, size_bytes=5)
+    assert recover(world.server.holdings) == Amount()
+    world.clock.sleep(INTERVAL_S)
+    assert not sweep(world, orphans=False).sought_orphans
+    assert is_gone(world, blob)
+    assert world.server.get(*key_of(known)) == b"library"
+
+
+def test_a_server_that_lost_its_disk_refills_from_the_ha_store(world: BlobWorld) -> None:
+    library = world.server.put(b"library", job_id="sales", owners=["job"])
+    world.server.holdings.local.delete_all()
+    world.restart()
+    assert recover(world.server.holdings) == Amount()
+    assert not world.is_local(library)
+    assert world.server.get(*key_of(library)) == b"library"
+    assert world.is_local(library)
+
+
+def test_in_safe_mode_a_server_starts_and_lets_everything_be(world: BlobWorld, tmp_path: Path) -> None:
+    blob = stray(world)
+    restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
+    assert recover(world.server.holdings) == Amount()
+    assert world.row(blob) is None
+
+
+def test_files_that_a_dead_writer_left_go_with_the_next_sweep(world: BlobWorld) -> None:
+    left = world.server.holdings.local.path / ".incoming" / ("0" * 32)
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"half")
+    with world.server.holdings.local.incoming() as incoming:
+        sweep(world)
+        assert incoming.path.exists()
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_what_another_journal_keeps_is_never_taken_for_orphans(
+    world: BlobWorld, tmp_path: Path, is_local: bool
+) -> None:
+    kept = world.server.put(b"library", job_id="sales", owners=["job"])
+    world.server.close()
+    sweep(world)
+    folder = world.root if is_local else tmp_path / "elsewhere"
+    store = LocalStore(tmp_path / "another") if is_local else world.store
+    with open_journal(f"sqlite:///{tmp_path}/wrong.db", clock=world.clock) as journal:
+        wrong = new_server(folder, store, journal, world.clock)
+        with pytest.raises(ConflictError, match="LOCKGATE_JOURNAL_URL"):
+            recover(wrong.holdings)
+        with pytest.raises(ConflictError, match="LOCKGATE_JOURNAL_URL"):
+            wrong.sweep(dry_run=True)
+        report = wrong.sweep(dry_run=False)
+        assert (report.swept, report.sought_orphans) == ({}, False)
+        assert "none was staged" in report.problems[0]
+        assert list(wrong.page()) == []
+    assert world.server.get(*key_of(kept)) == b"library"
+
+
+def test_a_journal_that_was_restored_keeps_its_stores(world: BlobWorld, tmp_path: Path) -> None:
+    sweep(world)
+    restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
+    leave_safe_mode(world.journal)
+    blob = stray(world)
+    assert sweep(world, orphans=True).swept[Why.ORPHAN].blobs == 1
+    assert world.row(blob) is not None
+
+
+def test_on_a_store_without_conditional_calls_the_first_journal_has_the_blobs(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert world.store is not None
+    plain = msgspec.structs.replace(world.store.capabilities, conditional_create=False)
+    monkeypatch.setattr(type(world.store), "capabilities", plain, raising=False)
+    sweep(world)
+    assert world.store.get(OWNER).decode() == world.journal.identity

@@ -1,0 +1,211 @@
+"""Stores that are away, that hang, that are full: what needs them fails loudly, the rest goes on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.blobs.keys import NO_JOB
+from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.storage.local import LocalBlobs
+from lockgate.storage_core.errors import LockgateError, OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.local.store import LocalStore
+from tests.support.blobs.remains import everything, sweep_twice
+from tests.support.blobs.server import INTERVAL_S, PART_BYTES, BlobWorld, blob_world, key_of
+
+DATA = b"bytes of a blob " * 1_000
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[BlobWorld]:
+    """A world over a directory, for what is no question of the store."""
+    with blob_world(tmp_path, store=watched(LocalStore(tmp_path / "ha"))) as world:
+        yield world
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    FAILPOINTS.arm({})
+
+
+@pytest.mark.parametrize("size", [10, 2 * PART_BYTES], ids=["one request", "parts"])
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("action", ["refuse", "lost"])
+def test_a_put_that_the_ha_store_does_not_take_fails_and_leaves_nothing(
+    plain: BlobWorld, size: int, nth: int, action: str
+) -> None:
+    verb = "put" if size == 10 else "part"
+    side = "before" if action == "refuse" else "after"
+    if nth == 2 and verb == "put":
+        FAILPOINTS.arm({"blob-ha.put.before": "refuse", "blob-ha-delete.delete_many.before": "refuse"})
+    else:
+        FAILPOINTS.arm({f"blob-ha.{verb}.{side}": f"{action}@{nth}"})
+    with pytest.raises((StoreUnavailableError, OutcomeUnknownError), match="on purpose"):
+        plain.server.put(b"x" * size, owners=["viewer:1"])
+    FAILPOINTS.arm({})
+    assert plain.server.page() == []
+    again = plain.server.put(b"x" * size, owners=["viewer:1"])
+    assert plain.server.get(*key_of(again)) == b"x" * size
+    plain.server.drop_owner("viewer:1")
+    for _ in range(3):
+        sweep_twice(plain)
+    assert everything(plain) == []
+
+
+def test_parts_that_could_not_be_aborted_go_with_the_sweep_while_the_server_goes_on(
+    plain: BlobWorld,
+) -> None:
+    plain.server.put(b"before")
+    FAILPOINTS.arm({"blob-ha.part.before": "refuse", "blob-ha.abort.before": "refuse"})
+    with pytest.raises(OutcomeUnknownError, match="left to the sweep"):
+        plain.server.put(b"x" * (2 * PART_BYTES))
+    FAILPOINTS.arm({})
+    assert plain.store is not None
+    assert len([info for page in plain.store.upload_pages() for info in page]) == 1
+    plain.server.put(b"after")
+    for _ in range(3):
+        plain.clock.sleep(INTERVAL_S / 2)
+        plain.server.sets.renewer.renew()
+        plain.server.sweep(dry_run=False)
+    assert [info for page in plain.store.upload_pages() for info in page] == []
+
+
+def test_a_refused_record_whose_bytes_a_store_keeps_is_swept_while_the_server_goes_on(
+    plain: BlobWorld,
+) -> None:
+    plain.server.finish("sales")
+    FAILPOINTS.arm({"blob-ha-delete.delete_many.before": "refuse"})
+    with pytest.raises(LockgateError, match="has ended"):
+        plain.server.put(DATA, job_id="sales")
+    FAILPOINTS.arm({})
+    assert everything(plain) != []
+    for _ in range(6):
+        plain.clock.sleep(INTERVAL_S / 2)
+        plain.server.sets.renewer.renew()
+        plain.server.sweep(dry_run=False)
+    assert everything(plain) == []
+
+
+def test_while_the_ha_store_is_down_what_is_here_is_handed_out_and_taken_in(plain: BlobWorld) -> None:
+    blob = plain.server.put(DATA)
+    points = ("put", "get", "head", "list", "delete_many", "uploads")
+    FAILPOINTS.arm({f"{step}.{verb}.before": "refuse" for step in ("blob-ha", "idle") for verb in points})
+    assert plain.server.get(*key_of(blob)) == DATA
+    message = plain.server.put(b"message", guarantee="recreatable")
+    assert plain.server.get(*key_of(message)) == b"message"
+    plain.server.holdings.local.delete(*key_of(blob))
+    with pytest.raises(StoreUnavailableError, match="on purpose"):
+        plain.server.get(*key_of(blob))
+
+
+def test_an_ha_store_that_hangs_holds_up_only_what_needs_it(
+    plain: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = plain.server.put(DATA)
+    hangs, gives_up = threading.Event(), threading.Event()
+    assert plain.store is not None
+
+    def put(key: str, data: bytes, *, if_version: str | None = None) -> None:
+        hangs.set()
+        gives_up.wait()
+        raise OutcomeUnknownError(f"put {key} gave no answer in 30 s; it may be there; try again")
+
+    monkeypatch.setattr(plain.store, "put", put)
+    with ThreadPoolExecutor(1) as pool:
+        hanging = pool.submit(plain.server.put, b"hangs")
+        hangs.wait()
+        assert plain.server.get(*key_of(here)) == DATA
+        message = plain.server.put(b"message", guarantee="recreatable")
+        assert plain.server.sweep(dry_run=False).problems == ()
+        gives_up.set()
+        with pytest.raises(OutcomeUnknownError, match="no answer"):
+            hanging.result()
+    assert plain.server.get(*key_of(message)) == b"message"
+    assert list((plain.server.holdings.local.path / ".incoming").iterdir()) == []
+    for _ in range(3):
+        sweep_twice(plain)
+    assert everything(plain) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "lockgate-test", str(folder)],
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    if mounted.returncode:
+        pytest.skip("this user may not mount a file system")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("chunk_bytes", [900_000, 100_000, 4_096])
+def test_a_full_disk_fails_the_put_and_leaves_nothing(
+    small_disk: Path, tmp_path: Path, chunk_bytes: int
+) -> None:
+    local = LocalBlobs(small_disk / "blobs")
+    with blob_world(tmp_path) as world:
+        world.server = BlobServer(local, world.server.holdings.ha, world.journal, clock=world.clock)
+        before = world.server.put(b"x" * 300_000, owners=["viewer:1"])
+        # The last piece that is written fits in part: the disk takes that part, and says no more than so.
+        with pytest.raises(StoreUnavailableError, match="full"):
+            world.server.put(b"y" * chunk_bytes for _ in range(900_000 // chunk_bytes))
+        assert list((local.path / ".incoming").iterdir()) == []
+        assert [found.blob_key for found in local.blobs(NO_JOB)] == [before.blob_key]
+        assert len(world.server.page()) == 1
+        after = world.server.put(b"z" * 300_000)
+        assert world.server.get(*key_of(after)) == b"z" * 300_000
+
+
+def test_a_disk_that_is_full_at_any_sync_or_rename_fails_the_put_and_leaves_nothing_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed: list[str] = []
+    for number in count():
+        passed.clear()
+        with blob_world(tmp_path / f"world-{number}", f"sqlite:///{tmp_path}/{number}.db") as world:
+            with monkeypatch.context() as patch:
+                for name in ("fsync", "rename", "mkdir"):
+                    patch.setattr(os, name, _full_at(number, name, getattr(os, name), passed))
+                try:
+                    blob = world.server.put(DATA)
+                except LockgateError:
+                    assert world.server.page() == [], (number, passed)
+                else:
+                    assert world.server.get(*key_of(blob)) == DATA
+            incoming = world.server.holdings.local.path / ".incoming"
+            assert not incoming.exists() or list(incoming.iterdir()) == [], (number, passed)
+            for _ in range(3):
+                sweep_twice(world)
+            assert everything(world) == [], (number, passed)
+        if len(passed) <= number:
+            break
+    assert {"fsync", "rename", "mkdir"} <= set(passed)
+
+
+def _full_at(number: int, name: str, call: Callable[..., object], passed: list[str]) -> Callable[..., object]:
+    def full(*arguments: object, **named: object) -> object:
+        passed.append(name)
+        if len(passed) == number + 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return call(*arguments, **named)
+
+    return full

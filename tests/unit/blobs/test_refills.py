@@ -1,0 +1,179 @@
+"""What only the HA store has is read from it once, however many ask the server at the same time."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from time import sleep
+
+import pytest
+
+from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.blobs.server.single_flight import SingleFlight
+from lockgate.storage_core.concurrency import in_parallel
+from lockgate.storage_core.errors import LockgateError, StoreUnavailableError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.local.store import LocalStore
+from tests.support.blobs.server import BlobWorld, blob_world, key_of
+
+MANY = 20
+DATA = b"bytes of a blob " * 1_000
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[BlobWorld]:
+    with blob_world(tmp_path, store=watched(LocalStore(tmp_path / "ha"))) as world:
+        yield world
+    FAILPOINTS.observer = None
+
+
+def ask_all(world: BlobWorld, job_id: str, blob_key: BlobKey) -> list[bytes | str]:
+    """Ask with many threads; returns what each was told."""
+
+    def ask(_: int) -> bytes | str:
+        try:
+            return world.server.get(job_id, blob_key)
+        except LockgateError as error:
+            return str(error)
+
+    return list(in_parallel(ask, range(MANY), MANY))
+
+
+def counted_reads() -> list[str]:
+    """Return a list that grows with each read of the HA store."""
+    reads: list[str] = []
+    FAILPOINTS.observer = lambda point: reads.append(point) if point == "blob-ha.get.before" else None
+    return reads
+
+
+@pytest.fixture
+def looked(world: BlobWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody goes on from the local store before everybody has found nothing there."""
+    everybody = threading.Barrier(MANY)
+    verified = world.server.holdings.local.verified
+    seen = threading.local()
+
+    def after_everybody(job_id: str, blob_key: BlobKey) -> Path:
+        try:
+            return verified(job_id, blob_key)
+        finally:
+            if threading.current_thread() is not threading.main_thread() and not hasattr(seen, "once"):
+                seen.once = everybody.wait()
+
+    monkeypatch.setattr(world.server.holdings.local, "verified", after_everybody)
+
+
+@pytest.mark.usefixtures("looked")
+def test_many_that_ask_for_what_only_the_ha_store_has_cost_one_read(world: BlobWorld) -> None:
+    blob = world.server.put(DATA, job_id="sales", owners=["job"])
+    world.server.holdings.local.delete(*key_of(blob))
+    reads = counted_reads()
+    assert ask_all(world, *key_of(blob)) == [DATA] * MANY
+    assert len(reads) == 1
+
+
+@pytest.mark.usefixtures("looked")
+def test_many_that_wait_for_one_read_hear_why_it_failed(world: BlobWorld) -> None:
+    blob = world.server.put(DATA, job_id="sales", owners=["job"])
+    world.server.holdings.local.delete(*key_of(blob))
+    FAILPOINTS.arm({"blob-ha.get.before": "refuse@1"})
+    told = ask_all(world, *key_of(blob))
+    FAILPOINTS.arm({})
+    assert all(one == DATA or "refused on purpose" in str(one) for one in told)
+    assert any("refused on purpose" in str(one) for one in told)
+    assert world.server.get(*key_of(blob)) == DATA
+
+
+def test_of_a_flight_that_was_stopped_another_begins() -> None:
+    flights: SingleFlight[str] = SingleFlight()
+    begun, waits = threading.Event(), threading.Event()
+
+    def stopped() -> str:
+        begun.set()
+        waits.wait()
+        raise KeyboardInterrupt
+
+    def fly() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            flights.do("a", stopped)
+
+    def again() -> str:
+        return "again"
+
+    first = threading.Thread(target=fly)
+    first.start()
+    begun.wait()
+    heard: list[str] = []
+    second = threading.Thread(target=lambda: heard.append(flights.do("a", again)))
+    second.start()
+    waits.set()
+    first.join()
+    second.join()
+    assert heard == ["again"]
+    assert flights._flights == {}
+
+
+def test_a_fork_waits_for_no_flight_of_its_parent() -> None:
+    flights: SingleFlight[str] = SingleFlight()
+
+    def fork() -> str:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if flights.do("a", lambda: "child's") == "child's" else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        return "parent's"
+
+    assert flights.do("a", fork) == "parent's"
+
+
+def test_an_error_of_a_flight_is_everybodys_and_stays_with_nobody() -> None:
+    flights: SingleFlight[str] = SingleFlight()
+
+    def fail() -> str:
+        raise StoreUnavailableError("away")
+
+    with pytest.raises(StoreUnavailableError, match="away"):
+        flights.do("a", fail)
+    assert flights.do("a", lambda: "back") == "back"
+
+
+def test_each_who_waited_for_a_flight_has_an_error_of_its_own() -> None:
+    flights: SingleFlight[str] = SingleFlight()
+
+    def fail() -> str:
+        while len(flights._flights["a"]._condition._waiters) < MANY - 1:  # type: ignore[attr-defined]
+            sleep(0.001)
+        raise StoreUnavailableError("away")
+
+    def fly(_: int) -> StoreUnavailableError:
+        with pytest.raises(StoreUnavailableError, match="away") as raised:
+            flights.do("a", fail)
+        return raised.value
+
+    assert len({id(error) for error in in_parallel(fly, range(MANY), MANY)}) == MANY
+
+
+def test_an_error_of_a_flight_goes_when_it_was_heard() -> None:
+    flights: SingleFlight[str] = SingleFlight()
+
+    def fly() -> weakref.ref[object]:
+        held = SingleFlight[str]()
+
+        def fail() -> str:
+            raise StoreUnavailableError(f"away, and {held} with it")
+
+        with suppress(StoreUnavailableError):
+            flights.do("a", fail)
+        return weakref.ref(held)
+
+    gc.disable()
+    try:
+        assert fly()() is None
+    finally:
+        gc.enable()

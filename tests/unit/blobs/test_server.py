@@ -1,0 +1,210 @@
+"""What is put into a blob server stands, hashes to its key, and is kept exactly while something keeps it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.blobs.keys import upload_set_of
+from lockgate.storage_core.blobs.server.upload_sets import HARD_S
+from lockgate.storage_core.blobs.storage import local
+from lockgate.storage_core.errors import (
+    ConflictError,
+    CorruptBlobError,
+    FencedError,
+    ObjectNotFoundError,
+    StoreUnavailableError,
+)
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.uploads import AbandonUpload
+from tests.support.blobs.server import BlobWorld, blob_world, damage, key_of
+
+
+@pytest.fixture
+def world(tmp_path: Path, journal_url: str) -> Iterator[BlobWorld]:
+    with blob_world(tmp_path, journal_url) as world:
+        yield world
+
+
+def incoming_files(world: BlobWorld) -> list[Path]:
+    folder = world.server.holdings.local.path / ".incoming"
+    return list(folder.iterdir()) if folder.exists() else []
+
+
+def test_what_is_put_is_in_both_stores_and_hashes_to_its_key(world: BlobWorld) -> None:
+    blob = world.server.put(b"library", job_id="sales", use="library", name="lib.py")
+    assert blob.blob_key.startswith(hashlib.sha256(b"library").hexdigest())
+    assert world.server.get(*key_of(blob)) == b"library"
+    assert world.is_local(blob)
+    assert world.is_in_ha(blob)
+    assert incoming_files(world) == []
+
+
+def test_a_recreatable_blob_is_in_the_local_store_only(world: BlobWorld) -> None:
+    blob = world.server.put(b"message", guarantee="recreatable", use="message")
+    assert world.is_local(blob)
+    assert not world.is_in_ha(blob)
+
+
+def test_the_same_bytes_put_twice_are_two_blobs(world: BlobWorld) -> None:
+    first, second = world.server.put(b"same"), world.server.put(b"same")
+    assert first.blob_key != second.blob_key
+    assert first.blob_key[:64] == second.blob_key[:64]
+
+
+def test_a_set_keeps_its_blobs_until_it_is_complete_and_then_they_are_staged(world: BlobWorld) -> None:
+    upload_set = world.server.begin_set("sales")
+    blobs = [world.server.put(data, job_id="sales", upload_set=upload_set) for data in (b"a", b"b")]
+    assert [world.staged_s(blob) for blob in blobs] == [None, None]
+    assert world.server.complete_set(upload_set) == 2
+    assert [world.staged_s(blob) for blob in blobs] == [world.clock.now_s()] * 2
+    with pytest.raises(FencedError, match="complete"):
+        world.server.put(b"late", job_id="sales", upload_set=upload_set)
+
+
+def test_a_submitted_job_keeps_all_its_blobs_and_one_that_is_gone_refuses_the_whole(world: BlobWorld) -> None:
+    blob = world.server.put(b"a", job_id="sales")
+    gone = world.server.put(b"b", job_id="other")
+    with pytest.raises(ObjectNotFoundError, match="upload it again"):
+        world.server.submit("sales", [blob.blob_key, gone.blob_key])
+    assert world.owners(blob) == []
+    world.server.submit("sales", [blob.blob_key])
+    world.server.submit("sales", [blob.blob_key])
+    assert world.owners(blob) == ["job"]
+
+
+def test_a_failed_job_keeps_what_a_recovery_needs_and_lets_go_the_rest(world: BlobWorld) -> None:
+    kept = world.server.put(b"a", job_id="sales", owners=["job"])
+    let_go = world.server.put(b"b", job_id="sales", guarantee="recreatable", owners=["receiver:1"])
+    world.server.fail("sales")
+    assert world.owners(kept) == ["job"]
+    assert world.owners(let_go) == []
+
+
+def test_a_job_that_ends_leaves_no_bytes_and_takes_no_more(world: BlobWorld) -> None:
+    blob = world.server.put(b"a", job_id="sales", owners=["job"])
+    world.server.finish("sales")
+    assert not world.is_local(blob)
+    assert not world.is_in_ha(blob)
+    with pytest.raises(FencedError, match="has ended"):
+        world.server.put(b"late", job_id="sales")
+    with pytest.raises(FencedError, match="has ended"):
+        world.server.refer(*key_of(blob), "viewer:1")
+
+
+def test_a_damaged_file_is_healed_from_the_ha_store(world: BlobWorld) -> None:
+    blob = world.server.put(b"some bytes")
+    damage(world.server.holdings.local.path_of(*key_of(blob)))
+    assert world.server.get(*key_of(blob)) == b"some bytes"
+    assert world.server.holdings.local.verified(*key_of(blob)).read_bytes() == b"some bytes"
+
+
+def test_a_blob_whose_only_copy_is_damaged_is_an_error(world: BlobWorld) -> None:
+    blob = world.server.put(b"some bytes", guarantee="recreatable")
+    damage(world.server.holdings.local.path_of(*key_of(blob)))
+    with pytest.raises(CorruptBlobError, match="damaged"):
+        world.server.get(*key_of(blob))
+    with pytest.raises(ObjectNotFoundError):
+        world.server.get(*key_of(blob))
+
+
+def test_a_source_that_breaks_off_leaves_nothing(world: BlobWorld) -> None:
+    def source() -> Iterator[bytes]:
+        yield b"half"
+        raise ConnectionResetError("gone")
+
+    with pytest.raises(ConnectionResetError):
+        world.server.put(source())
+    assert incoming_files(world) == []
+    assert list(world.server.holdings.local.jobs()) == []
+
+
+def test_bytes_of_another_digest_are_refused_and_not_kept(world: BlobWorld) -> None:
+    with pytest.raises(CorruptBlobError, match="send them again"):
+        world.server.put(b"other", digest=hashlib.sha256(b"wanted").hexdigest())
+    assert list(world.server.holdings.local.jobs()) == []
+
+
+def test_dropping_the_last_reference_stages_a_blob_and_a_new_one_takes_it_out(world: BlobWorld) -> None:
+    blob = world.server.put(b"a", owners=["viewer:1", "viewer:2"])
+    world.server.drop(*key_of(blob), "viewer:1")
+    assert world.staged_s(blob) is None
+    world.server.drop_owner("viewer:2")
+    assert world.staged_s(blob) == world.clock.now_s()
+    world.server.refer(*key_of(blob), "viewer:3")
+    assert world.staged_s(blob) is None
+
+
+def test_a_put_that_is_repeated_makes_one_blob_and_leaves_one_copy(world: BlobWorld) -> None:
+    first = world.server.put(b"a", job_id="sales", owners=["job"], request_id="r1")
+    again = world.server.put(b"a", job_id="sales", owners=["job"], request_id="r1")
+    assert again == first
+    assert [found.blob_key for found in world.server.holdings.local.blobs("sales")] == [first.blob_key]
+    assert world.server.holdings.ha is not None
+    assert [found.blob_key for found in world.server.holdings.ha.blobs("sales")] == [first.blob_key]
+    assert world.server.put(b"a", job_id="other", request_id="r1").blob_key != first.blob_key
+
+
+def test_a_request_id_that_comes_again_with_other_bytes_is_refused(world: BlobWorld) -> None:
+    first = world.server.put(b"a", job_id="sales", request_id="r1")
+    with pytest.raises(ConflictError, match="of other bytes"):
+        world.server.put(b"b", job_id="sales", request_id="r1")
+    assert [found.blob_key for found in world.server.holdings.local.blobs("sales")] == [first.blob_key]
+
+
+def test_a_set_that_is_completed_again_under_its_request_id_tells_the_same(world: BlobWorld) -> None:
+    upload_set = world.server.begin_set("sales")
+    world.server.put(b"a", job_id="sales", upload_set=upload_set)
+    assert world.server.complete_set(upload_set, request_id="r1") == 1
+    assert world.server.complete_set(upload_set, request_id="r1") == 1
+
+
+def test_a_server_whose_own_set_was_given_up_opens_another_one(world: BlobWorld) -> None:
+    first = world.server.put(b"a")
+    world.clock.now += HARD_S
+    world.journal.apply(AbandonUpload(upload_set=upload_set_of(first.blob_key)))
+    with pytest.raises(StoreUnavailableError, match="put the bytes again"):
+        world.server.put(b"b")
+    assert world.is_local(world.server.put(b"b"))
+
+
+def test_a_put_for_a_job_that_has_ended_leaves_the_servers_own_set_as_it_is(world: BlobWorld) -> None:
+    before = world.server.put(b"a")
+    world.server.finish("sales")
+    with pytest.raises(FencedError, match="has ended"):
+        world.server.put(b"late", job_id="sales")
+    assert upload_set_of(world.server.put(b"b").blob_key) == upload_set_of(before.blob_key)
+
+
+def test_another_process_renews_the_set_that_was_opened_for_it(world: BlobWorld) -> None:
+    upload_set, stamp = world.server.begin_set_of("uploader", "sales")
+    world.clock.now += HARD_S - 1
+    assert world.server.renew_sets("uploader", {upload_set: stamp}) == {}
+    world.clock.now += HARD_S - 1
+    with pytest.raises(ConflictError, match="lives"):
+        world.journal.apply(AbandonUpload(upload_set=upload_set))
+    world.clock.now += 1
+    world.journal.apply(AbandonUpload(upload_set=upload_set))
+    assert set(world.server.renew_sets("uploader", {upload_set: stamp})) == {upload_set}
+
+
+def test_a_set_that_is_refused_leaves_no_lease(world: BlobWorld) -> None:
+    world.server.finish("sales")
+    with pytest.raises(FencedError, match="has ended"):
+        world.server.begin_set("sales")
+    with world.journal.reading() as reading:
+        assert list(reading.where(Lease, {})) == []
+
+
+def test_what_is_remembered_of_verified_files_is_bounded(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "VERIFIED_AT_MOST", 2)
+    blobs = [world.server.put(b"%d" % number) for number in range(5)]
+    assert [world.server.get(*key_of(blob)) for blob in blobs] == [b"%d" % number for number in range(5)]
+    assert len(world.server.holdings.local._verified) == 2
+    damage(world.server.holdings.local.path_of(*key_of(blobs[0])))
+    assert world.server.get(*key_of(blobs[0])) == b"0"

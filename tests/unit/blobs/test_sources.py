@@ -1,0 +1,121 @@
+"""What bytes come from: a file that changes while it is read, and one whose reading is heard of."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.blobs.protocol import Blobs
+from lockgate.storage_core.blobs.sources import ObservedFile
+from lockgate.storage_core.blobs.storage.hashing import BESIDE_BYTES, Hashing
+from lockgate.storage_core.blobs.upload import LocalFile, files_below, upload
+from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
+from tests.support.blobs.http_server import client_of, served
+from tests.support.blobs.server import PART_BYTES, BlobWorld, blob_world, key_of
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[BlobWorld]:
+    with blob_world(tmp_path) as world:
+        yield world
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_bytes(b"as it was" * PART_BYTES)
+    return path
+
+
+def test_what_is_appended_to_a_file_while_it_is_put_is_left_out(world: BlobWorld, file: Path) -> None:
+    before = file.read_bytes()
+
+    def append(_: int) -> None:
+        with file.open("ab") as more:
+            more.write(b"more")
+
+    blob = world.server.put(ObservedFile(file, append), job_id="sales")
+    assert file.stat().st_size > len(before)
+    assert world.server.get(*key_of(blob)) == before
+
+
+def test_a_file_that_becomes_shorter_while_it_is_put_leaves_nothing(world: BlobWorld, file: Path) -> None:
+    with pytest.raises(StoreUnavailableError, match="became shorter"):
+        world.server.put(ObservedFile(file, lambda _: file.write_bytes(b"")), job_id="sales")
+    assert not list(world.server.holdings.local.blobs("sales"))
+    assert not world.server.page("sales")
+
+
+@pytest.mark.parametrize("over_http", [False, True])
+def test_what_is_no_regular_file_is_refused_and_not_taken_for_an_empty_one(
+    world: BlobWorld, tmp_path: Path, over_http: bool
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ExitStack() as held:
+        blobs: Blobs = world.server
+        if over_http:
+            blobs = held.enter_context(client_of(held.enter_context(served(world.server))))
+        for path in (pipe, Path("/dev/null"), tmp_path):
+            with pytest.raises(InvalidInputError, match="is no regular file"):
+                blobs.put(path, job_id="sales")
+            with pytest.raises(InvalidInputError, match="is no regular file"):
+                upload(blobs, [LocalFile(path=path, name="one", size_bytes=0)], job_id="sales")
+    assert not world.server.page("sales")
+
+
+def test_files_that_are_uploaded_over_http_are_on_their_way_to_the_ha_store_before_they_are_here(
+    world: BlobWorld, file: Path
+) -> None:
+    heard: list[int] = []
+    expected: list[bool] = []
+    arriving = world.server.ingest.receiving
+
+    def seen(*arguments: object, **named: object) -> object:
+        held = arriving(*arguments, **named)  # type: ignore[arg-type]
+        expected.append(named.get("size_bytes") == file.stat().st_size)
+        return held
+
+    world.server.ingest.receiving = seen  # type: ignore[method-assign, assignment]
+    with served(world.server) as url, client_of(url) as client:
+        (uploaded,) = upload(
+            client, files_below([file]), job_id="sales", progress=lambda _, done, __: heard.append(done)
+        )
+    assert expected == [True]
+    assert heard[-1] == file.stat().st_size
+    assert world.server.get("sales", uploaded.blob_key) == file.read_bytes()
+
+
+@pytest.mark.parametrize("sizes", [[BESIDE_BYTES], [1, BESIDE_BYTES, 1, BESIDE_BYTES + 1, BESIDE_BYTES]])
+def test_large_pieces_are_hashed_in_their_order(sizes: list[int]) -> None:
+    pieces = [bytes([number]) * size for number, size in enumerate(sizes)]
+    hashing = Hashing()
+    for piece in pieces:
+        hashing.update(piece)
+    digest = hashing.hexdigest()
+    hashing.close()
+    assert digest == hashlib.sha256(b"".join(pieces)).hexdigest()
+
+
+def test_pieces_are_hashed_once_where_no_thread_could_be_had_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    pieces = [bytes([number]) * BESIDE_BYTES for number in range(3)]
+    hashing = Hashing()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        hashing.update(pieces[0])
+    for piece in pieces[1:]:
+        hashing.update(piece)
+    digest = hashing.hexdigest()
+    hashing.close()
+    assert digest == hashlib.sha256(b"".join(pieces)).hexdigest()

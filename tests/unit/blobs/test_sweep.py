@@ -1,0 +1,428 @@
+"""An unreferenced blob lives one to two intervals, a referenced one for ever; a final job leaves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockgate.storage_core.blobs.open_blobs import open_server
+from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.blobs.reports import Amount, BlobSweepReport, Why
+from lockgate.storage_core.blobs.sweep import sweep as sweeping
+from lockgate.storage_core.concurrency import in_parallel
+from lockgate.storage_core.errors import ObjectNotFoundError, SafeModeError, StoreUnavailableError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import safe_mode
+from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
+from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
+from lockgate.storage_core.journal.entries.references import FinishJob
+from lockgate.storage_core.journal.entries.removals import MarkDeleting
+from lockgate.storage_core.journal.entries.rows import BlobJob
+from lockgate.storage_core.journal.safe_mode import leave_safe_mode
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.local.store import LocalStore
+from tests.support.blobs.server import INTERVAL_S, BlobWorld, blob_world, key_of
+from tests.support.commit.destination import ManualClock
+
+
+@pytest.fixture
+def world(tmp_path: Path, journal_url: str) -> Iterator[BlobWorld]:
+    with blob_world(tmp_path, journal_url, store=watched(LocalStore(tmp_path / "ha"))) as world:
+        yield world
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[BlobWorld]:
+    """A world over SQLite, for what is no question of the database."""
+    with blob_world(tmp_path) as world:
+        yield world
+
+
+def sweep(world: BlobWorld, *, dry_run: bool = False) -> BlobSweepReport:
+    return world.server.sweep(dry_run=dry_run)
+
+
+def is_there(world: BlobWorld, blob: BlobInfo) -> bool:
+    """Whether a blob's bytes and row stand; they stand together, or neither does."""
+    found = {world.is_local(blob), world.is_in_ha(blob), world.row(blob) is not None}
+    assert len(found) == 1
+    return found.pop()
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    FAILPOINTS.arm({})
+
+
+def test_an_unreferenced_blob_lives_a_whole_interval_and_is_deleted_at_its_end(world: BlobWorld) -> None:
+    blob = world.server.put(b"nobody's")
+    world.clock.sleep(INTERVAL_S - 1)
+    assert sweep(world).deleted == Amount()
+    assert is_there(world, blob)
+    world.clock.sleep(1)
+    report = sweep(world)
+    assert report.swept == {Why.STAGED: Amount(blobs=1, size_bytes=8)}
+    assert [(one.job_id, one.blob_key) for one in report.blobs] == [key_of(blob)]
+    assert not is_there(world, blob)
+
+
+@pytest.mark.parametrize("rhythm_s", [INTERVAL_S, INTERVAL_S / 3, 61.0])
+@pytest.mark.parametrize("begins_s", [0.0, 1.0, 1_799.0])
+def test_whatever_the_rhythm_of_sweeps_it_lives_one_to_two_intervals(
+    plain: BlobWorld, rhythm_s: float, begins_s: float
+) -> None:
+    blob, put_s = plain.server.put(b"nobody's"), plain.clock.now_s()
+    plain.clock.sleep(begins_s)
+    while is_there(plain, blob):
+        sweep(plain)
+        gone_s = plain.clock.now_s()
+        plain.clock.sleep(rhythm_s)
+    assert INTERVAL_S <= gone_s - put_s <= 2 * INTERVAL_S
+
+
+def test_two_sweeps_in_a_minute_are_one(plain: BlobWorld) -> None:
+    blob = plain.server.put(b"nobody's")
+    for _ in range(2):
+        sweep(plain)
+        plain.clock.sleep(30)
+    assert is_there(plain, blob)
+
+
+def test_a_new_reference_takes_a_blob_out_of_staging(world: BlobWorld) -> None:
+    blob = world.server.put(b"wanted after all")
+    world.clock.sleep(INTERVAL_S - 1)
+    world.server.refer(*key_of(blob), "viewer:1")
+    world.clock.sleep(10 * INTERVAL_S)
+    assert sweep(world).deleted == Amount()
+    assert is_there(world, blob)
+    world.restart()
+    world.server.drop(*key_of(blob), "viewer:1")
+    world.clock.sleep(INTERVAL_S - 1)
+    sweep(world)
+    assert is_there(world, blob)
+
+
+def test_a_blob_that_is_about_to_go_takes_no_reference(world: BlobWorld) -> None:
+    blob = world.server.put(b"too late", job_id="sales")
+    world.clock.sleep(INTERVAL_S)
+    world.journal.apply(MarkDeleting(job_id=blob.job_id, blob_key=blob.blob_key, staged_for_s=INTERVAL_S))
+    with pytest.raises(ObjectNotFoundError, match="upload it again"):
+        world.server.refer(*key_of(blob), "viewer:1")
+    with pytest.raises(ObjectNotFoundError, match="upload it again"):
+        world.server.submit("sales", [blob.blob_key])
+    assert sweep(world).deleted.blobs == 1
+
+
+def test_a_reference_whose_owner_never_comes_lapses(world: BlobWorld) -> None:
+    blob = world.server.put(b"message", owners=["receiver:1", "receiver:2"], lapse_s=3_600.0)
+    world.server.refer(*key_of(blob), "receiver:2")  # this one stays
+    world.clock.sleep(3_600.0)
+    assert sweep(world).lapsed_references == 1
+    assert world.owners(blob) == ["receiver:2"]
+    world.server.drop(*key_of(blob), "receiver:2")
+    world.clock.sleep(INTERVAL_S)
+    assert sweep(world).deleted.blobs == 1
+
+
+def test_a_set_whose_uploader_is_gone_is_given_up_and_its_blobs_go(world: BlobWorld) -> None:
+    upload_set = world.server.begin_set("sales")
+    blob = world.server.put(b"half of it", job_id="sales", upload_set=upload_set)
+    world.clock.sleep(1_199.0)
+    assert sweep(world).abandoned_sets == 0
+    world.clock.sleep(1.0)
+    assert sweep(world).abandoned_sets == 1
+    assert world.staged_s(blob) == world.clock.now_s()
+    world.clock.sleep(INTERVAL_S)
+    assert sweep(world).deleted.blobs == 1
+    assert not is_there(world, blob)
+
+
+def test_a_set_whose_uploader_lives_keeps_its_blobs_for_ever(plain: BlobWorld) -> None:
+    upload_set = plain.server.begin_set("sales")
+    blob = plain.server.put(b"half of it", job_id="sales", upload_set=upload_set)
+    for _ in range(10):
+        plain.clock.sleep(600.0)
+        plain.server.sets.renewer.renew()
+        assert sweep(plain).abandoned_sets == 0
+    assert is_there(plain, blob)
+
+
+def test_a_final_job_leaves_nothing_even_if_late_bytes_landed(world: BlobWorld) -> None:
+    kept = world.server.put(b"library", job_id="sales", owners=["job", "viewer:1"])
+    world.server.finish("sales")
+    late = world.server.holdings.local.path_of(*key_of(kept))
+    late.parent.mkdir()
+    late.write_bytes(b"library")
+    assert world.server.holdings.ha is not None
+    world.server.holdings.ha.put(late, *key_of(kept))
+
+    report = sweep(world)
+
+    assert (report.final_jobs, report.forgotten_jobs) == (1, 0)
+    assert report.swept == {Why.FINAL: Amount(blobs=1, size_bytes=7)}
+    assert not is_there(world, kept)
+    assert world.owners(kept) == []
+    assert not late.parent.exists()
+    world.clock.sleep(INTERVAL_S)
+    assert sweep(world).forgotten_jobs == 1
+    with world.journal.reading() as reading:
+        assert reading.get(BlobJob, "sales") is None
+
+
+def test_a_final_job_is_remembered_while_a_set_for_it_is_open(plain: BlobWorld) -> None:
+    upload_set = plain.server.begin_set("sales")
+    plain.server.finish("sales")
+    for _ in range(3):
+        plain.clock.sleep(1_000.0)
+        plain.server.sets.renewer.renew()
+        assert sweep(plain).forgotten_jobs == 0
+    plain.server.complete_set(upload_set)
+    assert sweep(plain).forgotten_jobs == 1
+
+
+def test_a_new_job_of_an_ended_ones_id_is_not_taken_for_it_by_a_slow_sweep(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.server.finish("sales")
+    world.clock.sleep(INTERVAL_S)
+    begun: list[BlobInfo] = []
+
+    def slowly(*arguments: Any) -> Iterator[Any]:
+        monkeypatch.setattr(sweeping, "in_parallel", in_parallel)
+        assert sweep(world).forgotten_jobs == 1
+        upload_set = world.server.begin_set("sales")
+        begun.append(world.server.put(b"library", job_id="sales", upload_set=upload_set))
+        world.server.complete_set(upload_set)
+        return in_parallel(*arguments)
+
+    monkeypatch.setattr(sweeping, "in_parallel", slowly)
+    assert sweep(world).deleted == Amount()
+    assert is_there(world, begun[0])
+
+
+def test_a_job_that_another_sweep_forgets_meanwhile_has_no_blobs_of_a_new_one_forgotten(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.server.finish("sales")
+    world.clock.sleep(INTERVAL_S)
+    begun: list[BlobInfo] = []
+
+    def deleted_slowly(*arguments: Any) -> Iterator[Any]:
+        done = list(in_parallel(*arguments))
+        monkeypatch.setattr(sweeping, "in_parallel", in_parallel)
+        assert sweep(world).forgotten_jobs == 1
+        begun.append(world.server.put(b"library", job_id="sales"))
+        yield from done
+
+    monkeypatch.setattr(sweeping, "in_parallel", deleted_slowly)
+    assert sweep(world).deleted == Amount()
+    world.server.submit("sales", [begun[0].blob_key])
+
+
+def test_other_jobs_are_left_alone(plain: BlobWorld) -> None:
+    kept = plain.server.put(b"library", job_id="sales2", owners=["job"])
+    plain.server.put(b"library", job_id="sales", owners=["job"])
+    plain.server.finish("sales")
+    sweep(plain)
+    assert is_there(plain, kept)
+
+
+def test_the_last_blob_of_a_folder_takes_the_folder_along(plain: BlobWorld) -> None:
+    blobs = [plain.server.put(data, job_id="sales") for data in (b"a", b"b")]
+    plain.clock.sleep(INTERVAL_S)
+    assert sweep(plain).deleted.blobs == 2
+    assert not plain.server.holdings.local.path_of(*key_of(blobs[0])).parent.exists()
+
+
+def test_more_than_a_page_goes_in_one_sweep_and_the_report_stays_small(
+    plain: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("staged_before", "deleting", "lapsed_references", "blobs_of"):
+        monkeypatch.setattr(sweeping, name, partial(getattr(sweeping, name), limit=3))
+    monkeypatch.setattr("lockgate.storage_core.blobs.reports.LISTED", 4)
+    for number in range(8):
+        plain.server.put(b"%d" % number, guarantee="recreatable")
+    plain.server.put(b"x", owners=["viewer:1"], lapse_s=1.0)
+    plain.clock.sleep(INTERVAL_S)
+
+    report = sweep(plain)
+
+    assert report.deleted == Amount(blobs=8, size_bytes=8)
+    assert len(report.blobs) == 4
+    assert report.lapsed_references == 1
+
+
+def test_a_dry_run_changes_nothing_and_names_what_would_go(world: BlobWorld) -> None:
+    staged = world.server.put(b"nobody's")
+    final = world.server.put(b"library", job_id="sales", owners=["job"])
+    world.server.put(b"message", owners=["receiver:1"], lapse_s=60.0)
+    world.server.begin_set("later")
+    world.clock.sleep(INTERVAL_S)
+    world.server.finish("sales")
+    before = world.journal.status().stamp
+
+    report = sweep(world, dry_run=True)
+
+    assert report.is_dry_run
+    assert report.swept == {
+        Why.STAGED: Amount(blobs=1, size_bytes=8),
+        Why.FINAL: Amount(blobs=1, size_bytes=7),
+    }
+    assert {(one.job_id, one.blob_key, one.why) for one in report.blobs} == {
+        (*key_of(staged), Why.STAGED),
+        (*key_of(final), Why.FINAL),
+    }
+    assert (report.lapsed_references, report.abandoned_sets, report.final_jobs) == (1, 2, 1)
+    assert world.journal.status().stamp == before
+    assert is_there(world, staged)
+
+
+def test_nothing_is_swept_in_safe_mode_but_a_dry_run_tells(world: BlobWorld, tmp_path: Path) -> None:
+    blob = world.server.put(b"nobody's")
+    world.clock.sleep(INTERVAL_S)
+    restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
+    with pytest.raises(SafeModeError, match="leave-safe-mode"):
+        sweep(world)
+    assert is_there(world, blob)
+    assert sweep(world, dry_run=True).deleted.blobs == 1
+
+
+def test_what_a_restore_finds_staged_lives_an_interval_after_safe_mode_is_left(
+    world: BlobWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(safe_mode, "PAGE", 2)
+    blobs = [world.server.put(b"%d" % number, job_id="sales") for number in range(5)]
+    world.clock.sleep(10 * INTERVAL_S)
+    restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
+    leave_safe_mode(world.journal)
+    world.clock.sleep(INTERVAL_S - 1)
+    assert sweep(world).deleted == Amount()
+    world.server.submit("sales", [blobs[0].blob_key])
+    world.clock.sleep(1)
+    assert sweep(world).deleted.blobs == 4
+    assert is_there(world, blobs[0])
+
+
+def test_in_safe_mode_no_job_is_ended_and_none_of_its_blobs_goes(world: BlobWorld, tmp_path: Path) -> None:
+    blob = world.server.put(b"library", job_id="sales", owners=["job"])
+    restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
+    with pytest.raises(SafeModeError, match="ending job sales"):
+        world.server.finish("sales")
+    assert is_there(world, blob)
+    leave_safe_mode(world.journal)
+    assert sweep(world).deleted == Amount()
+    world.server.finish("sales")
+    assert not world.is_local(blob)
+
+
+@pytest.mark.parametrize("action", ["refuse", "lost"])
+def test_what_the_ha_store_does_not_delete_stays_marked_and_goes_with_the_next_sweep(
+    world: BlobWorld, action: str
+) -> None:
+    blob = world.server.put(b"nobody's")
+    message = world.server.put(b"message", guarantee="recreatable")
+    world.clock.sleep(INTERVAL_S)
+    FAILPOINTS.arm({"blob-ha-delete.delete_many.before": action})
+
+    report = sweep(world)
+
+    assert report.left == 1
+    assert "on purpose" in report.problems[0]
+    assert report.deleted == Amount(blobs=1, size_bytes=7)
+    assert world.row(message) is None
+    row = world.row(blob)
+    assert row is not None
+    assert row.deleting_s == world.clock.now_s()
+    world.clock.sleep(60)
+    assert sweep(world).swept == {Why.MARKED: Amount(blobs=1, size_bytes=8)}
+    assert not is_there(world, blob)
+
+
+def test_a_local_file_that_cannot_be_deleted_does_not_keep_the_others(
+    plain: BlobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck, other = plain.server.put(b"stuck"), plain.server.put(b"other")
+    plain.clock.sleep(INTERVAL_S)
+    delete = plain.server.holdings.local.delete
+
+    def refusing(job_id: str, blob_key: str) -> None:
+        if blob_key == stuck.blob_key:
+            raise StoreUnavailableError("the disk said no")
+        delete(job_id, other.blob_key)
+
+    monkeypatch.setattr(plain.server.holdings.local, "delete", refusing)
+
+    report = sweep(plain)
+
+    assert (report.left, report.problems) == (1, ("the disk said no",))
+    assert not is_there(plain, other)
+    assert is_there(plain, stuck)
+
+
+def test_an_ha_store_that_is_away_keeps_the_row_of_an_ended_job(world: BlobWorld) -> None:
+    world.server.put(b"library", job_id="sales", owners=["job"])
+    FAILPOINTS.arm({"blob-ha-delete.list.before": "refuse"})
+    with pytest.raises(StoreUnavailableError):
+        world.server.finish("sales")
+    FAILPOINTS.arm({"blob-ha-delete.list.before": "refuse"})
+    report = sweep(world)
+    assert report.final_jobs == 0
+    assert "job sales" in report.problems[0]
+    report = sweep(world)
+    assert (report.final_jobs, report.problems) == (1, ())
+    assert report.swept == {Why.FINAL: Amount(blobs=1, size_bytes=7)}
+
+
+def test_an_answer_of_the_journal_that_was_lost_is_asked_for_again(world: BlobWorld) -> None:
+    blob = world.server.put(b"nobody's")
+    world.clock.sleep(INTERVAL_S)
+    FAILPOINTS.arm({"blob-sweep.journal-write.after": "lost"})
+    assert sweep(world).deleted.blobs == 1
+    assert not is_there(world, blob)
+
+
+def test_references_and_pages_of_blobs_can_be_asked_for(world: BlobWorld) -> None:
+    blobs = [world.server.put(data, job_id="sales", owners=["job"]) for data in (b"a", b"b")]
+    world.server.refer(*key_of(blobs[0]), "viewer:1")
+    page = world.server.page("sales")
+    assert [(one.job_id, one.blob_key) for one in page] == sorted(key_of(blob) for blob in blobs)
+    assert world.server.page("sales", after=page[-1].key) == []
+    assert len(world.server.page()) == 2
+    assert [one.owner for one in world.server.references(blob_key=blobs[0].blob_key)] == ["job", "viewer:1"]
+    (reference,) = world.server.references(owner="viewer:1")
+    assert (reference.job_id, reference.blob_key) == key_of(blobs[0])
+    assert len(world.server.references(job_id="sales")) == 3
+
+
+def test_two_sweeps_at_once_do_no_harm(world: BlobWorld) -> None:
+    gone = [world.server.put(b"%d" % number) for number in range(20)]
+    kept = [world.server.put(b"%d" % number, owners=["viewer:1"]) for number in range(5)]
+    for number in range(5):
+        world.server.put(b"library", job_id=f"job-{number}", owners=["job"])
+        world.journal.apply(FinishJob(job_id=f"job-{number}"))
+    world.clock.sleep(INTERVAL_S)
+    world.server.sets.renewer.renew()
+
+    reports = list(in_parallel(lambda _: world.server.sweep(dry_run=False, orphans=True), range(2), 2))
+
+    assert [report.problems for report in reports] == [(), ()]
+    assert not any(is_there(world, blob) for blob in gone)
+    assert all(is_there(world, blob) for blob in kept)
+    assert {blob.job_id for blob in world.server.page()} == {"no_job"}
+
+
+def test_the_interval_is_a_setting(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "home", retention_interval_s=60.0)
+    clock = ManualClock()
+    with open_server(settings, clock=clock) as server:
+        server.put(b"nobody's")
+        clock.sleep(59.0)
+        assert server.sweep(dry_run=False).deleted.blobs == 0
+        clock.sleep(1.0)
+        assert server.sweep(dry_run=False).deleted.blobs == 1

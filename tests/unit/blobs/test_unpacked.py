@@ -1,0 +1,155 @@
+"""Archives that a cache has unpacked: they count, and go with the blobs that they came from."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+
+from lockgate.storage_core.blobs.libraries.library import Libraries, LibraryCache
+from lockgate.storage_core.blobs.protocol import Artefacts
+from lockgate.storage_core.errors import StoreUnavailableError
+from tests.support.blobs.cache import CacheWorld, cache_world, killed
+from tests.support.blobs.libraries import archive, upload
+from tests.support.blobs.server import INTERVAL_S
+from tests.support.commit.destination import Crash
+
+UNPACKED_BYTES = 1_000_000
+"""Of each archive, which itself is far smaller."""
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[CacheWorld]:
+    with cache_world(tmp_path) as world:
+        world.limit_bytes = 5 * UNPACKED_BYTES // 2
+        yield world
+
+
+def native(name: str) -> bytes:
+    """An archive that has to be unpacked, and grows by that."""
+    return archive({f"{name}/fast.so": bytes(UNPACKED_BYTES), f"{name}/__init__.py": ""}, is_packed=True)
+
+
+def shipped(world: CacheWorld, name: str, job_id: str = "sales") -> Artefacts:
+    return upload(world.server, job_id, {f"{name}-1.0-cp311-cp311-linux_x86_64.whl": native(name)})
+
+
+def unpacked(world: CacheWorld) -> set[str]:
+    """The packages of which something is unpacked anywhere in the cache."""
+    return {path.parent.name for path in world.path.rglob("fast.so")}
+
+
+def held(libraries: LibraryCache, artefacts: Artefacts) -> Libraries:
+    with libraries.holding(artefacts) as found:
+        return found
+
+
+def test_what_is_unpacked_counts_and_the_longest_unused_goes_with_its_blob(world: CacheWorld) -> None:
+    cache = world.cache()
+    libraries = LibraryCache(cache)
+    first, second, third = (shipped(world, name) for name in ("first", "second", "third"))
+    for artefacts in (first, second, first):
+        held(libraries, artefacts)
+        world.blobs.clock.sleep(1)
+    assert cache.evict().blobs == 0
+    held(libraries, third)
+    assert cache.evict().kept_bytes <= world.limit_bytes
+    assert unpacked(world) == {"first", "third"}
+    assert len(list((world.path / "blobs" / "sales").iterdir())) == 2
+    with libraries.holding(second) as again:  # whoever needs it has it unpacked anew
+        assert (again.unpacked[0].folder / "second" / "fast.so").stat().st_size == UNPACKED_BYTES
+
+
+def test_what_a_process_holds_stays_unpacked_however_full_the_cache_is(world: CacheWorld) -> None:
+    held_elsewhere, here = world.cache(), world.cache()
+    first = shipped(world, "first", "etl")
+    with LibraryCache(held_elsewhere).holding(first) as libraries:
+        world.blobs.clock.sleep(1)
+        for name in ("second", "third", "fourth"):
+            held(LibraryCache(here), shipped(world, name))
+        here.folder.evict(make_room=True)
+        assert unpacked(world) == {"first"}
+        assert (libraries.unpacked[0].folder / "first" / "fast.so").exists()
+    here.folder.evict(make_room=True)
+    assert unpacked(world) == set()
+
+
+def test_sets_of_a_job_that_share_an_archive_have_it_unpacked_once(world: CacheWorld) -> None:
+    one = upload(world.server, "sales", {"fast-1.0-cp311-cp311-linux_x86_64.whl": native("fast")})
+    both = Artefacts(
+        job_id="sales", blobs=(*one.blobs, *upload(world.server, "sales", {"more.py": b"MORE = 1"}).blobs)
+    )
+    libraries = LibraryCache(world.cache())
+    with libraries.holding(one) as alone, libraries.holding(both) as together:
+        assert alone.folder != together.folder
+        assert len(list(world.path.rglob("fast.so"))) == 1
+        for found in (alone, together):
+            assert (found.unpacked[0].folder / "fast" / "fast.so").exists()
+
+
+@pytest.mark.parametrize("after_s", [0.0, INTERVAL_S])
+def test_a_process_that_dies_amid_an_eviction_leaves_no_part_for_the_whole(
+    world: CacheWorld, monkeypatch: pytest.MonkeyPatch, after_s: float
+) -> None:
+    artefacts = shipped(world, "fast")
+    cache, rmtree = world.cache(), shutil.rmtree
+    held(LibraryCache(cache), artefacts)
+
+    def die(path: Path, **how: Any) -> None:
+        if found := next(path.rglob("__init__.py"), None):
+            found.unlink()
+            raise Crash(str(path))
+        rmtree(path, **how)
+
+    world.blobs.clock.sleep(after_s)
+    monkeypatch.setattr(shutil, "rmtree", die)
+    with pytest.raises(Crash):
+        cache.folder.evict(make_room=True)
+    monkeypatch.undo()
+    killed(cache.folder)
+    with LibraryCache(world.cache()).holding(artefacts) as libraries:
+        assert (libraries.unpacked[0].folder / "fast" / "__init__.py").exists()
+    world.cache().folder.evict(make_room=True)
+    assert unpacked(world) == set()
+
+
+def test_a_job_that_goes_from_the_cache_leaves_nothing_unpacked(world: CacheWorld) -> None:
+    cache = world.cache()
+    held(LibraryCache(cache), shipped(world, "fast"))
+    world.blobs.clock.sleep(INTERVAL_S)
+    assert cache.evict().kept_bytes == 0
+    assert unpacked(world) == set()
+
+
+def test_a_size_that_was_cut_off_when_the_machine_died_keeps_nobody_from_the_cache(world: CacheWorld) -> None:
+    cache = world.cache()
+    held(LibraryCache(cache), shipped(world, "first"))
+    (size,) = world.path.rglob("size")
+    size.write_bytes(b"")
+    assert cache.evict().blobs == 0
+    assert unpacked(world) == {"first"}
+
+
+def test_a_disk_that_is_full_while_something_is_unpacked_is_freed_of_what_is_idle(
+    world: CacheWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    libraries = LibraryCache(world.cache())
+    held(libraries, shipped(world, "first"))
+    extractall = ZipFile.extractall
+
+    def full_while_the_first_is_here(opened: ZipFile, folder: Path) -> None:
+        extractall(opened, folder)
+        if "first" in unpacked(world):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ZipFile, "extractall", full_while_the_first_is_here)
+    with libraries.holding(shipped(world, "second")):
+        assert unpacked(world) == {"second"}
+        with pytest.raises(StoreUnavailableError, match="full"), libraries.holding(shipped(world, "first")):
+            pytest.fail("it was taken for unpacked")
+        assert unpacked(world) == {"second"}

@@ -1,0 +1,133 @@
+"""What is kept has its bytes in both stores; what has not is told of, and healed from the whole copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.blobs.reports import BlobFinding, Copy, Fault, VerifiedPage
+from lockgate.storage_core.blobs.sweep import verify as verifying
+from lockgate.storage_core.journal.entries.removals import MarkDeleting
+from lockgate.storage_core.stores.local.store import LocalStore
+from tests.support.blobs.server import INTERVAL_S, BlobWorld, blob_world, damage, key_of
+
+
+@pytest.fixture
+def world(tmp_path: Path, journal_url: str) -> Iterator[BlobWorld]:
+    with blob_world(tmp_path, journal_url) as world:
+        yield world
+
+
+def local_file(world: BlobWorld, blob: BlobInfo) -> Path:
+    return world.server.holdings.local.path_of(*key_of(blob))
+
+
+def ha_file(world: BlobWorld, blob: BlobInfo) -> Path:
+    assert isinstance(world.store, LocalStore)
+    return world.store.root / blob.job_id / blob.blob_key
+
+
+def kept(world: BlobWorld, data: bytes = b"some bytes", **options: object) -> BlobInfo:
+    return world.server.put(data, job_id="sales", name="lib.py", owners=["job"], **options)  # type: ignore[arg-type]
+
+
+def only(verified: VerifiedPage) -> BlobFinding:
+    (finding,) = verified.findings
+    return finding
+
+
+def test_whole_blobs_are_counted_and_nothing_is_found(world: BlobWorld) -> None:
+    blobs = [kept(world), kept(world, guarantee="recreatable")]
+    found = world.server.verify(deep=True)
+    assert (found.blobs, found.size_bytes, found.findings) == (2, 20, ())
+    assert found.after == max(key_of(blob) for blob in blobs)
+    assert world.server.verify(after=found.after).after is None
+
+
+def test_a_file_that_is_missing_here_alone_is_no_fault(world: BlobWorld) -> None:
+    local_file(world, kept(world)).unlink()
+    assert world.server.verify(deep=True).findings == ()
+
+
+def test_an_object_that_is_missing_is_one_and_is_healed(world: BlobWorld) -> None:
+    blob = kept(world)
+    ha_file(world, blob).unlink()
+    found = only(world.server.verify())
+    assert (found.name, found.faults, found.is_lost) == ("lib.py", {Copy.HA: Fault.MISSING}, False)
+    assert only(world.server.verify(heal=True)).is_healed
+    assert ha_file(world, blob).read_bytes() == b"some bytes"
+    assert world.server.verify(deep=True).findings == ()
+
+
+@pytest.mark.parametrize("copy", list(Copy))
+def test_a_flipped_bit_is_found_by_reading_and_healed_from_the_other_copy(
+    world: BlobWorld, copy: Copy
+) -> None:
+    blob = kept(world)
+    path = local_file(world, blob) if copy is Copy.LOCAL else ha_file(world, blob)
+    damage(path)
+    assert world.server.verify().findings == ()
+    assert only(world.server.verify(deep=True)).faults == {copy: Fault.DAMAGED}
+    assert path.exists()
+    assert only(world.server.verify(deep=True, heal=True)).is_healed
+    assert path.read_bytes() == b"some bytes"
+
+
+@pytest.mark.parametrize("copy", list(Copy))
+def test_a_file_that_was_cut_off_is_found_by_its_size(world: BlobWorld, copy: Copy) -> None:
+    blob = kept(world)
+    path = local_file(world, blob) if copy is Copy.LOCAL else ha_file(world, blob)
+    path.write_bytes(b"some")
+    assert only(world.server.verify()).faults == {copy: Fault.DAMAGED}
+    assert only(world.server.verify(heal=True)).is_healed
+    assert path.read_bytes() == b"some bytes"
+
+
+def test_a_blob_whose_copies_are_both_bad_is_lost(world: BlobWorld) -> None:
+    blob = kept(world)
+    damage(local_file(world, blob))
+    ha_file(world, blob).unlink()
+    found = only(world.server.verify(deep=True, heal=True))
+    assert found.is_lost
+    assert not found.is_healed
+    assert found.faults == {Copy.LOCAL: Fault.DAMAGED, Copy.HA: Fault.MISSING}
+
+
+def test_a_recreatable_blob_has_one_copy_to_lose(world: BlobWorld) -> None:
+    blob = kept(world, guarantee="recreatable")
+    local_file(world, blob).unlink()
+    assert only(world.server.verify()).is_lost
+
+
+def test_what_is_about_to_go_is_not_looked_at(world: BlobWorld) -> None:
+    marked = world.server.put(b"nobody's")
+    kept(world)
+    world.clock.sleep(INTERVAL_S)
+    world.journal.apply(MarkDeleting(job_id=marked.job_id, blob_key=marked.blob_key, staged_for_s=INTERVAL_S))
+    local_file(world, marked).unlink()
+    world.server.finish("sales")
+    found = world.server.verify()
+    assert (found.blobs, found.findings) == (0, ())
+    assert found.after is not None
+
+
+def test_what_was_found_in_one_store_alone_need_not_be_in_the_other(world: BlobWorld) -> None:
+    blob = world.server.put(b"nobody's")
+    ha_file(world, blob).unlink()
+    assert world.server.verify(deep=True).findings == ()
+    local_file(world, blob).unlink()
+    assert only(world.server.verify()).is_lost
+
+
+def test_pages_of_blobs_that_are_read_end_early(world: BlobWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verifying, "DEEP_BYTES", 15)
+    for _ in range(3):
+        kept(world)
+    first = world.server.verify("sales", deep=True)
+    assert (first.blobs, first.size_bytes) == (2, 20)
+    assert first.after is not None
+    assert world.server.verify("sales", after=first.after, deep=True).blobs == 1
+    assert world.server.verify("other", deep=True).blobs == 0

@@ -1,0 +1,169 @@
+"""What all commands of `lockgate` have in common: errors, exit codes, help, tables."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from lockgate.storage_core.cli.app import build
+from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.settings import Settings
+from tests.support.cli import Run, committed_job, document
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["jobs", "list", "s3://"],
+        ["jobs", "list", "ftp://host/x"],
+        ["manifest", "/dev/null"],
+        ["jobs", "show"],
+        ["jobs", "frobnicate"],
+    ],
+)
+def test_bad_input_exits_with_2_and_no_traceback(run: Run, arguments: list[str]) -> None:
+    result = run(*arguments)
+
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "rror: " in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_setting_that_cannot_be_is_named(
+    run: Run, destination: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKGATE_PART_BYTES", "many")
+
+    result = run("jobs", "list", destination)
+
+    assert result.exit_code == 2
+    assert "LOCKGATE_PART_BYTES" in result.stderr
+
+
+def test_what_nobody_foresaw_is_one_line_too_unless_debugging(
+    run: Run, destination: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_destination: str) -> None:
+        raise KeyError("surprise")
+
+    monkeypatch.setattr("lockgate.storage_core.commit.list_jobs", broken)
+
+    result = run("jobs", "list", destination)
+    assert result.exit_code == 1
+    assert result.stderr == "error: unexpected KeyError: 'surprise'; set LOCKGATE_DEBUG=1 to see where\n"
+
+    monkeypatch.setenv("LOCKGATE_DEBUG", "1")
+    assert isinstance(run("jobs", "list", destination).exception, KeyError)
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    from lockgate.storage_core.cli.render import print_table
+
+    print_table(("file",), [("[red]day=1[/red]/a.csv",)], empty="")
+
+    assert "[red]day=1[/red]/a.csv" in capsys.readouterr().out
+
+
+def test_tables_that_are_not_read_on_a_terminal_keep_long_names_whole(
+    run: Run, destination: str, settings: Settings
+) -> None:
+    name = "a-name-" + "of-some-length-" * 7
+    committed_job(destination, settings, name)
+
+    assert f"{name}-g1" in run("jobs", "list", destination).stdout
+
+
+def test_version_is_that_of_the_distribution(run: Run) -> None:
+    from importlib.metadata import version
+
+    assert run("version").stdout == f"lockgate {version('lockgate')}\n"
+    assert document(run("version", "--json")) == {"version": version("lockgate")}
+
+
+def test_every_command_has_json(run: Run) -> None:
+    for arguments in (
+        *(("jobs", command) for command in ("list", "show", "commit", "abort", "recover")),
+        *(("uploads", command) for command in ("list", "abort", "expect")),
+        ("store", "check"),
+        ("manifest",),
+        ("version",),
+    ):
+        assert "--json" in run(*arguments, "--help").stdout, arguments
+
+
+def test_help_loads_neither_the_engine_nor_any_client() -> None:
+    program = (
+        "import sys\n"
+        "from lockgate.storage_core.cli.app import main\n"
+        "sys.argv = ['lockgate', '--help']\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'pydantic', 'boto3', 'pyarrow', 'celery', 'redis', 'pyspark', 'airflow', 'rich'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_progress_is_silent_where_standard_error_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    from lockgate.storage_core.cli.render import progress_bar
+
+    with progress_bar() as progress:
+        progress("complete", 1, 2)
+
+    assert capsys.readouterr() == ("", "")
+
+
+def test_commands_of_other_packages_come_through_their_entry_points(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from importlib.metadata import EntryPoint
+
+    point = EntryPoint("workers", "lockgate.workers.commands:register", "lockgate.commands")
+    monkeypatch.setattr(
+        "lockgate.storage_core.cli.app.entry_points", lambda group: [point] * (group == point.group)
+    )
+    root = build()
+
+    assert "worker" in CliRunner().invoke(root, ["--help"]).stdout
+    status = CliRunner().invoke(root, ["broker", "status", "--json"])
+    assert (status.exit_code, document(status)) == (1, {"running": False})
+
+
+def test_every_exit_code_is_documented() -> None:
+    documented = Path(__file__).parents[3].joinpath("docs/reference/command-line.md").read_text()
+    codes, todo = set(), [LockgateError]
+    while todo:
+        kind = todo.pop()
+        codes.add(kind.exit_code)
+        todo += kind.__subclasses__()
+
+    assert all(f"\n| {code} | " in documented for code in codes)
+
+
+def test_a_step_whose_end_nobody_knows_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+
+    from lockgate.storage_core.cli.render import progress_bar
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress_bar() as progress:
+        progress("list uploads", 1000, 0)
+        progress("measure uploads", 1, 2)
+
+    assert "list uploads: 1000" in terminal.getvalue()
+    assert "50%" in terminal.getvalue()

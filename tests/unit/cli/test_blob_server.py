@@ -1,0 +1,45 @@
+"""`lockgate blob-server` refuses what can only be a mistake, before it binds anything."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import Run
+
+
+def test_an_address_that_others_reach_asks_for_tokens(run: Run) -> None:
+    result = run("blob-server", "--host", "0.0.0.0", "--port", "0")
+    assert result.exit_code == 5
+    assert "name a --token-file, or bind 127.0.0.1" in result.stderr
+
+
+def test_a_port_that_is_taken_is_named(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = run("blob-server", "--port", str(taken.getsockname()[1]))
+    assert result.exit_code == 2
+    assert "Address already in use; name another" in result.stderr
+
+
+def test_a_key_without_a_certificate_is_refused(run: Run, tmp_path: Path) -> None:
+    result = run("blob-server", "--tls-key", str(tmp_path / "key"))
+    assert result.exit_code == 2
+    assert "name the certificate, too" in result.stderr
+
+
+def test_a_token_file_that_everybody_reads_is_refused(run: Run, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("0123456789abcdef *\n")
+    tokens.chmod(0o644)
+    result = run("blob-server", "--port", "0", "--token-file", str(tokens))
+    assert result.exit_code == 2
+    assert f"chmod 600 {tokens}" in result.stderr
+
+
+def test_without_a_journal_there_are_no_blobs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
+    result = run("blob-server", "--port", "0")
+    assert result.exit_code == 2
+    assert "blobs need a journal" in result.stderr

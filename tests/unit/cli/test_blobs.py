@@ -1,0 +1,290 @@
+"""`lockgate blobs` as its users run it, over the embedded journal and a directory as HA store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.blobs import NO_JOB, open_blobs
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.settings import Settings, load_settings
+from tests.support.blobs.http_server import served
+from tests.support.blobs.server import INTERVAL_S, blob_world, damage
+from tests.support.cli import Run, document
+from tests.support.commit.destination import ManualClock
+
+
+@pytest.fixture
+def place(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory to work in; blobs have an HA store beside it."""
+    monkeypatch.setenv("LOCKGATE_BLOB_STORE_URL", (tmp_path / "ha").as_uri())
+    place = tmp_path / "place"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    return place
+
+
+@pytest.fixture
+def library(place: Path) -> Path:
+    """A directory of two files."""
+    folder = place / "library"
+    (folder / "rates").mkdir(parents=True)
+    (folder / "rates" / "flat.py").write_text("RATE = 1\n")
+    (folder / "prices.py").write_text("PRICE = 10\n")
+    return folder
+
+
+def put(run: Run, *arguments: str) -> dict[str, str]:
+    result = run("blobs", "put", *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return {one["name"]: one["blob_key"] for one in document(result)["blobs"]}
+
+
+def local_file(place: Path, job: str, key: str) -> Path:
+    return place.parent / "home" / "blobs" / job / key
+
+
+def ha_file(place: Path, job: str, key: str) -> Path:
+    return place.parent / "ha" / job / key
+
+
+def test_a_directory_is_put_as_one_set_and_comes_back_file_by_file(run: Run, library: Path) -> None:
+    keys = put(run, str(library), "--job", "sales")
+
+    assert set(keys) == {"prices.py", "rates/flat.py"}
+    result = run("blobs", "get", "sales", keys["rates/flat.py"])
+    assert result.exit_code == 0
+    assert Path("flat.py").read_text() == "RATE = 1\n"
+    run("blobs", "get", "sales", keys["prices.py"], "-o", "other.py")
+    assert Path("other.py").read_text() == "PRICE = 10\n"
+    assert not list(Path().glob(".lockgate-*"))
+
+
+def test_what_was_put_is_listed_with_its_standing(run: Run, library: Path) -> None:
+    put(run, str(library), "--job", "sales")
+    put(run, str(library / "prices.py"), "--recreatable", "--owner", "viewer:me")
+
+    shown = run("blobs", "list").stdout
+    assert "3 blobs" in shown
+    assert shown.count("unreferenced since") == 2
+    assert "local only" in shown
+    (blob,) = document(run("blobs", "list", NO_JOB, "--json"))
+    assert (blob["name"], blob["guarantee"], blob["size_bytes"]) == ("prices.py", "recreatable", 11)
+    assert "no blob of job other" in run("blobs", "list", "other").stdout
+
+
+def test_references_are_listed_by_owner_and_by_blob(run: Run, library: Path) -> None:
+    keys = put(run, str(library), "--job", "sales", "--owner", "viewer:me")
+
+    assert len(document(run("blobs", "refs", "--owner", "viewer:me", "--json"))) == 2
+    (one,) = document(run("blobs", "refs", "sales", keys["prices.py"], "--json"))
+    assert one["owner"] == "viewer:me"
+    assert "viewer:me" in run("blobs", "refs", "sales").stdout
+    assert "no reference" in run("blobs", "refs", "other").stdout
+    assert run("blobs", "refs").exit_code == 2
+
+
+def test_the_references_of_an_owner_end_by_hand(run: Run, library: Path) -> None:
+    put(run, str(library), "--owner", "viewer:me")
+    put(run, str(library), "--owner", "viewer:you")
+
+    told = run("blobs", "drop", "viewer:me").stdout
+    assert told.count("viewer:me") == 2
+    assert "add --yes" in told
+    assert len(document(run("blobs", "refs", "--owner", "viewer:me", "--json"))) == 2
+    dropped = document(run("blobs", "drop", "viewer:me", "--yes", "--json"))
+    assert (dropped["is_dry_run"], len(dropped["references"])) == (False, 2)
+    assert document(run("blobs", "refs", "--owner", "viewer:me", "--json")) == []
+    assert len(document(run("blobs", "refs", "--owner", "viewer:you", "--json"))) == 2
+    assert "no reference" in run("blobs", "drop", "viewer:me", "--yes").stdout
+    assert "no reference" in run("blobs", "drop", "viewer:you", "sales", "--yes").stdout
+    assert "2 references of viewer:you ended" in run("blobs", "drop", "viewer:you", NO_JOB, "--yes").stdout
+
+
+def test_the_references_of_all_jobs_do_not_end_by_hand(run: Run, place: Path) -> None:
+    with open_blobs(load_settings()) as blobs:
+        kept = blobs.put(b"needed", job_id="sales")
+        blobs.submit("sales", [kept.blob_key])
+    result = run("blobs", "drop", "job", "--yes")
+    assert (result.exit_code, "lockgate blobs finish JOB" in result.stderr) == (2, True)
+    assert len(document(run("blobs", "refs", "sales", "--json"))) == 1
+
+
+def test_jobs_are_listed_with_what_ends_them(run: Run, place: Path) -> None:
+    with open_blobs(load_settings(), clock=ManualClock(1_700_000_000.0)) as blobs:
+        for job in ("alone", "of-commit", "unsubmitted"):
+            blobs.put(b"six by", job_id=job)
+            blobs.put(b"six more bytes", job_id=job)
+        blobs.put(b"a message", owners=["viewer:me"])
+        for job, commit_job in (("alone", ""), ("of-commit", "sales-g1"), ("empty", "")):
+            keys = [blob.blob_key for blob in blobs.page(job)]
+            blobs.submit(
+                job, keys, destination="s3://lake/sales" if commit_job else "", commit_job=commit_job
+            )
+
+    listed = {one["job_id"]: one for one in document(run("blobs", "jobs", "--json"))}
+    assert {job: (one["blobs"], one["size_bytes"]) for job, one in listed.items()} == {
+        "alone": (2, 20),
+        "empty": (0, 0),
+        "no_job": (1, 9),
+        "of-commit": (2, 20),
+        "unsubmitted": (2, 20),
+    }
+    assert {one["since_s"] for one in listed.values()} == {1_700_000_000.0}
+    assert [job for job, one in listed.items() if one["submitted_s"] is None] == ["no_job", "unsubmitted"]
+    shown = run("blobs", "jobs").stdout
+    assert "job sales-g1 at s3://lake/sales ends" in shown
+    assert shown.count("lockgate blobs finish") == 2
+    assert shown.count("2023-11-14 22:13:20Z") == 5
+
+
+def test_a_job_that_nobody_ends_is_ended_by_hand(run: Run, place: Path) -> None:
+    with open_blobs(load_settings()) as blobs:
+        left = blobs.put(b"left behind", job_id="sales")
+        blobs.submit("sales", [left.blob_key])
+        blobs.refer("sales", left.blob_key, "viewer:me")
+    told = run("blobs", "finish", "sales").stdout
+    assert "11 B" in told
+    assert "add --yes" in told
+    assert local_file(place, "sales", left.blob_key).exists()
+
+    done = document(run("blobs", "finish", "sales", "--yes", "--json"))
+    assert (done["is_dry_run"], done["job"]["blobs"]) == (False, 1)
+    assert not local_file(place, "sales", left.blob_key).exists()
+    assert not ha_file(place, "sales", left.blob_key).exists()
+    assert "ended " in run("blobs", "jobs").stdout
+    assert "its bytes are gone" in run("blobs", "finish", "sales", "--yes").stdout
+    assert run("blobs", "sweep", "--yes").exit_code == 0
+    assert document(run("blobs", "list", "--json")) == []
+
+
+@pytest.mark.parametrize(
+    ("job", "code", "said"),
+    [("no_job", 2, "lockgate blobs drop"), ("other", 4, "was not submitted"), ("sales", 8, "jobs recover")],
+)
+def test_a_job_that_is_none_or_that_its_commit_job_ends_is_not_ended_by_hand(
+    run: Run, place: Path, job: str, code: int, said: str
+) -> None:
+    with open_blobs(load_settings()) as blobs:
+        needed = blobs.put(b"needed", job_id="sales")
+        blobs.submit("sales", [needed.blob_key], destination="s3://lake/sales", commit_job="sales-g1")
+    for options in ([], ["--yes"]):
+        result = run("blobs", "finish", job, *options)
+        assert (result.exit_code, said in result.stderr) == (code, True)
+    assert local_file(place, "sales", needed.blob_key).exists()
+    assert [one["final_s"] for one in document(run("blobs", "jobs", "--json"))] == [None]
+
+
+def test_a_sweep_says_what_would_go_and_takes_it_only_when_told(run: Run, place: Path) -> None:
+    with open_blobs(load_settings(), clock=ManualClock(1_700_000_000.0)) as blobs:
+        blobs.put(b"put years ago", job_id="sales")
+
+    told = run("blobs", "sweep")
+    assert "add --yes" in told.stdout
+    assert "unreferenced for an interval" in told.stdout
+    assert len(document(run("blobs", "list", "--json"))) == 1
+
+    report = document(run("blobs", "sweep", "--yes", "--json"))
+    assert report["swept"] == {"staged": {"blobs": 1, "size_bytes": 13}}
+    assert report["sought_orphans"]
+    assert document(run("blobs", "list", "--json")) == []
+    assert "nothing to do" in run("blobs", "sweep", "--yes", "--no-orphans").stdout
+
+
+def test_a_store_that_kept_something_is_told_of_and_exits_with_6(run: Run, place: Path) -> None:
+    with open_blobs(load_settings(), clock=ManualClock(1_700_000_000.0)) as blobs:
+        blobs.put(b"put years ago", job_id="sales")
+    FAILPOINTS.arm({"blob-ha-delete.delete_many.before": "refuse"})
+    try:
+        result = run("blobs", "sweep", "--yes")
+    finally:
+        FAILPOINTS.arm({})
+    assert (result.exit_code, "left for the next sweep" in result.stdout) == (6, True)
+
+
+def test_verify_exits_with_3_until_what_it_found_is_healed(run: Run, place: Path, library: Path) -> None:
+    keys = put(run, str(library), "--job", "sales", "--owner", "viewer:me")
+    assert "0 findings" in run("blobs", "verify", "--deep").stdout
+    damage(ha_file(place, "sales", keys["prices.py"]))
+
+    assert run("blobs", "verify").exit_code == 0
+    found = run("blobs", "verify", "--deep")
+    assert found.exit_code == 3
+    assert "add --heal" in found.stdout
+    healed = run("blobs", "verify", "sales", "--deep", "--heal")
+    assert (healed.exit_code, "healed" in healed.stdout) == (0, True)
+    assert run("blobs", "verify", "--deep").exit_code == 0
+
+
+def test_verify_tells_what_is_lost_and_counts_orphans(run: Run, place: Path, library: Path) -> None:
+    keys = put(run, str(library / "prices.py"), "--job", "sales", "--recreatable", "--owner", "viewer:me")
+    lost = local_file(place, "sales", keys["prices.py"])
+    stray = lost.with_name(lost.name[:-1] + ("0" if lost.name[-1] != "0" else "1"))
+    lost.rename(stray)
+
+    result = run("blobs", "verify", "--json")
+    assert result.exit_code == 3
+    found = document(result)
+    assert [(one["is_lost"], one["faults"]) for one in found["findings"]] == [(True, {"local": "missing"})]
+    assert found["sweep"]["swept"] == {"orphan": {"blobs": 1, "size_bytes": 11}}
+    shown = run("blobs", "verify").stdout
+    assert "lost: upload it again" in shown
+    assert "1 orphans, 11 B" in shown
+
+
+def test_two_files_of_one_name_and_none_at_all_are_refused(run: Run, place: Path, library: Path) -> None:
+    (place / "prices.py").touch()
+    result = run("blobs", "put", str(library), str(place / "prices.py"))
+    assert (result.exit_code, "upload them apart" in result.stderr) == (2, True)
+    assert run("blobs", "put", str(place / "gone.py")).exit_code == 2
+    (place / "empty").mkdir()
+    assert "no file" in run("blobs", "put", str(place / "empty")).stderr
+
+
+def test_a_get_overwrites_no_file_that_was_not_named(run: Run, place: Path, library: Path) -> None:
+    keys = put(run, str(library / "prices.py"))
+    (place / "prices.py").write_text("mine")
+    result = run("blobs", "get", NO_JOB, keys["prices.py"])
+    assert (result.exit_code, "--output" in result.stderr) == (2, True)
+    assert (place / "prices.py").read_text() == "mine"
+    assert run("blobs", "get", NO_JOB, keys["prices.py"], "-o", "gone/file").exit_code == 2
+
+
+def test_a_blob_that_is_not_there_is_an_error_with_its_code(run: Run, place: Path) -> None:
+    key = f"{'0' * 64}-{'0' * 32}"
+    assert run("blobs", "get", "sales", key).exit_code == 4
+    assert run("blobs", "get", "sales", "no-key").exit_code == 2
+    assert list(place.iterdir()) == []
+
+
+def test_without_a_journal_there_are_no_blobs(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
+    result = run("blobs", "list")
+    assert (result.exit_code, "LOCKGATE_JOURNAL_URL" in result.stderr) == (2, True)
+
+
+def test_a_server_elsewhere_is_asked_for_everything(
+    run: Run, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with blob_world(tmp_path / "there") as world, served(world.server) as url:
+        monkeypatch.setenv("LOCKGATE_BLOB_SERVER_URL", url)
+        nobodys = world.server.put(b"nobody's")
+        world.clock.sleep(INTERVAL_S)
+
+        keys = put(run, str(library), "--job", "sales", "--owner", "viewer:me")
+        assert len(document(run("blobs", "list", "sales", "--json"))) == 2
+        assert len(document(run("blobs", "refs", "sales", keys["prices.py"], "--json"))) == 1
+        assert run("blobs", "get", "sales", keys["prices.py"], "-o", "fetched.py").exit_code == 0
+        assert Path("fetched.py").read_text() == "PRICE = 10\n"
+        listed = document(run("blobs", "jobs", "--json"))
+        assert [(one["job_id"], one["blobs"]) for one in listed] == [("no_job", 1), ("sales", 2)]
+        assert "0 findings\nno orphans" in run("blobs", "verify", "--deep").stdout
+        assert "add --yes" in run("blobs", "sweep").stdout
+        assert world.is_local(nobodys)
+        report = document(run("blobs", "sweep", "--yes", "--json"))
+        assert report["swept"] == {"staged": {"blobs": 1, "size_bytes": 8}}
+        assert not world.is_local(nobodys)
+        assert run("blobs", "drop", "viewer:me", "--yes").exit_code == 0
+        assert run("blobs", "finish", "sales", "--yes").exit_code == 0
+        assert not (world.root / "blobs" / "sales").exists()

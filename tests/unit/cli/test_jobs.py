@@ -1,0 +1,246 @@
+"""`lockgate jobs` over a real local store: what people see, what scripts read, what it exits with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lockgate import attach_job, open_job
+from lockgate.storage_core.commit import JobPhase
+from lockgate.storage_core.commit.publish import file_report
+from lockgate.storage_core.settings import Settings
+from tests.support.blobs.job_artefacts import bytes_of, uploaded
+from tests.support.cli import Run, committed_job, document, lapsed_job, open_written_job, visible, write
+from tests.support.commit.destination import World
+
+
+def test_jobs_list_shows_every_job_with_its_phase(run: Run, destination: str, settings: Settings) -> None:
+    committed_job(destination, settings, "sales")
+    lapsed_job(destination, settings, "returns")
+
+    shown = run("jobs", "list", destination)
+    listed = document(run("jobs", "list", destination, "--json"))
+
+    assert shown.exit_code == 0
+    assert "sales-g1" in shown.stdout
+    assert "committed" in shown.stdout
+    assert {job["job_id"]: (job["phase"], job["lease"]) for job in listed} == {
+        "returns-g1": ("open", "lapsed"),
+        "sales-g1": ("committed", "unknown"),
+    }
+
+
+def test_a_destination_without_jobs_is_no_error_and_is_not_created(run: Run, destination: str) -> None:
+    result = run("jobs", "list", destination)
+
+    assert (result.exit_code, result.stdout) == (0, f"no jobs at {destination}\n")
+    assert not Path(destination).exists()
+
+
+def test_jobs_show_tells_what_stands_in_the_store(run: Run, destination: str, settings: Settings) -> None:
+    job = committed_job(destination, settings)
+
+    shown = run("jobs", "show", destination, job.job_id)
+    view = document(run("jobs", "show", destination, job.job_id, "--json"))
+
+    assert shown.exit_code == 0
+    assert "committed at " in shown.stdout
+    assert "in turn 1, mode append" in shown.stdout
+    assert (view["phase"], view["receipt"]["files"]) == ("committed", 1)
+    assert [fate["fate"] for fate in view["report"]["fates"]] == ["published"]
+
+
+def test_jobs_show_gathers_the_shards_of_a_long_report_as_json(
+    run: Run, destination: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_report, "SHARD_ENTRIES", 2)
+    with open_job(destination, "long", settings=settings) as job:
+        with job.attempt("t") as attempt:
+            for number in range(5):
+                attempt.open(f"{number}.csv").close()
+        job.commit()
+
+    assert "5 published" in run("jobs", "show", destination, "long").stdout
+    report = document(run("jobs", "show", destination, "long", "--json"))["report"]
+    assert [fate["fate"] for fate in report["fates"]] == ["published"] * 5
+
+
+def test_jobs_show_prints_what_stands_in_success_until_a_later_job_takes_its_place(
+    run: Run, destination: str, settings: Settings
+) -> None:
+    first = committed_job(destination, settings, "first")
+
+    shown = run("jobs", "show", destination, "first").stdout
+    success = document(run("jobs", "show", destination, "first", "--json"))["success"]
+
+    assert "format lockgate 1, lists all 1 files" in shown
+    assert f"{destination}/_lockgate/log/00000001.json and its shards" in shown
+    assert success["listing_digest"] in shown
+    assert success["filenames"] == [f"day=1/a-{first.short_id}.csv"]
+
+    committed_job(destination, settings, "second")
+    assert "_SUCCESS" not in run("jobs", "show", destination, "first").stdout
+    assert document(run("jobs", "show", destination, "first", "--json"))["success"] is None
+
+
+def test_jobs_show_counts_the_committed_tasks_of_an_open_job(
+    run: Run, destination: str, settings: Settings
+) -> None:
+    job = open_written_job(destination, settings)
+
+    view = document(run("jobs", "show", destination, job.job_id, "--json"))
+
+    assert view["tasks"] == {"committed": 1, "expected": None}
+    assert view["job_attempt"] == job.job_attempt
+
+
+def test_a_name_means_its_newest_generation(run: Run, destination: str, settings: Settings) -> None:
+    committed_job(destination, settings)
+    committed_job(destination, settings)
+    committed_job(destination, settings, "sales-extra")
+
+    assert document(run("jobs", "show", destination, "sales", "--json"))["record"]["job_id"] == "sales-g2"
+    assert document(run("jobs", "show", destination, "sales-g1", "--json"))["record"]["job_id"] == "sales-g1"
+
+
+@pytest.mark.parametrize("job", ["unheard-of", "unheard-of-g1", "sales-g7", "../../etc"])
+def test_a_job_that_is_not_there_is_one_line_and_exit_code_4(
+    run: Run, destination: str, settings: Settings, job: str
+) -> None:
+    committed_job(destination, settings)
+
+    result = run("jobs", "show", destination, job)
+
+    assert result.exit_code == 4
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: no job ")
+    assert result.stderr.count("\n") == 1
+    assert "jobs list" in result.stderr
+
+
+def test_with_json_an_error_is_the_one_document(run: Run, destination: str) -> None:
+    result = run("jobs", "show", destination, "unheard-of", "--json")
+
+    assert document(result)["error"]["type"] == "ObjectNotFoundError"
+    assert document(result)["error"]["exit_code"] == result.exit_code == 4
+    assert result.stderr == ""
+
+
+def test_jobs_commit_makes_the_job_visible_and_says_the_same_when_repeated(
+    run: Run, destination: str, settings: Settings
+) -> None:
+    job = lapsed_job(destination, settings)
+    assert visible(destination) == []
+
+    first = run("jobs", "commit", destination, "sales", "--json")
+    second = run("jobs", "commit", destination, "sales", "--json")
+
+    assert (first.exit_code, second.exit_code) == (0, 0)
+    assert document(first) == document(second)
+    assert visible(destination) == [f"day=1/a-{job.short_id}.csv"]
+
+
+def test_jobs_commit_leaves_a_job_alone_whose_driver_lives_unless_told_to_take_it_over(
+    run: Run, destination: str, settings: Settings
+) -> None:
+    open_written_job(destination, settings)
+
+    refused = run("jobs", "commit", destination, "sales")
+    assert (refused.exit_code, visible(destination)) == (8, [])
+    assert "--take-over" in refused.stderr
+
+    assert run("jobs", "commit", destination, "sales", "--take-over").exit_code == 0
+    assert len(visible(destination)) == 1
+
+
+def test_jobs_abort_drops_what_was_written(run: Run, destination: str, settings: Settings) -> None:
+    job = open_written_job(destination, settings)
+
+    result = run("jobs", "abort", destination, "sales", "--reason", "wrong day")
+
+    assert (result.exit_code, result.stdout) == (0, "sales-g1 is failed\n")
+    assert job.phase() is JobPhase.FAILED
+    assert document(run("uploads", "list", destination, "--json"))["uploads"] == []
+    assert document(run("jobs", "show", destination, "sales", "--json"))["decision"]["reason"] == "wrong day"
+
+
+def test_jobs_abort_refuses_a_job_that_is_committed(run: Run, destination: str, settings: Settings) -> None:
+    job = committed_job(destination, settings)
+
+    result = run("jobs", "abort", destination, "sales")
+
+    assert result.exit_code == 8
+    assert "was not aborted" in result.stderr
+    assert job.phase() is JobPhase.COMMITTED
+
+
+def test_committing_an_aborted_job_exits_with_12(run: Run, destination: str, settings: Settings) -> None:
+    open_written_job(destination, settings).abort()
+
+    assert run("jobs", "commit", destination, "sales", "--take-over").exit_code == 12
+
+
+def test_jobs_recover_settles_what_has_lapsed_and_a_dry_run_only_says_so(
+    run: Run, destination: str, settings: Settings
+) -> None:
+    lapsed_job(destination, settings, "lapsed")
+    open_written_job(destination, settings, "alive")
+
+    dry = document(run("jobs", "recover", destination, "--all", "--dry-run", "--json"))
+    assert {r["job_id"]: (r["action"], r["ended"]) for r in dry} == {
+        "alive-g1": ("leave alone", "open"),
+        "lapsed-g1": ("abort", "open"),
+    }
+
+    wet = document(run("jobs", "recover", destination, "--all", "--json"))
+    assert {r["job_id"]: r["ended"] for r in wet} == {"alive-g1": "open", "lapsed-g1": "failed"}
+
+
+def test_jobs_recover_of_one_job_by_its_name(run: Run, destination: str, settings: Settings) -> None:
+    lapsed_job(destination, settings)
+
+    result = run("jobs", "recover", destination, "sales")
+
+    assert result.exit_code == 0
+    assert "sales-g1" in result.stdout
+    assert attach_job(destination, "sales-g1", settings=settings).phase() is JobPhase.FAILED
+
+
+def test_recovery_that_must_touch_nothing_exits_with_3(
+    run: Run, destination: str, settings: Settings
+) -> None:
+    job = lapsed_job(destination, settings)
+    (Path(destination) / "_lockgate" / "jobs" / job.job_id / "COMMIT_STARTED").write_text("{half a rec")
+
+    result = run("jobs", "recover", destination, "--all", "--json")
+
+    assert result.exit_code == 3
+    assert [found["action"] for found in document(result)] == ["touch nothing"]
+
+
+@pytest.mark.parametrize("arguments", [[], ["sales", "--all"]])
+def test_jobs_recover_wants_a_job_or_all_and_not_both(
+    run: Run, destination: str, arguments: list[str]
+) -> None:
+    result = run("jobs", "recover", destination, *arguments)
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: jobs recover: give either one JOB or --all")
+
+
+@pytest.mark.parametrize("verb", ["commit", "abort", "recover"])
+def test_whoever_ends_a_job_by_hand_deletes_what_it_was_set_up_with(
+    run: Run, destination: str, settings: Settings, verb: str
+) -> None:
+    world = World(settings.home.parent, destination, options={"journal_url": None})
+    job = open_job(destination, "sales", artefacts=uploaded(world), settings=settings)
+    write(job)
+    job.park(0.0)
+    shown = run("jobs", "show", destination, "sales").stdout
+    assert "rates.py (blobs of etl-upload)" in shown
+    assert bytes_of(world) != []
+
+    assert run("jobs", verb, destination, job.job_id).exit_code == 0
+
+    assert bytes_of(world) == []

@@ -1,0 +1,73 @@
+"""`lockgate jobs recover --scan`: jobs are found by what they left, whether or not the journal knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockgate import attach_job
+from lockgate.storage_core.commit import JobPhase, RecoveryResult
+from lockgate.storage_core.commit.recovery import prefix_scan
+from lockgate.storage_core.errors import AccessDeniedError
+from lockgate.storage_core.settings import Settings
+from tests.support.cli import Run, document, lapsed_job, open_written_job
+
+
+def test_a_scan_settles_what_lapsed_below_a_directory_and_a_dry_run_only_says_so(
+    run: Run, tmp_path: Path, settings: Settings
+) -> None:
+    lake = tmp_path / "lake"
+    lapsed_job(str(lake / "sales"), settings, "lapsed")
+    open_written_job(str(lake / "logs"), settings, "alive")
+
+    dry = document(run("jobs", "recover", "--scan", str(lake), "--dry-run", "--json"))
+    assert {r["job_id"]: (r["action"], r["ended"]) for r in dry} == {
+        "alive-g1": ("leave alone", "open"),
+        "lapsed-g1": ("abort", "open"),
+    }
+
+    shown = run("jobs", "recover", "--scan", str(lake))
+    assert shown.exit_code == 0
+    assert "lapsed-g1" in shown.stdout
+    assert attach_job(str(lake / "sales"), "lapsed-g1", settings=settings).phase() is JobPhase.FAILED
+    assert attach_job(str(lake / "logs"), "alive-g1", settings=settings).phase() is JobPhase.OPEN
+
+
+def test_what_a_scan_has_settled_is_shown_though_another_destination_cannot_be_listed(
+    run: Run, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = tmp_path / "lake"
+    for place in ("a", "b", "c"):
+        lapsed_job(str(lake / place), settings, f"in-{place}")
+    recover_all = prefix_scan.recover_all
+
+    def listed(destination: str, **options: Any) -> Iterator[RecoveryResult]:
+        if destination.endswith("/b"):
+            raise AccessDeniedError("file:///lake/b: nobody lets us in")
+        return recover_all(destination, **options)
+
+    monkeypatch.setattr(prefix_scan, "recover_all", listed)
+    shown = run("jobs", "recover", "--scan", str(lake))
+
+    assert shown.exit_code == AccessDeniedError.exit_code
+    assert "in-a-g1" in shown.stdout
+    assert "in-c-g1" in shown.stdout
+    assert shown.stderr == "error: file:///lake/b: nobody lets us in\n"
+
+
+def test_a_scan_of_an_empty_directory_finds_nothing(run: Run, tmp_path: Path) -> None:
+    shown = run("jobs", "recover", "--scan", str(tmp_path / "empty"))
+
+    assert (shown.exit_code, shown.stdout) == (0, "no job is unfinished\n")
+    assert not (tmp_path / "empty").exists()
+
+
+@pytest.mark.parametrize("more", ["sales-g1", "--all"])
+def test_a_scan_wants_no_job_and_no_all(run: Run, tmp_path: Path, more: str) -> None:
+    result = run("jobs", "recover", "--scan", str(tmp_path), more)
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: jobs recover: --scan URL finds every job below that URL")

@@ -1,0 +1,92 @@
+"""`lockgate store check`: whether a store is one for jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.errors import ConflictError
+from lockgate.storage_core.journal import open_journal
+from lockgate.storage_core.journal.claims import Claims
+from lockgate.storage_core.journal.process_journal import close_journals
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import open_store
+from tests.support.cli import Run, document
+
+
+def test_store_check_of_a_local_store_finds_every_promise_kept_and_leaves_nothing(
+    run: Run, destination: str, settings: Settings
+) -> None:
+    shown = run("store", "check", destination)
+    checked = document(run("store", "check", destination, "--json"))
+
+    assert shown.exit_code == 0
+    assert shown.stdout.endswith("can hold jobs\n")
+    assert checked["usable"]
+    assert all(finding["ok"] for finding in checked["report"]["findings"])
+    store = open_store(destination, settings)
+    assert [*store.pages(), *store.upload_pages()] == []
+
+
+@pytest.fixture
+def without_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a probe find a store that ignores every condition."""
+    from lockgate.storage_core.stores import Capabilities, probe
+
+    found = probe.ProbeReport(
+        capabilities=Capabilities(conditional_create=False, conditional_put=False, conditional_delete=False),
+        findings=[probe.Finding(name="create", ok=False, detail="a second create succeeded")],
+    )
+    monkeypatch.setattr(probe, "probe", lambda _store: found)
+
+
+@pytest.mark.usefixtures("without_conditions")
+def test_store_check_of_a_store_without_conditional_create_exits_with_7(
+    run: Run, destination: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
+
+    result = run("store", "check", destination)
+
+    assert result.exit_code == 7
+    assert "a second create succeeded" in result.stdout
+    assert "LOCKGATE_JOURNAL_URL" in result.stdout
+
+
+@pytest.mark.usefixtures("without_conditions")
+def test_store_check_names_the_journal_that_decides_for_a_store_without_conditional_create(
+    run: Run, destination: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LOCKGATE_JOURNAL_URL", f"sqlite:///{tmp_path / 'arbiter.db'}")
+    try:
+        result = run("store", "check", destination)
+        checked = document(run("store", "check", destination, "--json"))
+    finally:
+        close_journals()
+
+    assert result.exit_code == 0
+    assert "as the arbiter" in result.stdout
+    assert (checked["usable"], checked["arbiter"].endswith("arbiter.db")) == (True, True)
+
+
+def test_store_forget_lets_the_journal_forget_a_destination_that_was_deleted_and_no_other(
+    run: Run, destination: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'arbiter.db'}"
+    monkeypatch.setenv("LOCKGATE_JOURNAL_URL", url)
+    store = open_store(destination)
+    with open_journal(url) as journal:
+        claims = Claims(journal, store.url)
+        claims.take("_lockgate/store.json", "")
+        store.put("_lockgate/store.json", b"")
+        try:
+            refused = run("store", "forget", destination)
+            assert claims.names() == ["_lockgate/store.json"]
+            store.delete("_lockgate/store.json")
+            forgotten = run("store", "forget", destination)
+        finally:
+            close_journals()
+        assert claims.names() == []
+    assert (refused.exit_code, forgotten.exit_code) == (ConflictError.exit_code, 0)
+    assert "forgot 1 name" in forgotten.stdout

@@ -1,0 +1,323 @@
+"""Recovery by the journal: who is looked at, and who settles a job while others leave it alone."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.commit import Job, JobPhase, RecoveryAction, RecoveryResult, recover_job
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.recovery.expired_jobs import (
+    LIVE,
+    PARKED,
+    RECOVERED,
+    YOUNG,
+    Unended,
+    lapsed_at,
+    lapsed_jobs,
+    recover_everything,
+)
+from lockgate.storage_core.commit.recovery.lease_takeover import recovery_lease
+from lockgate.storage_core.commit.recovery.recover import JobAt
+from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
+from lockgate.storage_core.errors import FencedError, InvalidInputError, JobFailedError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import Journal, Leases, LeaseState
+from lockgate.storage_core.journal.process_journal import configured_journal
+from lockgate.storage_core.journal.queries.jobs import job_resource
+from lockgate.storage_core.journal.safe_mode import enter_safe_mode
+from tests.support.airflow.task_run import die_at
+from tests.support.commit.destination import World, write
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A destination whose jobs have leases in a journal."""
+    options = {"journal_url": f"sqlite:///{tmp_path / 'journal.db'}"}
+    return World(tmp_path, str(tmp_path / "dest"), options=options)
+
+
+def beside(world: World, name: str) -> World:
+    """Another destination under the same journal."""
+    return World(world.root, str(world.root / name), world.clock, world.options)
+
+
+def under(world: World, journal: str) -> World:
+    """The same destination, seen by who has another journal."""
+    options = {"journal_url": "none" if journal == "none" else f"sqlite:///{world.root / journal}"}
+    return World(world.root, world.url, world.clock, options)
+
+
+def journal_of(world: World) -> Journal:
+    journal = configured_journal(world.settings, world.clock)
+    assert journal is not None
+    return journal
+
+
+def lapse(world: World) -> None:
+    world.clock.now += world.settings.lease_hard_s
+
+
+def abandoned(world: World, name: str = "sales") -> Job:
+    """A job whose driver is gone, undecided."""
+    job = world.open_job(name)
+    write(job, "t", {"a.csv": b"1"})
+    job.close()
+    return job
+
+
+def decided(world: World, name: str = "sales") -> Job:
+    """A job whose driver died in its commit, a moment ago."""
+    job = world.open_job(name)
+    write(job, "t", {"a.csv": b"1"})
+    die_at("complete.complete.before", job.commit)
+    return job
+
+
+def unended(world: World) -> Unended:
+    return lapsed_jobs(world.settings, world.clock)
+
+
+def recover_whatever_lapsed(world: World, *, dry_run: bool = False) -> dict[str, RecoveryResult]:
+    results = recover_everything(world.settings, dry_run=dry_run, clock=world.clock)
+    return {result.job_id: result for result in results}
+
+
+def recover(world: World, job: Job, *, dry_run: bool = False) -> RecoveryResult:
+    return recover_job(
+        job.destination, job.job_id, dry_run=dry_run, settings=world.settings, clock=world.clock
+    )
+
+
+def lease_of(world: World, job: Job) -> LeaseState | None:
+    view = Leases(journal_of(world)).look(job_resource(job.destination, job.job_id))
+    return None if view is None else view.state
+
+
+def test_only_lapsed_jobs_are_recovered_wherever_they_write(world: World) -> None:
+    other = beside(world, "other")
+    first, second = abandoned(world), abandoned(other, "elsewhere")
+    parked = other.open_job("parked")
+    parked.park(timeout_s=1_000_000)
+    lapse(world)
+    live = world.open_job("live")
+
+    found = unended(world)
+    assert found.left == {LIVE: 1, PARKED: 1}
+    assert set(found.lapsed) == {JobAt(job.destination, job.job_id) for job in (first, second)}
+    heard: list[tuple[str, int, int]] = []
+    results = list(
+        recover_everything(world.settings, clock=world.clock, progress=lambda *step: heard.append(step))
+    )
+
+    assert {(r.destination, r.job_id, r.action) for r in results} == {
+        (job.destination, job.job_id, RecoveryAction.ABORT) for job in (first, second)
+    }
+    assert [job.phase() for job in (first, second)] == [JobPhase.FAILED, JobPhase.FAILED]
+    assert [job.phase() for job in (parked, live)] == [JobPhase.OPEN, JobPhase.OPEN]
+    assert heard == [("recover", 1, 2), ("recover", 2, 2)]
+    assert unended(world) == Unended(left={LIVE: 1, PARKED: 1})
+    live.abort()
+
+
+def test_a_dry_run_takes_no_lease_and_changes_nothing(world: World) -> None:
+    job = abandoned(world)
+    lapse(world)
+
+    (found,) = recover_whatever_lapsed(world, dry_run=True).values()
+
+    assert (found.action, found.ended) == (RecoveryAction.ABORT, JobPhase.OPEN)
+    assert lease_of(world, job) is LeaseState.HARD
+    assert len(world.open_uploads()) == 1
+
+
+def test_a_decided_job_is_rolled_forward_though_its_driver_may_live(world: World) -> None:
+    job = decided(world)
+    assert lease_of(world, job) is LeaseState.HELD
+
+    (found,) = recover_whatever_lapsed(world).values()
+
+    assert (found.action, found.ended) == (RecoveryAction.ROLL_FORWARD, JobPhase.COMMITTED)
+    assert world.visible() == {"a.csv": b"1"}
+    assert lease_of(world, job) is None
+    assert unended(world) == Unended()
+
+
+def test_an_ended_job_is_forgotten_by_its_lease(world: World) -> None:
+    job = abandoned(world)
+    lapse(world)
+
+    assert recover(world, job).ended is JobPhase.FAILED
+
+    assert lease_of(world, job) is None
+    assert unended(world) == Unended()
+
+
+def test_a_job_that_only_a_driver_can_resume_is_given_back(world: World) -> None:
+    job = world.open_job("sales", on_lapse="resume")
+    job.close()
+    attempt = job.job_attempt
+    lapse(world)
+
+    found = recover(world, job)
+
+    assert (found.action, found.ended) == (RecoveryAction.RESUME, JobPhase.OPEN)
+    assert lease_of(world, job) is LeaseState.FREE
+    assert world.attach(job.job_id).job_attempt == attempt
+
+
+def test_a_job_without_a_lease_is_looked_at_when_it_is_old(world: World) -> None:
+    job = abandoned(world)
+    heir = under(world, "heir.db")
+    for _ in rescan(world.url, settings=heir.settings, clock=heir.clock):
+        pass
+
+    assert unended(heir).left == {YOUNG: 1}
+    heir.clock.now += heir.settings.orphan_age_s
+
+    assert unended(heir).lapsed == (JobAt(job.destination, job.job_id),)
+
+
+def test_while_one_recovery_settles_a_job_others_leave_it_alone(world: World) -> None:
+    job = decided(world)
+    lapse(world)
+    folder = JobFolder(world.store, job.job_id)
+
+    with recovery_lease(journal_of(world), folder, settings=world.settings, clock=world.clock):
+        assert unended(world).left == {RECOVERED: 1}
+        found = recover(world, job)
+        assert (found.action, found.ended) == (RecoveryAction.LEAVE, JobPhase.DECIDED)
+        assert "another recovery has held its lease since stamp" in found.detail
+        assert not found.needs_an_operator
+
+    assert recover(world, job).ended is JobPhase.COMMITTED
+
+
+def test_a_recovery_that_died_lapses_into_the_next_one(world: World) -> None:
+    job = abandoned(world)
+    lapse(world)
+    die_at("abort-uploads.uploads.before", lambda: recover(world, job))
+    assert lease_of(world, job) is LeaseState.RECOVERING
+    assert recover(world, job).action is RecoveryAction.LEAVE
+    lapse(world)
+
+    assert recover(world, job).ended is JobPhase.FAILED
+    assert world.open_uploads() == []
+
+
+def test_a_lease_that_a_recovery_took_as_the_job_ended_goes_with_the_next_one(world: World) -> None:
+    job = world.run("sales", {"a.csv": b"1"})
+    resource = job_resource(job.destination, job.job_id)
+    Leases(journal_of(world)).take(resource, "died", purpose="recover", soft_s=1.0, hard_s=1.0)
+    assert unended(world) == Unended()
+    lapse(world)
+    assert unended(world).lapsed == (JobAt(job.destination, job.job_id),)
+
+    (found,) = recover_whatever_lapsed(world).values()
+
+    assert (found.action, found.ended) == (RecoveryAction.CLEAN_UP, JobPhase.COMMITTED)
+    assert lease_of(world, job) is None
+    assert unended(world) == Unended()
+
+
+def test_a_driver_that_wakes_up_after_its_recovery_commits_nothing(world: World) -> None:
+    driver = world.open_job("sales")
+    write(driver, "t", {"a.csv": b"1"})
+    lapse(world)
+    recover_whatever_lapsed(world)
+
+    with pytest.raises((FencedError, JobFailedError)):
+        driver.commit()
+
+    assert (world.visible(), world.open_uploads()) == ({}, [])
+
+
+def test_a_driver_that_comes_back_before_recovery_decides_keeps_its_job(world: World) -> None:
+    job = abandoned(world)
+    lapse(world)
+    folder = JobFolder(world.store, job.job_id)
+
+    with recovery_lease(journal_of(world), folder, settings=world.settings, clock=world.clock) as check:
+        check()
+        back = world.open_job("sales")
+        with pytest.raises(FencedError):
+            check()
+
+    assert lease_of(world, job) is LeaseState.HELD
+    write(back, "t", {"a.csv": b"2"})
+    back.commit()
+    assert world.visible() == {"a.csv": b"2"}
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("comes_back", [Job.hold, Job.park])
+def test_a_driver_that_comes_back_while_recovery_looks_keeps_its_job(
+    world: World, monkeypatch: pytest.MonkeyPatch, comes_back: Callable[[Job], None], dry_run: bool
+) -> None:
+    job = abandoned(world)
+    lapse(world)
+    driver = world.attach(job.job_id)
+
+    def between_the_look_and_the_lease(point: str) -> None:
+        if point == "lease.journal-read.after":
+            monkeypatch.setattr(FAILPOINTS, "observer", None)
+            comes_back(driver)
+
+    monkeypatch.setattr(FAILPOINTS, "observer", between_the_look_and_the_lease)
+    found = recover(world, job, dry_run=dry_run)
+
+    assert (found.lease, found.action) == (JobLeaseState.LAPSED, RecoveryAction.LEAVE)
+    assert "its driver has come back" in found.detail
+    driver.commit()
+    assert world.visible() == {"a.csv": b"1"}
+
+
+def test_in_safe_mode_nothing_is_recovered_and_no_job_is_blamed(world: World) -> None:
+    lapsed, rolling = abandoned(world, "lapsed"), decided(world, "rolling")
+    lapse(world)
+    journal = journal_of(world)
+    with journal.database.write() as connection:
+        enter_safe_mode(connection, journal.name, "restored", world.clock.now)
+
+    for dry_run in (True, False):
+        found = recover_whatever_lapsed(world, dry_run=dry_run)
+        assert {r.action for r in found.values()} == {RecoveryAction.LEAVE}
+        assert all("safe mode" in r.detail and not r.needs_an_operator for r in found.values())
+        assert [job.phase() for job in (lapsed, rolling)] == [JobPhase.OPEN, JobPhase.DECIDED]
+
+
+def test_a_job_whose_folder_was_removed_by_hand_says_how_to_tell_the_journal(world: World) -> None:
+    abandoned(world)
+    lapse(world)
+    shutil.rmtree(world.url)
+
+    (found,) = recover_whatever_lapsed(world).values()
+
+    assert (found.ended, found.needs_an_operator) == (None, True)
+    assert f"`lockgate jobs rescan {found.destination}`" in found.detail
+
+
+def test_without_a_journal_nobody_knows_jobs_over_destinations(world: World) -> None:
+    alone = under(world, "none")
+    job = abandoned(alone)
+
+    with pytest.raises(InvalidInputError, match="LOCKGATE_JOURNAL_URL=none"):
+        recover_whatever_lapsed(alone)
+
+    assert lapsed_at(alone.url, settings=alone.settings, clock=alone.clock).left == {LIVE: 1}
+    lapse(alone)
+    found = lapsed_at(alone.url, settings=alone.settings, clock=alone.clock)
+    assert found.lapsed == (JobAt(job.destination, job.job_id),)
+    assert recover(alone, job).ended is JobPhase.FAILED
+
+
+def test_what_two_ways_found_is_looked_at_once() -> None:
+    a, b = JobAt("file:///a", "x-g1"), JobAt("file:///a", "y-g1")  # type: ignore[arg-type]
+
+    both = Unended(lapsed=(a,), left={LIVE: 1}).with_more(Unended(lapsed=(a, b), left={LIVE: 2, PARKED: 1}))
+
+    assert both == Unended(lapsed=(a, b), left={LIVE: 3, PARKED: 1})

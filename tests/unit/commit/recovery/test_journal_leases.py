@@ -1,0 +1,313 @@
+"""A job whose leases are in the journal: prompt where the journal is there, safe where it is not."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.commit import JobPhase, recover_job
+from lockgate.storage_core.commit.decide.turn import TURN_WAIT_S
+from lockgate.storage_core.commit.leases import heartbeat
+from lockgate.storage_core.commit.leases.job_leases import leases_for
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState, JobLeaseView
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
+from lockgate.storage_core.errors import FencedError, JournalUnavailableError, LeaseHeldError, TurnBusyError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import Leases
+from lockgate.storage_core.journal.database.database import Database
+from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.leases import renewer
+from lockgate.storage_core.journal.queries.jobs import job_resource
+from tests.support.commit.destination import World, write
+
+
+def look(world: World, job_id: str) -> JobLeaseView:
+    folder = JobFolder(world.store, job_id)  # type: ignore[arg-type]
+    return leases_for(world.settings, world.clock).look(folder)
+
+
+def with_other_journal(world: World) -> World:
+    """The same destination from a machine that has a journal of its own."""
+    return replace(world.elsewhere(), root=world.root / "elsewhere")
+
+
+@contextmanager
+def journal_down() -> Iterator[None]:
+    """No journal can be reached."""
+
+    def refuse(database: Database) -> None:
+        raise JournalUnavailableError(f"journal {database.name}: down on purpose")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Database, "write", refuse)
+        patch.setattr(Database, "snapshot", refuse)
+        yield
+
+
+def renewing_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == renewer.RENEWER]
+
+
+def test_a_driver_whose_lease_has_lapsed_stops_before_the_decision(journal_world: World) -> None:
+    job = journal_world.open_job("sales")
+    write(job, "t", {"a.csv": b"1"})
+    journal_world.clock.sleep(journal_world.settings.lease_hard_s)
+
+    with pytest.raises(FencedError, match="is lost"):
+        job.commit()
+
+    assert job.phase() is JobPhase.OPEN
+    assert journal_world.open_job("sales").commit().files == 0  # a new run of the driver starts over
+
+
+def test_a_driver_that_is_late_and_has_not_lapsed_commits(journal_world: World) -> None:
+    job = journal_world.open_job("sales")
+    write(job, "t", {"a.csv": b"1"})
+    journal_world.clock.sleep(journal_world.settings.lease_hard_s - 1)
+
+    job.commit()
+
+    assert journal_world.visible() == {"a.csv": b"1"}
+
+
+def test_a_driver_that_recovery_has_fenced_cannot_commit_over_it(journal_world: World) -> None:
+    job = journal_world.open_job("sales")
+    write(job, "t", {"a.csv": b"1"})
+    leases = Leases(journal_world.elsewhere().journal)
+    resource = job_resource(journal_world.store.url, job.job_id)
+    with pytest.raises(LeaseHeldError):
+        leases.take(resource, "recovery", purpose="recover", soft_s=1, hard_s=2)
+
+    journal_world.clock.sleep(journal_world.settings.lease_hard_s)
+    there = journal_world.elsewhere()
+    Leases(there.journal).take(resource, "recovery", purpose="recover", soft_s=1, hard_s=2)
+
+    with pytest.raises(FencedError):
+        job.commit()
+    assert look(there, job.job_id).state is JobLeaseState.LIVE
+
+
+def test_no_renewal_writes_to_the_store_and_one_thread_renews_for_all_jobs(journal_world: World) -> None:
+    before = len(renewing_threads())
+    jobs = [journal_world.open_job(name) for name in ("one", "two", "three")]
+    assert len(renewing_threads()) == before + 1
+
+    standing = dict(records(journal_world))
+    journal_world.clock.sleep(journal_world.settings.lease_soft_s)
+    jobs[0].attempt("t").commit()  # checks, and so renews, all of them
+    journal_world.clock.sleep(journal_world.settings.lease_hard_s - 1)
+
+    assert {look(journal_world, job.job_id).state for job in jobs} == {JobLeaseState.LIVE}
+    new = {key for key, info in records(journal_world) if standing.get(key) != info}
+    assert all("/tasks/" in key for key in new), new
+    for job in jobs:
+        job.abort()
+    assert len(renewing_threads()) == before
+
+
+def records(world: World) -> Iterator[tuple[str, object]]:
+    for page in world.store.pages("_lockgate/"):
+        for info in page:
+            yield info.key, info
+
+
+def test_a_process_with_another_journal_sees_the_lease_as_unknown_and_is_told_which_it_is(
+    journal_world: World,
+) -> None:
+    with journal_world.open_job("sales") as job:
+        for there in (with_other_journal(journal_world), replace(journal_world, options={})):
+            view = look(there, job.job_id)
+            assert view.state is JobLeaseState.UNKNOWN
+            assert f"#{journal_world.settings.journal}" in view.unread
+            assert journal_world.journal.url in view.unread
+            assert "LOCKGATE_JOURNAL_URL" in view.unread
+
+
+def test_recovery_with_another_journal_waits_until_the_job_is_old(journal_world: World) -> None:
+    job = journal_world.open_job("sales")
+    write(job, "t", {"a.csv": b"1"})
+    there = with_other_journal(journal_world)
+    there.clock.now = max(info.modified_s for info in infos(there))
+
+    young = recover_job(there.url, job.job_id, settings=there.settings, clock=there.clock)
+    assert (young.action, job.phase()) == (RecoveryAction.LEAVE, JobPhase.OPEN)
+
+    there.clock.sleep(there.settings.orphan_age_s)
+    old = recover_job(there.url, job.job_id, settings=there.settings, clock=there.clock)
+    assert (old.action, job.phase()) == (RecoveryAction.ABORT, JobPhase.FAILED)
+    job.close()
+
+
+def infos(world: World) -> list:  # type: ignore[type-arg]
+    return [info for page in world.store.pages("") for info in page]
+
+
+def test_a_task_in_an_executor_without_the_journal_goes_on(journal_world: World) -> None:
+    job = journal_world.open_job("sales")
+    executor = replace(journal_world.elsewhere(), options={"journal_url": "none"})
+    there = executor.attach(job.job_id)
+    assert there.job_attempt != job.job_attempt
+    with executor.attach_to(job) as attached:
+        write(attached, "t", {"a.csv": b"1"})
+
+    job.commit()
+
+    assert journal_world.visible() == {"a.csv": b"1"}
+
+
+def test_a_driver_with_another_journal_commits_without_a_lease(
+    journal_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    with journal_world.open_job("sales") as job:
+        write(job, "t", {"a.csv": b"1"})
+    there = with_other_journal(journal_world)
+
+    with caplog.at_level(logging.WARNING):
+        there.attach_to(job).commit()
+
+    assert "goes on without a lease" in caplog.text
+    assert journal_world.visible() == {"a.csv": b"1"}
+
+
+def test_a_turn_of_a_job_whose_lease_cannot_be_read_is_waited_for_and_not_passed(
+    journal_world: World,
+) -> None:
+    other = journal_world.open_job("other")
+    write(other, "t", {"a.csv": b"1"})
+    journal_world.clock.sleep(journal_world.settings.commit_window_s)
+    with journal_down(), pytest.raises(JournalUnavailableError):
+        other.commit()  # it has taken its turn by then
+    there = with_other_journal(journal_world)
+    mine = there.open_job("mine")
+    write(mine, "t", {"b.csv": b"2"})
+    began_s = there.clock.now
+
+    with pytest.raises(TurnBusyError, match="cannot be read"):
+        mine.commit()
+
+    assert there.clock.now - began_s >= TURN_WAIT_S
+    other.commit()
+    there.attach_to(mine).commit()  # nobody has renewed its lease while a clock that tests own went on
+    assert journal_world.visible() == {"a.csv": b"1", "b.csv": b"2"}
+
+
+def test_a_job_json_of_before_the_journal_still_reads_and_has_heartbeats(journal_world: World) -> None:
+    before = replace(journal_world, options={"journal_url": "none"})
+    with before.open_job("sales") as job:
+        write(job, "t", {"a.csv": b"1"})
+    path = Path(before.url, "_lockgate/jobs", job.job_id, "job.json")
+    record = json.loads(path.read_bytes())
+    del record["journal"]
+    path.write_text(json.dumps(record))
+
+    with journal_world.attach(job.job_id) as attached:
+        attached.hold()
+        assert any(thread.name == heartbeat.RENEWER for thread in threading.enumerate())
+        attached.commit()
+
+    assert journal_world.visible() == {"a.csv": b"1"}
+
+
+def test_without_its_journal_no_job_is_set_up_and_nothing_is_written(journal_world: World) -> None:
+    assert journal_world.journal.status()
+    with journal_down(), pytest.raises(JournalUnavailableError, match="down on purpose"):
+        journal_world.open_job("sales")
+
+    assert not Path(journal_world.url).exists()
+
+
+def test_without_its_journal_no_job_is_held_and_nothing_is_written(journal_world: World) -> None:
+    with journal_world.open_job("sales") as job:
+        write(job, "t", {"a.csv": b"1"})
+    before = dict(records(journal_world))
+
+    with journal_down(), pytest.raises(JournalUnavailableError):
+        journal_world.attach(job.job_id).commit()
+
+    assert dict(records(journal_world)) == before
+
+
+def test_a_journal_that_is_down_at_the_decision_leaves_the_job_undecided(journal_world: World) -> None:
+    job = journal_world.open_job("sales")
+    write(job, "t", {"a.csv": b"1"})
+    journal_world.clock.sleep(journal_world.settings.commit_window_s)
+
+    with journal_down(), pytest.raises(JournalUnavailableError), job:
+        job.commit()
+
+    assert job.phase() is JobPhase.OPEN
+    journal_world.attach(job.job_id).commit()
+    assert journal_world.visible() == {"a.csv": b"1"}
+
+
+def test_recovery_without_the_job_s_journal_sees_an_unknown_lease(journal_world: World) -> None:
+    with journal_world.open_job("sales") as job, journal_down():
+        view = look(journal_world, job.job_id)
+
+    assert (view.state, view.job_attempt) == (JobLeaseState.UNKNOWN, None)
+    assert "down on purpose" in view.unread
+
+
+def test_a_task_goes_on_while_its_journal_is_down(
+    journal_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    with journal_world.open_job("sales") as job:
+        write(job, "t", {"a.csv": b"1"})
+    attached = journal_world.attach_to(job)
+    with journal_down(), caplog.at_level(logging.WARNING):
+        write(attached, "u", {"b.csv": b"2"})
+
+    assert f"lockgate jobs rescan {journal_world.store.url}" in caplog.text
+    attached.commit()
+    assert journal_world.visible() == {"a.csv": b"1", "b.csv": b"2"}
+
+
+def test_the_clean_up_of_an_ended_job_that_was_cut_short_is_finished_by_recovery(
+    journal_world: World,
+) -> None:
+    job = journal_world.open_job("sales")
+    write(job, "t", {"a.csv": b"1"})
+    FAILPOINTS.arm({"clean-up.delete_many.before": "refuse"})
+    try:
+        job.commit()
+    finally:
+        FAILPOINTS.arm({})
+    folder = JobFolder(journal_world.store, job.job_id)
+    assert folder.has_lease()
+
+    assert [result.action for result in journal_world.recover()] == [RecoveryAction.CLEAN_UP]
+
+    assert not folder.has_lease()
+    assert journal_world.recover() == []
+
+
+def test_a_process_that_takes_its_own_job_twice_drives_it_by_the_newer_lease(journal_world: World) -> None:
+    first = journal_world.open_job("sales")
+    second = journal_world.attach_to(first)
+    second.hold()
+    first.close()  # gives up a lease that it has lost already
+
+    journal_world.clock.sleep(journal_world.settings.commit_window_s)
+    write(second, "t", {"a.csv": b"1"})
+    second.commit()
+
+    assert journal_world.visible() == {"a.csv": b"1"}
+
+
+def test_the_lease_says_which_run_of_the_driver_it_is(journal_world: World) -> None:
+    job = journal_world.open_job("sales")
+    assert journal_world.elsewhere().attach(job.job_id).job_attempt == job.job_attempt
+
+    resource = job_resource(journal_world.store.url, job.job_id)
+    nameless = TakeLease(resource=resource, holder="x", purpose="take over", soft_s=1, hard_s=2)
+    journal_world.journal.apply(nameless)
+    assert look(journal_world, job.job_id).job_attempt is None
+    job.close()

@@ -1,0 +1,328 @@
+"""The registry follows a job's whole life, decides nothing, and is made anew from the store."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.commit import JobPhase
+from lockgate.storage_core.commit.leases.registry import PHASES
+from lockgate.storage_core.commit.records.phase import JobPhase as Phase
+from lockgate.storage_core.commit.recovery.registry_rebuild import Rescanned, rescan
+from lockgate.storage_core.errors import InvalidInputError, JobFailedError, ObjectNotFoundError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import JobId
+from lockgate.storage_core.journal import Leases
+from lockgate.storage_core.journal.entries.rows import Job as RegisteredJob
+from lockgate.storage_core.journal.entries.rows import Lease, TaskAttempt
+from lockgate.storage_core.journal.process_journal import close_journals
+from lockgate.storage_core.journal.queries.jobs import find_job, job_resource
+from tests.support.commit.destination import World, write
+
+
+def registered(world: World, job_id: str) -> RegisteredJob:
+    with world.journal.reading() as reading:
+        return find_job(reading, job_id)
+
+
+def entries(world: World) -> list[str]:
+    with world.journal.reading() as reading:
+        return [entry.op for entry in reading.entries(0, 1000)]
+
+
+def leases(world: World) -> list[str]:
+    with world.journal.reading() as reading:
+        return [lease.resource for lease in reading.where(Lease, {})]
+
+
+def rescanned(world: World, *, dry_run: bool = False) -> list[Rescanned]:
+    return list(rescan(world.url, dry_run=dry_run, settings=world.settings, clock=world.clock))
+
+
+def told(results: list[Rescanned]) -> list[tuple[str, str, str | None, str | None]]:
+    return [(result.job_id, result.action, result.was, result.now) for result in results]
+
+
+def lose_journal(world: World) -> None:
+    """The journal's file is gone; what asks next begins a new one."""
+    close_journals()
+    for path in (world.root / "home").glob("journal.db*"):
+        path.unlink()
+
+
+def test_every_phase_has_a_word_in_the_registry() -> None:
+    assert set(PHASES) == set(Phase)
+
+
+def test_the_registry_follows_a_job_from_its_set_up_to_its_end(journal_world: World) -> None:
+    seen: list[str] = []
+
+    def look(point: str) -> None:
+        if point == "complete.complete.before":
+            FAILPOINTS.observer = None
+            seen.append(registered(journal_world, "sales").phase)
+
+    with journal_world.open_job("sales") as job:
+        opened = registered(journal_world, "sales-g1")
+        assert (opened.phase, opened.destination, opened.job_attempt, opened.short_id) == (
+            "open",
+            journal_world.store.url,
+            job.job_attempt,
+            job.short_id,
+        )
+        assert leases(journal_world) == [job_resource(journal_world.store.url, job.job_id)]
+        write(job, "t", {"a.csv": b"12", "b.csv": b"345"})
+        journal_world.clock.sleep(5)
+        FAILPOINTS.observer = look
+        try:
+            job.commit()
+        finally:
+            FAILPOINTS.observer = None
+
+    ended = registered(journal_world, "sales")
+    assert seen == ["committing"]
+    assert (ended.phase, ended.job_attempt, ended.ended_s) == (
+        "committed",
+        job.job_attempt,
+        journal_world.clock.now,
+    )
+    assert leases(journal_world) == []
+    with journal_world.journal.reading() as reading:
+        (task,) = reading.where(TaskAttempt, {})
+    assert (task.task_id, task.job_attempt, task.files, task.rows, task.size_bytes) == (
+        "t",
+        job.job_attempt,
+        2,
+        None,
+        5,
+    )
+
+
+def test_a_whole_job_is_four_transactions_and_one_for_each_task(journal_world: World) -> None:
+    calls: Counter[str] = Counter()
+
+    def count(point: str) -> None:
+        name = point.rpartition(".journal-")[2]
+        if ".journal-" in point and name.endswith(".before"):
+            calls[name.removesuffix(".before")] += 1
+
+    assert journal_world.journal.status()
+    FAILPOINTS.observer = count
+    try:
+        journal_world.run("sales", {"a.csv": b"1", "b.csv": b"2"})
+    finally:
+        FAILPOINTS.observer = None
+
+    assert entries(journal_world) == [
+        *("take-lease", "record-job"),
+        *("record-task", "record-task"),
+        "record-job",
+        *("record-job", "free-lease", "drop-lease"),
+    ]
+    assert calls == {"write": 5, "read": 2}  # read: whether the journal is there, and whose lease it is
+
+
+def test_what_is_told_twice_is_told_once(journal_world: World) -> None:
+    job = journal_world.run("sales", {"a.csv": b"1"})
+    before = entries(journal_world)
+
+    journal_world.attach(job.job_id).finish()
+    journal_world.elsewhere().attach(job.job_id).finish()
+
+    assert entries(journal_world) == before
+
+
+@pytest.mark.parametrize("end", ["abort", "revert"])
+def test_a_job_that_publishes_nothing_is_failed_in_the_registry_too(journal_world: World, end: str) -> None:
+    with journal_world.open_job("sales") as job:
+        write(job, "t", {"a.csv": b"1"})
+        if end == "abort":
+            job.abort()
+        else:
+            upload = next(job.pending_sets()).files[0].upload
+            hidden = Path(journal_world.url, "_lockgate/uploads", upload.key, f"~{upload.upload_id}")
+            hidden.write_bytes(b"of somebody else")
+            with pytest.raises(JobFailedError):
+                job.commit()
+
+    assert job.phase() is JobPhase.FAILED
+    assert registered(journal_world, "sales").phase == "failed"
+    assert leases(journal_world) == []
+
+
+def test_a_new_driver_is_told_with_its_run(journal_world: World) -> None:
+    journal_world.open_job("sales").close()
+    second = journal_world.open_job("sales")
+
+    assert registered(journal_world, "sales").job_attempt == second.job_attempt
+    second.abort()
+
+
+def test_recovery_from_elsewhere_ends_the_job_in_the_registry_and_its_lease(journal_world: World) -> None:
+    job = journal_world.open_job("sales")
+    write(job, "t", {"a.csv": b"1"})
+
+    journal_world.elsewhere().recover()
+
+    assert registered(journal_world.elsewhere(), "sales").phase == "failed"
+    assert leases(journal_world) == []
+    job.close()
+
+
+def test_an_emptied_destination_begins_anew_in_the_registry(journal_world: World) -> None:
+    journal_world.run("sales", {"a.csv": b"1"})
+    shutil.rmtree(journal_world.url)
+    journal_world.clock.sleep(60)
+
+    with journal_world.open_job("sales") as job:
+        assert registered(journal_world, job.job_id).phase == "open"
+        assert registered(journal_world, job.job_id).ended_s is None
+        job.commit()
+    assert registered(journal_world, job.job_id).phase == "committed"
+
+
+def test_trouble_at_the_end_fails_no_job_and_rescan_makes_up_for_it(
+    journal_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    points = [f"register.journal-{verb}.{side}" for verb in ("write", "read") for side in ("before", "after")]
+    with journal_world.open_job("sales") as job:
+        write(job, "t", {"a.csv": b"1"})
+        FAILPOINTS.arm(dict.fromkeys(points, "refuse"))
+        try:
+            with caplog.at_level(logging.WARNING):
+                receipt = job.commit()
+        finally:
+            FAILPOINTS.arm({})
+
+    assert receipt.files == 1
+    assert f"`lockgate jobs rescan {journal_world.store.url}` makes up for it" in caplog.text
+    assert registered(journal_world, "sales").phase != "committed"
+
+    results = rescanned(journal_world)
+    assert [(result.action, result.now, result.detail) for result in results] == [("record", "committed", "")]
+    assert registered(journal_world, "sales").phase == "committed"
+    assert leases(journal_world) == []
+    assert rescanned(journal_world) == []
+
+
+def test_a_lost_journal_is_made_anew_from_the_store(journal_world: World) -> None:
+    journal_world.run("done", {"a.csv": b"1"})
+    journal_world.open_job("dropped").abort()
+    with journal_world.open_job("parked") as parked:
+        write(parked, "t", {"b.csv": b"2"})
+    lose_journal(journal_world)
+    wanted = [
+        ("done-g1", "record", None, "committed"),
+        ("dropped-g1", "record", None, "failed"),
+        ("parked-g1", "record", None, "open"),
+    ]
+
+    assert sorted(told(rescanned(journal_world, dry_run=True))) == wanted
+    assert entries(journal_world) == []
+    assert sorted(told(rescanned(journal_world))) == wanted
+
+    assert registered(journal_world, "parked").job_attempt == parked.job_attempt
+    before = entries(journal_world)
+    assert rescanned(journal_world) == []
+    assert entries(journal_world) == before
+
+
+def test_rescan_forgets_a_job_whose_folder_is_gone(journal_world: World) -> None:
+    journal_world.run("sales", {"a.csv": b"1"})
+    journal_world.open_job("open").close()
+    for job in ("sales-g1", "open-g1"):
+        shutil.rmtree(Path(journal_world.url, "_lockgate/jobs", job))
+
+    assert sorted(told(rescanned(journal_world))) == [
+        ("open-g1", "forget", "open", None),
+        ("sales-g1", "forget", "committed", None),
+    ]
+
+    with journal_world.journal.reading() as reading, pytest.raises(ObjectNotFoundError):
+        find_job(reading, "sales")
+    assert leases(journal_world) == []
+
+
+def test_rescan_drops_leases_of_jobs_that_are_over(journal_world: World) -> None:
+    ended = journal_world.run("ended", {"a.csv": b"1"})
+    gone = journal_world.open_job("gone")
+    gone.close()
+    shutil.rmtree(Path(journal_world.url, "_lockgate/jobs", gone.job_id))
+    rescanned(journal_world)
+    for job in (ended, gone):
+        resource = job_resource(job.destination, job.job_id)
+        Leases(journal_world.journal).take(resource, "died", purpose="recover", soft_s=1, hard_s=1)
+    wanted = [
+        ("ended-g1", "drop its lease", "committed", "committed"),
+        ("gone-g1", "drop its lease", None, None),
+    ]
+
+    assert told(rescanned(journal_world, dry_run=True)) == wanted
+    assert len(leases(journal_world)) == 2
+    assert told(rescanned(journal_world)) == wanted
+    assert leases(journal_world) == []
+    assert rescanned(journal_world) == []
+
+
+def test_rescan_takes_back_an_end_that_the_store_does_not_know(journal_world: World) -> None:
+    job = journal_world.run("sales", {"a.csv": b"1"})
+    for name in ("COMMIT_STARTED", "COMMIT_SUCCESS"):
+        Path(journal_world.url, "_lockgate/jobs", job.job_id, name).unlink()
+
+    assert told(rescanned(journal_world)) == [("sales-g1", "record", "committed", "open")]
+    assert registered(journal_world, "sales").phase == "open"
+
+
+def test_rescan_believes_the_store_where_a_job_was_set_up_anew_by_a_clock_that_is_behind(
+    journal_world: World,
+) -> None:
+    journal_world.run("sales", {"a.csv": b"1"})
+    shutil.rmtree(journal_world.url)
+    journal_world.clock.sleep(-60)
+    journal_world.open_job("sales").close()
+    assert registered(journal_world, "sales").phase == "committed", "it looks like a message that comes late"
+
+    assert told(rescanned(journal_world)) == [("sales-g1", "record", "committed", "open")]
+    assert registered(journal_world, "sales").phase == "open"
+    assert rescanned(journal_world) == []
+
+
+def test_rescan_tells_of_a_job_that_cannot_be_read_and_goes_on(journal_world: World) -> None:
+    journal_world.run("good", {"a.csv": b"1"})
+    journal_world.open_job("bad").close()
+    lose_journal(journal_world)
+    Path(journal_world.url, "_lockgate/jobs/bad-g1/job.json").write_text("{half a rec")
+
+    results = {result.job_id: result for result in rescanned(journal_world)}
+
+    assert results[JobId("bad-g1")].action == "leave alone"
+    assert "job.json" in results[JobId("bad-g1")].detail
+    assert registered(journal_world, "good").phase == "committed"
+
+
+def test_rescan_beside_a_running_job_changes_nothing_for_it(journal_world: World) -> None:
+    with journal_world.open_job("sales") as job:
+        write(job, "t", {"a.csv": b"1"})
+        assert rescanned(journal_world) == []
+        job.commit()
+    assert registered(journal_world, "sales").phase == "committed"
+
+
+def test_without_a_journal_there_is_nothing_to_make_anew(world: World) -> None:
+    with pytest.raises(InvalidInputError, match="no journal"):
+        rescanned(world)
+
+
+def test_a_job_that_names_no_journal_is_known_to_the_registry_by_its_end(journal_world: World) -> None:
+    before = replace(journal_world, options={"journal_url": "none"})
+    with before.open_job("sales") as job:
+        write(job, "t", {"a.csv": b"1"})
+
+    journal_world.attach(job.job_id).commit()
+
+    assert registered(journal_world, "sales").phase == "committed"

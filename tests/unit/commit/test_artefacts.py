@@ -1,0 +1,280 @@
+"""A job has its artefacts from its set-up to its end: not before, not without, not longer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.blobs.job_end import delete_ended
+from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.commit import JobPhase
+from lockgate.storage_core.commit.records.artefacts import artefacts_of
+from lockgate.storage_core.commit.records.codec import decode
+from lockgate.storage_core.commit.records.job import JobRecord
+from lockgate.storage_core.commit.recovery.expired_jobs import recover_everything
+from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
+from lockgate.storage_core.errors import ArtefactsGoneError, ConflictError, InvalidInputError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal.entries.rows import BlobJob, Reference
+from tests.support.blobs.job_artefacts import (
+    LIBRARY,
+    blob_job,
+    bytes_of,
+    is_ended,
+    owners,
+    rows_of,
+    server,
+    sweep,
+    sweep_all,
+    uploaded,
+    with_blobs,
+)
+from tests.support.blobs.server import INTERVAL_S
+from tests.support.commit.destination import Crash, World, write
+
+KEY = f"{'a' * 64}-{'0' * 32}"
+
+
+@pytest.fixture
+def blobs_world(world: World) -> Iterator[World]:
+    yield with_blobs(world)
+    FAILPOINTS.arm({})
+
+
+def drop(world: World) -> bool:
+    return delete_ended("etl-upload", world.settings, clock=world.clock)
+
+
+def test_a_job_is_set_up_with_artefacts_and_keeps_them_until_its_end(blobs_world: World) -> None:
+    handle = uploaded(blobs_world, {"rates.py": LIBRARY, "more.py": b"x = 1"})
+    with blobs_world.open_job("etl", artefacts=handle) as job:
+        write(job, "t", {"a.csv": b"1"})
+        job.park(100 * INTERVAL_S)
+    assert owners(blobs_world, handle) == [["job"], ["job"]]
+    blobs_world.clock.sleep(10 * INTERVAL_S)
+    assert sweep(blobs_world).swept == {}
+    with server(blobs_world) as blobs:
+        assert blobs.get("etl-upload", handle["blob_keys"][0]) == LIBRARY
+    blobs_world.attach_to(job).commit()
+
+    assert is_ended(blobs_world)
+    assert bytes_of(blobs_world) != []
+    assert drop(blobs_world)
+    assert bytes_of(blobs_world) == []
+
+
+def test_the_record_of_a_job_names_its_artefacts(blobs_world: World) -> None:
+    handle = uploaded(blobs_world)
+    job = blobs_world.open_job("etl", artefacts=handle)
+    told = json.loads(Path(blobs_world.url, "_lockgate/jobs/etl-g1/job.json").read_text())
+    assert told["spec"]["artefacts"] == handle
+    assert job.spec.artefacts == artefacts_of(handle)
+    assert blobs_world.attach("etl-g1").spec.artefacts == artefacts_of(handle)
+    job.abort()
+
+
+def test_a_record_from_before_artefacts_reads_as_one_without(blobs_world: World) -> None:
+    blobs_world.run("etl", {"a.csv": b"1"})
+    told = json.loads(Path(blobs_world.url, "_lockgate/jobs/etl-g1/job.json").read_text())
+    del told["spec"]["artefacts"]
+    assert decode(JobRecord, json.dumps(told).encode(), "job.json").spec.artefacts is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"names": []},
+        {"blob_keys": ["../x"]},
+        {"job_id": "../etl"},
+        {"job_id": "no_job"},
+        {"uses": ["nothing"]},
+        {"more": 1},
+    ],
+)
+def test_a_handle_that_is_none_is_refused_before_anything_is_written(
+    blobs_world: World, change: dict[str, object]
+) -> None:
+    handle = {"job_id": "etl", "blob_keys": [KEY], "names": ["rates.py"], **change}
+    with pytest.raises(InvalidInputError, match="BlobUploadOperator"):
+        blobs_world.open_job("etl", artefacts=handle)
+    assert not Path(blobs_world.url).exists()
+
+
+def test_without_a_journal_artefacts_are_refused(world: World) -> None:
+    handle = {"job_id": "etl", "blob_keys": [KEY], "names": ["rates.py"]}
+    with pytest.raises(InvalidInputError, match="LOCKGATE_JOURNAL_URL is none; nothing was set up"):
+        world.open_job("etl", artefacts=handle)
+    assert not Path(world.url).exists()
+
+
+def test_a_set_up_that_comes_too_late_names_the_blob_and_leaves_nothing(blobs_world: World) -> None:
+    handle = uploaded(blobs_world)
+    blobs_world.clock.sleep(INTERVAL_S)
+    sweep(blobs_world)
+
+    with pytest.raises(ArtefactsGoneError, match="upload them again") as refused:
+        blobs_world.open_job("etl", artefacts=handle)
+
+    assert f"etl-upload/{handle['blob_keys'][0]} is gone" in str(refused.value)
+    assert blobs_world.attach("etl-g1").phase() is JobPhase.FAILED
+    assert blobs_world.recover() == []
+    assert blob_job(blobs_world) is None
+    assert (bytes_of(blobs_world), rows_of(blobs_world)) == ([], [])
+
+
+def test_of_a_set_up_that_lacks_one_blob_the_others_are_swept(blobs_world: World) -> None:
+    handle = uploaded(blobs_world)
+    handle = {**handle, "blob_keys": [*handle["blob_keys"], KEY], "names": ["a.py", "b.py"], "uses": []}
+    with pytest.raises(ArtefactsGoneError, match=KEY):
+        blobs_world.open_job("etl", artefacts=handle)
+    sweep_all(blobs_world)
+    assert (bytes_of(blobs_world), rows_of(blobs_world)) == ([], [])
+
+
+def test_artefacts_of_a_job_that_has_ended_are_of_no_use_to_the_next(blobs_world: World) -> None:
+    handle = uploaded(blobs_world)
+    blobs_world.run("etl", {"a.csv": b"1"}, artefacts=handle)
+    with pytest.raises(ArtefactsGoneError, match="upload them again"):
+        blobs_world.open_job("etl", artefacts=handle)
+    assert blobs_world.visible() == {"a.csv": b"1"}
+    again = uploaded(blobs_world, job_id="again")
+    blobs_world.run("etl", {"b.csv": b"2"}, artefacts=again)
+    assert blobs_world.visible() == {"b.csv": b"2"}
+
+
+def test_artefacts_of_another_job_that_runs_are_refused_and_stay_with_it(blobs_world: World) -> None:
+    handle = uploaded(blobs_world)
+    first = blobs_world.open_job("etl", artefacts=handle)
+    with pytest.raises(ArtefactsGoneError, match="belong to job etl-g1"):
+        blobs_world.open_job("other", artefacts=handle)
+    assert not is_ended(blobs_world)
+    assert owners(blobs_world, handle) == [["job"]]
+    first.commit()
+    assert is_ended(blobs_world)
+
+
+def test_a_retry_with_the_same_artefacts_meets_its_job_and_takes_them_once(blobs_world: World) -> None:
+    handle = uploaded(blobs_world)
+    first = blobs_world.open_job("etl", artefacts=handle)
+    blobs_world.clock.sleep(60)
+    second = blobs_world.open_job("etl", artefacts=handle)
+    assert first.job_id == second.job_id
+    assert owners(blobs_world, handle) == [["job"]]
+    with blobs_world.journal.reading() as reading:
+        (kept,) = reading.where(Reference, {})
+    assert kept.taken_s == blobs_world.clock.now - 60
+    second.abort()
+
+
+def test_a_retry_with_other_artefacts_is_another_job(blobs_world: World) -> None:
+    job = blobs_world.open_job("etl", artefacts=uploaded(blobs_world))
+    with pytest.raises(ConflictError, match="asked for something else \\(artefacts"):
+        blobs_world.open_job("etl", artefacts=uploaded(blobs_world, job_id="other"))
+    job.abort()
+
+
+def test_a_new_driver_keeps_what_can_be_made_again_while_it_can_be_had(blobs_world: World) -> None:
+    handle = uploaded(blobs_world, guarantee="recreatable")
+    blobs_world.open_job("etl", artefacts=handle).park()
+    with server(blobs_world) as blobs:
+        blobs.refer("etl-upload", BlobKey(handle["blob_keys"][0]), "receiver:1")
+
+    job = blobs_world.open_job("etl", artefacts=handle)
+
+    assert owners(blobs_world, handle) == [["job"]]
+    job.abort()
+
+
+def test_a_new_driver_of_a_job_whose_artefacts_were_let_go_is_told_so_and_the_job_is_over(
+    blobs_world: World,
+) -> None:
+    handle = uploaded(blobs_world, guarantee="recreatable")
+    blobs_world.open_job("etl", artefacts=handle).park()
+    with server(blobs_world) as blobs:
+        blobs.fail("etl-upload")
+    sweep_all(blobs_world)
+    with pytest.raises(ArtefactsGoneError):
+        blobs_world.open_job("etl", artefacts=handle)
+    assert blobs_world.attach("etl-g1").phase() is JobPhase.FAILED
+
+
+def test_a_commit_that_is_repeated_asks_for_no_artefacts(blobs_world: World) -> None:
+    job = blobs_world.run("etl", {"a.csv": b"1"}, artefacts=uploaded(blobs_world))
+    assert drop(blobs_world)
+    assert blobs_world.attach("etl-g1").commit() == job.receipt
+
+
+@pytest.mark.parametrize("how", ["abort", "recovery", "another process", "the journal was away"])
+def test_whoever_ends_a_job_ends_its_blobs(blobs_world: World, how: str) -> None:
+    job = blobs_world.open_job("etl", artefacts=uploaded(blobs_world))
+    if how == "abort":
+        blobs_world.attach(job.job_id).abort("by hand")
+    elif how == "recovery":
+        blobs_world.recover()
+    elif how == "another process":
+        without = World(blobs_world.root, blobs_world.url, blobs_world.clock, {"journal_url": "none"})
+        without.attach(job.job_id).abort("by a process without a journal")
+        assert not is_ended(blobs_world)
+        list(rescan(blobs_world.url, settings=blobs_world.settings, clock=blobs_world.clock))
+    else:
+        FAILPOINTS.arm({"register.journal-write.before": "refuse@2"})
+        job.abort()
+        FAILPOINTS.arm({})
+        assert not is_ended(blobs_world)
+        list(recover_everything(blobs_world.settings, clock=blobs_world.clock))
+    assert is_ended(blobs_world)
+    sweep_all(blobs_world)
+    assert (bytes_of(blobs_world), rows_of(blobs_world)) == ([], [])
+
+
+def test_a_destination_that_was_deleted_ends_its_jobs_blobs_as_it_is_scanned(blobs_world: World) -> None:
+    blobs_world.open_job("etl", artefacts=uploaded(blobs_world))
+    for path in sorted(Path(blobs_world.url).rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    list(rescan(blobs_world.url, settings=blobs_world.settings, clock=blobs_world.clock))
+    assert is_ended(blobs_world)
+
+
+def test_nothing_of_a_job_that_runs_is_deleted_at_once(blobs_world: World) -> None:
+    job = blobs_world.open_job("etl", artefacts=uploaded(blobs_world))
+    before = bytes_of(blobs_world)
+    assert not drop(blobs_world)
+    assert bytes_of(blobs_world) == before
+    job.abort()
+
+
+def test_what_cannot_be_deleted_at_once_is_left_to_the_sweep(
+    blobs_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    blobs_world.open_job("etl", artefacts=uploaded(blobs_world)).abort()
+    FAILPOINTS.arm({"blob-ha-delete.list.before": "refuse"})
+    assert not drop(blobs_world)
+    FAILPOINTS.arm({})
+    assert "the next sweep deletes them" in caplog.text
+    sweep(blobs_world)
+    assert bytes_of(blobs_world) == []
+
+
+def test_a_driver_that_died_between_job_and_journal_leaves_its_artefacts_to_the_sweep(
+    blobs_world: World,
+) -> None:
+    handle = uploaded(blobs_world)
+
+    def die(point: str) -> None:
+        if point == "lease.journal-write.before":
+            raise Crash(point)
+
+    FAILPOINTS.observer = die
+    try:
+        with pytest.raises(Crash):
+            blobs_world.open_job("etl", artefacts=handle)
+    finally:
+        FAILPOINTS.observer = None
+    blobs_world.recover()
+    sweep_all(blobs_world)
+    with blobs_world.journal.reading() as reading:
+        assert reading.where(BlobJob, {}) == []
+    assert bytes_of(blobs_world) == []

@@ -1,0 +1,60 @@
+"""Which committer a job gets: what it asks for, else what its destination's prefix or the setting says."""
+
+from __future__ import annotations
+
+import pytest
+
+from lockgate.storage_core.commit.committers import COMMITTERS, configured_committer
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.settings import Settings
+from tests.support.commit.destination import World
+
+BY_PREFIX = {"s3://lake/": "staging", "s3://lake/raw": "magic", "file:///data": "partitioned"}
+
+
+@pytest.mark.parametrize(
+    ("destination", "committer"),
+    [
+        ("s3://lake/sales", "staging"),
+        ("s3://lake/raw/sales", "magic"),
+        ("s3://lake/raw", "magic"),
+        ("s3://lake/rawer", "staging"),
+        ("s3://lake2/sales", "by default"),
+        ("file:///data/sales", "partitioned"),
+        ("file:///database", "by default"),
+    ],
+)
+def test_the_longest_prefix_that_holds_the_destination_names_its_committer(
+    destination: str, committer: str
+) -> None:
+    assert configured_committer(destination, Settings(committers=BY_PREFIX), "by default") == committer
+
+
+def test_the_setting_counts_where_no_prefix_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKGATE_COMMITTER", "staging")
+    monkeypatch.setenv("LOCKGATE_COMMITTERS", '{"s3://lake/": "partitioned"}')
+    assert configured_committer("s3://other/x", Settings(), "magic") == "staging"
+    assert configured_committer("s3://lake/x", Settings(), "magic") == "partitioned"
+
+
+def test_a_job_s_own_word_wins_over_the_settings(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKGATE_COMMITTER", "staging")
+    with world.open_job("configured") as configured, world.open_job("asked", committer="magic") as asked:
+        assert (configured.spec.committer, asked.spec.committer) == ("staging", "magic")
+
+
+def test_a_committer_that_is_not_known_is_named_with_those_that_are(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InvalidInputError, match="committer 'majic' is not known; use one of magic, staging"):
+        world.open_job("sales", committer="majic")
+    monkeypatch.setenv("LOCKGATE_COMMITTER", "majic")
+    with pytest.raises(InvalidInputError, match="'majic' is not known"):
+        world.open_job("sales")
+
+
+def test_every_committer_says_what_it_promises() -> None:
+    for name, committer in COMMITTERS.items():
+        assert committer.name == name
+        assert committer.uncommitted
+        assert committer.use

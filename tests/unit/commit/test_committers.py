@@ -1,0 +1,336 @@
+"""Every committer, the same life: when its files are first seen, and what is left when its job has ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.commit import ExpectedTask, Job
+from lockgate.storage_core.commit.committers import COMMITTERS, Committer
+from lockgate.storage_core.commit.records.job import JobSpec
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.setup.job_setup import check_spec
+from lockgate.storage_core.errors import (
+    ConflictError,
+    InvalidInputError,
+    StoreUnavailableError,
+    UnsupportedStoreError,
+)
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import AttemptId, TaskId
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import open_store
+from tests.support.commit.destination import World, write
+
+FILES = {"day=1/a.csv": b"1\n", "day=1/b.csv": b"", "deep/er/c": b"3\n"}
+ODD = {"a b.csv": b"1", "ü/é.csv": b"2", "x=1/y=%2F/c.csv": b"3", "a#b?c&d.csv": b"4", "-": b"5"}
+MAX_NAME_BYTES = 255
+EARLY = [name for name, committer in COMMITTERS.items() if committer.visible_at != "job commit"]
+
+
+@pytest.fixture(params=COMMITTERS)
+def committer(request: pytest.FixtureRequest) -> Committer:
+    """Each in turn."""
+    return COMMITTERS[request.param]
+
+
+def open_with(world: World, committer: Committer | str, name: str = "sales", **options: object) -> Job:
+    chosen = committer if isinstance(committer, str) else committer.name
+    return world.open_job(name, committer=chosen, allow_unsafe=True, **options)
+
+
+def nothing_is_left(world: World) -> bool:
+    """Neither data nor uploads nor anything else beside our records."""
+    beside = [path.name for path in Path(world.url).iterdir() if path.name not in {"_lockgate", "_SUCCESS"}]
+    return beside == [] and world.open_uploads() == []
+
+
+def test_nothing_is_seen_before_the_committer_says_so_and_everything_after_the_job_commit(
+    world: World, committer: Committer
+) -> None:
+    seen = {}
+    with open_with(world, committer) as job:
+        attempt = job.attempt("t")
+        for path, data in FILES.items():
+            with attempt.open(path) as file:
+                file.write(data)
+        seen["close"] = world.visible()
+        attempt.commit()
+        seen["task commit"] = world.visible()
+        assert world.live() == {}
+        job.commit()
+    seen["job commit"] = world.visible()
+    moments = list(seen)
+    first = moments.index(committer.visible_at)
+    assert [seen[moment] for moment in moments] == [{}] * first + [FILES] * (len(moments) - first)
+    assert world.live() == world.keys()
+    assert world.open_uploads() == []
+
+
+def test_a_reader_of_the_log_sees_the_job_only_with_its_outcome(world: World, committer: Committer) -> None:
+    with open_with(world, committer) as job:
+        write(job, "t", FILES)
+        seen = []
+
+        def look(name: str) -> None:
+            FAILPOINTS.observer = None
+            seen.append((name, len(world.live())))
+            FAILPOINTS.observer = look
+
+        FAILPOINTS.observer = look
+        try:
+            job.commit()
+        finally:
+            FAILPOINTS.observer = None
+    first = next(name for name, live in seen if live)
+    assert first == "outcome.create.after"
+    assert {live for _, live in seen} == {0, len(FILES)}
+
+
+def test_an_abort_leaves_nothing_and_may_be_repeated_with_the_ids_alone(
+    world: World, committer: Committer
+) -> None:
+    job = open_with(world, committer)
+    write(job, "t", FILES)
+    running = job.attempt("u")
+    with running.open("half.csv") as file:
+        file.write(b"1")
+    assert world.attach(job.job_id).abort() is JobPhase.FAILED
+    assert nothing_is_left(world)
+    running.abort()
+    job.close()
+    assert world.attach(job.job_id).abort() is JobPhase.FAILED
+    assert nothing_is_left(world)
+
+
+def test_an_abort_without_work_leaves_nothing(world: World, committer: Committer) -> None:
+    with open_with(world, committer) as job:
+        job.attempt("t").abort()
+        job.abort()
+    assert nothing_is_left(world)
+
+
+def test_an_aborted_attempt_leaves_no_more_than_was_seen_and_its_task_can_be_tried_again(
+    world: World, committer: Committer
+) -> None:
+    with open_with(world, committer) as job:
+        attempt = job.attempt("t")
+        for path in FILES:
+            with attempt.open(path) as file:
+                file.write(b"of the first try")
+        seen = world.visible()
+        attempt.abort()
+        attempt.abort()
+        assert world.visible() == seen
+        assert world.open_uploads() == []
+        write(job, "t", FILES)
+        job.commit()
+    assert world.visible() == FILES
+
+
+def test_a_file_that_is_dropped_is_not_committed_and_may_be_written_again(
+    world: World, committer: Committer
+) -> None:
+    with open_with(world, committer) as job:
+        with job.attempt("t") as attempt:
+            with attempt.open("a.csv") as file:
+                file.write(b"first")
+            attempt.drop("a.csv")
+            assert attempt.files == []
+            with attempt.open("a.csv") as file:
+                file.write(b"second")
+        job.commit()
+    assert world.visible() == {"a.csv": b"second"}
+
+
+@pytest.mark.parametrize(("winners", "winner"), [({"t": "try-0"}, 0), (None, 1)], ids=["listed", "newest"])
+def test_the_files_of_attempts_that_lost_do_not_appear(
+    world: World, committer: Committer, winners: dict[TaskId, AttemptId] | None, winner: int
+) -> None:
+    with open_with(world, committer) as job:
+        for number in range(2):
+            world.clock.sleep(1)
+            with job.attempt("t", f"try-{number}") as attempt:
+                for path in ("both.csv", f"only-{number}.csv"):
+                    with attempt.open(path) as file:
+                        file.write(b"%d" % number)
+        job.commit(winners=winners)
+    assert world.visible() == dict.fromkeys(("both.csv", f"only-{winner}.csv"), b"%d" % winner)
+    assert world.live() == world.keys()
+    assert world.open_uploads() == []
+
+
+def test_the_files_of_a_task_that_did_not_commit_do_not_appear(world: World, committer: Committer) -> None:
+    with open_with(world, committer) as job:
+        dead = job.attempt("dead")
+        for path in ("dead.csv", "day=1/a.csv"):
+            with dead.open(path) as file:
+                file.write(b"dead")
+        write(job, "t", FILES)
+        job.commit()
+    assert world.visible() == FILES
+    assert world.live() == world.keys()
+    assert not Path(world.url, "_temporary").exists()
+
+
+def test_a_task_commit_may_be_repeated(world: World, committer: Committer) -> None:
+    with open_with(world, committer) as job:
+        attempt = job.attempt("t")
+        with attempt.open("a.csv") as file:
+            file.write(b"1")
+        assert attempt.commit() == attempt.commit()
+        job.commit()
+        assert attempt.commit().files[0].path == "a.csv"
+    assert world.visible() == {"a.csv": b"1"}
+
+
+def test_a_task_commit_after_the_job_s_end_is_refused_and_shows_nothing(
+    world: World, committer: Committer
+) -> None:
+    with open_with(world, committer) as job:
+        late = job.attempt("late")
+        write(job, "t", FILES)
+        job.commit()
+    with late.open("late.csv") as file:
+        file.write(b"1")
+    assert world.visible() == FILES
+    with pytest.raises(ConflictError, match="is decided"):
+        late.commit()
+    assert world.visible() == FILES
+    assert world.open_uploads() == []
+
+
+@pytest.mark.parametrize("same_input", [True, False])
+def test_a_second_run_of_the_driver_takes_over_the_tasks_of_equal_input(
+    world: World, committer: Committer, same_input: bool
+) -> None:
+    assert committer.recovers_tasks
+    first = open_with(world, committer)
+    first.expect([ExpectedTask(task_id=TaskId(t), input_digest="v1") for t in ("t", "u")])
+    write(first, "t", {"t.csv": b"of the first run", "first-only.csv": b"1"})
+    first.close()
+    with open_with(world, committer) as second:
+        digest = "v1" if same_input else "v2"
+        second.expect([ExpectedTask(task_id=TaskId(t), input_digest=digest) for t in ("t", "u")])
+        write(second, "u", {"u.csv": b"u"})
+        if not same_input:
+            write(second, "t", {"t.csv": b"of the second run"})
+        second.commit()
+    recovered = {"t.csv": b"of the first run", "first-only.csv": b"1"}
+    assert world.visible() == {
+        "u.csv": b"u",
+        **(recovered if same_input else {"t.csv": b"of the second run"}),
+    }
+    assert world.live() == world.keys()
+    assert world.open_uploads() == []
+
+
+def test_odd_names_come_back_as_they_were(world: World, committer: Committer) -> None:
+    with open_with(world, committer) as job:
+        write(job, "t", ODD)
+        job.commit()
+    assert world.visible() == ODD
+    assert world.live() == world.keys()
+
+
+def test_the_longest_name_is_taken_and_a_longer_one_refused(world: World, committer: Committer) -> None:
+    longest = "n" * (MAX_NAME_BYTES - len("-0123456789"))
+    with open_with(world, committer) as job:
+        write(job, "t", {f"d/{longest}": b"1"})
+        with pytest.raises(InvalidInputError, match="too long"):
+            write(job, "u", {f"d/{longest}more": b"1"})
+        job.commit()
+    assert world.visible() == {f"d/{longest}": b"1"}
+
+
+def test_an_empty_job_and_an_empty_task_commit(world: World, committer: Committer) -> None:
+    with open_with(world, committer, "nothing") as job:
+        assert job.commit().files == 0
+    with open_with(world, committer, "empty task") as job:
+        job.attempt("t").commit()
+        assert job.commit().files == 0
+    assert nothing_is_left(world)
+
+
+def test_replace_and_fail_leave_the_uncommitted_data_of_other_jobs_alone(
+    world: World, committer: Committer
+) -> None:
+    other = open_with(world, committer, "other")
+    write(other, "t", {"other.csv": b"2"})
+    with open_with(world, committer, "first", mode="fail") as job:
+        write(job, "t", {"first.csv": b"0"})
+        job.commit()
+    with open_with(world, committer, mode="replace", scope="partitions") as job:
+        write(job, "t", FILES | {"root.csv": b"1"})
+        job.commit()
+    other.commit()
+    assert world.visible() == {"other.csv": b"2", "root.csv": b"1", **FILES}
+    assert world.live() == world.keys()
+
+
+def test_the_end_of_a_job_leaves_a_destination_below_alone(world: World, committer: Committer) -> None:
+    below = World(world.root, f"{world.url}/below", world.clock)
+    with open_with(below, committer) as job:  # a job of the same name, so its files carry the same short id
+        write(job, "t", {"a.csv": b"below"})
+        job.commit()
+    with open_with(world, committer) as job:
+        write(job, "t", {"a.csv": b"above"})
+        job.abort()
+    assert below.visible() == {"a.csv": b"below"}
+    assert below.live() == below.keys()
+
+
+@pytest.mark.parametrize("name", EARLY)
+def test_of_two_attempts_the_first_one_is_seen_until_the_job_commits_the_other(
+    world: World, name: str
+) -> None:
+    with open_with(world, name) as job:
+        for text in (b"first", b"second"):
+            world.clock.sleep(1)
+            write(job, "t", {"a.csv": text})
+            assert world.visible() == {"a.csv": b"first"}
+        job.commit()
+    assert world.visible() == {"a.csv": b"second"}
+
+
+@pytest.mark.parametrize("name", EARLY)
+def test_a_file_that_cannot_be_shown_now_is_committed_with_the_next_try(world: World, name: str) -> None:
+    with open_with(world, name) as job:
+        attempt = job.attempt("t")
+
+        def run() -> None:
+            with attempt.open("a.csv") as file:
+                file.write(b"1")
+            attempt.commit()
+
+        FAILPOINTS.arm({"show.complete.before": "refuse"})
+        try:
+            with pytest.raises(StoreUnavailableError):
+                run()
+        finally:
+            FAILPOINTS.arm({})
+        attempt.commit()
+        job.commit()
+    assert world.visible() == {"a.csv": b"1"}
+
+
+@pytest.mark.parametrize("name", EARLY)
+def test_a_committer_that_shows_files_early_wants_names_that_say_whose_they_are(
+    world: World, name: str
+) -> None:
+    with pytest.raises(InvalidInputError, match="told from others' by the job's id in their names"):
+        open_with(world, name, unique_filenames=False)
+    assert not Path(world.url).exists()
+
+
+def test_direct_wants_to_be_allowed(world: World) -> None:
+    with pytest.raises(InvalidInputError, match="allow_unsafe=True"):
+        world.open_job("sales", committer="direct")
+    assert not Path(world.url).exists()
+
+
+@pytest.mark.parametrize("name", ["file-v1", "file-v2"])
+def test_a_committer_that_renames_refuses_an_object_store(name: str) -> None:
+    with pytest.raises(UnsupportedStoreError, match="use 'magic' or 'staging'"):
+        check_spec(JobSpec(committer=name), open_store("s3://lake/sales", Settings()))

@@ -1,0 +1,311 @@
+"""Data that the destination already has, and jobs that meet each other there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.clock import SystemClock
+from lockgate.storage_core.commit import Job
+from lockgate.storage_core.commit.records.codec import encode
+from lockgate.storage_core.commit.records.layout import SUCCESS, is_hidden, turn_claim
+from lockgate.storage_core.commit.records.log_entries import TurnClaim
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.errors import (
+    ConflictError,
+    FencedError,
+    InvalidInputError,
+    LockgateError,
+    TurnBusyError,
+)
+from lockgate.storage_core.ids import new_token
+from tests.support.commit.destination import ManualClock, World, write
+
+NEW = {"new.csv": b"new"}
+
+
+def put(world: World, key: str, data: bytes = b"theirs") -> None:
+    path = Path(world.url) / key
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def test_fail_accepts_an_empty_destination_and_hidden_files(world: World) -> None:
+    put(world, "_temporary/x")
+    put(world, ".crc/y")
+    put(world, SUCCESS)
+    world.run("sales", NEW, mode="fail")
+    assert world.visible() == NEW
+
+
+@pytest.mark.parametrize("how", ["managed", "unmanaged"])
+def test_fail_refuses_a_destination_with_data_at_set_up(world: World, how: str) -> None:
+    if how == "managed":
+        world.run("other", {"a.csv": b"1"})
+    else:
+        put(world, "a.csv")
+    with pytest.raises(ConflictError, match="mode is fail; nothing was changed"):
+        world.open_job("sales", mode="fail")
+
+
+def test_fail_refuses_in_the_turn_what_came_after_set_up(world: World) -> None:
+    job = world.open_job("sales", mode="fail")
+    write(job, "t", NEW)
+    world.run("faster", {"a.csv": b"1"})
+    with pytest.raises(ConflictError, match="mode is fail"):
+        job.commit()
+    assert job.phase() is JobPhase.FAILED
+    assert world.visible() == {"a.csv": b"1"}
+    assert world.open_uploads() == []
+
+
+def test_append_leaves_everything_else(world: World) -> None:
+    put(world, "theirs.csv")
+    world.run("other", {"a.csv": b"1"})
+    world.run("sales", NEW, mode="append")
+    assert world.visible() == {"theirs.csv": b"theirs", "a.csv": b"1", **NEW}
+
+
+def test_replace_takes_managed_and_unmanaged_data_and_leaves_hidden_files(world: World) -> None:
+    put(world, "theirs.csv")
+    put(world, "_keep/z")
+    world.run("other", {"a.csv": b"1"})
+    receipt = world.run("sales", NEW, mode="replace").receipt
+    assert world.visible() == NEW
+    assert world.store.get("_keep/z") == b"theirs"
+    assert receipt is not None
+    assert receipt.removed_files == 2
+
+
+def test_an_object_that_changed_between_plan_and_deletion_is_kept_and_reported(world: World) -> None:
+    from lockgate.storage_core.failpoints import FAILPOINTS
+
+    put(world, "theirs.csv")
+
+    def change(name: str) -> None:
+        if name == "remove.delete.before":
+            FAILPOINTS.observer = None
+            put(world, "theirs.csv", b"changed in between")
+
+    job = world.open_job("sales", mode="replace")
+    write(job, "t", NEW)
+    FAILPOINTS.observer = change
+    try:
+        job.commit()
+    finally:
+        FAILPOINTS.observer = None
+    assert world.visible() == {"theirs.csv": b"changed in between", **NEW}
+    report = world.attach(job.job_id)._folder.report()
+    assert report is not None
+    assert {(fate.key, fate.fate) for fate in report.fates if fate.key == "theirs.csv"} == {
+        ("theirs.csv", "kept")
+    }
+
+
+def test_replaced_files_stay_for_their_retention_and_older_turns_can_be_read(world: World) -> None:
+    from lockgate.storage_core.commit import sweep_uploads
+
+    world.run("other", {"a.csv": b"1"})
+    world.run("sales", NEW, mode="replace", replaced_retention_s=3600.0)
+    assert world.visible() == {"a.csv": b"1", **NEW}
+    assert len(world.manifest(as_of=1).files) == len(world.live()) == 1
+    early = sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+    assert early.jobs == ()
+    world.clock.now += 3601
+    sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+    assert world.visible() == NEW
+    again = sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+    assert again.jobs == ()
+
+
+def test_files_that_one_replace_retains_are_spared_by_the_next(world: World) -> None:
+    from lockgate.storage_core.commit import sweep_uploads
+
+    world.run("other", {"a.csv": b"1"})
+    world.run("sales", {"b.csv": b"2"}, mode="replace", replaced_retention_s=3600.0)
+    world.run("later", NEW, mode="replace")
+    assert world.visible() == {"a.csv": b"1", **NEW}
+    assert {key: world.store.head(key).size for key in world.manifest(as_of=1).files} == {
+        file.key: file.size for file in world.manifest(as_of=1).files.values()
+    }
+    assert {file.job_id for file in world.manifest().files.values()} == {"later-g1"}
+    world.clock.now += 3601
+    sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+    assert world.visible() == NEW
+
+
+def test_append_refuses_columns_that_do_not_fit_and_evolves_on_request(world: World) -> None:
+    world.run("one", {"a.csv": b"1"}, columns=[("x", "int64"), ("y", "string")])
+    with pytest.raises(ConflictError, match=r"x is string, not int64; z is new; y is missing"):
+        world.open_job("two", columns=[("x", "string"), ("z", "int64")])
+    world.run("three", {"b.csv": b"1"}, columns=[("x", "int64")], evolve_schema=True)
+    assert [column.name for column in world.manifest().columns or ()] == ["x"]
+
+
+def test_unique_names_false_keeps_the_given_names_and_refuses_to_overwrite(world: World) -> None:
+    world.run("one", {"a.csv": b"1"}, unique_filenames=False)
+    assert world.keys() == {"a.csv": 1}
+    job = world.open_job("two", unique_filenames=False)
+    write(job, "t", {"a.csv": b"22"})
+    with pytest.raises(ConflictError, match="allow_irreversible"):
+        job.commit()
+    assert world.visible() == {"a.csv": b"1"}
+    world.run("three", {"a.csv": b"333"}, unique_filenames=False, allow_irreversible=True)
+    assert world.keys() == {"a.csv": 3}
+    assert world.live() == world.keys()
+
+
+def test_eight_jobs_append_at_once_and_all_of_them_are_there(world: World) -> None:
+    errors: list[LockgateError] = []
+
+    def run(number: int) -> None:
+        try:
+            World(world.root, world.url, SystemClock()).run(f"job-{number}", {f"{number}.csv": b"x" * number})
+        except LockgateError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert world.visible() == {f"{number}.csv": b"x" * number for number in range(8)}
+    assert world.live() == world.keys()
+    assert world.manifest().turn == 8
+
+
+def test_of_two_drivers_of_one_job_the_newer_one_commits_and_the_older_is_fenced(world: World) -> None:
+    older = world.open_job("sales")
+    write(older, "t", {"a.csv": b"older"})
+    newer = world.open_job("sales")
+    write(newer, "t", {"a.csv": b"newer"})
+    world.clock.now += 60
+    with pytest.raises(FencedError, match="another driver"):
+        older.commit()
+    assert older.phase() is JobPhase.OPEN
+    older.close()
+    newer.commit()
+    assert world.visible() == {"a.csv": b"newer"}
+
+
+class RenewingClock(ManualClock):
+    """While one driver waits, the other one renews."""
+
+    renew: Callable[[], None]
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.renew()
+
+
+def claim_turn(world: World, job: Job, number: int) -> None:
+    """Leave the store as it is when a driver was stopped right after it had claimed a turn."""
+    stamp = job._held().stamp
+    record = TurnClaim(job_id=job.job_id, token=new_token(), stamp=stamp)
+    world.store.create(turn_claim(number), encode(record))
+
+
+def test_a_turn_of_a_job_that_nobody_drives_is_passed(world: World) -> None:
+    stuck = world.open_job("stuck")
+    claim_turn(world, stuck, 1)
+    stuck.park()
+    world.run("sales", NEW)
+    assert world.manifest().turn == 2
+    write(again := world.attach(stuck.job_id), "t", {"late.csv": b"1"})
+    again.commit()
+    assert world.visible() == {"late.csv": b"1", **NEW}
+
+
+def test_a_turn_that_an_earlier_driver_of_a_live_job_claimed_is_passed(world: World) -> None:
+    dead = world.open_job("slow")
+    claim_turn(world, dead, 1)
+    dead.close()
+    retry = world.open_job("slow")  # writes for hours
+    world.run("sales", NEW)
+    assert world.manifest().turn == 2
+    write(retry, "t", {"late.csv": b"1"})
+    retry.commit()
+    assert world.visible() == {"late.csv": b"1", **NEW}
+
+
+def test_a_live_job_that_holds_the_turn_is_waited_for_and_then_named(tmp_path: Path) -> None:
+    clock = RenewingClock()
+    world = World(tmp_path, str(tmp_path / "dest"), clock)
+    live = world.open_job("live")
+    claim_turn(world, live, 1)
+    clock.renew = lambda: live._held().check(within_s=60)
+    job = world.open_job("sales")
+    write(job, "t", NEW)
+    with pytest.raises(TurnBusyError, match=f"job {live.job_id} holds turn 1 at .* and lives"):
+        job.commit()
+    assert job.phase() is JobPhase.OPEN
+    live.abort()
+    job.commit()
+    assert world.visible() == NEW
+
+
+def test_a_job_whose_turn_holder_cannot_be_read_stays_undecided(world: World) -> None:
+    broken = world.open_job("broken")
+    claim_turn(world, broken, 1)
+    world.store.create(broken._folder.key("COMMIT_STARTED"), b"garbage")
+
+    def run() -> None:
+        with world.open_job("mine") as job:
+            write(job, "t", NEW)
+            job.commit()
+
+    with pytest.raises(TurnBusyError, match=f"job {broken.job_id} holds turn 1"):
+        run()
+    assert world.attach("mine-g1").phase() is JobPhase.OPEN
+    broken.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"mode": "upsert"}, "mode 'upsert' is not known; use one of fail, append, replace"),
+        ({"committer": "zzz"}, "committer 'zzz' is not known; use one of magic, staging"),
+        ({"on_lapse": "panic"}, "on_lapse 'panic'"),
+        ({"allow_irreversible": True}, "allow_irreversible=True has no meaning"),
+        ({"replaced_retention_s": -1.0}, "must not be negative"),
+    ],
+)
+def test_a_bad_option_is_named_with_its_remedy_and_nothing_is_made(
+    world: World, options: dict[str, object], word: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=word):
+        world.open_job("sales", **options)
+    assert not Path(world.url).exists()
+
+
+@pytest.mark.parametrize("path", ["../a", "/a", "a//b", "_a", "x/.b", "a\\b", "", "a/"])
+def test_a_path_that_leaves_or_hides_is_refused(world: World, path: str) -> None:
+    with world.open_job("sales") as job, job.attempt("t") as attempt, pytest.raises(InvalidInputError):
+        attempt.open(path)
+
+
+def test_a_path_that_is_written_twice_is_refused(world: World) -> None:
+    with world.open_job("sales") as job:
+        with job.attempt("t") as attempt:
+            attempt.open("a.csv").close()
+            with pytest.raises(InvalidInputError, match="written already"):
+                attempt.open("a.csv")
+        write(job, "u", {"a.csv": b"of another task"})
+        with pytest.raises(InvalidInputError, match="two tasks write a-"):
+            job.commit()
+    assert world.visible() == {}
+
+
+def test_a_destination_that_is_a_file_is_refused(world: World) -> None:
+    Path(world.url).write_bytes(b"")
+    with pytest.raises(InvalidInputError, match="dest"):
+        world.open_job("sales")
+
+
+def test_hidden_is_what_spark_hides() -> None:
+    hidden = ["_a", ".a", "x/_a/b", "x/.a", "_SUCCESS", ".a=1/b"]
+    assert [key for key in [*hidden, "a", "_a=1/b", "x/a_b", "x.y"] if is_hidden(key)] == hidden

@@ -1,0 +1,287 @@
+"""The job commit, call by call: who decides, what a lost or odd answer means, and what a failure leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.commit.publish.file_report import read_file_outcomes
+from lockgate.storage_core.commit.records.layout import SUCCESS
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.errors import (
+    FencedError,
+    JobFailedError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
+)
+from lockgate.storage_core.failpoints import FAILPOINTS
+from tests.support.commit.destination import World, plain, write
+from tests.support.fake_s3 import Fault, faults
+from tests.support.s3.destination import S3World, s3_world
+
+OLD = {"old.csv": b"0"}
+NEW = {f"{number}.csv": b"x" * number for number in range(1, 6)}
+NO_SUCH_UPLOAD = Fault("404", status=404, code="NoSuchUpload")
+
+
+@pytest.fixture(autouse=True)
+def unobserved() -> Iterator[None]:
+    yield
+    FAILPOINTS.observer = None
+    FAILPOINTS.arm({})
+
+
+@pytest.fixture
+def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3World]:
+    """A destination in the strict fake, with one published job."""
+    with s3_world(tmp_path, monkeypatch) as world:
+        world.driver.run("old", OLD)
+        world.fake.faults.clear()
+        yield world
+
+
+def at(point: str, act: Callable[[], object]) -> None:
+    """Do something, once, when a point is passed."""
+
+    def observe(name: str) -> None:
+        if name == point:
+            FAILPOINTS.observer = None
+            act()
+
+    FAILPOINTS.observer = observe
+
+
+# The lease.
+
+
+def test_with_a_lease_that_was_just_renewed_the_commit_starts_and_asks_for_no_more(world: World) -> None:
+    job = world.open_job("sales")
+    write(job, "t", NEW)
+    passed: list[str] = []
+    FAILPOINTS.observer = passed.append
+    job.commit()
+    before = passed[: passed.index("decide.create.before")]
+    assert "lease.put.before" not in before
+
+
+def test_a_lease_that_grew_old_is_renewed_before_the_commit_starts(world: World) -> None:
+    job = world.open_job("sales")
+    write(job, "t", NEW)
+    world.clock.now += world.settings.commit_window_s
+    passed: list[str] = []
+    FAILPOINTS.observer = passed.append
+    job.commit()
+    assert "lease.put.after" in passed[: passed.index("decide.create.before")]
+    assert world.visible() == NEW
+
+
+@pytest.mark.parametrize("how", ["refused", "lost to another driver"])
+def test_with_a_stale_lease_that_cannot_be_renewed_no_commit_starts(world: World, how: str) -> None:
+    world.run("old", OLD)
+    job = world.open_job("sales", mode="replace")
+    write(job, "t", NEW)
+    world.clock.now += world.settings.commit_window_s
+    if how == "refused":
+        FAILPOINTS.arm({"lease.put.before": "refuse"})
+    else:
+        at("plan.create.before", lambda: world.open_job("sales", mode="replace").park())
+    with pytest.raises((StoreUnavailableError, FencedError)):
+        job.commit()
+    assert job._folder.decision() is None
+    assert job.phase() is JobPhase.OPEN
+    assert world.visible() == OLD
+    assert len(world.open_uploads()) == len(NEW)
+    job.close()
+
+
+# Two committers.
+
+
+def test_of_two_committers_at_once_one_decides_and_the_other_changes_nothing(world: World) -> None:
+    job = world.open_job("sales")
+    write(job, "t", NEW)
+    standing: dict[str, str] = {}
+
+    def rival() -> None:
+        world.attach(job.job_id).commit()
+        standing.update((info.key, info.version) for page in world.store.pages() for info in page)
+
+    at("decide.create.before", rival)
+    try:
+        job.commit()
+    except FencedError:
+        assert job.receipt is not None
+    job.close()
+    after = {info.key: info.version for page in world.store.pages() for info in page}
+    assert {key for key in after if standing.get(key) != after[key]} <= {
+        job._folder.key("lease.json"),
+        job._folder.key("report.json"),
+    }
+    assert job.phase() is JobPhase.COMMITTED
+    assert job._folder.ended()[1] is None
+    assert world.visible() == NEW
+
+
+# Lost answers.
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "decide.create.after",
+        "complete.complete.after",
+        "outcome.create.after",
+        "success.create.after",
+        "end.create.after",
+    ],
+)
+def test_a_lost_answer_on_a_marker_or_a_completion_settles_to_success(world: World, point: str) -> None:
+    FAILPOINTS.arm({point: "lost"})
+    job = world.run("sales", NEW)
+    assert job.phase() is JobPhase.COMMITTED
+    assert world.visible() == NEW
+    assert json.loads(world.store.get(SUCCESS))["job_id"] == job.job_id
+
+
+def test_a_lost_answer_on_a_success_file_that_replaces_another_settles_to_success(world: World) -> None:
+    world.run("old", OLD)
+    FAILPOINTS.arm({"success.put.after": "lost"})
+    job = world.run("sales", NEW)
+    assert json.loads(world.store.get(SUCCESS))["job_id"] == job.job_id
+
+
+ANSWERS = [
+    faults.ERROR_IN_200,
+    faults.ERROR_IN_200.after_the_effect(),
+    NO_SUCH_UPLOAD,
+    NO_SUCH_UPLOAD.after_the_effect(),
+    faults.PRECONDITION_FAILED,
+    faults.PRECONDITION_FAILED.after_the_effect(),
+    faults.TIMED_OUT,
+    faults.TIMED_OUT.after_the_effect(),
+    faults.CLOSED,
+    faults.CLOSED.after_the_effect(),
+]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: answer.name)
+def test_whatever_a_completion_answers_the_object_tells(s3: S3World, answer: Fault, times: int) -> None:
+    s3.fake.faults.at(answer, operation="CompleteMultipartUpload", nth=2, times=times)
+    job = s3.driver.run("new", NEW, mode="replace")
+    assert job.phase() is JobPhase.COMMITTED
+    assert s3.other.visible() == NEW
+    assert s3.other.live() == s3.other.keys()
+    assert s3.other.open_uploads() == []
+
+
+def test_a_conflict_that_ends_an_upload_loses_its_file_and_reverts_the_job(s3: S3World) -> None:
+    # On AWS a 409 means that the upload is gone: begin again. There is nothing to begin again with here.
+    s3.fake.faults.at(faults.CONFLICT, operation="CompleteMultipartUpload", nth=2)
+    with pytest.raises(JobFailedError, match="1 pending files were lost for good"):
+        s3.driver.run("new", NEW, mode="replace")
+    assert s3.other.attach("new-g1").phase() is JobPhase.FAILED
+    assert s3.other.visible() == OLD
+    assert s3.other.live() == s3.other.keys()
+    assert s3.other.open_uploads() == []
+
+
+# Definite failures.
+
+
+@pytest.mark.parametrize("lost", range(len(NEW)))
+def test_a_definite_failure_at_any_file_reverts_those_before_it_and_aborts_those_after_it(
+    world: World, lost: int
+) -> None:
+    world.options = {"parallelism": 1}
+    world.run("old", OLD)
+    job = world.open_job("sales", mode="replace")
+    write(job, "t", NEW)
+    gone = next(job.pending_sets()).files[lost].upload
+    at("decide.create.after", lambda: world.store.abort_upload(gone.key, gone.upload_id))
+    with pytest.raises(JobFailedError, match=f"the first is {gone.key}"):
+        job.commit()
+    assert job.phase() is JobPhase.FAILED
+    assert world.visible() == OLD
+    assert world.live() == world.keys()
+    assert world.open_uploads() == []
+    fates = {fate.key: fate.fate for fate in read_file_outcomes(job._folder)}
+    assert fates.pop(gone.key) == "lost"
+    assert set(fates.values()) <= {"reverted", "aborted"}
+    assert len(fates) == len(NEW) - 1
+
+
+@pytest.mark.parametrize("verb", ["abort", "delete"])
+def test_a_revert_that_fails_itself_deletes_no_more_and_is_finished_by_recovery(
+    world: World, verb: str
+) -> None:
+    world.run("old", OLD)
+    job = world.open_job("sales", mode="replace")
+    write(job, "t", NEW)
+    gone = next(job.pending_sets()).files[0].upload
+
+    def refuse(name: str) -> None:
+        if name == "decide.create.after":
+            FAILPOINTS.observer = None
+            world.store.abort_upload(gone.key, gone.upload_id)
+            FAILPOINTS.observer = refuse
+        if name == f"revert.{verb}.before":
+            raise StoreUnavailableError(f"{name} was refused")
+
+    FAILPOINTS.observer = refuse
+    with pytest.raises((StoreUnavailableError, OutcomeUnknownError)):
+        job.commit()
+    FAILPOINTS.observer = None
+    assert job.phase() is JobPhase.REVERTING
+    assert world.visible().items() >= OLD.items()
+    assert world.live() == {key: size for key, size in world.keys().items() if plain(key) in OLD}
+    (found,) = [result for result in world.recover() if result.job_id == job.job_id]
+    assert found.ended is JobPhase.FAILED
+    assert world.visible() == OLD
+    assert world.open_uploads() == []
+
+
+# `_SUCCESS` and the clean-up.
+
+
+def test_the_success_file_of_an_older_job_tells_of_it_until_the_new_one_has_published(world: World) -> None:
+    world.run("old", OLD)
+    told: list[str] = []
+    at("success.head.before", lambda: told.append(json.loads(world.store.get(SUCCESS))["job_id"]))
+    job = world.run("new", NEW, mode="replace")
+    assert told == ["old-g1"]
+    assert json.loads(world.store.get(SUCCESS))["job_id"] == job.job_id
+
+
+@pytest.mark.parametrize("verb", ["list", "delete_many", "delete"])
+def test_a_clean_up_that_fails_takes_nothing_from_a_published_job_and_is_done_later(
+    world: World, verb: str
+) -> None:
+    def refuse(name: str) -> None:
+        if name == f"clean-up.{verb}.before":
+            raise StoreUnavailableError(f"{name} was refused")
+
+    FAILPOINTS.observer = refuse
+    job = world.run("sales", NEW)
+    FAILPOINTS.observer = None
+    assert job.phase() is JobPhase.COMMITTED
+    assert job.receipt is not None
+    assert world.visible() == NEW
+    assert len(list(world.store.pages(job._folder.key("lease.json")))) == 1
+    (found,) = world.recover()
+    assert found.ended is JobPhase.COMMITTED
+    assert list(world.store.pages(job._folder.key("lease.json"))) == []
+    assert list(world.store.pages(job._folder.key("tasks/"))) == []
+    assert world.visible() == NEW
+
+
+def test_a_clean_up_may_be_repeated_by_anyone(world: World) -> None:
+    job = world.run("sales", NEW)
+    standing = {info.key: info.version for page in world.store.pages() for info in page}
+    for _ in range(2):
+        assert world.attach(job.job_id).finish() is JobPhase.COMMITTED
+        assert world.recover() == []
+    assert {info.key: info.version for page in world.store.pages() for info in page} == standing

@@ -1,0 +1,174 @@
+"""Files that are seen before their job commits, and several attempts that write the same one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.commit.task.attempt import Attempt
+from lockgate.storage_core.errors import ConflictError, UploadGoneError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from tests.support.commit.destination import World, write
+from tests.support.fake_s3 import Options
+from tests.support.fake_s3.faults import CONFLICT, TIMED_OUT
+from tests.support.s3.destination import s3_world
+
+DROPS: dict[str, Callable[[Attempt], None]] = {
+    "abort": Attempt.abort,
+    "drop": lambda attempt: attempt.drop("a.csv"),
+}
+
+
+@pytest.fixture(autouse=True)
+def unobserved() -> Iterator[None]:
+    yield
+    FAILPOINTS.observer = None
+
+
+def at(number: int, act: Callable[[], object]) -> list[str]:
+    """Do something, once, when a storage call's point of this number is passed, from 0; returns its name."""
+    passed: list[str] = []
+    there: list[str] = []
+
+    def observe(name: str) -> None:
+        passed.append(name)
+        if len(passed) == number + 1:
+            FAILPOINTS.observer = None
+            there.append(name)
+            act()
+
+    FAILPOINTS.observer = observe
+    return there
+
+
+def publish_amid(world: World, number: int, drop: Callable[[Attempt], None], *texts: bytes) -> bool:
+    """Publish an attempt while the one whose file is seen gives it up; False if there is no such point."""
+    with world.open_job(f"sales {number}", committer="direct", allow_unsafe=True) as job:
+        loser, winner = job.attempt("t"), job.attempt("t")
+        for attempt, text in zip((loser, winner), texts, strict=True):
+            with attempt.open("a.csv") as file:
+                file.write(text)
+        winner.commit()
+        reached = at(number, lambda: job.commit(winners={winner.task_id: winner.attempt_id}))
+        drop(loser)
+        FAILPOINTS.observer = None
+        job.commit(winners={winner.task_id: winner.attempt_id})
+    return bool(reached)
+
+
+@pytest.mark.parametrize("drop", DROPS.values(), ids=DROPS)
+def test_an_attempt_that_gives_its_file_up_leaves_the_one_that_is_published_meanwhile(
+    world: World, drop: Callable[[Attempt], None]
+) -> None:
+    points = 0
+    for number in count():
+        here = World(world.root, f"{world.url}/{number}", world.clock)
+        if not publish_amid(here, number, drop, b"loser", b"the winner"):
+            break
+        points += 1
+        assert here.visible() == {"a.csv": b"the winner"}
+        assert here.live() == here.keys()
+    assert points
+
+
+@pytest.mark.parametrize("drop", DROPS.values(), ids=DROPS)
+def test_a_published_file_of_the_same_bytes_is_not_taken_for_the_one_that_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drop: Callable[[Attempt], None]
+) -> None:
+    points = 0
+    with s3_world(tmp_path, monkeypatch) as s3:
+        for number in count():
+            here = World(s3.driver.root, f"{s3.driver.url}/{number}", s3.driver.clock, s3.driver.options)
+            if not publish_amid(here, number, drop, b"same", b"same"):
+                break
+            points += 1
+            assert here.visible() == {"a.csv": b"same"}
+    assert points
+
+
+@pytest.mark.parametrize("drop", DROPS.values(), ids=DROPS)
+def test_a_file_that_is_given_up_after_it_was_seen_goes_at_the_job_s_end(
+    world: World, drop: Callable[[Attempt], None]
+) -> None:
+    with world.open_job("sales", committer="direct", allow_unsafe=True) as job:
+        attempt = job.attempt("t")
+        with attempt.open("a.csv") as file:
+            file.write(b"given up")
+        drop(attempt)
+        assert world.visible() == {"a.csv": b"given up"}
+        write(job, "t", {"b.csv": b"1"})
+        job.commit()
+    assert world.visible() == {"b.csv": b"1"}
+    assert world.live() == world.keys()
+
+
+@pytest.mark.parametrize("is_seen_already", [False, True])
+def test_a_file_that_is_lost_in_being_shown_fails_its_attempt_and_the_next_try_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_seen_already: bool
+) -> None:
+    with s3_world(tmp_path, monkeypatch) as s3:
+        world = s3.driver
+        with world.open_job("sales", committer="direct", allow_unsafe=True) as job:
+            if is_seen_already:
+                write(job, "t", {"a.csv": b"first"})
+                world.clock.sleep(1)
+            attempt = job.attempt("t")
+            s3.fake.faults.at(CONFLICT, operation="CompleteMultipartUpload")  # which ends the upload
+            file = attempt.open("a.csv")
+            file.write(b"lost")
+            with pytest.raises(UploadGoneError, match="the file is lost; run the task again"):
+                file.close()
+            with pytest.raises(ConflictError, match="was aborted; begin another"):
+                attempt.commit()
+            write(job, "t", {"a.csv": b"next"})
+            job.commit()
+        assert world.visible() == {"a.csv": b"next"}
+        assert world.live() == world.keys()
+        assert world.open_uploads() == []
+
+
+def test_a_file_whose_showing_got_no_answer_is_committed_whatever_came_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with s3_world(tmp_path, monkeypatch, s3_max_attempts=1) as s3:
+        with s3.driver.open_job("sales", committer="direct", allow_unsafe=True) as job:
+            for task, fault in {"seen": TIMED_OUT.after_the_effect(), "open": TIMED_OUT}.items():
+                s3.fake.faults.at(fault, operation="CompleteMultipartUpload")
+                write(job, task, {f"{task}.csv": b"1"})
+            assert s3.driver.visible() == {"seen.csv": b"1"}
+            job.commit()
+        assert s3.driver.visible() == {"seen.csv": b"1", "open.csv": b"1"}
+
+
+def test_the_commit_asks_about_files_that_are_seen_already_several_at_a_time(world: World) -> None:
+    together = threading.Barrier(world.settings.parallelism, timeout=30)
+    job = world.open_job("sales", committer="direct", allow_unsafe=True)
+    write(job, "t", {f"{number}.csv": b"1" for number in range(2 * world.settings.parallelism)})
+
+    def wait(name: str) -> None:
+        if name == "plan.holds.before":
+            together.wait()
+
+    FAILPOINTS.observer = wait
+    job.commit()
+    assert not together.broken
+
+
+def test_files_that_were_seen_and_not_published_go_while_they_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with s3_world(tmp_path, monkeypatch, Options(page_size=1)) as s3:
+        job = s3.driver.open_job("sales", committer="direct", allow_unsafe=True)
+        paths = [f"{number}.csv" for number in range(4 * s3.driver.settings.parallelism)]
+        write(job, "t", dict.fromkeys(paths, b"1"))
+        calls: list[str] = []
+        FAILPOINTS.observer = calls.append
+        job.abort()
+        FAILPOINTS.observer = None
+        assert s3.driver.visible() == {}
+        last_page = len(calls) - calls[::-1].index("drop-early.list.before")
+        assert "drop-early.delete.after" in calls[:last_page]

@@ -1,0 +1,387 @@
+"""Schedules that once went wrong: zombies, lost answers, refusals, and jobs in each other's way."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockgate.storage_core.commit import ExpectedTask, list_jobs, recover_job, sweep_uploads
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.recovery.orphan_sweep import SweepAction
+from lockgate.storage_core.commit.recovery.recover import RecoveryAction
+from lockgate.storage_core.errors import (
+    FencedError,
+    JobFailedError,
+    MalformedRecordError,
+    ObjectNotFoundError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
+    UploadGoneError,
+)
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import TaskId
+from tests.support.commit.destination import Crash, World, write
+
+DAY = 86_400.0
+NEW = {"a.csv": b"1", "b.csv": b"2"}
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    """Leave no failpoint armed behind."""
+    yield
+    FAILPOINTS.observer = None
+    FAILPOINTS.arm({})
+
+
+@contextmanager
+def at(point: str, act: Callable[[], object]) -> Iterator[None]:
+    """Do something, once, when a point is passed."""
+
+    def observe(name: str) -> None:
+        if name == point:
+            FAILPOINTS.observer = None
+            act()
+
+    FAILPOINTS.observer = observe
+    yield
+    FAILPOINTS.observer = None
+
+
+def sweep(world: World) -> dict[str, SweepAction]:
+    report = sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+    return {fate.key: fate.action for fate in report.uploads}
+
+
+# Completions that are refused.
+
+
+def test_a_completion_that_is_refused_for_good_reverts_the_job_and_frees_the_turn(world: World) -> None:
+    world.run("old", {"old.csv": b"0"})
+    job = world.open_job("one", mode="replace")
+    write(job, "t", {"dir/a.csv": b"1", "b.csv": b"2"})
+    # A file stands where the key's folder should be: this completion can never succeed.
+    with (
+        at("decide.create.after", lambda: (Path(world.url) / "dir").write_bytes(b"in the way")),
+        pytest.raises(JobFailedError, match="lost for good"),
+    ):
+        job.commit()
+    assert job.phase() is JobPhase.FAILED
+    assert list(world.live().values()) == [len(b"0")]
+    assert set(world.visible()) == {"old.csv", "dir"}
+    (Path(world.url) / "dir").unlink()
+    world.run("two", NEW)
+    assert world.visible() == {"old.csv": b"0", **NEW}
+
+
+def test_a_sweep_looks_once_more_for_files_of_a_reverted_job(world: World) -> None:
+    job = world.open_job("one")
+    write(job, "t", NEW)
+    lost, kept = next(job.pending_sets()).files
+    with (
+        at("decide.create.after", lambda: world.store.abort_upload(lost.key, lost.upload.upload_id)),
+        pytest.raises(JobFailedError),
+    ):
+        job.commit()
+    assert world.recover() == []
+    report = sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+    assert [fate.action for fate in report.jobs] == ["look once more for files of a reverted job"]
+    assert set(world.keys()).isdisjoint({kept.key, lost.key})
+    again = sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+    assert again.jobs == ()
+
+
+# Zombies and their successors.
+
+
+def test_a_zombie_that_fails_does_not_abort_its_successors_job(world: World) -> None:
+    def zombie() -> None:
+        with world.open_job("sales") as job:
+            write(job, "t", {"a.csv": b"zombie"})
+            successor = world.open_job("sales")
+            write(successor, "t", NEW)
+            successors.append(successor)
+            raise ZeroDivisionError
+
+    successors: list[Any] = []
+    with pytest.raises(ZeroDivisionError):
+        zombie()
+    assert successors[0].commit().files == 2
+    assert world.visible() == NEW
+
+
+def test_a_zombie_whose_commit_is_refused_does_not_abort_its_successors_job(world: World) -> None:
+    zombie = world.open_job("sales")
+    zombie.expect([ExpectedTask(task_id=TaskId("never"))])
+    successor = world.open_job("sales")
+    write(successor, "t", NEW)
+    with pytest.raises(FencedError):
+        zombie.commit()
+    zombie.close()
+    successor.commit()
+    assert world.visible() == NEW
+
+
+def test_a_task_of_a_driver_that_lost_the_job_does_not_commit(world: World) -> None:
+    first = world.open_job("sales")
+    worker = world.attach(first.job_id)
+    late = worker.attempt("t")
+    with late.open("late.csv") as file:
+        file.write(b"1")
+    second = world.open_job("sales")
+    with pytest.raises(FencedError, match="lost the job to"):
+        late.commit()
+    write(second, "t", NEW)
+    second.commit()
+    first.close()
+    assert world.visible() == NEW
+
+
+def test_the_loser_of_a_rival_commit_returns_the_winners_receipt(world: World) -> None:
+    job = world.open_job("sales")
+    write(job, "t", NEW)
+    receipts = []
+    for point in ("load.list.after", "plan.create.before", "plan.uploads.before"):
+        with at(point, lambda: receipts.append(world.attach(job.job_id).commit())):
+            try:
+                receipts.append(job.commit())
+            except FencedError:
+                continue
+    assert len(set(map(repr, receipts))) == 1
+    assert world.visible() == NEW
+
+
+def test_a_zombie_whose_plan_fails_does_not_pass_the_turn_in_which_its_job_was_decided(world: World) -> None:
+    def successor() -> None:
+        def die(name: str) -> None:
+            if name == "outcome.create.before":
+                raise Crash(name)
+
+        FAILPOINTS.observer = die
+        with pytest.raises(Crash):
+            world.attach(job.job_id).commit()
+        FAILPOINTS.observer = None
+        died.append(job.phase())
+        FAILPOINTS.arm({"plan.get.before": "refuse"})
+
+    died: list[JobPhase] = []
+    job = world.open_job("sales")
+    write(job, "t", NEW)
+    # The successor has decided and dies; then the store is busy, once, while the zombie still plans.
+    with at("plan.uploads.before", successor):
+        assert job.commit().files == 2
+    assert (died, job.phase()) == ([JobPhase.DECIDED], JobPhase.COMMITTED)
+    assert world.visible() == NEW
+
+
+def test_a_turn_whose_commit_met_a_busy_store_is_used_by_its_retry(world: World) -> None:
+    job = world.open_job("sales")
+    write(job, "t", NEW)
+    FAILPOINTS.arm({"plan.uploads.before": "refuse"})
+    with pytest.raises(StoreUnavailableError):
+        job.commit()
+    assert job.commit().turn == 1
+
+
+def test_a_turn_whose_commit_met_a_conflict_is_passed_by_the_next_job(world: World) -> None:
+    world.run("old", {"old.csv": b"0"})
+    job = world.open_job("sales")
+    write(job, "t", NEW)
+    (lost, *_) = next(job.pending_sets()).files
+    world.store.abort_upload(lost.key, lost.upload.upload_id)
+    with pytest.raises(UploadGoneError):
+        job.commit()
+    before_s = world.clock.now
+    world.run("next", {"next.csv": b"3"})
+    assert world.clock.now == before_s, "the next job waited for a turn that nobody will use"
+    assert world.visible() == {"old.csv": b"0", "next.csv": b"3"}
+
+
+def test_workers_that_attach_by_the_jobs_id_alone_write_for_its_driver(world: World) -> None:
+    job = world.open_job("sales")
+    for number, path in enumerate(NEW):
+        write(world.attach(job.job_id), f"t{number}", {path: NEW[path]})
+    assert job.commit().files == 2
+    assert world.visible() == NEW
+
+
+# Answers that are lost, and a store that is busy.
+
+
+@pytest.mark.parametrize("point", ["setup", "task-commit", "turn", "plan", "decide", "outcome", "end"])
+def test_a_create_that_is_refused_once_is_tried_again(world: World, point: str) -> None:
+    FAILPOINTS.arm({f"{point}.create.before": "refuse"})
+    world.run("sales", NEW)
+    assert world.visible() == NEW
+
+
+def test_a_store_that_is_busy_for_long_leaves_the_job_undecided_in_a_with_block_too(world: World) -> None:
+    def run() -> None:
+        with world.open_job("sales") as job:
+            write(job, "t", NEW)
+            FAILPOINTS.arm({"load.list.before": "refuse"})
+            job.commit()
+
+    with pytest.raises(StoreUnavailableError):
+        run()
+    job = world.attach("sales-g1")
+    assert job.phase() is JobPhase.OPEN
+    job.commit()
+    assert world.visible() == NEW
+
+
+def test_a_lost_task_commit_whose_read_back_is_refused_keeps_its_uploads(world: World) -> None:
+    job = world.open_job("sales")
+    attempt = job.attempt("t")
+    with attempt.open("a.csv") as file:
+        file.write(b"1")
+    FAILPOINTS.arm({"task-commit.create.after": "lost", "task-commit.get.before": "refuse@3"})
+    with pytest.raises(OutcomeUnknownError, match="it may stand"):
+        attempt.commit()
+    FAILPOINTS.arm({})
+    attempt.abort()
+    assert len(world.open_uploads()) == 1
+    assert attempt.commit().task_id == "t"
+    job.commit()
+    assert world.visible() == {"a.csv": b"1"}
+
+
+def test_a_staging_attempt_can_be_committed_again_after_a_lost_answer(world: World) -> None:
+    job = world.open_job("sales", committer="staging")
+    attempt = job.attempt("t")
+    with attempt.open("a.csv") as file:
+        file.write(b"1")
+    FAILPOINTS.arm({"task-commit.create.after": "lost", "task-commit.get.before": "refuse@3"})
+    with pytest.raises(OutcomeUnknownError):
+        attempt.commit()
+    attempt.commit()
+    job.commit()
+    assert world.visible() == {"a.csv": b"1"}
+
+
+def test_a_commit_that_fails_leaves_no_thread_that_keeps_its_lease_alive(world: World) -> None:
+    world.open_job("sales").close()
+    before = set(threading.enumerate())
+    FAILPOINTS.arm({"load.list.before": "refuse"})
+    with pytest.raises(StoreUnavailableError):
+        world.attach("sales-g1").commit()
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_report_names_each_file_once_with_what_became_of_it(world: World) -> None:
+    job = world.run("sales", NEW, unique_filenames=False)
+    report = job._folder.report()
+    assert report is not None
+    assert {fate.key: fate.fate for fate in report.fates} == dict.fromkeys(NEW, "published")
+    assert len(report.fates) == 2
+
+
+# Records and folders.
+
+
+@pytest.mark.parametrize(
+    "change", [{"short_id": "aa/../../victim"}, {"generation": 2}, {"name": "other"}, {"job_id": "other-g1"}]
+)
+def test_a_job_record_that_was_tampered_with_is_refused(world: World, change: dict[str, object]) -> None:
+    job = world.open_job("sales")
+    key = job._folder.key("job.json")
+    world.store.put(key, json.dumps({**json.loads(world.store.get(key)), **change}).encode())
+    victim = world.root / "victim"
+    victim.mkdir()
+    with pytest.raises(MalformedRecordError, match=r"job\.json"):
+        world.attach(job.job_id)
+    (found,) = world.recover()
+    assert found.needs_an_operator
+    assert victim.exists()
+    job.close()
+
+
+def test_a_live_file_outside_the_destination_is_refused(world: World) -> None:
+    world.run("sales", {"a.csv": b"1"})
+    outcome = json.loads(world.store.get("_lockgate/log/00000001.json"))
+    from lockgate.storage_core.commit.records import layout
+    from lockgate.storage_core.commit.records.codec import digest
+
+    old = layout.log_shard(outcome["added"][0]["digest"])
+    data = world.store.get(old).replace(b'"key":"a-', b'"key":"../a-')
+    world.store.create(layout.log_shard(digest(data)), data)
+    outcome["added"][0]["digest"] = digest(data)
+    world.store.put("_lockgate/log/00000001.json", json.dumps(outcome).encode())
+    with pytest.raises(MalformedRecordError, match=r"00000001\.json: a file's key"):
+        world.manifest()
+
+
+def test_a_reader_whose_listing_missed_an_outcome_reads_it_by_name(world: World) -> None:
+    for name in ("one", "two", "three"):
+        world.run(name, {f"{name}.csv": b"1"})
+    log = world.store.pages
+
+    class Behind:
+        """A listing whose second page was taken after two more turns had ended."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(world.store, name)
+
+        def pages(self, prefix: str = "", **options: Any) -> Iterator[Any]:
+            for page in log(prefix, **options):
+                yield [info for info in page if not info.key.endswith("00000002.json")]
+
+    from lockgate.storage_core.commit import DestinationLog
+
+    assert len(DestinationLog(Behind()).manifest().files) == 3  # type: ignore[arg-type]
+
+
+def test_a_recovery_of_a_mistyped_destination_writes_nothing_there(tmp_path: Path, world: World) -> None:
+    with pytest.raises(ObjectNotFoundError):
+        recover_job(str(tmp_path / "typo"), "sales-g1", settings=world.settings, clock=world.clock)
+    assert not (tmp_path / "typo").exists()
+
+
+def test_the_removal_of_an_old_folder_that_was_cut_short_is_finished(world: World) -> None:
+    for _ in range(2):
+        world.run("sales", NEW)
+    world.store.delete("_lockgate/jobs/sales-g1/job.json")
+    assert world.recover() == []
+    sweep(world)
+    found = list_jobs(world.url, settings=world.settings, clock=world.clock)
+    assert [job.job_id for job in found] == ["sales-g2"]
+
+
+def test_a_folder_that_is_not_ours_among_the_jobs_is_passed_over(world: World) -> None:
+    world.run("sales", NEW)
+    world.store.create("_lockgate/jobs/notes/readme.txt", b"x")
+    assert [job.job_id for job in list_jobs(world.url, settings=world.settings)] == ["sales-g1"]
+    assert sweep(world) == {}
+    assert world.recover() == []
+
+
+def test_a_resumed_job_waits_for_the_audit_that_it_requires(world: World) -> None:
+    job = world.open_job("sales", on_lapse="resume", audit=True)
+    job.expect([ExpectedTask(task_id=TaskId("t"))])
+    write(job, "t", NEW)
+    job.close()
+    (found,) = world.recover()
+    assert (found.action, found.ended) == (RecoveryAction.RESUME, JobPhase.OPEN)
+    assert "its audit has not run" in found.detail
+    job.record_audit(passed=True, suite="rows", summary={})
+    (found,) = world.recover()
+    assert found.ended is JobPhase.COMMITTED
+
+
+def test_a_run_after_a_crash_amid_an_abort_gets_a_new_generation(world: World) -> None:
+    job = world.open_job("sales")
+    write(job, "t", NEW)
+    FAILPOINTS.arm({"end.put.before": "lost"})
+    with pytest.raises(OutcomeUnknownError):
+        job.abort()
+    FAILPOINTS.arm({})
+    assert job.phase() is JobPhase.ABORTING
+    job.close()
+    assert world.run("sales", NEW).job_id == "sales-g2"
+    assert world.visible() == NEW

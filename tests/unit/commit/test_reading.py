@@ -1,0 +1,114 @@
+"""A reader whose files go between the manifest and their opening begins anew, and only then."""
+
+from __future__ import annotations
+
+import pytest
+
+from lockgate.storage_core.commit import Manifest, read_live
+from lockgate.storage_core.commit.destination.live_read import TRIES
+from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError
+from tests.support.commit.destination import World, plain
+
+
+class Reader:
+    """Reads every live file; before each reading something may happen elsewhere.
+
+    Attributes:
+        turns: Of the manifests that it was given.
+    """
+
+    def __init__(self, world: World, *, replacements: int = 0, keep_s: float = 0.0) -> None:
+        self.turns: list[int] = []
+        self._world = world
+        self._replacements = replacements
+        self._keep_s = keep_s
+
+    def __call__(self, manifest: Manifest) -> dict[str, bytes]:
+        self.turns.append(manifest.turn)
+        if len(self.turns) <= self._replacements:
+            version = str(manifest.turn + 1)
+            self._world.run(f"v{version}", table(version), mode="replace", replaced_retention_s=self._keep_s)
+        return {plain(key): self._world.store.get(key) for key in manifest.files}
+
+
+def table(version: str) -> dict[str, bytes]:
+    return {name: f"{name} of {version}".encode() for name in ("a.csv", "b.csv")}
+
+
+@pytest.fixture
+def table_world(world: World) -> World:
+    world.run("v1", table("1"))
+    return world
+
+
+def test_files_that_are_there_are_read_once(table_world: World) -> None:
+    reader = Reader(table_world)
+    assert read_live(table_world.url, reader, settings=table_world.settings) == table("1")
+    assert reader.turns == [1]
+
+
+def test_a_destination_without_a_job_has_no_files(world: World) -> None:
+    assert read_live(world.url, Reader(world), settings=world.settings) == {}
+
+
+@pytest.mark.parametrize("replacements", [1, 3, TRIES - 1])
+def test_files_that_were_replaced_meanwhile_are_read_anew_all_of_one_turn(
+    table_world: World, replacements: int
+) -> None:
+    reader = Reader(table_world, replacements=replacements)
+    found = read_live(table_world.url, reader, settings=table_world.settings)
+    assert found == table(str(replacements + 1))
+    assert reader.turns == list(range(1, replacements + 2))
+
+
+def test_replaced_files_that_are_kept_make_nobody_begin_anew(table_world: World) -> None:
+    reader = Reader(table_world, replacements=1, keep_s=3_600.0)
+    assert read_live(table_world.url, reader, settings=table_world.settings) == table("1")
+    assert reader.turns == [1]
+
+
+def test_a_reader_that_is_always_outrun_gives_up_in_the_end(table_world: World) -> None:
+    reader = Reader(table_world, replacements=TRIES)
+    with pytest.raises(ObjectNotFoundError):
+        read_live(table_world.url, reader, settings=table_world.settings)
+    assert len(reader.turns) == TRIES
+
+
+def test_a_live_file_that_is_gone_for_good_is_not_asked_for_again(table_world: World) -> None:
+    table_world.store.delete(next(iter(table_world.keys())))
+    reader = Reader(table_world)
+    with pytest.raises(ObjectNotFoundError):
+        read_live(table_world.url, reader, settings=table_world.settings)
+    assert reader.turns == [1]
+
+
+def test_an_error_that_says_nothing_of_missing_files_is_the_readers_own(table_world: World) -> None:
+    asked: list[int] = []
+
+    def fail(manifest: Manifest) -> None:
+        asked.append(manifest.turn)
+        table_world.run("v2", table("2"), mode="replace")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        read_live(table_world.url, fail, settings=table_world.settings)
+    assert asked == [1]
+
+
+def test_readers_name_the_errors_by_which_they_miss_files(table_world: World) -> None:
+    turns: list[int] = []
+
+    def read(manifest: Manifest) -> int:
+        turns.append(manifest.turn)
+        if len(turns) == 1:
+            table_world.run("v2", table("2"), mode="replace")
+            raise KeyError("gone")
+        return manifest.turn
+
+    assert read_live(table_world.url, read, missing=(KeyError,), settings=table_world.settings) == 2
+    assert turns == [1, 2]
+
+
+def test_a_destination_that_cannot_be_is_refused(world: World) -> None:
+    with pytest.raises(InvalidInputError):
+        read_live("ftp://nowhere", Reader(world), settings=world.settings)

@@ -1,0 +1,198 @@
+"""Records read back from a store are untrusted: a fault is one clear error, and nothing becomes visible."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lockgate.storage_core.commit.records.codec import decode
+from lockgate.storage_core.commit.records.log_entries import Outcome
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.records.plan import Decision
+from lockgate.storage_core.commit.records.task import PendingSet
+from lockgate.storage_core.errors import (
+    InvalidInputError,
+    LockgateError,
+    MalformedRecordError,
+    UploadGoneError,
+)
+from lockgate.storage_core.ids import split_job_id, with_short_id
+from lockgate.storage_core.stores.protocol import check_key
+from tests.support.commit.destination import World, write
+
+Change = Callable[[dict[str, Any]], object]
+
+
+def first(document: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = document["files"][0]
+    return found
+
+
+CHANGES: dict[str, tuple[Change, str]] = {
+    "another version": (lambda d: d.update(version=2), "field version is 2"),
+    "another record type": (lambda d: d.update(record="plan"), "plan"),
+    "an unknown field": (lambda d: d.update(extra=1), "extra"),
+    "a field is missing": (lambda d: d.pop("task_id"), "task_id"),
+    "a negative number of rows": (lambda d: first(d).update(rows=-1), "rows"),
+    "a negative size": (lambda d: first(d)["upload"].update(size=-1), "size"),
+    "a wrong size": (lambda d: first(d)["upload"].update(size=99), "field size"),
+    "a key outside the destination": (lambda d: first(d)["upload"].update(key="../../x"), "leave"),
+    "a key of another job": (lambda d: first(d)["upload"].update(key="a-aaaaaaaaaa.csv"), "field key"),
+    "a hidden key": (lambda d: first(d).update(path="_lockgate/log/x"), "field key"),
+    "reordered parts": (lambda d: first(d)["upload"]["parts"][0].update(number=2), "numbered"),
+    "another job": (lambda d: d.update(job_id="other-g1"), "field job_id is other-g1"),
+    "another task": (lambda d: d.update(task_id="u"), "task_id"),
+}
+
+
+@pytest.mark.parametrize("fault", CHANGES)
+def test_a_malformed_pending_set_fails_the_job_before_anything_is_visible(world: World, fault: str) -> None:
+    change, word = CHANGES[fault]
+    job = world.open_job("sales")
+    write(job, "t", {"a.csv": b"1"})
+    key = job._folder.pending_set_key("t", next(job.pending_sets()).attempt_id)  # type: ignore[arg-type]
+    document = json.loads(world.store.get(key))
+    change(document)
+    world.store.put(key, json.dumps(document).encode())
+    with pytest.raises(MalformedRecordError, match=word) as raised:
+        job.commit()
+    assert key in str(raised.value)
+    assert job.phase() is JobPhase.FAILED
+    assert (world.visible(), world.live(), world.open_uploads()) == ({}, {}, [])
+
+
+@pytest.mark.parametrize("garbage", [b"", b"{", b"\xff\xfe", b"[" * 5_000, b"null", b"{}" * 10])
+def test_a_truncated_or_garbled_pending_set_is_named(world: World, garbage: bytes) -> None:
+    job = world.open_job("sales")
+    write(job, "t", {"a.csv": b"1"})
+    key = job._folder.pending_set_key("t", next(job.pending_sets()).attempt_id)  # type: ignore[arg-type]
+    world.store.put(key, garbage)
+    with pytest.raises(MalformedRecordError, match="pendingset"):
+        job.commit()
+    assert world.visible() == {}
+
+
+def test_a_plan_that_was_tampered_with_is_refused_and_touches_nothing(world: World) -> None:
+    from lockgate.storage_core.failpoints import FAILPOINTS
+
+    job = world.open_job("sales")
+    write(job, "t", {"a.csv": b"1"})
+    FAILPOINTS.arm({"decide.create.after": "lost"})
+
+    def tamper(name: str) -> None:
+        if name == "complete.get.before":
+            FAILPOINTS.observer = None
+            for page in world.store.pages(job._folder.key("plan/shards/")):
+                for info in page:
+                    world.store.put(info.key, world.store.get(info.key).replace(b"a-", b"b-"))
+
+    FAILPOINTS.observer = tamper
+    try:
+        with pytest.raises(MalformedRecordError, match="another digest"):
+            job.commit()
+    finally:
+        FAILPOINTS.observer = None
+        FAILPOINTS.arm({})
+        job.close()
+    assert world.visible() == {}
+    assert job.phase() is JobPhase.DECIDED
+
+
+def test_a_vanished_upload_is_found_before_the_decision(world: World) -> None:
+    job = world.open_job("sales")
+    write(job, "t", {"a.csv": b"1", "b.csv": b"2"})
+    (pending, _) = next(job.pending_sets()).files
+    world.store.abort_upload(pending.key, pending.upload.upload_id)
+    with pytest.raises(UploadGoneError, match="1 of its 2 pending uploads are gone"):
+        job.commit()
+    assert job.phase() is JobPhase.FAILED
+    assert (world.visible(), world.open_uploads()) == ({}, [])
+
+
+def test_an_upload_that_is_lost_after_the_decision_reverts_the_job_and_keeps_what_was_there(
+    world: World,
+) -> None:
+    from lockgate.storage_core.errors import JobFailedError
+    from lockgate.storage_core.failpoints import FAILPOINTS
+
+    world.run("old", {"old.csv": b"old"})
+    job = world.open_job("sales", mode="replace")
+    write(job, "t", {"a.csv": b"1", "b.csv": b"2"})
+    pending = next(job.pending_sets()).files[1]
+
+    def lose(name: str) -> None:
+        if name == "decide.create.after":
+            FAILPOINTS.observer = None
+            world.store.abort_upload(pending.key, pending.upload.upload_id)
+
+    FAILPOINTS.observer = lose
+    try:
+        with pytest.raises(JobFailedError, match="1 pending files were lost for good"):
+            job.commit()
+    finally:
+        FAILPOINTS.observer = None
+    assert job.phase() is JobPhase.FAILED
+    assert world.visible() == {"old.csv": b"old"}
+    assert world.live() == world.keys()
+    report = job._folder.report()
+    assert report is not None
+    assert {fate.fate for fate in report.fates} == {"lost", "reverted"}
+
+
+@given(st.binary(max_size=400) | st.text(max_size=200).map(str.encode))
+def test_no_bytes_raise_anything_but_malformed_record(data: bytes) -> None:
+    for kind in (PendingSet, Decision, Outcome):
+        with pytest.raises(MalformedRecordError):
+            decode(kind, data, "x")
+
+
+@given(st.text(max_size=60))
+def test_no_key_escapes_its_destination(text: str) -> None:
+    try:
+        key = check_key(text)
+    except InvalidInputError:
+        return
+    assert not key.startswith("/")
+    assert ".." not in key.split("/")
+    assert "" not in key.split("/")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(max_size=40))
+def test_no_job_id_is_taken_that_is_not_one(text: str) -> None:
+    try:
+        name, generation = split_job_id(text)
+    except LockgateError:
+        return
+    assert text == f"{name}-g{generation}"
+    assert "/" not in text
+
+
+def test_the_short_id_stands_before_the_first_ending() -> None:
+    short: Any = "abcdefghij"
+    assert with_short_id("day=1/a.csv.gz", short) == "day=1/a-abcdefghij.csv.gz"
+    assert with_short_id("x.y/plain", short) == "x.y/plain-abcdefghij"
+
+
+def test_a_task_whose_pending_set_would_be_too_long_to_read_back_is_refused_with_the_remedy(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with world.open_job("sales") as job:
+        attempt = job.attempt("t")
+        for number in range(20):
+            attempt.open(f"{number}.csv").close()
+        monkeypatch.setattr("lockgate.storage_core.commit.records.codec.MAX_RECORD_BYTES", 2000)
+        with pytest.raises(InvalidInputError, match="nothing was written; write fewer files a task"):
+            attempt.commit()
+        assert list(job.pending_sets()) == []
+        attempt.abort()
+        assert world.open_uploads() == []
+        write(job, "fewer", {"a.csv": b"1"})
+        monkeypatch.undo()
+        job.commit()
+    assert world.visible() == {"a.csv": b"1"}

@@ -1,0 +1,67 @@
+"""`report.json`: every file's fate, for every end of a job."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from lockgate.storage_core.commit.publish import file_report
+from lockgate.storage_core.commit.publish.file_report import read_file_outcomes
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.errors import JobFailedError
+from tests.support.commit.destination import World, plain, write
+
+FILES = {f"day={number % 3}/{number:02d}.csv": b"x" * number for number in range(17)}
+
+
+def fates_of(world: World, job_id: str) -> list[tuple[str, str]]:
+    return sorted((plain(fate.key), fate.fate) for fate in read_file_outcomes(world.attach(job_id)._folder))
+
+
+def test_the_report_of_a_committed_job_names_what_came_and_what_went(world: World) -> None:
+    world.run("old", {"old.csv": b"o"})
+    job = world.run("new", {"new.csv": b"n"}, mode="replace")
+    assert fates_of(world, job.job_id) == [("new.csv", "published"), ("old.csv", "removed")]
+
+
+def test_the_report_of_an_aborted_job_names_its_uploads(world: World) -> None:
+    with world.open_job("sales") as job:
+        write(job, "t", {"a.csv": b"a"})
+        assert job.abort("not today") is JobPhase.FAILED
+    report = job._folder.report()
+    assert report is not None
+    assert (report.ended, report.reason) == ("failed", "aborted: not today")
+    assert fates_of(world, job.job_id) == [("a.csv", "aborted")]
+
+
+def test_the_report_of_a_reverted_job_names_what_was_lost_and_what_was_taken_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = world.open_job("sales")
+    write(job, "t", {"a.csv": b"a", "b.csv": b"b"})
+    lost = next(upload for page in world.store.upload_pages() for upload in page if "b-" in upload.key)
+    # The preflight saw the upload; then another tool aborts it.
+    monkeypatch.setattr(
+        "lockgate.storage_core.commit.decide.plan._preflight",
+        lambda *_: world.store.abort_upload(lost.key, lost.upload_id),
+    )
+    with pytest.raises(JobFailedError, match="reverted"):
+        job.commit()
+    assert fates_of(world, job.job_id) == [("a.csv", "reverted"), ("b.csv", "lost")]
+    assert world.visible() == {}
+
+
+def test_a_long_report_lies_in_shards_and_still_names_every_file(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_report, "SHARD_ENTRIES", 5)
+    job = world.open_job("sales")
+    write(job, "t", FILES)
+    job.commit()
+    report = job._folder.report()
+    assert report is not None
+    assert (len(report.shards), len(report.fates)) == (3, 2)
+    assert report.counts == {"published": len(FILES)}
+    assert fates_of(world, job.job_id) == sorted((path, "published") for path in FILES)
+    assert Counter(report.counts) == Counter(fate.fate for fate in read_file_outcomes(job._folder))

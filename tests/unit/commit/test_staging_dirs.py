@@ -1,0 +1,52 @@
+"""Staging directories of jobs that know nothing of each other, and ends that are told once."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.commit import JobPhase
+from lockgate.storage_core.errors import ConflictError
+from tests.support.commit.destination import World, write
+
+
+def test_jobs_of_one_name_at_two_destinations_keep_their_staged_files_apart(tmp_path: Path) -> None:
+    here, elsewhere = World(tmp_path, str(tmp_path / "here")), World(tmp_path, str(tmp_path / "elsewhere"))
+    mine, other = (world.open_job("sales", committer="staging") for world in (here, elsewhere))
+    attempt = mine.attempt("t")
+    with attempt.open("a.csv") as file:
+        file.write(b"mine")
+    write(other, "t", {"b.csv": b"other"})
+    other.commit()  # ends the other job, and drops its staging directory
+    attempt.commit()
+    mine.commit()
+    assert here.visible() == {"a.csv": b"mine"}
+
+
+def test_a_task_whose_staged_files_are_gone_does_not_commit_without_them(world: World) -> None:
+    with world.open_job("sales", committer="staging") as job:
+        attempt = job.attempt("t")
+        with attempt.open("a.csv") as file:
+            file.write(b"mine")
+        shutil.rmtree(job.staging_dir)
+        with pytest.raises(ConflictError, match="is gone, and what the task wrote"):
+            attempt.commit()
+        assert list(job.pending_sets()) == []
+
+
+def test_a_job_that_its_own_commit_aborted_is_not_said_to_be_taken_over(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def second() -> None:
+        with world.open_job("two", mode="fail") as job:
+            write(job, "t", {"b.csv": b"2"})
+            world.run("one", {"a.csv": b"1"}, mode="fail")
+            job.commit()
+
+    with caplog.at_level(logging.WARNING), pytest.raises(ConflictError, match="the mode is fail"):
+        second()
+    assert caplog.messages == []
+    assert world.attach("two-g1").phase() is JobPhase.FAILED

@@ -1,0 +1,89 @@
+"""Pending sets as records: they come back as they were, and however many there are, a few are in memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from lockgate.storage_core.commit.decide.task_selection import choose
+from lockgate.storage_core.commit.records.codec import decode, encode
+from lockgate.storage_core.commit.records.task import ColumnStatistics, PendingFile, PendingSet
+from lockgate.storage_core.ids import AttemptId, TaskId, Token
+from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.stores import Part, PendingUpload
+from tests.support.commit.destination import World, write
+
+MIB = 1024 * 1024
+
+
+def pending_set(world: World, task: str, *, files: int) -> PendingSet:
+    job = world.attach("sales-g1")
+    return PendingSet(
+        job_id=job.job_id,
+        job_attempt=job.job_attempt,
+        task_id=TaskId(task),
+        attempt_id=AttemptId("a1"),
+        stamp=Stamp(1, 7),
+        input_digest="",
+        created_s=1.5,
+        files=tuple(
+            PendingFile(
+                path=f"day=ü/{task}-{number}.csv",
+                rows=number,
+                statistics={"x": ColumnStatistics(nulls=0, minimum="é" * 50, maximum=None)},
+                upload=PendingUpload(
+                    key=f"day=ü/{task}-{number}-{job.short_id}.csv",
+                    upload_id="u" * 64,
+                    token=Token("t" * 32),
+                    size=3,
+                    parts=(Part(number=1, size=3, etag='"e"', checksum="AAAA"),),
+                    seal="s",
+                ),
+            )
+            for number in range(files)
+        ),
+    )
+
+
+def test_a_pending_set_comes_back_as_it_was(world: World) -> None:
+    world.open_job("sales").close()
+    record = pending_set(world, "t", files=3)
+    assert decode(PendingSet, encode(record), "x") == record
+    assert encode(decode(PendingSet, encode(record), "x")) == encode(record)
+
+
+@pytest.mark.parametrize("committer", ["magic", "staging", "partitioned", "file-v1"])
+def test_what_a_task_commit_returns_is_what_stands_in_the_store(world: World, committer: str) -> None:
+    with world.open_job("sales", committer=committer) as job:
+        attempt = job.attempt("t")
+        with attempt.open("day=1/a.csv") as file:
+            file.write(b"123")
+        assert attempt.commit() == next(job.pending_sets())
+        write(job, "u", {})
+        assert [len(found.files) for found in job.pending_sets("u")] == [0]
+
+
+def test_thousands_of_pending_sets_are_chosen_from_in_bounded_memory(world: World) -> None:
+    world.open_job("sales").close()
+    job = world.attach("sales-g1")
+    sets, files = 2000, 20
+    example = pending_set(world, "task-0000", files=files)
+    text = encode(example)
+    folder = Path(world.url) / job._folder.key("tasks")
+    for number in range(sets):
+        task = folder / f"task-{number:04d}"
+        task.mkdir(parents=True)
+        (task / "a1.pendingset").write_bytes(text.replace(b"task-0000", b"task-%04d" % number))
+    tracemalloc.start()
+    try:
+        chosen = choose(job._folder, job.job_attempt)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(chosen) == sets
+    assert sets * len(text) > 12 * MIB
+    assert peak < 4 * MIB
+    assert {msgspec.structs.asdict(example)["task_id"]} <= {one.task_id for one in chosen}

@@ -1,0 +1,109 @@
+"""Files that a task writes to a disk first: open still, gone meanwhile, or dropped."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.commit import Job
+from lockgate.storage_core.commit.committers import COMMITTERS
+from lockgate.storage_core.errors import ConflictError, StoreUnavailableError
+from tests.support.commit.destination import World
+
+ON_DISK = ("staging", "partitioned", "file-v1", "file-v2")
+
+
+def directory_of(job: Job) -> Path:
+    """Where all attempts of a job write."""
+    on_the_spot = job.spec.committer.startswith("file-")
+    return (
+        Path(job.destination.removeprefix("file://"), "_temporary") if on_the_spot else Path(job.staging_dir)
+    )
+
+
+@pytest.mark.parametrize("committer", COMMITTERS)
+def test_a_file_that_is_open_at_the_task_commit_is_committed_as_far_as_it_was_written(
+    world: World, committer: str
+) -> None:
+    with world.open_job("sales", committer=committer, allow_unsafe=True) as job:
+        attempt = job.attempt("t")
+        file = attempt.open("a.csv")
+        file.write(b"1234")
+        attempt.commit()
+        assert file.closed
+        job.commit()
+    assert world.visible() == {"a.csv": b"1234"}
+
+
+@pytest.mark.parametrize("committer", ON_DISK)
+def test_what_cannot_be_written_any_more_at_the_task_commit_fails_it(world: World, committer: str) -> None:
+    with world.open_job("sales", committer=committer) as job:
+        attempt = job.attempt("t")
+        file = attempt.open("a.csv")
+        file.write(b"1234")
+        os.close(file.fileno())  # as a disk that fails: what is buffered has nowhere to go
+        with pytest.raises(StoreUnavailableError, match=r"close .*a\.csv"):
+            attempt.commit()
+        assert attempt.aborted
+        assert job.commit().files == 0
+
+
+@pytest.mark.parametrize("committer", ON_DISK)
+@pytest.mark.parametrize("give_up", ["drop", "abort"])
+def test_a_file_that_is_given_up_while_it_is_open_is_closed(
+    world: World, committer: str, give_up: str
+) -> None:
+    with world.open_job("sales", committer=committer) as job:
+        attempt = job.attempt("t")
+        file = attempt.open("a.csv")
+        file.write(b"1234")
+        attempt.drop("a.csv") if give_up == "drop" else attempt.abort()
+        assert file.closed
+        assert job.commit().files == 0
+
+
+@pytest.mark.parametrize("committer", ON_DISK)
+@pytest.mark.parametrize("then", ["writes on", "commits"])
+def test_a_task_whose_directory_is_gone_does_not_commit_what_it_wrote_after(
+    world: World, committer: str, then: str
+) -> None:
+    with world.open_job("sales", committer=committer) as job:
+        attempt = job.attempt("t")
+        with attempt.open("day=1/a.csv") as file:
+            file.write(b"first half")
+        shutil.rmtree(directory_of(job))  # as other tools clear `_temporary`, and reapers old files
+        if then == "writes on":
+            with pytest.raises(ConflictError, match="is gone, and what the task wrote"):
+                attempt.open("day=1/b.csv")
+        with pytest.raises(ConflictError, match="is gone, and what the task wrote"):
+            attempt.commit()
+        assert job.commit().files == 0
+    assert world.visible() == {}
+
+
+@pytest.mark.parametrize("committer", ON_DISK)
+def test_a_task_of_which_one_file_is_gone_does_not_commit_the_others(world: World, committer: str) -> None:
+    with world.open_job("sales", committer=committer) as job:
+        attempt = job.attempt("t")
+        for path in ("day=1/a.csv", "day=1/b.csv"):
+            with attempt.open(path) as file:
+                file.write(b"1")
+        next(directory_of(job).rglob("a.csv")).unlink()
+        with pytest.raises(ConflictError, match=r"day=1/a\.csv is gone"):
+            attempt.commit()
+        assert job.commit().files == 0
+
+
+@pytest.mark.parametrize("committer", ON_DISK)
+def test_files_that_a_writer_makes_and_renames_by_itself_are_committed(world: World, committer: str) -> None:
+    with world.open_job("sales", committer=committer) as job:
+        with job.attempt("t") as attempt:
+            own = attempt.temporary_dir if committer.startswith("file-") else attempt.staging_dir
+            (own / "deep").mkdir()
+            (own / "half").write_bytes(b"1")
+            (own / "half").rename(own / "deep" / "a.csv")
+        job.commit()
+    assert world.visible() == {"deep/a.csv": b"1"}

@@ -1,0 +1,434 @@
+"""Which uploads a sweep may take, whatever it is asked for, and what it says they cost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockgate.storage_core.commit import (
+    Job,
+    SweepAction,
+    SweepReport,
+    UploadFilter,
+    count_uploads,
+    recover_job,
+    sweep_uploads,
+)
+from lockgate.storage_core.commit.records.job_listing import list_job_folders
+from lockgate.storage_core.commit.uploads.upload_cost import measured
+from lockgate.storage_core.errors import InvalidInputError, JobFailedError, UploadGoneError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import JobId, new_token
+from lockgate.storage_core.stores.instrumented import WatchedStore
+from lockgate.storage_core.stores.local.store import LocalStore
+from tests.support.commit.destination import Crash, World, write
+from tests.support.fake_s3 import faults
+from tests.support.s3.destination import s3_world
+
+DAY = 86_400.0
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    """Leave no failpoint armed behind."""
+    yield
+    FAILPOINTS.observer = None
+    FAILPOINTS.arm({})
+
+
+def sweep(world: World, *, dry_run: bool = False, **wanted: Any) -> SweepReport:
+    return sweep_uploads(
+        world.url,
+        wanted=UploadFilter(**wanted),
+        dry_run=dry_run,
+        settings=world.settings,
+        clock=world.clock,
+    )
+
+
+def actions(report: SweepReport) -> dict[str, SweepAction]:
+    return {fate.key: fate.action for fate in report.uploads}
+
+
+def stray(world: World, key: str, data: bytes = b"") -> None:
+    upload_id = world.store.begin_upload(key, new_token())
+    world.store.put_part(key, upload_id, 1, 0, data)
+
+
+def jobs_in_every_undecided_state(world: World) -> dict[str, Job]:
+    """One upload each: of a live, a parked, a lapsed job, and of one whose lease cannot be read."""
+    jobs = {name: world.open_job(name) for name in ("live", "parked", "lapsed", "unknown")}
+    for name, job in jobs.items():
+        write(job, "t", {f"{name}.csv": b"1"})
+    jobs["parked"].park(timeout_s=1000)
+    jobs["lapsed"].park(timeout_s=0)
+    jobs["unknown"].close()
+    world.store.delete("_lockgate/jobs/unknown-g1/lease.json")
+    return jobs
+
+
+# Asked for by hand.
+
+
+@pytest.mark.parametrize("name", ["live", "parked", "lapsed", "unknown"])
+def test_an_upload_of_an_undecided_job_is_never_aborted_even_when_it_is_asked_for_by_owner(
+    world: World, name: str
+) -> None:
+    jobs = jobs_in_every_undecided_state(world)
+    (fate,) = sweep(world, owner=JobId(f"{name}-g1")).uploads
+    assert fate.action is SweepAction.KEEP
+    assert f"{world.url} {name}-g1`" in fate.remedy
+    assert len(world.open_uploads()) == 4
+    jobs["live"].abort()
+
+
+def test_an_upload_of_a_decided_job_is_never_aborted_and_recovery_is_named(world: World) -> None:
+    job = world.open_job("sales")
+    write(job, "t", {"a.csv": b"1"})
+
+    def die(name: str) -> None:
+        if name == "complete.complete.before":
+            raise Crash(name)
+
+    FAILPOINTS.observer = die
+    with pytest.raises(Crash):
+        job.commit()
+    FAILPOINTS.observer = None
+    (fate,) = sweep(world, owner=job.job_id).uploads
+    assert (fate.action, "is decided" in fate.reason) == (SweepAction.KEEP, True)
+    assert "lockgate jobs recover" in fate.remedy
+    recover_job(world.url, job.job_id, settings=world.settings, clock=world.clock)
+    assert world.visible() == {"a.csv": b"1"}
+
+
+def test_a_prefix_is_a_folder_and_never_touches_its_namesake(world: World) -> None:
+    job = world.run("ended", {"old.csv": b"0"})
+    for folder in ("dataset1", "dataset1/day=1", "dataset10"):
+        stray(world, f"{folder}/a-{job.short_id}.csv")
+    for prefix in ("dataset1", "dataset1/"):
+        report = sweep(world, dry_run=True, prefix=prefix)
+        assert {fate.key.rpartition("/")[0] for fate in report.uploads} == {"dataset1", "dataset1/day=1"}
+    sweep(world, prefix="dataset1")
+    assert world.open_uploads() == [f"dataset10/a-{job.short_id}.csv"]
+
+
+@pytest.mark.parametrize("prefix", ["../other", "/abs", "a//b", "a/./b"])
+def test_a_prefix_that_leaves_the_destination_is_refused(world: World, prefix: str) -> None:
+    with pytest.raises(InvalidInputError, match="key"):
+        sweep(world, prefix=prefix)
+
+
+def test_age_and_owner_narrow_what_is_swept(world: World) -> None:
+    import time
+
+    job = world.run("ended", {"old.csv": b"0"})
+    world.clock.now = time.time()
+    stray(world, f"a-{job.short_id}.csv")
+    stray(world, "whose.bin")
+    assert actions(sweep(world, owner="none")) == {"whose.bin": SweepAction.STAGE}
+    assert list(actions(sweep(world, dry_run=True, owner=job.job_id))) == [f"a-{job.short_id}.csv"]
+    assert actions(sweep(world, older_than_s=3600)) == {}
+    world.clock.now += 3601
+    assert len(actions(sweep(world, dry_run=True, older_than_s=3600))) == 2
+    assert sweep(world, owner=JobId("other-g1")).uploads == ()
+    assert len(world.open_uploads()) == 2
+    assert actions(sweep(world, older_than_s=3600, owner=job.job_id)) == {
+        f"a-{job.short_id}.csv": SweepAction.ABORT
+    }
+    assert world.open_uploads() == ["whose.bin"]
+
+
+def test_an_ownerless_upload_needs_two_sweeps_far_apart_however_it_is_asked_for(world: World) -> None:
+    stray(world, "day=1/whose.bin")
+    for wanted in ({"prefix": "day=1"}, {"owner": "none"}, {"older_than_s": 0.0}):
+        for _ in range(2):
+            assert actions(sweep(world, **wanted)) == {"day=1/whose.bin": SweepAction.STAGE}
+    world.clock.now += DAY
+    assert actions(sweep(world, prefix="day=1")) == {"day=1/whose.bin": SweepAction.ABORT}
+    assert world.open_uploads() == []
+
+
+def test_a_narrow_sweep_forgets_nothing_that_a_whole_one_saw(world: World) -> None:
+    stray(world, "day=1/a.bin")
+    stray(world, "day=2/b.bin")
+    sweep(world)
+    world.clock.now += DAY
+    sweep(world, prefix="day=1", owner=JobId("sales-g1"))
+    assert actions(sweep(world, prefix="day=1")) == {"day=1/a.bin": SweepAction.ABORT}
+    assert actions(sweep(world)) == {"day=2/b.bin": SweepAction.ABORT}
+
+
+def test_a_narrow_sweep_leaves_the_folders_of_jobs_alone(world: World) -> None:
+    for _ in range(2):
+        world.run("sales", {"a.csv": b"1"})
+    world.clock.now += 31 * DAY
+    assert sweep(world, prefix="day=1").jobs == ()
+    assert [fate.job_id for fate in sweep(world).jobs] == ["sales-g1"]
+
+
+def test_open_uploads_are_counted_as_they_are_listed(world: World) -> None:
+    job = world.open_job("sales")
+    write(job, "t", {"day=1/a.csv": b"1", "day=2/b.csv": b"2"})
+    stray(world, "day=2/whose.bin")
+
+    def count(**wanted: Any) -> int:
+        return count_uploads(world.url, UploadFilter(**wanted), settings=world.settings, clock=world.clock)
+
+    assert (count(), count(prefix="day=2"), count(owner="none"), count(owner=job.job_id)) == (3, 2, 1, 2)
+    assert count(prefix="day=2", owner=job.job_id) == 1
+    job.abort()
+    assert count() == 1
+
+
+# Two at once.
+
+
+def test_two_sweeps_at_once_take_everything_once_and_neither_fails(world: World) -> None:
+    job = world.run("ended", {"old.csv": b"0"}, replaced_retention_s=100)
+    world.run("later", {"new.csv": b"1"}, mode="replace", replaced_retention_s=100)
+    for number in range(20):
+        stray(world, f"{number}-{job.short_id}.csv")
+    stray(world, "whose.bin")
+    sweep(world, owner="none")
+    world.clock.now += 2 * DAY
+    reports: list[SweepReport] = []
+
+    def other() -> None:
+        reports.append(sweep(world))
+
+    def rival(name: str) -> None:
+        if name in {"sweep.abort.before", "sweep.get.after"} and len(rivals) < 2 and name not in rivals:
+            rivals[name] = thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+
+    rivals: dict[str, threading.Thread] = {}
+    FAILPOINTS.observer = rival
+    reports.append(sweep(world))
+    FAILPOINTS.observer = None
+
+    assert len(reports) == 3
+    assert world.open_uploads() == []
+    assert world.visible() == {"new.csv": b"1"}
+    assert world.live() == world.keys()
+    assert sweep(world).uploads == ()
+    assert sweep(world).jobs == ()
+
+
+def test_a_sweep_that_is_ahead_of_another_in_a_job_s_clean_up_does_not_fail_it(world: World) -> None:
+    world.run("old", {"old.csv": b"0"})
+    world.run("new", {"new.csv": b"1"}, mode="replace", replaced_retention_s=100)
+    world.clock.now += 101
+    ahead: list[SweepReport] = []
+
+    def rival(name: str) -> None:
+        # The first has read that the retention is over; the other does all of it before the plan is read.
+        if name == "sweep.uploads.before":
+            FAILPOINTS.observer = None
+            ahead.append(sweep(world))
+
+    FAILPOINTS.observer = rival
+    behind = sweep(world)
+    FAILPOINTS.observer = None
+
+    action = "delete replaced files whose retention is over"
+    assert [fate.action for fate in (*ahead[0].jobs, *behind.jobs)] == [action, action]
+    assert world.visible() == {"new.csv": b"1"}
+
+
+# What it costs.
+
+
+def test_a_report_adds_up_bytes_and_what_they_cost_a_month_by_action(world: World) -> None:
+    job = world.run("ended", {"old.csv": b"0"})
+    stray(world, f"a-{job.short_id}.csv", b"x" * 3000)
+    stray(world, "whose.bin", b"x" * 1000)
+    report = sweep(world, dry_run=True)
+    assert (report.total.uploads, report.total.size, report.total.unmeasured) == (2, 4000, 0)
+    assert report.total.monthly_cost_usd == pytest.approx(4000 / 2**30 * 0.023)
+    assert {action: figures.size for action, figures in report.by_action.items()} == {
+        SweepAction.STAGE: 1000,
+        SweepAction.ABORT: 3000,
+    }
+
+
+def test_uploads_whose_listing_tells_no_bytes_are_asked_in_parallel_and_keep_their_order(
+    world: World,
+) -> None:
+    from msgspec.structs import replace
+
+    for number in range(20):
+        stray(world, f"{number:02}.bin", b"x" * number)
+    silent = [replace(fate, size=None) for fate in sweep(world, dry_run=True).uploads]
+    world.store.abort_upload("07.bin", silent[7].upload_id)
+    heard: list[tuple[str, int, int]] = []
+
+    store = world.store
+    found = list(
+        measured(
+            store,
+            silent,
+            {SweepAction.STAGE},
+            settings=world.settings,
+            progress=lambda *told: heard.append(told),
+        )
+    )
+
+    assert [fate.key for fate in found] == [fate.key for fate in silent]
+    assert [fate.size for fate in found] == [None if n == 7 else n for n in range(20)]
+    assert heard[-1] == ("measure uploads", 20, 20)
+    kept = measured(
+        store, silent, {SweepAction.KEEP}, settings=world.settings, progress=lambda *_: pytest.fail("asked")
+    )
+    assert list(kept) == silent
+    with pytest.raises(UploadGoneError):
+        store.upload_bytes("07.bin", silent[7].upload_id)
+
+
+def test_a_sweep_remembers_no_more_than_it_may_and_takes_the_rest_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockgate.storage_core.commit.recovery.orphan_sweep.MAX_STAGED", 2)
+    for number in range(3):
+        stray(world, f"{number}.bin")
+    left = []
+    for _ in range(3):
+        sweep(world)
+        left.append(len(world.open_uploads()))
+        world.clock.now += DAY
+    assert left == [3, 1, 0]
+
+
+# What ended jobs left for later.
+
+
+def test_one_unreadable_marker_does_not_stop_the_sweep_of_the_other_jobs(world: World) -> None:
+    world.run("broken", {"a.csv": b"1"})
+    world.run("old", {"b.csv": b"1"})
+    world.run("new", {"c.csv": b"2"}, mode="replace", replaced_retention_s=60.0)
+    world.store.put("_lockgate/jobs/broken-g1/lease.json", b"garbage")
+    world.store.put("_lockgate/jobs/broken-g1/COMMIT_SUCCESS", b"garbage")
+    world.clock.sleep(1_000)
+    fates = {fate.job_id: fate.action for fate in sweep(world).jobs}
+    assert fates[JobId("new-g1")] == "delete replaced files whose retention is over"
+    assert world.live() == world.keys()
+
+
+def test_an_orphan_goes_also_where_a_job_with_unique_names_is_always_at_work(world: World) -> None:
+    world.run("first", {"a.csv": b"1"})
+    stray(world, "orphan.csv")
+    for number in range(3):
+        with world.open_job(f"batch-{number}") as job:
+            write(job, "t", {"b.csv": b"1"})
+            sweep(world)
+            job.commit()
+        world.clock.sleep(DAY + 1)
+    assert world.open_uploads() == []
+
+
+def test_the_second_look_after_a_revert_spares_what_a_later_generation_published(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source = tmp_path / "source.csv"
+    source.write_bytes(b"rows")
+    options = {"committer": "file-v1", "unique_filenames": False}
+
+    def add(job: Job) -> None:
+        with job.attempt("t") as attempt:
+            attempt.add_file(source, "a.csv")
+            with attempt.open("b.csv") as file:
+                file.write(b"x")
+
+    job = world.open_job("sales", **options)
+    add(job)
+    (lost,) = (info for page in world.store.upload_pages("b.csv") for info in page)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "lockgate.storage_core.commit.decide.plan._preflight",
+            lambda *_: world.store.abort_upload(lost.key, lost.upload_id),
+        )
+        with pytest.raises(JobFailedError, match="reverted"):
+            job.commit()
+    with world.open_job("sales", **options) as again:
+        add(again)
+        again.commit()
+    world.clock.sleep(7200)
+    actions = {fate.job_id: fate.action for fate in sweep(world).jobs}
+    assert actions[JobId("sales-g1")] == "look once more for files of a reverted job"
+    assert set(world.live()) == set(world.keys()) == {"a.csv", "b.csv"}
+
+
+def test_what_a_killed_attempt_wrote_after_its_jobs_end_goes(world: World) -> None:
+    job = world.open_job("sales", committer="file-v1")
+    late = job.attempt("t")
+    write(job, "t", {"a.csv": b"1"})
+    job.commit()
+    with late.open("z.csv") as file:
+        file.write(b"late")
+    assert (Path(world.url) / "_temporary").exists()
+    assert [fate.action for fate in sweep(world).jobs] == ["remove what a killed attempt wrote after its end"]
+    assert not (Path(world.url) / "_temporary").exists()
+    assert world.visible() == {"a.csv": b"1"}
+
+
+def test_an_old_folder_stays_while_files_that_made_way_lie_in_it(world: World) -> None:
+    for data in (b"1", b"2"):
+        world.run("sales", {"a.csv": data})
+    world.store.put("_lockgate/jobs/sales-g1/aside/0000", b"somebody's only copy")
+    world.clock.sleep(100 * DAY)
+    (fate,) = sweep(world).jobs
+    assert fate.action.startswith("keep its folder: files that made way lie in ")
+    assert world.store.get("_lockgate/jobs/sales-g1/aside/0000") == b"somebody's only copy"
+
+
+def test_orphans_go_also_where_their_bytes_may_not_be_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with s3_world(tmp_path, monkeypatch) as s3:
+        world = s3.driver
+        short = world.run("sales", {"a.csv": b"1"}).short_id
+        world.store.begin_upload(f"z-{short}.csv", new_token())
+        s3.fake.faults.at(faults.Fault("403", status=403, code="AccessDenied"), operation="ListParts", nth=1)
+        report = sweep_uploads(
+            world.url,
+            dry_run=False,
+            measure=(SweepAction.ABORT,),
+            settings=world.settings,
+            clock=world.clock,
+        )
+        assert (report.total.uploads, report.total.unmeasured) == (1, 1)
+        assert world.open_uploads() == []
+
+
+def test_jobs_that_are_done_cost_recovery_and_sweep_no_request_each(world: World) -> None:
+    def calls(what: Callable[[], object]) -> int:
+        seen: list[str] = []
+        FAILPOINTS.observer = lambda name: seen.append(name) if name.endswith(".before") else None
+        what()
+        FAILPOINTS.observer = None
+        return len(seen)
+
+    counts = []
+    for first in (0, 5):
+        for number in range(first, first + 5):
+            world.run(f"batch-{number}", {f"{number}.csv": b"1"})
+        counts.append((calls(world.recover), calls(lambda: sweep(world))))
+    assert counts[0] == counts[1]
+
+
+def test_a_roll_of_many_pages_names_every_job_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(4):
+        world.run(f"done-{number}", {f"{number}.csv": b"1"})
+    jobs_in_every_undecided_state(world)
+    whole = list_job_folders(world.store)
+    assert sorted(whole.done) == [JobId(f"done-{number}-g1") for number in range(4)]
+    assert sorted(whole.others) == ["lapsed-g1", "live-g1", "parked-g1", "unknown-g1"]
+    for page_size in (1, 2, 3, 7):
+        paged = partial(LocalStore.pages, page_size=page_size)
+        monkeypatch.setattr(WatchedStore, "pages", lambda self, *a, p=paged, **k: p(self.inner, *a, **k))
+        assert list_job_folders(world.store) == whole

@@ -1,0 +1,93 @@
+"""Whose an open upload is: names that look like another's, plain names, and destinations in each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from lockgate.storage_core.commit import ExpectedTask, recover_job, sweep_uploads
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.recovery.orphan_sweep import SweepAction
+from lockgate.storage_core.errors import (
+    InvalidInputError,
+    LockgateError,
+    MalformedRecordError,
+)
+from lockgate.storage_core.ids import TaskId, new_token
+from tests.support.commit.destination import World, write
+
+DAY = 86_400.0
+NEW = {"a.csv": b"1", "b.csv": b"2"}
+
+
+def sweep(world: World) -> dict[str, SweepAction]:
+    report = sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
+    return {fate.key: fate.action for fate in report.uploads}
+
+
+def test_a_name_that_looks_like_an_ended_jobs_is_not_taken_for_its_upload(world: World) -> None:
+    ended = world.run("ended", {"old.csv": b"0"})
+    job = world.open_job("sales")
+    write(job, "t", {f"v2.part-{ended.short_id}": b"1"})
+    assert set(sweep(world).values()) == {SweepAction.KEEP}
+    world.attach(ended.job_id).commit()
+    assert len(world.open_uploads()) == 1
+    job.commit()
+    assert len(world.visible()) == 2
+
+
+def test_a_plain_name_that_ends_in_another_jobs_short_id_is_refused(world: World) -> None:
+    ended = world.run("ended", {"old.csv": b"0"})
+    with world.open_job("sales", unique_filenames=False) as job, job.attempt("t") as attempt:
+        with pytest.raises(InvalidInputError, match=f"short id of job {ended.job_id}"):
+            attempt.open(f"a-{ended.short_id}.csv")
+        attempt.open("a-aaaaaaaaaa.csv").close()
+
+
+def test_uploads_of_a_lapsed_job_with_plain_names_wait_for_its_decision(world: World) -> None:
+    job = world.open_job("sales", unique_filenames=False, on_lapse="resume")
+    job.expect([ExpectedTask(task_id=TaskId("t"))])
+    write(job, "t", NEW)
+    job.close()
+    for _ in range(3):
+        world.clock.now += 2 * DAY
+        sweep(world)
+    found = recover_job(world.url, job.job_id, settings=world.settings, clock=world.clock)
+    assert found.ended is JobPhase.COMMITTED
+    assert world.visible() == NEW
+
+
+def test_an_unreadable_pending_set_does_not_keep_a_job_with_plain_names_from_its_end(world: World) -> None:
+    job = world.open_job("sales", unique_filenames=False)
+    write(job, "t", NEW)
+    key = job._folder.pending_set_key(TaskId("t"), next(job.pending_sets()).attempt_id)
+    world.store.put(key, b"{")
+    with pytest.raises(MalformedRecordError):
+        job.commit()
+    assert job.phase() is JobPhase.FAILED
+    assert set(sweep(world).values()) == {SweepAction.STAGE}
+    world.clock.now += 2 * DAY
+    sweep(world)
+    assert world.open_uploads() == []
+
+
+def test_the_end_of_a_job_leaves_the_uploads_of_its_namesake_at_a_destination_below(world: World) -> None:
+    below = World(world.root, f"{world.url}/below", clock=world.clock)
+    with below.open_job("sales") as theirs:
+        write(theirs, "t", {"theirs.csv": b"t"})
+        ours = world.run("sales", NEW)
+        assert ours.short_id != theirs.short_id
+        theirs.commit()
+    assert below.visible() == {"theirs.csv": b"t"}
+
+
+def test_an_upload_of_a_destination_below_is_left_to_its_own_sweep(world: World) -> None:
+    below = World(world.root, f"{world.url}/below", world.clock)
+    job = below.open_job("theirs")
+    write(job, "t", NEW)
+    world.store.begin_upload("below/whose.bin", new_token())
+    for _ in range(3):
+        assert set(sweep(world).values()) <= {SweepAction.KEEP}
+        world.clock.now += 2 * DAY
+    with pytest.raises(LockgateError):
+        world.attach("theirs-g1")
+    job.close()

@@ -1,0 +1,175 @@
+"""Writing: what a task does when the store fails it, and what others see of its files meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from lockgate.storage_core.commit import attach_job
+from lockgate.storage_core.commit.records.job_folder import CREATE_TRIES
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.task.attempt import Attempt
+from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from tests.support.commit.destination import World, write
+
+MIB = 1024 * 1024
+FILES = {f"{number}.csv": b"x" * number for number in range(8)}
+
+
+@pytest.fixture(autouse=True)
+def unobserved() -> Iterator[None]:
+    yield
+    FAILPOINTS.observer = None
+    FAILPOINTS.arm({})
+
+
+def refuse(point: str, times: int, words: Callable[[int], str] = str) -> list[int]:
+    """Let the store refuse at a point, so many times; returns the list of refusals, which grows."""
+    refused: list[int] = []
+    lock = threading.Lock()
+
+    def observe(name: str) -> None:
+        if name != point:
+            return
+        with lock:
+            if len(refused) == times:
+                return
+            refused.append(len(refused) + 1)
+            number = len(refused)
+        raise StoreUnavailableError(f"{point} was refused ({words(number)})")
+
+    FAILPOINTS.observer = observe
+    return refused
+
+
+def write_all(attempt: Attempt) -> None:
+    for path, data in FILES.items():
+        with attempt.open(path) as file:
+            file.write(data)
+
+
+def test_a_task_commit_that_is_refused_but_once_fewer_than_it_is_tried_passes(world: World) -> None:
+    with world.open_job("sales") as job:
+        attempt = job.attempt("t")
+        write_all(attempt)
+        refused = refuse("task-commit.create.before", CREATE_TRIES - 1)
+        attempt.commit()
+        assert len(refused) == CREATE_TRIES - 1
+        job.commit()
+    assert world.visible() == FILES
+
+
+def test_a_task_commit_that_is_refused_as_often_as_it_is_tried_fails_and_aborts_its_uploads(
+    world: World,
+) -> None:
+    with world.open_job("sales") as job:
+        attempt = job.attempt("t")
+        write_all(attempt)
+        refuse("task-commit.create.before", CREATE_TRIES)
+        with pytest.raises(StoreUnavailableError, match="refused"):
+            attempt.commit()
+        assert world.open_uploads() == []
+        assert list(job.pending_sets()) == []
+        FAILPOINTS.observer = None
+        write(job, "t", {"again.csv": b"1"})
+        job.commit()
+    assert world.visible() == {"again.csv": b"1"}
+
+
+@pytest.mark.parametrize("committer", ["magic", "staging", "file-v1"])
+def test_the_first_failure_of_one_file_among_many_aborts_all_uploads_of_the_attempt(
+    world: World, committer: str
+) -> None:
+    step = "task-write.adopt.before" if committer == "file-v1" else "task-write.part.before"
+
+    def run() -> None:
+        with world.open_job("sales", committer=committer) as job, job.attempt("t") as attempt:
+            for number, path in enumerate(FILES):
+                if number == 5 and committer == "magic":
+                    refuse(step, 1)
+                with attempt.open(path) as file:
+                    file.write(FILES[path])
+            if committer != "magic":
+                refuse(step, 1)
+
+    with pytest.raises(StoreUnavailableError, match="refused"):
+        run()
+    FAILPOINTS.observer = None
+    assert world.attach("sales-g1").phase() is JobPhase.OPEN  # trouble with the store: the job may be retried
+    assert (world.visible(), world.open_uploads()) == ({}, [])
+
+
+def test_of_several_failures_the_first_is_the_one_that_is_reported_also_when_the_abort_fails_too(
+    world: World,
+) -> None:
+    job = world.open_job("sales")
+    attempt = job.attempt("t")
+    write_all(attempt)
+    writer = attempt.open_upload("big.bin")
+
+    def observe(name: str) -> None:
+        if name == "task-write.part.before" or name.endswith(".abort.before"):
+            raise StoreUnavailableError(f"{name} was refused")
+
+    FAILPOINTS.observer = observe
+    writer.write(b"x" * (5 * MIB))
+    with pytest.raises(StoreUnavailableError, match=r"^task-write\.part\.before was refused$"):
+        attempt.commit()
+    FAILPOINTS.observer = None
+    assert len(world.open_uploads()) == len(FILES) + 1  # the abort was refused: they wait for the job's end
+    write(job, "u", {"a.csv": b"1"})
+    job.commit()
+    assert world.visible() == {"a.csv": b"1"}
+    assert world.open_uploads() == []
+
+
+def test_an_attempt_that_failed_takes_no_more_files_and_another_one_does(world: World) -> None:
+    with world.open_job("sales") as job:
+        attempt = job.attempt("t")
+        refuse("task-write.part.before", 1)
+        with pytest.raises(StoreUnavailableError), attempt.open("a.csv") as file:
+            file.write(b"1")
+        assert world.open_uploads() == []
+        FAILPOINTS.observer = None
+        attempt.abort()
+        write(job, "t", {"a.csv": b"2"})
+        job.commit()
+    assert world.visible() == {"a.csv": b"2"}
+
+
+def test_progress_is_reported_file_by_file(world: World) -> None:
+    heard: list[tuple[str, int, int]] = []
+    with world.open_job("sales") as job:
+        write(job, "t", FILES)
+        attach_job(
+            world.url,
+            job.job_id,
+            settings=world.settings,
+            clock=world.clock,
+            progress=lambda step, done, total: heard.append((step, done, total)),
+        ).commit()
+    completed = [(done, total) for step, done, total in heard if step == "complete"]
+    assert [done for done, _ in completed] == list(range(1, len(FILES) + 1))
+    assert {total for _, total in completed} == {len(FILES)}
+
+
+def test_a_reader_of_the_destination_never_sees_a_pending_file(world: World) -> None:
+    seen: set[str] = set()
+
+    def look(name: str) -> None:
+        FAILPOINTS.observer = None
+        seen.update(world.visible())
+        FAILPOINTS.observer = look
+
+    with world.open_job("sales") as job:
+        FAILPOINTS.observer = look
+        write(job, "t", FILES)
+        with job.attempt("u") as attempt, attempt.open("big.bin") as file:
+            file.write(b"x" * (11 * MIB))
+        FAILPOINTS.observer = None
+        assert seen == set()
+        job.commit()
+    assert len(world.visible()) == len(FILES) + 1

@@ -1,0 +1,92 @@
+"""Files of every size on their way to S3: about a part's, and past 5 GiB where bytes are only counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.uploads.pending_file import PARTS_A_SIZE
+from lockgate.storage_core.settings import MIB
+from tests.support.commit.destination import write
+from tests.support.fake_s3 import Options, faults
+from tests.support.s3.destination import S3World, s3_world
+
+PART = 5 * MIB
+GIB = 1024 * MIB
+
+
+@pytest.fixture
+def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3World]:
+    with s3_world(tmp_path, monkeypatch, part_bytes=PART, s3_max_attempts=3) as world:
+        yield world
+
+
+@pytest.mark.parametrize("size", [0, 1, PART - 1, PART, PART + 1, 2 * PART])
+def test_a_file_of_any_size_is_whole_when_its_job_is_committed(s3: S3World, size: int) -> None:
+    data = (b"0123456789abcdef" * (size // 16 + 1))[:size]
+    s3.driver.run("job", {"a.csv": data})
+
+    assert s3.other.visible() == {"a.csv": data}
+    assert list(s3.other.live().values()) == [size]
+    assert s3.fake.requests["UploadPart"] - _parts_of_the_probe(s3) == max(1, -(-size // PART))
+
+
+def test_a_file_of_more_than_5_gib_takes_parts_that_double_when_there_are_many(s3: S3World) -> None:
+    s3.driver.run("first", {"first.csv": b"1"})
+    s3.fake.behave(Options(keeps_parts=False))
+    chunk = bytes(2 * PART)
+    with s3.driver.open_job("large") as job:
+        s3.fake.forget()
+        with job.attempt("task") as attempt, attempt.open("large.bin") as file:
+            while file.tell() <= 5 * GIB:
+                file.write(chunk)
+            size = file.tell()
+        sent = s3.fake.requests["UploadPart"]
+        (upload,) = s3.fake.snapshot().uploads.values()
+        job.commit()
+
+    sizes = [upload.parts[number].size for number in sorted(upload.parts)]
+    assert size == sum(sizes) > 5 * GIB
+    assert set(sizes[:PARTS_A_SIZE]) == {PART}
+    assert set(sizes[PARTS_A_SIZE:-1]) == {2 * PART}
+    assert len(sizes) == sent < PARTS_A_SIZE + 100
+    assert max(s3.other.live().values()) == size
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "CreateMultipartUpload",
+        "UploadPart",
+        "CompleteMultipartUpload",
+        "AbortMultipartUpload",
+        "PutObject",
+        "GetObject",
+        "HeadObject",
+        "ListObjectsV2",
+        "ListMultipartUploads",
+        "DeleteObject",
+        "DeleteObjects",
+    ],
+)
+@pytest.mark.parametrize("fault", [faults.SLOW_DOWN, faults.INTERNAL_ERROR], ids=lambda fault: fault.name)
+def test_every_call_survives_two_5xx(s3: S3World, operation: str, fault: faults.Fault) -> None:
+    s3.driver.run("first", {"first.csv": b"1"})
+    s3.fake.faults.at(fault, operation=operation, times=2)
+    with s3.driver.open_job("job") as job:
+        with job.attempt("loser").open("b.csv") as loser:
+            loser.write(b"loser")
+        write(job, "task", {"a.csv": b"data"})
+        job.commit()
+
+    assert job.phase() is JobPhase.COMMITTED
+    assert s3.fake.faults.spent
+    assert s3.other.visible() == {"first.csv": b"1", "a.csv": b"data"}
+    assert s3.other.open_uploads() == []
+
+
+def _parts_of_the_probe(s3: S3World) -> int:
+    return sum(seen.operation == "UploadPart" and "/probe/" in seen.key for seen in s3.fake.seen)

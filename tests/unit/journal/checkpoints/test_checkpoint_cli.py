@@ -1,0 +1,134 @@
+"""`lockgate journal`: what an operator sees, and does when the database is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.errors import ConflictError, MalformedJournalError, ObjectNotFoundError
+from lockgate.storage_core.journal import Stamp, open_journal
+from lockgate.storage_core.settings import Settings
+from tests.support.cli import Run, document
+from tests.support.journal.checkpoints import take
+
+
+@pytest.fixture
+def journal_url(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where the journal of the settings is; another can take its place."""
+    url = f"sqlite:///{settings.home_dir / 'journal.db'}"
+    with open_journal(url) as journal:
+        for name in "abc":
+            journal.apply(take(name))
+    return url
+
+
+@pytest.fixture
+def spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name an empty database in the settings."""
+    url = f"sqlite:///{tmp_path / 'spare.db'}"
+    monkeypatch.setenv("LOCKGATE_JOURNAL_URL", url)
+    return url
+
+
+def test_status_shows_where_the_journal_stands(run: Run, journal_url: str) -> None:
+    shown = run("journal", "status")
+    seen = document(run("journal", "status", "--json"))
+
+    assert shown.exit_code == 0
+    lines = [line.split() for line in shown.stdout.splitlines()]
+    assert ["stamp", "1.3"] in lines
+    assert ["safe", "mode", "no"] in lines
+    assert seen["status"]["stamp"] == {"epoch": 1, "sequence": 3}
+    assert seen["leases"]["held"] == 3
+    assert (seen["entries"], seen["checkpoint"], seen["entries_since_checkpoint"]) == (3, None, 3)
+
+
+def test_a_day_of_upkeep_takes_a_checkpoint_proves_it_and_prunes_to_it(run: Run, journal_url: str) -> None:
+    assert "checkpoint 1.3" in run("journal", "checkpoint").stdout
+    assert "was there already" in run("journal", "checkpoint").stdout
+    assert "checkpoint 1.3 holds what they give\n0 findings" in run("journal", "verify").stdout
+
+    rehearsed = run("journal", "prune").stdout
+    assert "3 entries, which checkpoint 1.3 holds" in rehearsed
+    assert "a dry run: nothing was pruned" in rehearsed
+    assert document(run("journal", "status", "--json"))["entries"] == 3
+    assert document(run("journal", "prune", "--yes", "--json"))["entries"] == 3
+    assert document(run("journal", "status", "--json"))["entries"] == 0
+
+
+def test_prune_without_a_verified_checkpoint_says_what_to_run(run: Run, journal_url: str) -> None:
+    run("journal", "checkpoint")
+
+    assert "no checkpoint is verified: no entry may go; run `lockgate journal verify`" in (
+        run("journal", "prune", "--yes").stdout
+    )
+
+
+def test_verify_of_a_wrong_journal_names_the_row_and_exits_with_3(run: Run, journal_url: str) -> None:
+    with open_journal(journal_url) as journal, journal.database.write() as connection:
+        connection.exec_driver_sql("DELETE FROM lease WHERE resource = 'b'")
+
+    found = run("journal", "verify")
+
+    assert found.exit_code == MalformedJournalError.exit_code
+    assert "wrong: the tables: lease b is missing" in found.stdout
+    assert len(document(run("journal", "verify", "--json"))["findings"]) == 1
+
+
+def test_a_lost_database_is_restored_into_an_empty_one(
+    run: Run, journal_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("journal", "checkpoint")
+    spare = f"sqlite:///{tmp_path / 'spare.db'}"
+    monkeypatch.setenv("LOCKGATE_JOURNAL_URL", spare)
+
+    shown = run("journal", "restore")
+    again = run("journal", "restore")
+
+    assert shown.stdout.startswith("restored from checkpoint 1.3 and 0 entries after it\n")
+    assert again.stdout.startswith("was restored before from checkpoint 1.3")
+    assert "since" in run("journal", "status").stdout
+    assert run("journal", "prune", "--yes").exit_code == 13
+    assert run("journal", "leave-safe-mode").stdout == "safe mode is left; 3 leases have their limits anew\n"
+    assert run("journal", "leave-safe-mode").stdout == "the journal is not in safe mode\n"
+    with open_journal(spare) as journal:
+        assert journal.status().stamp == Stamp(1000, 4)
+
+
+def test_entries_of_the_old_database_are_replayed(run: Run, journal_url: str, spare: str) -> None:
+    restored = document(run("journal", "restore", "--entries", journal_url, "--json"))
+
+    assert (restored["entries"], restored["checkpoint"]) == (3, None)
+    with open_journal(spare) as journal:
+        assert journal.status().stamp == Stamp(1000, 3)
+
+
+def test_a_survivor_that_is_not_there_is_not_made(run: Run, spare: str, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.db"
+
+    refused = run("journal", "restore", "--entries", f"sqlite:///{missing}")
+
+    assert refused.exit_code == ObjectNotFoundError.exit_code
+    assert "no such file" in refused.stderr
+    assert not missing.exists()
+
+
+def test_a_database_that_came_back_goes_on_in_place(run: Run, journal_url: str) -> None:
+    assert run("journal", "restore", "--in-place").stdout.startswith(
+        "the journal stands at 1000.3, in safe mode"
+    )
+    assert run("journal", "restore", "--in-place", "--entries", "x").exit_code == 2
+    assert document(run("journal", "leave-safe-mode", "--json")) == {"was_in_safe_mode": True, "leases": 3}
+
+
+@pytest.mark.parametrize("command", ["status", "checkpoint", "verify", "prune", "restore", "leave-safe-mode"])
+def test_without_a_journal_every_command_says_so(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
+
+    refused = run("journal", command)
+
+    assert refused.exit_code == ConflictError.exit_code
+    assert "there is no journal" in refused.stderr

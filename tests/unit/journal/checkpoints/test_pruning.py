@@ -1,0 +1,121 @@
+"""Pruning: what a verified checkpoint holds goes, and nothing else does."""
+
+from __future__ import annotations
+
+import pytest
+
+from lockgate.storage_core.errors import ConflictError, MalformedJournalError, StaleRequestError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import Mutation, Refused, Written
+from tests.support.journal.checkpoints import JournalWorld, file_of, flip_a_byte, take
+
+
+def test_only_what_a_verified_checkpoint_holds_is_pruned(journals: JournalWorld) -> None:
+    journals.live(1)
+    one = journals.checkpoint()
+    unverified = journals.prune()
+    assert (unverified.up_to, unverified.entries) == (None, 0)
+    assert journals.verify().findings == ()
+    journals.live(2)
+    journals.checkpoint()
+
+    rehearsed, pruned = journals.prune(dry_run=True), journals.prune()
+
+    assert (pruned.up_to, pruned.entries) == (one.stamp, 13)
+    assert (rehearsed.up_to, rehearsed.entries, rehearsed.is_dry_run) == (one.stamp, 13, True)
+    assert sequences(journals) == list(range(14, 27))
+    found = journals.verify()
+    assert (found.findings, found.since, found.entries) == ((), one.stamp, 13)
+
+
+def sequences(journals: JournalWorld) -> list[int]:
+    with journals.open() as journal, journal.reading() as reading:
+        return [entry.sequence for entry in reading.entries(0, 1000)]
+
+
+def test_a_pruned_request_is_known_for_its_time_and_refused_after_it(journals: JournalWorld) -> None:
+    mutation = Mutation(op=take("a"), asked_s=journals.clock.now)
+    with journals.open() as journal:
+        journal.write([mutation])
+    journals.checkpoint()
+    journals.verify()
+    assert journals.prune().requests == 0
+    with journals.open() as journal:
+        [known] = journal.write([mutation])
+    assert isinstance(known, Written)
+    assert known.is_repeat
+
+    journals.clock.sleep(90_000)
+    assert journals.prune().requests == 1
+    with journals.open() as journal:
+        [unknown] = journal.write([mutation])
+
+    assert isinstance(unknown, Refused)
+    assert isinstance(unknown.error, StaleRequestError)
+
+
+def test_a_checkpoint_that_changed_after_it_was_verified_stops_the_pruning(journals: JournalWorld) -> None:
+    journals.live()
+    taken = journals.checkpoint()
+    journals.verify()
+    flip_a_byte(file_of(journals, taken.stamp))
+
+    with pytest.raises(MalformedJournalError):
+        journals.prune()
+
+    assert len(sequences(journals)) == 13
+
+
+def test_verifying_anew_vouches_anew_where_the_word_is_of_no_use(journals: JournalWorld) -> None:
+    journals.live()
+    taken = journals.checkpoint()
+    journals.verify()
+    [word] = (journals.root / "checkpoints/main/verified").iterdir()
+    word.write_bytes(word.read_bytes()[:-20])
+    with pytest.raises(MalformedJournalError, match="verify anew"):
+        journals.prune()
+
+    journals.verify()
+
+    assert journals.prune().up_to == taken.stamp
+
+
+def test_old_checkpoints_go_but_the_newest_verified_one_stays(journals: JournalWorld) -> None:
+    stamps = []
+    for number in range(4):
+        journals.live(number)
+        stamps.append(journals.checkpoint().stamp)
+        if number == 1:
+            journals.verify()
+
+    assert journals.prune(kept=1, dry_run=True).checkpoints == (stamps[0], stamps[2])
+    assert len(journals.checkpoints.all()) == 4
+    journals.prune(kept=1)
+
+    assert [found.stamp for found in journals.checkpoints.all()] == [stamps[1], stamps[3]]
+    assert journals.checkpoints.vouched() == [stamps[1]]
+    assert journals.verify().findings == ()
+
+
+def test_a_failover_amid_pruning_keeps_the_entries_that_took_the_place_of_the_pruned_ones(
+    journals: JournalWorld,
+) -> None:
+    journals.live(1)
+    journals.live(2)
+    journals.checkpoint()
+    journals.verify()
+
+    def fail_over(point: str) -> None:
+        if point == "prune.journal-prune.before":
+            FAILPOINTS.observer = None
+            journals.fail_over(kept=20)
+            journals.apply(*(take(f"new {number}") for number in range(10)))
+
+    FAILPOINTS.observer = fail_over
+    try:
+        with pytest.raises(ConflictError, match=r"checkpoint 1\.26 is not of the history"):
+            journals.prune()
+    finally:
+        FAILPOINTS.observer = None
+
+    assert sequences(journals) == list(range(1, 31))

@@ -1,0 +1,53 @@
+"""Safe mode: after a restore nothing is recovered or pruned until somebody leaves it."""
+
+from __future__ import annotations
+
+import pytest
+
+from lockgate.storage_core.errors import SafeModeError
+from lockgate.storage_core.journal import Leases, LeaseState, Stamp
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.safe_mode import leave_safe_mode, refuse_in_safe_mode
+from tests.support.journal.checkpoints import JournalWorld
+
+
+def test_in_safe_mode_nothing_is_recovered_or_pruned_and_writers_go_on(journals: JournalWorld) -> None:
+    journals.live(1)
+    journals.checkpoint()
+    journals.verify()
+    journals.restore()
+    journals.clock.sleep(100_000)
+
+    with journals.open(journals.spare_url) as journal:
+        with pytest.raises(SafeModeError):
+            Leases(journal).take("job:1-a", "r", purpose="recover", soft_s=1, hard_s=2)
+        with pytest.raises(SafeModeError, match=r"reaping.*leave-safe-mode"):
+            refuse_in_safe_mode(journal, "reaping")
+        assert Leases(journal).take("new", "h", purpose="write", soft_s=1, hard_s=2) == Stamp(1000, 14)
+    with pytest.raises(SafeModeError):
+        journals.prune(journals.spare_url)
+
+
+def test_leaving_safe_mode_gives_every_holder_its_limits_anew(journals: JournalWorld) -> None:
+    journals.live(1)
+    journals.checkpoint()
+    journals.restore()
+    journals.clock.sleep(100_000)
+
+    with journals.open(journals.spare_url) as journal:
+        assert leave_safe_mode(journal) == 2
+        assert leave_safe_mode(journal) is None
+        refuse_in_safe_mode(journal, "reaping")
+        states = {view.lease.resource: view.state for view in Leases(journal).in_states(LeaseState)}
+        journals.clock.sleep(119)
+        with journal.reading() as reading:
+            parked = reading.get(Lease, "job:1-b")
+
+    assert states == {
+        "job:1-a": LeaseState.HELD,
+        "job:1-b": LeaseState.PARKED,
+        "job:1-c": LeaseState.FREE,
+    }
+    assert parked is not None
+    assert (parked.parked_until_s or 0) > journals.clock.now
+    assert journals.verify(journals.spare_url).findings == ()

@@ -1,0 +1,207 @@
+"""Rows in and out of either database, many at a time: exactly as they were, and by their index."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from sqlalchemy import Connection
+
+from lockgate.storage_core.errors import MalformedJournalError
+from lockgate.storage_core.journal import Journal, Mutation, open_journal
+from lockgate.storage_core.journal.database import bulk
+from lockgate.storage_core.journal.database.pipeline import ask
+from lockgate.storage_core.journal.database.row_access import SqlRows
+from lockgate.storage_core.journal.database.schema import ATTEMPT, ENTRY, METADATA, REQUEST
+from lockgate.storage_core.journal.entries.jobs import RecordTask
+from lockgate.storage_core.journal.entries.rows import (
+    ROWS,
+    Blob,
+    BlobJob,
+    Claim,
+    Job,
+    Lease,
+    Reference,
+    Row,
+    Standing,
+    TaskAttempt,
+)
+from lockgate.storage_core.journal.entries.state import Key
+from lockgate.storage_core.journal.read.snapshot_read import Entry
+from lockgate.storage_core.journal.write import transaction
+from lockgate.storage_core.journal.write.transaction import lock_head
+from tests.support.postgres import Server
+
+TEXTS = ("", "plain", "quote ' \" and \\ and \n\t{}[],", "ü 漢字 🦊", "NULL", "$[0]", "%s", ":given")
+FIGURES = (0.1 + 0.2, 1e-308, 5e-324, 1.7976931348623157e308, 1_800_000_000.123_456_7, -0.5, 2.0**53 + 2)
+
+
+def lease(resource: str, **changes: object) -> Lease:
+    before = Lease(
+        resource=resource, holder="h", epoch=1, sequence=1, standing=Standing.HELD,
+        renewed_s=0.0, soft_s=1.0, hard_s=2.0,
+    )  # fmt: skip
+    return msgspec.structs.replace(before, **changes)
+
+
+def put(journal: Journal, rows: list[Row]) -> None:
+    with journal.database.write() as connection:
+        SqlRows(connection, journal.name).write({(type(row), row.key): row for row in rows})
+
+
+@pytest.mark.parametrize("kind", [*ROWS, Entry])
+def test_the_fields_of_a_row_are_its_tables_columns_in_their_order(kind: type[msgspec.Struct]) -> None:
+    table = ENTRY if kind is Entry else METADATA.tables[kind.TABLE]  # type: ignore[attr-defined]
+    names = [field.name for field in msgspec.structs.fields(kind)]
+    assert [column.name for column in table.columns] == ["journal", *names]
+
+
+def test_texts_figures_and_nulls_come_back_exactly(journal: Journal) -> None:
+    rows: list[Row] = [lease(f"{n}{text}", detail=text) for n, text in enumerate(TEXTS)]
+    rows += [lease(f"f{n}", renewed_s=one, parked_until_s=one) for n, one in enumerate(FIGURES)]
+    rows += [lease("large", sequence=2**62), lease("none", parked_until_s=None)]
+    put(journal, rows)
+    with journal.reading() as reading:
+        found = reading.find(Lease, [row.key for row in rows])
+    assert sorted(found, key=lambda row: row.key) == sorted(rows, key=lambda row: row.key)
+
+
+def test_keys_of_several_columns_are_told_apart(journal: Journal) -> None:
+    rows: list[Row] = [
+        Claim(store=store, name=name, body=f"{store}/{name}", claimed_s=1.0)
+        for store in TEXTS
+        for name in TEXTS
+    ]
+    put(journal, rows)
+    with journal.reading() as reading:
+        (found,) = reading.find(Claim, [(TEXTS[2], TEXTS[3]), ("absent", TEXTS[3])])
+    assert found.body == f"{TEXTS[2]}/{TEXTS[3]}"
+
+
+def test_a_row_takes_the_place_of_the_one_with_its_key_and_can_be_removed(journal: Journal) -> None:
+    put(journal, [lease("a", detail="old"), lease("b", detail="old")])
+    put(journal, [lease("a", detail="new"), lease("c")])
+    with journal.database.write() as connection:
+        SqlRows(connection, journal.name).write({(Lease, ("b",)): None, (Lease, ("absent",)): None})
+    with journal.reading() as reading:
+        assert [(row.resource, row.detail) for row in reading.where(Lease, {})] == [("a", "new"), ("c", "")]
+
+
+def test_more_than_one_statement_could_name_are_found_and_removed_at_once(journal: Journal) -> None:
+    rows: list[Row] = [lease(f"{number:05d}") for number in range(5000)]
+    put(journal, rows)
+    keys = [row.key for row in rows]
+    with journal.reading() as reading:
+        assert len(reading.find(Lease, keys)) == len(rows)
+    with journal.database.write() as connection:
+        SqlRows(connection, journal.name).write(dict.fromkeys(((Lease, key) for key in keys), None))
+    with journal.reading() as reading:
+        assert reading.where(Lease, {}) == []
+
+
+def test_journals_of_one_database_do_not_see_each_others_rows(journal_url: str) -> None:
+    with open_journal(journal_url) as main, open_journal(journal_url, "other") as other:
+        put(main, [lease("a", detail="main")])
+        put(other, [lease("a", detail="other")])
+        with main.reading() as reading:
+            assert [row.detail for row in reading.find(Lease, [("a",)])] == ["main"]
+
+
+@pytest.mark.requires("postgres")
+@pytest.mark.parametrize("rows", [0, 1, 40])
+def test_a_plan_that_is_kept_reads_by_index_however_small_its_tables_were(
+    postgres: Server, rows: int
+) -> None:
+    """One that suits a small table reads all of it: once it has grown, at every write, for ever."""
+    with open_journal(postgres.new_database(f"small_{rows}")) as journal:
+        journal.write([Mutation(op=task(number)) for number in range(rows)])
+        with journal.database.write() as connection:
+            connection.exec_driver_sql("ANALYZE")  # so that they are known to be small
+        journal.apply(task(rows))
+        with journal.database.snapshot() as connection:
+            plans = kept_plans(connection)
+    for table, by in ((ENTRY, ["request_id"]), (REQUEST, ["request_id"]), (ATTEMPT, TaskAttempt.KEY)):
+        (at,) = [
+            number
+            for number, line in enumerate(plans)
+            if "Index Scan using" in line and line.endswith(f" on {table.name}")
+        ]
+        assert all(f"{name} = " in plans[at + 1] for name in ("journal", *by)), plans
+        assert not any(f"Seq Scan on {table.name}" in line for line in plans)
+    assert not any(line.lstrip().startswith("Filter:") for line in plans), plans
+
+
+@pytest.mark.requires("postgres")
+@pytest.mark.parametrize("kind", [Job, Lease, Blob, Reference, BlobJob])
+def test_no_plan_is_kept_that_could_read_all_rows_by_another_index_than_the_keys(
+    postgres: Server, kind: type[Row]
+) -> None:
+    """An index that begins with the journal looks as good as the key's, while a table has never been big."""
+    beginnings = [("k",)]
+    with open_journal(postgres.new_database(f"indexes_of_{kind.TABLE}")) as journal:
+        for _ in range(2):
+            with journal.database.write() as connection:
+                rows = SqlRows(connection, journal.name, lock=True)
+                lock = transaction._locking(journal.database, journal.name, keeps_plans=True)
+                ask(connection, [lock, rows.looking_for(kind, [("k",) * len(kind.KEY)])])
+                ask(connection, [rows.looking_in(kind, beginnings)])
+        with journal.database.snapshot() as connection:
+            assert not any(f" on {kind.TABLE}" in line for line in kept_plans(connection))
+
+
+@pytest.mark.requires("postgres")
+def test_a_transaction_that_keeps_no_plan_makes_each_anew(postgres: Server) -> None:
+    with open_journal(postgres.new_database("anew")) as journal:
+        journal.apply(task(1))
+        with journal.database.write() as connection:
+            lock_head(connection, journal.database, journal.name)
+            assert connection.exec_driver_sql("SHOW plan_cache_mode").scalar_one() == "force_custom_plan"
+            assert connection.exec_driver_sql("SHOW enable_seqscan").scalar_one() == "on"
+
+
+@pytest.mark.parametrize("size", [1, bulk.MANY - 1, bulk.MANY, 5 * bulk.MANY])
+def test_rows_are_stored_alike_however_many_are_new(journal: Journal, size: int) -> None:
+    old: list[Row] = [lease(f"old{n}") for n in range(size)]
+    put(journal, old)
+    new = [
+        lease(f"new{n}", detail=TEXTS[n % len(TEXTS)], renewed_s=FIGURES[n % len(FIGURES)])
+        for n in range(size)
+    ]
+    changed = [msgspec.structs.replace(row, detail="changed", parked_until_s=1.0) for row in old]
+    rows: list[Row] = [*new, *changed]
+    with journal.database.write() as connection:
+        changes = {(type(row), row.key): row for row in rows}
+        SqlRows(connection, journal.name).write(changes, absent={(Lease, row.key) for row in new})
+    with journal.reading() as reading:
+        found = reading.where(Lease, {})
+    assert sorted(found, key=lambda row: row.key) == sorted(rows, key=lambda row: row.key)
+
+
+@pytest.mark.parametrize("size", [1, 2 * bulk.MANY])
+def test_a_row_that_is_not_new_after_all_is_refused_and_nothing_is_stored(
+    journal: Journal, size: int
+) -> None:
+    put(journal, [lease("0", detail="old")])
+    rows = [lease(f"{n}", detail="new") for n in range(size)]
+    changes: dict[Key, Row | None] = {(Lease, row.key): row for row in rows}
+    with pytest.raises(MalformedJournalError, match="contradicts itself"), journal.database.write() as held:
+        SqlRows(held, journal.name).write(changes, absent=set(changes))
+    with journal.reading() as reading:
+        assert [row.detail for row in reading.where(Lease, {})] == ["old"]
+
+
+def task(number: int) -> RecordTask:
+    return RecordTask(
+        destination="d", job_id="j", task_id=f"{number}", attempt_id="a", job_attempt="r",
+        files=1, rows=None, size_bytes=1,
+    )  # fmt: skip
+
+
+def kept_plans(connection: Connection) -> list[str]:
+    """The plans of the statements that this session has prepared, a line a step."""
+    connection.exec_driver_sql("SET LOCAL plan_cache_mode = force_generic_plan")  # shows those that are kept
+    asked = "SELECT name, cardinality(parameter_types) FROM pg_prepared_statements WHERE generic_plans > 0"
+    lines: list[str] = []
+    for name, parameters in connection.exec_driver_sql(asked).all():
+        given = ", ".join(["NULL"] * parameters)
+        lines += connection.exec_driver_sql(f"EXPLAIN (COSTS OFF) EXECUTE {name} ({given})").scalars()
+    return lines

@@ -1,0 +1,188 @@
+"""What an SQLite file answers when it cannot be used: what it left applied, and what people can do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event, text
+
+from lockgate.storage_core.errors import (
+    InvalidInputError,
+    JournalUnavailableError,
+    MalformedJournalError,
+)
+from lockgate.storage_core.journal import Journal, Stamp, open_journal
+from lockgate.storage_core.journal.entries.rows import Lease
+from tests.support.journal.database import QUICK, entries, take
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Act as a user whom file permissions bind: they do not bind root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def open_dir() -> Iterator[Path]:
+    """A directory that every user can come to; pytest's own are root's alone."""
+    path = Path(tempfile.mkdtemp())
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+def test_a_directory_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="is a directory: name a file in it"):
+        open_journal(f"sqlite:///{tmp_path}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(JournalUnavailableError, match="the file's directory exists and is writable"):
+        open_journal(f"sqlite:///{tmp_path}/file/journal.db")
+
+
+def test_a_file_that_is_not_sqlite_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    path.write_bytes(b"not a database, and longer than a header of SQLite is\n" * 100)
+    before = path.read_bytes()
+    with pytest.raises(MalformedJournalError, match="lockgate journal restore"):
+        open_journal(f"sqlite:///{path}")
+    assert path.read_bytes() == before
+
+
+def test_a_corrupt_file_is_refused_with_the_way_to_restore_it(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    with open_journal(f"sqlite:///{path}") as journal:
+        journal.apply(take("a"))
+    damaged = bytearray(path.read_bytes())
+    damaged[4096:] = b"\xff" * (len(damaged) - 4096)
+    path.write_bytes(damaged)
+    with pytest.raises(MalformedJournalError, match="lockgate journal restore"):
+        open_journal(f"sqlite:///{path}")
+    assert path.read_bytes() == damaged
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+def test_a_locked_file_is_told_of_and_nothing_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    with open_journal(f"sqlite:///{path}", busy_s=QUICK) as journal:
+        with locked(path), pytest.raises(JournalUnavailableError, match="another process has held its lock"):
+            journal.apply(take("a"))
+        assert entries(journal) == 0
+        assert journal.apply(take("a")).stamp == Stamp(1, 1)
+
+
+def test_a_new_file_that_is_locked_is_told_of(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    with locked(path), pytest.raises(JournalUnavailableError, match="another process has held its lock"):
+        open_journal(f"sqlite:///{path}", busy_s=QUICK)
+
+
+def test_a_locked_file_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    with open_journal(f"sqlite:///{path}", busy_s=QUICK) as journal:
+        journal.apply(take("a"))
+        with locked(path):
+            assert entries(journal) == 1
+
+
+def test_a_file_that_may_not_be_written_is_told_of_and_nothing_is_changed(open_dir: Path) -> None:
+    path = open_dir / "journal.db"
+    open_journal(f"sqlite:///{path}").close()
+    path.chmod(0o444)
+    before = path.read_bytes()
+    with as_nobody(), pytest.raises(JournalUnavailableError, match="writable for this user"):
+        open_journal(f"sqlite:///{path}").apply(take("a"))
+    assert path.read_bytes() == before
+
+
+def test_a_directory_that_may_not_be_written_is_told_of(open_dir: Path) -> None:
+    open_dir.chmod(0o555)
+    with as_nobody(), pytest.raises(JournalUnavailableError, match="writable for this user"):
+        open_journal(f"sqlite:///{open_dir}/below/journal.db")
+    with as_nobody(), pytest.raises(JournalUnavailableError, match="writable for this user"):
+        open_journal(f"sqlite:///{open_dir}/journal.db")
+    assert list(open_dir.iterdir()) == []
+
+
+def test_a_disk_that_turns_read_only_is_told_of_and_nothing_is_written(tmp_path: Path) -> None:
+    """No disk is mounted here: SQLite is told to refuse writes, and answers as it does on such a disk."""
+    with open_journal(f"sqlite:///{tmp_path}/journal.db") as journal:
+        journal.apply(take("a"))
+        _on_checkout(journal, "PRAGMA query_only=ON")
+        with pytest.raises(JournalUnavailableError, match="its disk writable"):
+            journal.apply(take("b"))
+        assert entries(journal) == 1
+
+
+def test_a_full_disk_is_told_of_and_nothing_is_written(tmp_path: Path) -> None:
+    with open_journal(f"sqlite:///{tmp_path}/journal.db") as journal:
+        journal.apply(take("a"))
+        pages = _ask(journal, "PRAGMA page_count")
+        _on_checkout(journal, f"PRAGMA max_page_count={pages}")
+        with pytest.raises(JournalUnavailableError, match="free space on its disk"):
+            journal.apply(take("b", "b" * 100_000))
+        assert entries(journal) == 1
+        _on_checkout(journal, "PRAGMA max_page_count=1000000")
+        assert journal.apply(take("c")).stamp == Stamp(1, 2)
+
+
+def test_a_file_that_was_removed_amid_its_use_is_not_written_unseen(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    with open_journal(f"sqlite:///{path}") as journal:
+        journal.apply(take("a"))
+        path.rename(tmp_path / "moved.db")
+        with pytest.raises(MalformedJournalError, match="lockgate journal restore"):
+            journal.apply(take("b"))
+
+
+def test_a_file_that_was_replaced_amid_its_use_is_used_from_then_on(tmp_path: Path) -> None:
+    path, copy = tmp_path / "journal.db", tmp_path / "copy.db"
+    with open_journal(f"sqlite:///{copy}") as other:
+        other.apply(take("copied"))
+    with open_journal(f"sqlite:///{path}") as journal:
+        journal.apply(take("a"))
+        for name in ("journal.db-wal", "journal.db-shm"):
+            (tmp_path / name).unlink()
+        copy.replace(path)
+        assert journal.apply(take("b")).stamp == Stamp(1, 2)
+        with journal.reading() as reading:
+            assert [lease.resource for lease in reading.where(Lease, {})] == ["b", "copied"]
+
+
+def _on_checkout(journal: Journal, pragma: str) -> None:
+    @event.listens_for(journal.database._engine, "checkout")
+    def _checkout(connection: sqlite3.Connection, record: Any, proxy: Any) -> None:
+        connection.execute(pragma).close()
+
+
+def _ask(journal: Journal, question: str) -> Any:
+    with journal.database.snapshot() as connection:
+        return connection.execute(text(question)).scalar_one()

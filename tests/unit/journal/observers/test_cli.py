@@ -1,0 +1,77 @@
+"""`lockgate journal observers`, and reads at observers on the command line, as their users run them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from lockgate.storage_core.cli.app import build
+from lockgate.storage_core.journal.observers import process_reader
+from tests.support.cli import Run, document
+from tests.support.journal.observers import FileObserver, ObserverWorld, take
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObserverWorld]:
+    opened = ObserverWorld(tmp_path)
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LOCKGATE_JOURNAL_URL", opened.url)
+    monkeypatch.setenv("LOCKGATE_OBSERVER_URLS", '["postgresql://standby/db"]')
+    monkeypatch.setattr(
+        process_reader, "open_observer", lambda _, journal: FileObserver(opened.file(0), journal)
+    )
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def run() -> Run:
+    return lambda *words: CliRunner().invoke(build(), list(words))
+
+
+def test_the_command_line_reads_at_the_copy_unless_that_is_behind_the_stamp_it_was_given(
+    world: ObserverWorld, run: Run
+) -> None:
+    world.tailer().poll()
+    take(world.journal)
+    old = document(run("journal", "status", "--at-least", "1.0", "--json"))
+    assert (old["where"].rpartition("/")[2], old["status"]["stamp"]["sequence"]) == ("observer-0.db", 0)
+    for words in (["--at-least", "1.1"], ["--at-least", "main=1.1"], []):
+        new = document(run("journal", "status", *words, "--json"))
+        assert (new["where"].rpartition("/")[2], new["status"]["stamp"]["sequence"]) == ("journal.db", 1)
+
+
+def test_the_registry_is_listed_from_a_state_that_holds_the_stamp(world: ObserverWorld, run: Run) -> None:
+    world.tailer().poll()
+    take(world.journal)
+    for stamp, file in (("1.0", "observer-0.db"), ("1.1", "journal.db")):
+        index = document(run("jobs", "list", "--at-least", stamp, "--json"))
+        assert index["journal"].rpartition("/")[2] == file
+    assert run("jobs", "list", str(world.root), "--at-least", "1.1").exit_code == 2
+
+
+def test_a_stamp_that_the_primary_does_not_hold_is_told_with_its_own_exit_code(
+    world: ObserverWorld, run: Run
+) -> None:
+    refused = run("journal", "status", "--at-least", "1.7")
+    assert refused.exit_code == 14
+    assert "1.7" in refused.stderr
+    assert run("journal", "status", "--at-least", "seven").exit_code == 2
+
+
+def test_observers_are_listed_with_the_reason_why_one_is_not_read(world: ObserverWorld, run: Run) -> None:
+    shown = run("journal", "observers")
+    assert shown.exit_code == 0
+    assert "observer-0.db" in shown.stdout
+
+
+def test_without_a_journal_there_is_nothing_to_observe(
+    world: ObserverWorld, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
+    refused = run("journal", "observers")
+    assert refused.exit_code == 8
+    assert "no journal to observe" in refused.stderr

@@ -1,0 +1,412 @@
+"""A client reads at observers, and never sees a state older than one that it has seen."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Connection, Engine, event
+
+from lockgate.storage_core.errors import (
+    InvalidInputError,
+    JournalUnavailableError,
+    LeaseHeldError,
+    ObjectNotFoundError,
+    StateLostError,
+)
+from lockgate.storage_core.journal import Reading, Stamp
+from lockgate.storage_core.journal.observers import Token, configured_reads
+from lockgate.storage_core.journal.observers.client import REST_S
+from lockgate.storage_core.journal.observers.observer_pool import FIRST_PROBE_S
+from lockgate.storage_core.settings import Settings
+from tests.support.journal.observers import ObserverWorld, asked, figure, lose_after, take
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[ObserverWorld]:
+    opened = ObserverWorld(tmp_path)
+    yield opened
+    opened.close()
+
+
+def test_a_client_reads_at_an_observer_that_holds_what_it_has_seen(world: ObserverWorld) -> None:
+    take(world.journal)
+    world.tailer().poll()
+    assert world.client().read(asked) == ("observer-0", 1)
+
+
+def test_a_client_reads_its_own_writes_at_the_primary_while_the_observer_is_behind(
+    world: ObserverWorld,
+) -> None:
+    tailer, client = world.tailer(), world.client()
+    tailer.poll()
+    take(world.journal)
+    fallbacks = figure("observer_fallbacks_total")
+    assert client.read(asked) == ("journal", 1)
+    assert figure("observer_fallbacks_total") == fallbacks + 1
+    tailer.poll()
+    assert client.read(asked) == ("observer-0", 1)
+
+
+def test_whoever_was_refused_reads_what_the_refusal_was_for(world: ObserverWorld) -> None:
+    world.tailer().poll()
+    client = world.client()
+    client.read(asked)
+    take(world.another_process(), "a")
+    with pytest.raises(LeaseHeldError):
+        take(world.journal, "a")
+    assert client.read(asked) == ("journal", 1)
+
+
+def test_an_observer_that_catches_up_in_time_is_waited_for(world: ObserverWorld) -> None:
+    tailer, client = world.tailer(), world.client()
+    tailer.poll()
+    take(world.journal)
+    world.clock.meanwhile = tailer.poll
+    waits = figure("observer_waits_total")
+    assert client.read(asked) == ("observer-0", 1)
+    assert figure("observer_waits_total") == waits + 1
+
+
+def test_an_observer_is_waited_for_no_longer_than_the_settings_say(world: ObserverWorld) -> None:
+    world.tailer().poll()
+    client = world.client(wait_ms=70)
+    take(world.journal)
+    client.read(asked)
+    assert world.clock.slept_s == pytest.approx(0.070)
+
+
+def test_after_a_wait_in_vain_observers_are_asked_but_not_waited_for_a_while(world: ObserverWorld) -> None:
+    tailer, client = world.tailer(), world.client()
+    tailer.poll()
+    take(world.journal)
+    client.read(asked)
+    slept_s = world.clock.slept_s
+    assert client.read(asked) == ("journal", 1)
+    assert world.clock.slept_s == slept_s
+    tailer.poll()
+    assert client.read(asked) == ("observer-0", 1)
+    take(world.journal)
+    world.clock.now += REST_S
+    client.read(asked)
+    assert world.clock.slept_s > slept_s
+
+
+def test_another_observer_that_has_caught_up_is_asked_before_any_is_waited_for(world: ObserverWorld) -> None:
+    slow, fast = world.tailer(0), world.tailer(1)
+    slow.poll()
+    take(world.journal)
+    fast.poll()
+    client = world.client(observers=2)
+    assert [client.read(asked) for _ in range(3)] == [("observer-1", 1)] * 3
+    assert world.clock.slept_s == 0
+
+
+def test_observers_share_the_reads(world: ObserverWorld) -> None:
+    for number in range(2):
+        world.tailer(number).poll()
+    client = world.client(observers=2)
+    assert {client.read(asked)[0] for _ in range(2)} == {"observer-0", "observer-1"}
+
+
+def test_a_new_client_reads_what_everyone_has_written_before(world: ObserverWorld) -> None:
+    world.tailer().poll()
+    take(world.another_process())
+    assert world.client().read(asked) == ("journal", 1)
+
+
+def test_a_client_that_never_syncs_again_may_read_an_older_state_until_it_does(world: ObserverWorld) -> None:
+    world.tailer().poll()
+    client = world.client()
+    assert client.read(asked) == ("observer-0", 0)
+    take(world.another_process())
+    assert client.read(asked) == ("observer-0", 0)
+    assert client.msync() == Stamp(1, 1)
+    assert client.read(asked) == ("journal", 1)
+
+
+def test_a_client_that_syncs_before_each_read_reads_everyones_writes(world: ObserverWorld) -> None:
+    world.tailer().poll()
+    client, other = world.client(auto_msync_ms=0), world.another_process()
+    for number in range(1, 4):
+        take(other)
+        assert client.read(asked)[1] == number
+
+
+def test_a_client_syncs_when_the_primary_has_not_answered_for_so_long(world: ObserverWorld) -> None:
+    world.tailer().poll()
+    client, other = world.client(auto_msync_ms=5000), world.another_process()
+    client.read(asked)
+    take(other)
+    world.clock.now += 4.9
+    assert client.read(asked) == ("observer-0", 0)
+    world.clock.now += 0.1
+    assert client.read(asked) == ("journal", 1)
+
+
+def test_what_a_client_writes_counts_as_contact_with_the_primary(world: ObserverWorld) -> None:
+    tailer, client, other = world.tailer(), world.client(auto_msync_ms=5000), world.another_process()
+    tailer.poll()
+    client.read(asked)
+    world.clock.now += 4.9
+    take(world.journal)
+    tailer.poll()
+    take(other)
+    world.clock.now += 4.9
+    assert client.read(asked) == ("observer-0", 1)
+
+
+def test_a_client_that_is_told_to_reads_at_the_primary_only(world: ObserverWorld) -> None:
+    world.tailer().poll()
+    assert world.client(always_primary=True).read(asked)[0] == "journal"
+    assert world.client(observers=0).read(asked)[0] == "journal"
+
+
+def test_whoever_is_given_a_token_reads_what_its_giver_has_seen_without_asking_the_primary(
+    world: ObserverWorld,
+) -> None:
+    tailer = world.tailer()
+    tailer.poll()
+    take(world.journal)
+    token = str(world.client().token)
+    assert token == "main=1.1"
+    told = world.client(journal=world.another_process())
+    told.see(Token.parse(token))
+    world.clock.meanwhile = tailer.poll
+    assert told.read(asked) == ("observer-0", 1)
+    assert told.journal.sight.without_contact_s is None
+
+
+def test_the_clients_of_the_settings_take_a_stamp_that_the_command_line_was_given(
+    world: ObserverWorld,
+) -> None:
+    take(world.journal)
+    client = configured_reads(Settings(journal_url=world.url), at_least="1.1")
+    assert client is not None
+    with client:
+        assert str(client.token) == "main=1.1"
+        assert client.read(asked) == ("journal", 1)
+    assert configured_reads(Settings(journal_url="none")) is None
+
+
+def test_a_sqlite_file_among_the_observers_is_refused_with_the_remedy(world: ObserverWorld) -> None:
+    chosen = Settings(journal_url=world.url, observer_urls=(f"sqlite:///{world.file(0)}",))
+    with pytest.raises(InvalidInputError, match="only PostgreSQL hot standbys are observers") as refused:
+        configured_reads(chosen)
+    assert "remove it from LOCKGATE_OBSERVER_URLS" in str(refused.value)
+    assert not world.file(0).exists()
+
+
+def test_a_read_checks_the_state_that_it_reads_and_no_other(world: ObserverWorld) -> None:
+    # A copy may go back: it is made anew, or its file is put back. Whoever checks in one transaction and
+    # reads in the next sees the past. So this one goes back when a second transaction begins within a read.
+    take(world.journal)
+    world.tailer().poll()
+    client = world.client(journal=world.another_process())
+    client.msync()
+    begun = []
+
+    def go_back(connection: Connection) -> None:
+        begun.append(connection)
+        if len(begun) == 2:
+            with sqlite3.connect(world.file(0)) as copy:
+                copy.execute("DELETE FROM lease")
+                copy.execute("UPDATE head SET sequence = 0")
+            copy.close()
+
+    event.listen(Engine, "begin", go_back)
+    try:
+        assert client.read(asked) == ("observer-0", 1)
+    finally:
+        event.remove(Engine, "begin", go_back)
+
+
+def test_what_is_read_does_not_change_while_it_is_read(world: ObserverWorld) -> None:
+    tailer, client = world.tailer(), world.client()
+    tailer.poll()
+
+    def ask(reading: Reading) -> tuple[int, int, Stamp]:
+        before = asked(reading)[1]
+        take(world.journal)
+        tailer.poll()
+        return before, asked(reading)[1], reading.status().stamp
+
+    assert client.read(ask) == (0, 0, Stamp(1, 0))
+    assert client.read(asked) == ("observer-0", 1)
+
+
+def test_an_observer_that_is_not_there_fails_no_read_and_is_asked_again_after_a_while(
+    world: ObserverWorld,
+) -> None:
+    client = world.client()
+    assert client.read(asked) == ("journal", 0)
+    world.tailer().poll()
+    assert client.read(asked) == ("journal", 0)
+    world.clock.now += FIRST_PROBE_S
+    assert client.read(asked) == ("observer-0", 0)
+
+
+@pytest.mark.parametrize("found", [b"", b"no database at all" * 100], ids=["empty", "garbage"])
+def test_a_copy_that_cannot_be_read_fails_no_read(world: ObserverWorld, found: bytes) -> None:
+    world.file(0).write_bytes(found)
+    client = world.client()
+    assert client.read(asked) == ("journal", 0)
+    (status,) = client.observers()
+    assert "observer-0" in (status.why_down or "")
+
+
+def test_an_observer_of_another_journal_is_not_read(world: ObserverWorld, tmp_path: Path) -> None:
+    other = ObserverWorld(tmp_path / "other")
+    other.tailer().poll()
+    other.close()
+    (tmp_path / "other" / "observer-0.db").rename(world.file(0))
+    client = world.client()
+    assert client.read(asked) == ("journal", 0)
+    (status,) = client.observers()
+    assert "another journal" in (status.why_down or "")
+
+
+def test_a_copy_that_dies_while_it_answers_is_replaced_by_the_primary(world: ObserverWorld) -> None:
+    world.tailer().poll()
+
+    def ask(reading: Reading) -> str:
+        who = asked(reading)[0]
+        if who != "journal":
+            raise JournalUnavailableError("the connection broke")
+        return who
+
+    assert world.client().read(ask) == "journal"
+
+
+def test_an_answer_that_is_an_error_is_not_asked_for_elsewhere(world: ObserverWorld) -> None:
+    world.tailer().poll()
+    who = []
+
+    def ask(reading: Reading) -> None:
+        who.append(asked(reading)[0])
+        raise ObjectNotFoundError("no such job")
+
+    with pytest.raises(ObjectNotFoundError):
+        world.client().read(ask)
+    assert who == ["observer-0"]
+
+
+def test_what_a_failover_lost_is_told_until_an_explicit_msync_begins_anew(world: ObserverWorld) -> None:
+    client = world.client()
+    for _ in range(3):
+        take(world.journal)
+    client.read(asked)
+    lose_after(world.another_process(), 1)
+    world.tailer().poll()
+    for _ in range(2):
+        with pytest.raises(StateLostError, match="msync"):
+            client.read(asked)
+    # A write in the new epoch does not hide that what was seen before is lost.
+    assert take(world.journal) == Stamp(2, 2)
+    assert str(client.token) == "main=1.3,main=2.2"
+    with pytest.raises(StateLostError):
+        client.read(asked)
+    assert client.msync() == Stamp(2, 2)
+    assert client.read(asked) == ("journal", 2)
+    assert str(client.token) == "main=2.2"
+
+
+def test_a_lost_stamp_is_told_of_before_the_new_epoch_has_a_first_entry(world: ObserverWorld) -> None:
+    client = world.client()
+    for _ in range(3):
+        take(world.journal)
+    lose_after(world.another_process(), 1, new_epoch=False)
+    with pytest.raises(StateLostError):
+        client.read(asked)
+
+
+def test_a_client_that_syncs_by_itself_is_told_of_what_was_lost(world: ObserverWorld) -> None:
+    client = world.client(auto_msync_ms=0)
+    for _ in range(3):
+        take(world.journal)
+    lose_after(world.another_process(), 1)
+    with pytest.raises(StateLostError):
+        client.read(asked)
+
+
+def test_what_survived_a_failover_is_read_on(world: ObserverWorld) -> None:
+    tailer, client = world.tailer(), world.client()
+    tailer.poll()
+    take(world.journal)
+    client.read(asked)
+    lose_after(world.another_process(), 1)
+    tailer.poll()
+    assert client.read(asked) == ("observer-0", 1)
+    assert str(client.token) == "main=2.1"
+
+
+def test_an_observer_of_an_older_epoch_is_behind(world: ObserverWorld) -> None:
+    take(world.journal)
+    world.tailer().poll()
+    lose_after(world.another_process(), 1)
+    client = world.client()
+    assert client.msync() == Stamp(2, 1)
+    assert client.read(asked) == ("journal", 1)
+
+
+def test_a_primary_of_an_older_epoch_than_was_seen_is_not_read(world: ObserverWorld) -> None:
+    client = world.client()
+    client.see(Token.parse("main=7.1"))
+    with pytest.raises(StateLostError, match="old primary"):
+        client.read(asked)
+
+
+def test_a_client_tells_how_far_each_observer_is_behind(world: ObserverWorld) -> None:
+    world.tailer(0).poll()
+    for _ in range(2):
+        take(world.journal)
+        world.clock.now += 1.0
+    world.tailer(1).poll()
+    behind, current, missing = world.client(observers=3).observers()
+    assert (behind.stamp, behind.behind_entries, behind.lag_s) == (Stamp(1, 0), 2, 2.0)
+    assert (current.stamp, current.behind_entries, current.lag_s) == (Stamp(1, 2), 0, 0.0)
+    assert missing.stamp is None
+    assert "no such file" in (missing.why_down or "")
+    assert figure("observer_lag_seconds", observer=behind.name) == 2.0
+
+
+MOVES = st.lists(
+    st.tuples(st.sampled_from(["write", "read", "poll", "msync", "tell"]), st.integers(0, 1)), max_size=25
+)
+
+
+@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(MOVES)
+def test_no_client_goes_back_in_time_and_each_reads_its_own_writes(
+    tmp_path_factory: pytest.TempPathFactory, moves: list[tuple[str, int]]
+) -> None:
+    world = ObserverWorld(tmp_path_factory.mktemp("moves"))
+    try:
+        tailers = [world.tailer(number) for number in range(2)]
+        journals = [world.another_process() for _ in range(2)]
+        clients = [world.client(2, journal) for journal in journals]
+        written, known, newest = 0, [0, 0], [Stamp(), Stamp()]
+        for move, who in moves:
+            if move == "write":
+                take(journals[who])
+                written = known[who] = written + 1
+            elif move == "poll":
+                tailers[who].poll()
+            elif move == "msync":
+                clients[who].msync()
+                known[who] = written
+            elif move == "tell":
+                clients[who].see(clients[1 - who].token)
+                known[who] = max(known)
+            else:
+                rows = clients[who].read(asked)[1]
+                assert known[who] <= rows <= written
+                known[who] = rows
+            assert journals[who].seen >= newest[who]
+            newest[who] = journals[who].seen
+    finally:
+        world.close()

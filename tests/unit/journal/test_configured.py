@@ -1,0 +1,117 @@
+"""The journal that the settings name is opened once in a process, and again in its forks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lockgate.storage_core.clock import SystemClock
+from lockgate.storage_core.errors import JournalUnavailableError
+from lockgate.storage_core.journal import Journal, open_journal, process_journal
+from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
+from lockgate.storage_core.settings import Settings
+from tests.support.commit.destination import ManualClock
+
+
+def opened(settings: Settings, clock: ManualClock | SystemClock | None = None) -> Journal:
+    journal = configured_journal(settings, clock)
+    assert journal is not None
+    return journal
+
+
+def test_without_a_setting_the_journal_is_a_file_below_home(tmp_path: Path) -> None:
+    journal = opened(Settings(home=tmp_path / "home", journal_url=None))
+
+    assert (tmp_path / "home/journal.db").is_file()
+    assert journal.url == f"sqlite:///{tmp_path}/home/journal.db"
+
+
+def test_there_is_none_where_the_settings_say_so(tmp_path: Path) -> None:
+    assert configured_journal(Settings(home=tmp_path, journal_url="none")) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_that_ask_share_one(tmp_path: Path) -> None:
+    settings, clock = Settings(home=tmp_path), ManualClock()
+
+    assert opened(settings) is opened(settings, SystemClock())
+    assert opened(settings, clock) is opened(settings, clock)
+    assert opened(settings, clock) is not opened(settings, ManualClock())
+    assert opened(settings) is not opened(Settings(home=tmp_path, journal="logs"))
+
+
+def test_after_closing_it_is_opened_anew(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    first = opened(settings)
+    close_journals()
+
+    assert opened(settings) is not first
+    assert opened(settings).identity == first.identity
+
+
+def test_a_fork_opens_its_own_and_writes_beside_its_parent(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    first = opened(settings)
+    take = TakeLease(resource="file:a", holder="parent", purpose="take over", soft_s=1, hard_s=2)
+    first.apply(take)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            own = opened(settings)
+            os._exit(0 if own is not first and own.apply(take).stamp.sequence == 2 else 1)
+        finally:
+            os._exit(2)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert opened(settings) is first
+    assert first.apply(take).stamp.sequence == 3
+
+
+class Slow:
+    """A server that takes its time to be away, and the time that passes meanwhile."""
+
+    def __init__(self, takes_s: float) -> None:
+        self.takes_s = takes_s
+        self.now_s = 0.0
+        self.asked = 0
+
+    def open_journal(self, url: str, name: str, *, clock: object) -> Journal:
+        self.asked += 1
+        self.now_s += self.takes_s
+        raise JournalUnavailableError(f"journal {url}: connection timeout expired")
+
+    def stands_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(process_journal, "open_journal", self.open_journal)
+        monkeypatch.setattr(process_journal, "monotonic", lambda: self.now_s)
+
+
+def test_a_journal_that_is_long_silent_is_not_waited_for_by_everybody_who_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, settings = Slow(takes_s=10.0), Settings(home=tmp_path)
+    slow.stands_in(monkeypatch)
+    for _ in range(5):
+        with pytest.raises(JournalUnavailableError, match="timeout expired"):
+            opened(settings)
+    with pytest.raises(JournalUnavailableError, match="it is asked again in 30 s"):
+        opened(settings)
+    assert (slow.asked, slow.now_s) == (1, 10.0)
+
+    slow.now_s += process_journal.REST_S
+    monkeypatch.setattr(process_journal, "open_journal", open_journal)
+    assert opened(settings).status().stamp.sequence == 0
+
+
+def test_a_journal_that_refuses_at_once_is_asked_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow(takes_s=0.01)
+    slow.stands_in(monkeypatch)
+    for _ in range(3):
+        with pytest.raises(JournalUnavailableError):
+            opened(Settings(home=tmp_path))
+    assert slow.asked == 3

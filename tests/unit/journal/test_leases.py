@@ -1,0 +1,343 @@
+"""Leases in all states: what may follow what, who may take them, and what an old stamp may still do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import get_args
+
+import pytest
+
+from lockgate.storage_core.errors import FencedError, LeaseHeldError
+from lockgate.storage_core.journal import Journal, Leases, LeaseState, Mutation, Refused, Stamp
+from lockgate.storage_core.journal.entries.leases import NEXT, TAKES, DropLease, Purpose, TakeLease
+from lockgate.storage_core.journal.entries.rows import Standing
+from lockgate.storage_core.journal.leases import leases as leases_module
+from tests.support.commit.destination import ManualClock
+
+SOFT_S, HARD_S, PARKED_S = 30.0, 120.0, 90.0
+HELD, SOFT, PARKED, HARD, RECOVERING, FREE = LeaseState
+
+
+class Resource:
+    """One resource and its present holder."""
+
+    def __init__(self, leases: Leases, name: str, clock: ManualClock) -> None:
+        self.leases = leases
+        self.name = name
+        self.clock = clock
+        self.holder = ""
+        self.stamp = Stamp()
+
+    @property
+    def state(self) -> LeaseState:
+        view = self.leases.look(self.name)
+        return FREE if view is None else view.state
+
+    def take(self, holder: str, purpose: Purpose = "write") -> Stamp:
+        self.stamp = self.leases.take(self.name, holder, purpose=purpose, soft_s=SOFT_S, hard_s=HARD_S)
+        self.holder = holder
+        return self.stamp
+
+    def renew(self) -> dict[str, str]:
+        return self.leases.renew(self.holder, {self.name: self.stamp})
+
+    def park(self) -> None:
+        self.leases.park(self.name, self.stamp, PARKED_S)
+
+    def free(self) -> None:
+        self.leases.free(self.name, self.stamp)
+
+
+def held(lease: Resource) -> None:
+    lease.take("first")
+
+
+def soft(lease: Resource) -> None:
+    held(lease)
+    lease.clock.sleep(SOFT_S)
+
+
+def hard(lease: Resource) -> None:
+    held(lease)
+    lease.clock.sleep(HARD_S)
+
+
+def parked(lease: Resource) -> None:
+    held(lease)
+    lease.park()
+
+
+def parked_too_long(lease: Resource) -> None:
+    parked(lease)
+    lease.clock.sleep(PARKED_S)
+
+
+def recovering(lease: Resource) -> None:
+    hard(lease)
+    lease.take("recoverer", "recover")
+
+
+def recovering_for_long(lease: Resource) -> None:
+    recovering(lease)
+    lease.clock.sleep(HARD_S - 1)
+
+
+def recovering_and_dead(lease: Resource) -> None:
+    recovering(lease)
+    lease.clock.sleep(HARD_S)
+
+
+def free(lease: Resource) -> None:
+    held(lease)
+    lease.free()
+
+
+def never_taken(lease: Resource) -> None:
+    pass
+
+
+WAYS: dict[Callable[[Resource], None], LeaseState] = {
+    held: HELD,
+    soft: SOFT,
+    parked: PARKED,
+    parked_too_long: HARD,
+    hard: HARD,
+    recovering: RECOVERING,
+    recovering_for_long: RECOVERING,
+    recovering_and_dead: HARD,
+    free: FREE,
+    never_taken: FREE,
+}
+"""How a lease comes to stand so."""
+
+
+@pytest.fixture
+def lease(leases: Leases, clock: ManualClock) -> Resource:
+    return Resource(leases, "job:s3://lake/sales#sales-g1", clock)
+
+
+def test_every_state_has_a_row_of_what_may_follow_it_and_every_purpose_of_what_it_takes() -> None:
+    assert set(NEXT) == set(LeaseState)
+    assert set(TAKES) == set(get_args(Purpose))
+    assert set(WAYS.values()) == set(LeaseState)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_a_lease_comes_to_stand_so(lease: Resource, way: Callable[[Resource], None]) -> None:
+    way(lease)
+    assert lease.state is WAYS[way]
+
+
+@pytest.mark.parametrize("purpose", get_args(Purpose))
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_a_lease_is_taken_from_the_states_that_its_purpose_names_and_from_no_other(
+    lease: Resource, way: Callable[[Resource], None], purpose: Purpose
+) -> None:
+    way(lease)
+    before, holder, view = lease.stamp, lease.holder, lease.leases.look(lease.name)
+    if WAYS[way] not in TAKES[purpose]:
+        with pytest.raises(LeaseHeldError, match="nothing was changed") as refused:
+            lease.take("second", purpose)
+        assert holder in str(refused.value)
+        assert lease.leases.look(lease.name) == view
+        return
+    assert lease.take("second", purpose) > before
+    assert lease.state is (RECOVERING if purpose == "recover" else HELD)
+    if holder:
+        assert_fenced(lease, holder, before)
+    assert lease.renew() == {}
+
+
+def assert_fenced(lease: Resource, holder: str, stamp: Stamp) -> None:
+    """See that an old stamp can neither renew, nor park, nor free, and is told why."""
+    view = lease.leases.look(lease.name)
+    (lost,) = lease.leases.renew(holder, {lease.name: stamp}).values()
+    assert "stop, and change nothing more" in lost
+    with pytest.raises(FencedError, match="change nothing more"):
+        lease.leases.park(lease.name, stamp, PARKED_S)
+    with pytest.raises(FencedError, match="change nothing more"):
+        lease.leases.free(lease.name, stamp)
+    assert lease.leases.look(lease.name) == view
+
+
+def moves(lease: Resource) -> dict[str, Callable[[], object]]:
+    """All that can happen to a lease."""
+    takes = {purpose: (lambda purpose=purpose: lease.take("second", purpose)) for purpose in TAKES}
+    steps = (SOFT_S, HARD_S - SOFT_S)  # no longer ones: time passes through every state on its way
+    passing = {f"{step_s:g} s": (lambda step_s=step_s: lease.clock.sleep(step_s)) for step_s in steps}
+    return {**takes, **passing, "renew": lease.renew, "park": lease.park, "free": lease.free}
+
+
+def test_what_happens_to_leases_is_what_the_table_says_and_all_of_it(
+    leases: Leases, clock: ManualClock
+) -> None:
+    seen: dict[LeaseState, set[LeaseState]] = {state: set() for state in LeaseState}
+    for way in WAYS:
+        for name in moves(Resource(leases, "any", clock)):
+            lease = Resource(leases, f"{way.__name__} {name}", clock)
+            way(lease)
+            before = lease.state
+            try:
+                moves(lease)[name]()
+            except (LeaseHeldError, FencedError):
+                assert lease.state is before
+            if lease.state is not before:
+                seen[before].add(lease.state)
+    assert seen == {state: set(following) for state, following in NEXT.items()}
+
+
+@pytest.mark.parametrize("way", [held, soft, recovering], ids=lambda way: way.__name__)
+def test_a_renewal_before_the_hard_limit_begins_both_limits_anew(
+    lease: Resource, way: Callable[[Resource], None]
+) -> None:
+    way(lease)
+    lease.clock.sleep(1)
+    assert lease.renew() == {}
+    lease.clock.sleep(SOFT_S - 1)
+    assert lease.state in {HELD, RECOVERING}
+    lease.clock.sleep(HARD_S - SOFT_S)
+    assert lease.state in {SOFT, RECOVERING}
+    lease.clock.sleep(1)
+    assert lease.state is HARD
+
+
+@pytest.mark.parametrize(
+    "way", [hard, recovering_and_dead, parked, parked_too_long, free], ids=lambda way: way.__name__
+)
+def test_a_lease_that_nobody_may_renew_is_lost_and_left_as_it_is(
+    lease: Resource, way: Callable[[Resource], None]
+) -> None:
+    way(lease)
+    view = lease.leases.look(lease.name)
+    assert list(lease.renew()) == [lease.name]
+    assert lease.leases.look(lease.name) == view
+
+
+@pytest.mark.parametrize(
+    ("way", "why"),
+    [(hard, "it has lapsed, for it was not renewed for 120 s"), (parked, "it was parked")],
+)
+def test_a_holder_that_nobody_took_it_from_is_told_why_its_lease_is_lost(
+    lease: Resource, way: Callable[[Resource], None], why: str
+) -> None:
+    way(lease)
+
+    assert f"is lost: {why}; stop" in lease.renew()[lease.name]
+
+    lease.free()
+    assert "is lost: it was given back; stop" in lease.renew()[lease.name]
+
+
+def test_a_holder_is_told_who_has_its_lease_now(lease: Resource) -> None:
+    hard(lease)
+    died, holder = lease.stamp, lease.holder
+    newer = lease.take("recoverer", "recover")
+
+    words = lease.leases.renew(holder, {lease.name: died})[lease.name]
+
+    assert f"stamp {died} is lost: it is recovering by recoverer since stamp {newer}" in words
+
+
+def test_a_recovery_that_dies_is_recovered_with_a_new_stamp_and_fenced(lease: Resource) -> None:
+    recovering_and_dead(lease)
+    died = lease.stamp
+    assert lease.take("next recoverer", "recover") > died
+    assert lease.state is RECOVERING
+    assert_fenced(lease, "recoverer", died)
+
+
+def test_a_parked_lease_is_left_alone_until_its_deadline(lease: Resource) -> None:
+    parked(lease)
+    lease.clock.sleep(PARKED_S - 1)
+    with pytest.raises(LeaseHeldError):
+        lease.take("recoverer", "recover")
+    lease.clock.sleep(1)
+    lease.take("recoverer", "recover")
+
+
+def test_one_renewal_renews_all_that_a_holder_keeps_and_nothing_of_another(
+    leases: Leases, clock: ManualClock
+) -> None:
+    def take(resource: str, holder: str) -> Stamp:
+        return leases.take(resource, holder, purpose="write", soft_s=SOFT_S, hard_s=HARD_S)
+
+    mine = {name: take(name, "me") for name in ("a", "b")}
+    left, other = take("left to lapse", "me"), take("of another", "you")
+    clock.sleep(SOFT_S)
+    assert leases.renew("me", mine) == {}
+    states = {view.lease.resource: view.state for view in leases.in_states(LeaseState)}
+    assert states == {"a": HELD, "b": HELD, "left to lapse": SOFT, "of another": SOFT}
+    assert left < other
+
+
+def test_a_renewal_of_many_tells_only_of_those_that_are_lost(leases: Leases, clock: ManualClock) -> None:
+    kept = Resource(leases, "kept", clock)
+    lost = Resource(leases, "lost", clock)
+    for lease in (kept, lost):
+        lease.take("first")
+    mine = {"kept": kept.stamp, "lost": lost.stamp, "never": Stamp(1, 1)}
+    lost.take("second", "take over")
+    words = leases.renew("first", mine)
+    assert sorted(words) == ["lost", "never"]
+    assert "held by second" in words["lost"]
+    assert "it is nobody's" in words["never"]
+
+
+def test_a_holder_that_took_its_own_lease_anew_is_fenced_at_the_old_stamp(lease: Resource) -> None:
+    held(lease)
+    old = lease.stamp
+    lease.take("first", "take over")
+    assert list(lease.leases.renew("first", {lease.name: old})) == [lease.name]
+    with pytest.raises(FencedError):
+        lease.leases.free(lease.name, old)
+
+
+def test_more_leases_than_a_statement_may_name_are_renewed_together(
+    leases: Leases, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases_module, "_LEASES_A_STATEMENT", 2)
+    mine = {
+        name: leases.take(name, "me", purpose="write", soft_s=SOFT_S, hard_s=HARD_S)
+        for name in ("a", "b", "c", "d", "e")
+    }
+    clock.sleep(SOFT_S)
+    assert leases.renew("me", mine) == {}
+    assert {view.state for view in leases.in_states(LeaseState)} == {HELD}
+
+
+def test_renewals_write_no_entries(lease: Resource, timed_journal: Journal) -> None:
+    held(lease)
+    lease.renew()
+    assert timed_journal.status().stamp == Stamp(1, 1)
+
+
+def test_of_two_takers_in_one_group_the_first_has_it(timed_journal: Journal) -> None:
+    takes = [
+        TakeLease(resource="a", holder=holder, purpose="write", soft_s=SOFT_S, hard_s=HARD_S)
+        for holder in ("first", "second")
+    ]
+    granted, refused = timed_journal.write([Mutation(op=take) for take in takes])
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.error, LeaseHeldError)
+    assert not isinstance(granted, Refused)
+    view = Leases(timed_journal).look("a")
+    assert view is not None
+    assert view.lease.holder == "first"
+
+
+def test_only_a_free_lease_is_dropped(lease: Resource, timed_journal: Journal) -> None:
+    held(lease)
+    timed_journal.apply(DropLease(resource=lease.name))
+    assert lease.state is HELD
+    lease.free()
+    timed_journal.apply(DropLease(resource=lease.name))
+    assert lease.leases.look(lease.name) is None
+    timed_journal.apply(DropLease(resource=lease.name))
+
+
+def test_a_parked_lease_that_is_taken_over_has_no_deadline_any_more(lease: Resource) -> None:
+    parked(lease)
+    lease.take("second", "take over")
+    view = lease.leases.look(lease.name)
+    assert view is not None
+    assert (view.lease.standing, view.lease.parked_until_s) == (Standing.HELD, None)

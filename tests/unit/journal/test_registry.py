@@ -1,0 +1,162 @@
+"""The registry's questions: which places, which jobs, which of them recovery looks at."""
+
+from __future__ import annotations
+
+import pytest
+
+from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
+from lockgate.storage_core.journal import Journal, Leases
+from lockgate.storage_core.journal.entries.jobs import ForgetJob, RecordJob, RecordTask
+from lockgate.storage_core.journal.entries.rows import Job, Phase, TaskAttempt
+from lockgate.storage_core.journal.queries import jobs as registry
+from tests.support.commit.destination import ManualClock
+
+LAKE, BARN = "s3://lake/sales", "s3://barn/sales"
+
+
+def record(
+    job_id: str,
+    phase: Phase = "open",
+    *,
+    destination: str = LAKE,
+    attempt: str = "run-1",
+    set_up_s: float = 1.0,
+) -> RecordJob:
+    return RecordJob(
+        destination=destination, job_id=job_id, name=job_id.rpartition("-g")[0], short_id="abcdefghij",
+        committer="magic", mode="append", phase=phase, job_attempt=attempt, set_up_s=set_up_s,
+    )  # fmt: skip
+
+
+def record_task(task_id: str, attempt_id: str, *, rows: int | None = None, files: int = 1) -> RecordTask:
+    return RecordTask(
+        destination=LAKE, job_id="sales-g1", task_id=task_id, attempt_id=attempt_id, job_attempt="run-1",
+        files=files, rows=rows, size_bytes=5_000_000_000,
+    )  # fmt: skip
+
+
+def find(timed_journal: Journal, text: str) -> Job:
+    with timed_journal.reading() as reading:
+        return registry.find_job(reading, text)
+
+
+def test_places_and_jobs_are_listed_in_order_all_or_of_one_destination(timed_journal: Journal) -> None:
+    for op in (record("sales-g2"), record("sales-g1"), record("costs-g1", destination=BARN)):
+        timed_journal.apply(op)
+    with timed_journal.reading() as reading:
+        assert registry.destinations(reading) == [BARN, LAKE]
+        assert [job.job_id for job in registry.jobs(reading)] == ["costs-g1", "sales-g1", "sales-g2"]
+        assert [job.job_id for job in registry.jobs(reading, LAKE)] == ["sales-g1", "sales-g2"]
+        assert registry.jobs(reading, "s3://elsewhere") == []
+
+
+def test_a_job_is_found_by_its_id_or_as_the_newest_generation_of_its_name(timed_journal: Journal) -> None:
+    for generation in (2, 10, 9):
+        timed_journal.apply(record(f"sales-g{generation}"))
+    assert find(timed_journal, "sales-g9").job_id == "sales-g9"
+    assert find(timed_journal, "sales").job_id == "sales-g10"
+
+
+def test_a_job_that_nobody_knows_is_refused_with_the_remedy(timed_journal: Journal) -> None:
+    with pytest.raises(ObjectNotFoundError, match="lockgate jobs rescan DESTINATION"):
+        find(timed_journal, "sales-g1")
+
+
+@pytest.mark.parametrize("text", ["sales-g1", "sales"])
+def test_a_job_at_two_destinations_must_be_told_apart(timed_journal: Journal, text: str) -> None:
+    for destination in (LAKE, BARN):
+        timed_journal.apply(record("sales-g1", destination=destination))
+    with pytest.raises(ConflictError, match="say at which") as refused:
+        find(timed_journal, text)
+    assert LAKE in str(refused.value)
+    assert BARN in str(refused.value)
+
+
+def test_a_name_at_two_destinations_is_not_taken_for_the_one_that_has_run_more_often(
+    timed_journal: Journal,
+) -> None:
+    for job_id, destination in (("sales-g1", LAKE), ("sales-g1", BARN), ("sales-g2", BARN)):
+        timed_journal.apply(record(job_id, destination=destination))
+
+    with pytest.raises(ConflictError, match=f"sales is a job at {BARN}, {LAKE}: say at which"):
+        find(timed_journal, "sales")
+
+    assert find(timed_journal, "sales-g2").destination == BARN
+
+
+def test_recovery_looks_at_every_job_that_has_not_ended_with_its_lease(timed_journal: Journal) -> None:
+    phases: tuple[Phase, ...] = ("open", "committing", "aborting", "committed", "failed")
+    for phase in phases:
+        timed_journal.apply(record(f"{phase}-g1", phase))
+    resource = registry.job_resource(LAKE, "open-g1")
+    Leases(timed_journal).take(resource, "me", purpose="take over", soft_s=30, hard_s=120)
+    with timed_journal.reading() as reading:
+        found = {job.job_id: lease and lease.holder for job, lease in registry.unended(reading)}
+    assert found == {"open-g1": "me", "committing-g1": None, "aborting-g1": None}
+
+
+def test_a_message_that_comes_late_does_not_open_an_ended_job_again(
+    timed_journal: Journal, clock: ManualClock
+) -> None:
+    timed_journal.apply(record("sales-g1", "committed"))
+    ended = find(timed_journal, "sales-g1")
+    clock.sleep(60)
+    timed_journal.apply(record("sales-g1", "open"))
+    assert find(timed_journal, "sales-g1") == ended
+    timed_journal.apply(record("sales-g1", "committed"))
+    assert find(timed_journal, "sales-g1").ended_s == ended.ended_s
+
+
+@pytest.mark.parametrize("phase", ["open", "committed"])
+def test_what_is_told_late_of_an_older_job_of_the_same_id_does_not_hide_the_newer_one(
+    timed_journal: Journal, clock: ManualClock, phase: Phase
+) -> None:
+    """Its destination was emptied, and the same job set up anew; then a driver of the older one speaks."""
+    timed_journal.apply(record("sales-g1", "committed", set_up_s=1.0))
+    timed_journal.apply(record("sales-g1", attempt="run-2", set_up_s=2.0))
+    newer = find(timed_journal, "sales-g1")
+    assert (newer.phase, newer.ended_s) == ("open", None)
+
+    clock.sleep(60)
+    timed_journal.apply(record("sales-g1", phase, set_up_s=1.0))
+
+    assert find(timed_journal, "sales-g1") == newer
+
+
+def test_a_job_that_is_recorded_by_one_who_does_not_know_its_run_keeps_it(timed_journal: Journal) -> None:
+    timed_journal.apply(record("sales-g1", attempt="run-7"))
+    timed_journal.apply(record("sales-g1", "committed", attempt=""))
+    assert find(timed_journal, "sales-g1").job_attempt == "run-7"
+
+
+def test_a_destination_knows_when_it_was_first_and_last_heard_of(
+    timed_journal: Journal, clock: ManualClock
+) -> None:
+    began_s = clock.now
+    timed_journal.apply(record("sales-g1"))
+    clock.sleep(60)
+    timed_journal.apply(record("sales-g2"))
+    with timed_journal.reading() as reading:
+        (place,) = reading.where(registry.Destination, {})
+    assert (place.first_s, place.last_s) == (began_s, began_s + 60)
+
+
+def test_a_task_commit_is_kept_as_it_was_first_told(timed_journal: Journal) -> None:
+    timed_journal.apply(record_task("t", "1", rows=7, files=2))
+    timed_journal.apply(record_task("t", "1", rows=8, files=3))
+    timed_journal.apply(record_task("t", "2"))
+    with timed_journal.reading() as reading:
+        attempts = reading.where(TaskAttempt, {"task_id": "t"})
+    assert [(attempt.attempt_id, attempt.files, attempt.rows) for attempt in attempts] == [
+        ("1", 2, 7), ("2", 1, None),
+    ]  # fmt: skip
+
+
+def test_a_job_that_is_forgotten_goes_with_its_attempts_and_no_other_does(timed_journal: Journal) -> None:
+    for op in (record("sales-g1"), record_task("t", "1"), record_task("u", "2"), record("sales-g2")):
+        timed_journal.apply(op)
+    timed_journal.apply(ForgetJob(destination=LAKE, job_id="sales-g1"))
+    timed_journal.apply(ForgetJob(destination=LAKE, job_id="sales-g1"))
+    with timed_journal.reading() as reading:
+        assert reading.where(TaskAttempt, {}) == []
+        assert [job.job_id for job in registry.jobs(reading)] == ["sales-g2"]

@@ -1,0 +1,235 @@
+"""The thread that renews a holder's leases: begun, told of losses, left alone by a journal that is down."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from lockgate.storage_core.errors import FencedError, JournalUnavailableError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import Journal, Leases, LeaseState, Stamp, open_journal
+from lockgate.storage_core.journal.leases.renewer import RENEWER, Renewer, new_holder
+from tests.support.commit.destination import ManualClock
+
+SOFT_S, HARD_S, EVERY_S = 30.0, 120.0, 10.0
+
+
+@dataclass
+class SteppedClock(ManualClock):
+    """Ends a wait of the renewing thread when the test says so."""
+
+    step: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        assert seconds == EVERY_S
+        self.waiting.release()
+        while not event.is_set() and not self.step.acquire(timeout=0.02):
+            pass
+        return event.is_set()
+
+    def let_it_renew(self) -> None:
+        """Let the thread renew once, and return when it waits again."""
+        self.waiting.acquire()
+        self.step.release()
+        self.waiting.acquire()
+        self.waiting.release()
+
+
+@pytest.fixture
+def renewer(leases: Leases, clock: ManualClock) -> Iterator[Renewer]:
+    renewer = Renewer(leases, every_s=EVERY_S, clock=clock)
+    yield renewer
+    for resource in ("a", "b"):
+        renewer.drop(resource)
+
+
+def keep(renewer: Renewer, leases: Leases, resource: str) -> Stamp:
+    stamp = leases.take(resource, renewer.holder, purpose="take over", soft_s=SOFT_S, hard_s=HARD_S)
+    renewer.keep(resource, stamp, since_s=1_800_000_000.0)
+    return stamp
+
+
+def threads() -> int:
+    return [thread.name for thread in threading.enumerate()].count(RENEWER)
+
+
+def state(leases: Leases, resource: str) -> LeaseState:
+    view = leases.look(resource)
+    assert view is not None
+    return view.state
+
+
+def test_holders_have_names_of_their_own() -> None:
+    assert len({new_holder() for _ in range(100)}) == 100
+
+
+def test_one_thread_renews_however_many_leases_and_ends_with_the_last(
+    renewer: Renewer, leases: Leases
+) -> None:
+    before = threads()
+    keep(renewer, leases, "a")
+    keep(renewer, leases, "b")
+    assert threads() == before + 1
+    renewer.drop("a")
+    assert threads() == before + 1
+    renewer.drop("b")
+    assert threads() == before
+    keep(renewer, leases, "a")
+    assert threads() == before + 1
+
+
+def test_the_thread_renews_all_that_is_kept(journal_url: str) -> None:
+    clock = SteppedClock()
+    with open_journal(journal_url, clock=clock) as journal:
+        leases = Leases(journal)
+        renewer = Renewer(leases, every_s=EVERY_S, clock=clock)
+        for resource in ("a", "b"):
+            keep(renewer, leases, resource)
+        clock.sleep(SOFT_S)
+        assert state(leases, "a") is LeaseState.SOFT
+        clock.let_it_renew()
+        assert [state(leases, resource) for resource in ("a", "b")] == [LeaseState.HELD] * 2
+        for resource in ("a", "b"):
+            renewer.drop(resource)
+
+
+def test_the_thread_outlives_a_journal_that_is_down_for_a_while(journal_url: str) -> None:
+    clock = SteppedClock()
+    with open_journal(journal_url, clock=clock) as journal:
+        leases = Leases(journal)
+        renewer = Renewer(leases, every_s=EVERY_S, clock=clock)
+        keep(renewer, leases, "a")
+        clock.sleep(SOFT_S)
+        FAILPOINTS.arm({"idle.journal-renew.before": "refuse"})
+        try:
+            clock.let_it_renew()
+        finally:
+            FAILPOINTS.arm({})
+        assert state(leases, "a") is LeaseState.SOFT
+        clock.let_it_renew()
+        assert state(leases, "a") is LeaseState.HELD
+        renewer.drop("a")
+
+
+def test_a_lease_that_was_dropped_is_left_to_lapse_while_others_are_renewed(
+    renewer: Renewer, leases: Leases, clock: ManualClock
+) -> None:
+    keep(renewer, leases, "a")
+    keep(renewer, leases, "b")
+    renewer.drop("a")
+    for _ in range(2):
+        clock.sleep(SOFT_S * 2)
+        renewer.renew()
+    assert (state(leases, "a"), state(leases, "b")) == (LeaseState.HARD, LeaseState.HELD)
+
+
+def test_a_check_renews_only_what_was_not_renewed_lately(
+    renewer: Renewer, leases: Leases, clock: ManualClock
+) -> None:
+    keep(renewer, leases, "a")
+    leases.take("a", "another", purpose="take over", soft_s=SOFT_S, hard_s=HARD_S)
+    clock.sleep(5)
+    renewer.check("a", within_s=6)  # as young as was asked for: the loss is not seen yet
+    with pytest.raises(FencedError, match="held by another"):
+        renewer.check("a", within_s=5)
+    with pytest.raises(FencedError, match="held by another"):
+        renewer.check("a", within_s=1_000_000)
+
+
+def test_a_check_asks_where_the_clock_was_put_back(
+    renewer: Renewer, leases: Leases, clock: ManualClock
+) -> None:
+    keep(renewer, leases, "a")
+    leases.take("a", "another", purpose="take over", soft_s=SOFT_S, hard_s=HARD_S)
+    clock.sleep(-3600)
+
+    with pytest.raises(FencedError, match="by another"):
+        renewer.check("a", within_s=60)
+
+
+def test_the_loss_of_one_lease_leaves_the_others(
+    renewer: Renewer, leases: Leases, clock: ManualClock
+) -> None:
+    keep(renewer, leases, "a")
+    keep(renewer, leases, "b")
+    leases.take("a", "another", purpose="take over", soft_s=SOFT_S, hard_s=HARD_S)
+    renewer.renew()
+    with pytest.raises(FencedError):
+        renewer.check("a", within_s=60)
+    renewer.check("b", within_s=0)
+    keep(renewer, leases, "a")
+    renewer.check("a", within_s=0)
+
+
+def test_a_lease_that_has_lapsed_is_lost_even_while_nobody_else_has_it(
+    renewer: Renewer, leases: Leases, clock: ManualClock
+) -> None:
+    keep(renewer, leases, "a")
+    clock.sleep(HARD_S)
+    with pytest.raises(FencedError, match="change nothing more"):
+        renewer.check("a", within_s=0)
+
+
+def test_a_lease_that_is_not_kept_is_nobodys_to_check(renewer: Renewer, leases: Leases) -> None:
+    with pytest.raises(FencedError, match="does not hold its lease"):
+        renewer.check("a", within_s=60)
+    keep(renewer, leases, "a")
+    renewer.drop("a")
+    with pytest.raises(FencedError, match="does not hold its lease"):
+        renewer.check("a", within_s=60)
+
+
+def test_a_check_says_that_the_journal_is_down_and_the_lease_is_not_lost_by_it(
+    leases: Leases, clock: ManualClock, timed_journal: Journal
+) -> None:
+    renewer = Renewer(leases, every_s=EVERY_S, clock=clock)
+    keep(renewer, leases, "a")
+    working = leases.renew
+    leases.renew = down  # type: ignore[method-assign]
+    with pytest.raises(JournalUnavailableError):
+        renewer.check("a", within_s=0)
+    leases.renew = working  # type: ignore[method-assign]
+    renewer.check("a", within_s=0)
+    renewer.drop("a")
+
+
+def down(*_: object) -> dict[str, str]:
+    raise JournalUnavailableError("down; nothing was applied")
+
+
+def test_a_renewal_whose_answer_was_lost_is_asked_for_again(
+    renewer: Renewer, leases: Leases, clock: ManualClock
+) -> None:
+    keep(renewer, leases, "a")
+    clock.sleep(SOFT_S)
+    FAILPOINTS.arm({"idle.journal-renew.after": "lost"})
+    try:
+        renewer.check("a", within_s=0)
+    finally:
+        FAILPOINTS.arm({})
+    assert state(leases, "a") is LeaseState.HELD
+
+
+def test_a_slow_answer_does_not_make_a_lease_look_younger(
+    renewer: Renewer, leases: Leases, clock: ManualClock
+) -> None:
+    keep(renewer, leases, "a")
+    working = leases.renew
+
+    def slow(holder: str, held: dict[str, Stamp]) -> dict[str, str]:
+        lost = working(holder, held)
+        clock.sleep(20)
+        return lost
+
+    leases.renew = slow  # type: ignore[assignment,method-assign]
+    renewer.renew()
+    asked = []
+    leases.renew = lambda *given: asked.append(given) or {}  # type: ignore[func-returns-value,method-assign]
+    renewer.check("a", within_s=21)
+    assert asked == []
+    renewer.check("a", within_s=20)
+    assert len(asked) == 1

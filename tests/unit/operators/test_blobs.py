@@ -1,0 +1,151 @@
+"""The operators for blobs: files become artefacts for a job's set-up, and what nothing keeps is swept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from celery.contrib.testing.worker import start_worker
+
+from lockgate.operators.blobs import BlobSweepOperator, BlobUploadOperator, summary_table
+from lockgate.storage_core.blobs import Artefacts, BlobInfo, open_blobs
+from lockgate.storage_core.blobs.reports import Amount, BlobSweepReport, Why
+from lockgate.storage_core.errors import MissingPartError, ObjectNotFoundError, StoreUnavailableError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.settings import load_settings
+from lockgate.workers import gather
+from lockgate.workers.celery_app import QUEUES, app
+from tests.support.airflow.task_run import TaskRun
+from tests.support.commit.destination import ManualClock
+from tests.support.workers.celery_worker import memory_broker
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LOCKGATE_BLOB_STORE_URL", (tmp_path / "ha").as_uri())
+    yield tmp_path
+    FAILPOINTS.arm({})
+
+
+@pytest.fixture
+def library(home: Path) -> Path:
+    path = home / "rates.py"
+    path.write_text("RATE = 1\n")
+    return path
+
+
+def upload(files: Any, **options: Any) -> Any:
+    return BlobUploadOperator(task_id="upload", files=files, **options).execute(TaskRun().context())
+
+
+def sweep(**options: Any) -> Any:
+    return BlobSweepOperator(task_id="sweep", **options).execute(TaskRun().context())
+
+
+@contextmanager
+def worker() -> Iterator[None]:
+    with start_worker(app, pool="solo", perform_ping_check=False, queues=list(QUEUES), shutdown_timeout=30):
+        yield
+
+
+def put_long_ago() -> BlobInfo:
+    """A blob of nobody that was put years before now."""
+    with open_blobs(load_settings(), clock=ManualClock(1_700_000_000.0)) as blobs:
+        return blobs.put(b"nobody's")
+
+
+def test_files_become_artefacts_that_a_job_can_be_submitted_with(library: Path) -> None:
+    artefacts = Artefacts.of_handle(upload([str(library)]))
+
+    assert [(one.name, one.use) for one in artefacts.blobs] == [("rates.py", "library")]
+    assert artefacts.job_id.startswith("sales-")
+    with open_blobs(load_settings()) as blobs:
+        blobs.submit(artefacts.job_id, artefacts.blob_keys)
+        assert blobs.get(artefacts.job_id, artefacts.blob_keys[0]) == b"RATE = 1\n"
+
+
+def test_a_directory_is_uploaded_whole_under_the_job_that_was_named(home: Path) -> None:
+    folder = home / "udfs" / "deep"
+    folder.mkdir(parents=True)
+    for name in ("a.jar", "b.jar"):
+        (folder / name).write_bytes(name.encode())
+
+    handle = upload(str(home / "udfs"), job_id="sales-g1", use="other", recreatable=True)
+
+    assert (handle["job_id"], handle["names"]) == ("sales-g1", ["deep/a.jar", "deep/b.jar"])
+    with open_blobs(load_settings()) as blobs:
+        assert {blob.guarantee for blob in blobs.page("sales-g1")} == {"recreatable"}
+
+
+def test_an_upload_that_fails_leaves_nothing_that_is_kept(library: Path) -> None:
+    FAILPOINTS.arm({"blob-ha.put.before": "refuse"})
+
+    with pytest.raises(StoreUnavailableError):
+        upload([str(library)])
+
+    with open_blobs(load_settings()) as blobs:
+        assert blobs.page() == []
+        assert blobs.sweep(dry_run=True, orphans=True).swept == {}
+
+
+@pytest.mark.parametrize("options", [{"files": []}, {"files": ["/gone"]}, {"files": [], "use": "log"}])
+def test_what_cannot_be_uploaded_fails_for_good(options: dict[str, Any]) -> None:
+    with pytest.raises(AirflowFailException, match="nothing was"):
+        upload(**options)
+
+
+def test_a_sweep_here_deletes_what_nothing_keeps_and_tells_how_much(library: Path) -> None:
+    kept = Artefacts.of_handle(upload([str(library)]))
+    gone = put_long_ago()
+
+    assert sweep(report_only=True) == {"staged": {"blobs": 1, "size_bytes": 8}}
+    assert sweep() == {"staged": {"blobs": 1, "size_bytes": 8}}
+
+    with open_blobs(load_settings()) as blobs:
+        assert blobs.get(kept.job_id, kept.blob_keys[0]) == b"RATE = 1\n"
+        with pytest.raises(ObjectNotFoundError):
+            blobs.get(gone.job_id, gone.blob_key)
+
+
+def test_a_worker_of_the_queue_sweep_does_it_where_a_broker_is_named() -> None:
+    put_long_ago()
+    with memory_broker(), worker():
+        assert sweep(timeout_s=60) == {"staged": {"blobs": 1, "size_bytes": 8}}
+
+
+def test_without_a_worker_the_task_fails_and_nothing_is_swept_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gather, "PING_S", 0.1)
+    put_long_ago()
+    with memory_broker(), pytest.raises(AirflowFailException, match=MissingPartError.__name__):
+        sweep(grace_s=0.2)
+    with open_blobs(load_settings()) as blobs:
+        assert len(blobs.page()) == 1
+
+
+def test_what_a_store_kept_fails_the_task() -> None:
+    put_long_ago()
+    FAILPOINTS.arm({"blob-ha-delete.delete_many.before": "refuse"})
+    with pytest.raises(AirflowException, match="1 blobs were left"):
+        sweep()
+
+
+@pytest.mark.parametrize("options", [{"report_only": "False"}, {"orphans": "None"}, {"sweep_by": "threads"}])
+def test_options_that_cannot_be_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(AirflowFailException, match="nothing was done"):
+        sweep(**options)
+
+
+def test_the_summary_has_a_line_a_reason() -> None:
+    swept = {Why.STAGED: Amount(blobs=2, size_bytes=10)}
+    report = BlobSweepReport(is_dry_run=False, swept=swept, final_jobs=1)
+
+    assert summary_table(report).splitlines() == [
+        "what                                   number  bytes",
+        "unreferenced for an interval: deleted  2       10",
+        "ended jobs                             1       -",
+    ]

@@ -1,0 +1,330 @@
+"""Set-up, commit and abort as operators: identity over retries, parks, receipts, and which errors retry."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import Asset, AssetAlias
+from airflow.sdk.exceptions import AirflowFailException
+
+from lockgate.operators.dag_run.job_handle import attach
+from lockgate.operators.dag_run.receipts import asset_of
+from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
+from lockgate.storage_core.commit import JobLeaseState, JobPhase, list_jobs, recover_all
+from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import Journal, Stamp
+from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
+from lockgate.storage_core.settings import Settings
+from tests.support.airflow.task_run import OutletEvent, TaskRun, die_at
+from tests.support.blobs.job_artefacts import bytes_of, is_ended, uploaded
+from tests.support.commit.destination import World
+
+
+@pytest.fixture(autouse=True)
+def home(world: World, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("LOCKGATE_HOME", str(world.root / "home"))
+    yield
+    FAILPOINTS.arm({})
+
+
+def set_up(world: World, run: TaskRun | None = None, **options: Any) -> Any:
+    operator = JobSetupOperator(task_id="setup", destination=world.url, **options)
+    return operator.execute((run or TaskRun()).context())
+
+
+def write(handle: Any, files: dict[str, bytes]) -> None:
+    job = attach(handle)
+    for number, (path, data) in enumerate(files.items()):
+        with job.attempt(f"task-{number}") as attempt, attempt.open(path) as file:
+            file.write(data)
+
+
+def commit(handle: Any, context: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+    operator = JobCommitOperator(task_id="commit", job=handle, **options)
+    return operator.execute(context or TaskRun(task_id="commit").context())
+
+
+def test_set_up_hands_on_a_small_json_handle_and_leaves_the_job_parked(world: World) -> None:
+    handle = set_up(world, description="sales of a day")
+
+    assert json.loads(json.dumps(handle)).keys() - {"lockgate_at_least"} == {
+        "destination",
+        "job_id",
+        "job_attempt",
+    }
+    [job] = list_jobs(world.url)
+    assert (job.job_id, job.phase, job.lease) == (handle["job_id"], JobPhase.OPEN, JobLeaseState.PARKED)
+    assert job.record is not None
+    assert job.record.description == "sales of a day"
+
+
+def test_a_handle_tells_what_its_task_has_written_and_the_next_task_takes_it_up(world: World) -> None:
+    handle = set_up(world)
+    written = own_journal().seen
+
+    close_journals()  # the next task is another process
+    attach(json.loads(json.dumps(handle)))
+
+    assert handle["lockgate_at_least"] == f"main@{own_journal().identity}={written}"
+    assert own_journal().seen >= written > Stamp()
+
+
+@pytest.mark.parametrize("garbage", ["nonsense", "main=1", 7, None, ["main=1.1"], {"a": 1}])
+def test_a_handle_whose_token_is_none_is_attached_to_with_a_warning(
+    world: World, garbage: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    handle = set_up(world)
+    job = attach({**handle, "lockgate_at_least": garbage})
+    assert job.job_id == handle["job_id"]
+    assert "it is ignored" in caplog.text
+
+
+def test_without_a_journal_a_handle_tells_of_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
+    handle = set_up(world)
+    assert "lockgate_at_least" not in handle
+    assert attach(handle).job_id == handle["job_id"]
+
+
+def own_journal() -> Journal:
+    journal = configured_journal(Settings())
+    assert journal is not None
+    return journal
+
+
+def test_a_retry_of_set_up_meets_its_own_job(world: World) -> None:
+    first, second = set_up(world), set_up(world)
+
+    assert first["job_id"] == second["job_id"]
+    assert first["job_attempt"] != second["job_attempt"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"dag_id": "other"},
+        {"run_id": "scheduled__2026"},
+        {"task_id": "other"},
+        {"map_index": 0},
+    ],
+)
+def test_another_dag_run_task_or_map_index_is_another_job(world: World, other: dict[str, Any]) -> None:
+    assert set_up(world)["job_id"] != set_up(world, TaskRun(**other))["job_id"]
+
+
+def test_two_data_sets_of_one_task_are_two_jobs(world: World) -> None:
+    assert set_up(world, write_name="a")["job_id"] != set_up(world, write_name="b")["job_id"]
+
+
+def test_set_up_of_a_run_that_was_cleared_after_its_end_recomputes_and_replaces(world: World) -> None:
+    first = set_up(world)
+    write(first, {"a.txt": b"old"})
+    commit(first)
+
+    second = set_up(world)
+    write(second, {"b.txt": b"new"})
+    commit(second)
+
+    assert first["job_id"].endswith("-g1")
+    assert second["job_id"].endswith("-g2")
+    assert world.visible() == {"b.txt": b"new"}
+
+
+def test_set_up_of_a_run_that_was_killed_in_its_commit_finishes_it_and_recomputes(world: World) -> None:
+    first = set_up(world)
+    write(first, {"a.txt": b"old"})
+    die_at("complete.complete.before", lambda: commit(first))
+
+    second = set_up(world)
+
+    assert second["job_id"].endswith("-g2")
+    assert attach(first).phase() is JobPhase.COMMITTED
+
+
+@pytest.mark.parametrize(
+    ("point", "phase"),
+    [
+        ("plan.create.before", JobPhase.OPEN),
+        ("complete.complete.after", JobPhase.DECIDED),
+        ("success.create.before", JobPhase.PUBLISHED),
+    ],
+)
+def test_a_retry_of_a_commit_that_died_brings_it_to_its_end(
+    world: World, point: str, phase: JobPhase
+) -> None:
+    handle = set_up(world)
+    write(handle, {"a.txt": b"1", "b.txt": b"2"})
+    die_at(point, lambda: commit(handle))
+    assert attach(handle).phase() is phase
+
+    receipt = commit(handle)
+
+    assert receipt["files"] == 2
+    assert world.visible() == {"a.txt": b"1", "b.txt": b"2"}
+    assert world.open_uploads() == []
+
+
+def test_committing_again_returns_the_same_receipt(world: World) -> None:
+    handle = set_up(world)
+    write(handle, {"a.txt": b"1"})
+
+    assert commit(handle) == commit(handle)
+
+
+def test_the_receipt_is_flat_and_stands_on_every_outlet(world: World) -> None:
+    handle = set_up(world)
+    write(handle, {"a.txt": b"1"})
+    context = TaskRun(task_id="commit").context()
+    asset, alias = Asset("sales"), AssetAlias("any")
+
+    receipt = commit(handle, context, outlets=[asset, alias])
+
+    events: dict[Any, OutletEvent] = context["outlet_events"]
+    assert not [value for value in receipt.values() if isinstance(value, dict | list)]
+    assert events[asset].extra == {"destination": handle["destination"], **receipt}
+    [(added, extra)] = events[alias].added
+    assert (added.uri, extra) == (handle["destination"], events[asset].extra)
+
+
+def test_an_asset_uri_is_ascii_whatever_the_destination(tmp_path: Path) -> None:
+    assert asset_of("file:///lake/größe a").uri == "file:///lake/gr%C3%B6%C3%9Fe%20a"
+
+
+def test_a_commit_that_fails_for_now_leaves_the_job_parked_for_its_retry(world: World) -> None:
+    handle = set_up(world)
+    write(handle, {"a.txt": b"1"})
+    FAILPOINTS.arm({"load.list.before": "refuse"})
+
+    with pytest.raises(StoreUnavailableError):
+        commit(handle)
+
+    [job] = list_jobs(world.url)
+    assert (job.phase, job.lease) == (JobPhase.OPEN, JobLeaseState.PARKED)
+    assert commit(handle)["files"] == 1
+
+
+def test_a_commit_without_its_audit_fails_for_good_and_nothing_is_visible(world: World) -> None:
+    handle = set_up(world, audit=True)
+    write(handle, {"a.txt": b"1"})
+
+    with pytest.raises(AirflowFailException, match="AuditFailedError"):
+        commit(handle)
+
+    assert world.visible() == {}
+    assert world.open_uploads() == []
+
+
+def test_an_unknown_completer_is_refused_before_the_decision(world: World) -> None:
+    handle = set_up(world)
+
+    with pytest.raises(AirflowFailException, match="complete_by='nobody'"):
+        commit(handle, complete_by="nobody")
+
+    assert attach(handle).phase() is JobPhase.OPEN
+
+
+def test_a_parked_job_is_left_alone_until_its_deadline(world: World) -> None:
+    set_up(world, park_timeout_s=0.0)
+    set_up(world, TaskRun(dag_id="patient"), park_timeout_s=3600.0)
+
+    actions = {str(result.job_id)[:5]: str(result.action) for result in recover_all(world.url)}
+
+    assert actions == {"sales": "abort", "patie": "leave alone"}
+
+
+def test_abort_takes_back_what_an_undecided_job_wrote(world: World) -> None:
+    handle = set_up(world)
+    write(handle, {"a.txt": b"1"})
+
+    assert JobAbortOperator(task_id="abort", job=handle).execute(TaskRun().context()) == "failed"
+
+    assert world.visible() == {}
+    assert world.open_uploads() == []
+    with pytest.raises(AirflowFailException, match="JobFailedError"):
+        commit(handle)
+
+
+def test_abort_changes_nothing_once_the_commit_is_decided(world: World) -> None:
+    handle = set_up(world)
+    write(handle, {"a.txt": b"1"})
+    die_at("complete.complete.before", lambda: commit(handle))
+
+    assert JobAbortOperator(task_id="abort", job=handle).execute(TaskRun().context()) == "decided"
+    assert commit(handle)["files"] == 1
+    assert JobAbortOperator(task_id="abort", job=handle).execute(TaskRun().context()) == "committed"
+    assert world.visible() == {"a.txt": b"1"}
+
+
+@pytest.mark.parametrize("handle", [None, "job", {"job_id": "x"}])
+def test_what_is_no_handle_is_refused_with_the_way_to_get_one(handle: Any) -> None:
+    with pytest.raises(AirflowFailException, match="JobSetupOperator"):
+        commit(handle)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"mode": "upsert"}, "upsert"),
+        ({"on_lapse": "wait"}, "wait"),
+    ],
+)
+def test_an_option_that_cannot_be_fails_for_good_and_leaves_nothing(
+    world: World, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(AirflowFailException, match=said):
+        set_up(world, **options)
+
+    assert list(list_jobs(world.url)) == []
+
+
+def test_a_destination_that_is_a_file_fails_for_good(world: World) -> None:
+    Path(world.url).write_text("I am a file")
+
+    with pytest.raises(AirflowFailException, match="InvalidInputError"):
+        set_up(world)
+
+
+def test_a_job_is_set_up_with_what_an_upload_returned_and_its_commit_deletes_it(world: World) -> None:
+    handle = json.loads(json.dumps(uploaded(world.with_journal())))
+
+    job = set_up(world, artefacts=handle)
+    assert bytes_of(world) != []
+    write(job, {"a.txt": b"1"})
+    commit(job)
+
+    assert is_ended(world.with_journal())
+    assert bytes_of(world) == []
+
+
+def test_an_abort_deletes_what_the_job_was_set_up_with(world: World) -> None:
+    handle = uploaded(world.with_journal())
+    job = set_up(world, artefacts=handle)
+    JobAbortOperator(task_id="abort", job=job).execute(TaskRun().context())
+    assert bytes_of(world) == []
+
+
+def test_an_abort_of_a_decided_job_deletes_nothing_of_it(world: World) -> None:
+    job = set_up(world, artefacts=uploaded(world.with_journal()))
+    write(job, {"a.txt": b"1"})
+    die_at("complete.complete.before", lambda: commit(job))
+    before = bytes_of(world)
+    assert JobAbortOperator(task_id="abort", job=job).execute(TaskRun().context()) == "decided"
+    assert bytes_of(world) == before != []
+
+
+def test_a_set_up_whose_artefacts_have_ended_fails_for_good_and_says_what_to_do(world: World) -> None:
+    handle = uploaded(world.with_journal())
+    commit(set_up(world, artefacts=handle))
+    with pytest.raises(AirflowFailException, match=r"ArtefactsGoneError: .* upload them again"):
+        set_up(world, artefacts=handle)
+
+
+def test_every_text_that_a_user_may_template_is_a_template_field() -> None:
+    wanted = {"destination", "mode", "description", "write_name", "artefacts"}
+    assert set(JobSetupOperator.template_fields) >= wanted
+    assert set(JobCommitOperator.template_fields) >= {"job", "complete_by"}
+    assert set(JobAbortOperator.template_fields) >= {"job", "reason"}

@@ -1,0 +1,97 @@
+"""The journal's upkeep as an operator: a checkpoint that is proved, and pruning only after that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from lockgate.operators.journal import JournalCheckpointOperator
+from lockgate.storage_core.errors import SafeModeError
+from lockgate.storage_core.journal import Journal
+from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
+from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
+from lockgate.storage_core.journal.process_journal import configured_journal
+from lockgate.storage_core.settings import Settings
+from tests.support.airflow.task_run import TaskRun
+from tests.support.journal.checkpoints import take
+
+
+@pytest.fixture
+def journal(settings: Settings) -> Journal:
+    """The journal of the settings, with three entries."""
+    opened = configured_journal(settings)
+    assert opened is not None
+    for name in "abc":
+        opened.apply(take(name))
+    return opened
+
+
+def look_after(**options: Any) -> Any:
+    return JournalCheckpointOperator(task_id="checkpoint", **options).execute(TaskRun().context())
+
+
+def kept(journal: Journal) -> int:
+    with journal.reading() as reading:
+        return len(reading.entries(0, 100))
+
+
+def test_what_a_proved_checkpoint_holds_is_pruned(journal: Journal, settings: Settings) -> None:
+    assert look_after() == {
+        "checkpoint": "1.3",
+        "folded_entries": 3,
+        "pruned_entries": 3,
+        "forgotten_requests": 0,
+        "deleted_checkpoints": 0,
+    }
+    assert kept(journal) == 0
+    assert len(open_checkpoints(settings).vouched()) == 1
+
+    journal.apply(take("d"))
+    assert look_after()["folded_entries"] == 1
+
+
+def test_a_report_only_run_takes_the_checkpoint_and_prunes_nothing(
+    journal: Journal, settings: Settings
+) -> None:
+    assert look_after(report_only=True)["pruned_entries"] == 3
+
+    assert kept(journal) == 3
+    assert len(open_checkpoints(settings).all()) == 1
+
+
+def test_a_journal_that_contradicts_itself_fails_the_task_for_good_and_nothing_is_pruned(
+    journal: Journal,
+) -> None:
+    with journal.database.write() as connection:
+        connection.exec_driver_sql("DELETE FROM lease WHERE resource = 'b'")
+
+    with pytest.raises(AirflowFailException, match="the tables: lease b is missing"):
+        look_after()
+
+    assert kept(journal) == 3
+
+
+def test_in_safe_mode_the_checkpoint_is_taken_and_nothing_is_pruned(
+    journal: Journal, settings: Settings
+) -> None:
+    restore_in_place(journal, open_checkpoints(settings))
+
+    with pytest.raises(SafeModeError, match="leave-safe-mode"):
+        look_after()
+
+    assert kept(journal) == 3
+    assert len(open_checkpoints(settings).vouched()) == 1
+
+
+def test_without_a_journal_the_task_is_skipped(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
+
+    with pytest.raises(AirflowSkipException, match="no journal"):
+        look_after()
+
+
+def test_text_is_not_taken_for_true(journal: Journal) -> None:
+    with pytest.raises(AirflowFailException, match="neither true nor false"):
+        look_after(report_only="False")

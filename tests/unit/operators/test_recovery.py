@@ -1,0 +1,181 @@
+"""Recovery and sweep as operators: every destination is tried; what needs a look fails the task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import Variable
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from lockgate import open_job
+from lockgate.operators.dag_run.destinations import as_destinations
+from lockgate.operators.recovery import JobRecoveryOperator, summary_table
+from lockgate.operators.sweep import UploadSweepOperator
+from lockgate.storage_core.commit import JobPhase, list_jobs, recover_all
+from tests.support.airflow.task_run import TaskRun, die_at
+from tests.support.blobs.job_artefacts import bytes_of, uploaded
+from tests.support.commit.destination import World, write
+
+
+@pytest.fixture(autouse=True)
+def home(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKGATE_HOME", str(world.root / "home"))
+    monkeypatch.delenv("LOCKGATE_DESTINATIONS", raising=False)
+
+
+def recover(**options: Any) -> Any:
+    return JobRecoveryOperator(task_id="recover", **options).execute(TaskRun().context())
+
+
+def decided(world: World, name: str = "sales") -> None:
+    """Leave a job whose driver died after its decision."""
+    job = world.open_job(name)
+    write(job, "task-0", {"a.txt": b"1"})
+    die_at("complete.complete.before", job.commit)
+
+
+def damaged(world: World, name: str = "broken") -> None:
+    """Leave a job whose decision cannot be read."""
+    with world.open_job(name) as job:
+        world.store.create(f"_lockgate/jobs/{job.job_id}/COMMIT_STARTED", b"?")
+        job.close()
+
+
+def test_recovery_finishes_a_job_that_died_after_its_decision(world: World) -> None:
+    decided(world)
+
+    assert recover(destinations=[world.url]) == {"roll forward": 1}
+
+    assert world.visible() == {"a.txt": b"1"}
+    [job] = list_jobs(world.url)
+    assert job.phase is JobPhase.COMMITTED
+    assert recover(destinations=world.url) == {}
+
+
+def test_a_recovery_deletes_what_the_job_that_it_ended_was_set_up_with(world: World) -> None:
+    world = world.with_journal()
+    job = open_job(world.url, "sales", artefacts=uploaded(world), settings=world.settings)
+    write(job, "task-0", {"a.txt": b"1"})
+    die_at("complete.complete.before", job.commit)
+    before = bytes_of(world)
+
+    recover(destinations=[world.url], report_only=True)
+    assert bytes_of(world) == before != []
+
+    recover(destinations=[world.url])
+    assert bytes_of(world) == []
+
+
+def test_a_report_only_recovery_changes_nothing(world: World) -> None:
+    decided(world)
+
+    assert recover(destinations=[world.url], report_only=True) == {"roll forward": 1}
+
+    assert world.visible() == {}
+
+
+def test_a_job_that_must_not_be_touched_fails_the_task_after_the_others_are_settled(world: World) -> None:
+    damaged(world)
+    decided(world)
+
+    with pytest.raises(AirflowException, match=r"1 jobs need a look, .* touched: broken-g1"):
+        recover(destinations=[world.url])
+
+    assert world.visible() == {"a.txt": b"1"}
+
+
+def test_the_table_has_a_line_a_job_and_its_columns_are_aligned(world: World) -> None:
+    decided(world, "a-job-with-a-long-name")
+    damaged(world)
+
+    lines = summary_table(recover_all(world.url, settings=world.settings, clock=world.clock)).splitlines()
+
+    assert len(lines) == 3
+    for heading, cells in {
+        "destination": {world.store.url},
+        "action": {"roll forward", "touch nothing"},
+        "ended": {"committed", "not settled yet"},
+    }.items():
+        at = lines[0].index(heading)
+        assert {next(c for c in cells if line[at:].startswith(c)) for line in lines[1:]} == cells
+
+
+def test_who_settles_is_workers_threads_or_auto(world: World) -> None:
+    with pytest.raises(AirflowFailException, match=r"settle_by='nobody'.*nothing was done"):
+        recover(destinations=[world.url], settle_by="nobody")
+
+
+def test_a_destination_that_cannot_be_reached_holds_up_no_other(world: World, tmp_path: Path) -> None:
+    decided(world)
+    file = tmp_path / "file"
+    file.write_text("no directory")
+
+    with pytest.raises(AirflowException, match=f"1 destinations need a look: {file}"):
+        recover(destinations=[str(file), world.url])
+
+    assert world.visible() == {"a.txt": b"1"}
+
+
+def test_destinations_come_from_the_environment_then_from_the_airflow_variable(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided(world)
+    monkeypatch.setattr(Variable, "get", lambda key, default=None: {"lockgate_destinations": world.url}[key])
+    assert recover(report_only=True) == {"roll forward": 1}
+
+    monkeypatch.setenv("LOCKGATE_DESTINATIONS", str(world.root / "elsewhere"))
+    assert recover(report_only=True) == {}
+    monkeypatch.setenv("LOCKGATE_DESTINATIONS", f"{world.root / 'elsewhere'}, {world.url}/")
+    assert recover() == {"roll forward": 1}
+
+
+def test_without_a_journal_and_any_destination_the_task_says_where_to_name_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
+    monkeypatch.setattr(Variable, "get", lambda key, default=None: default)
+
+    with pytest.raises(AirflowFailException, match=r"lockgate_destinations.*LOCKGATE_DESTINATIONS"):
+        recover()
+
+
+@pytest.mark.parametrize("operator", [JobRecoveryOperator, UploadSweepOperator])
+def test_text_is_not_taken_for_true(world: World, operator: Any) -> None:
+    rehearsal = operator(task_id="t", destinations=[world.url], report_only="False")
+
+    with pytest.raises(AirflowFailException, match="neither true nor false"):
+        rehearsal.execute(TaskRun().context())
+
+
+def test_the_sweep_takes_an_ended_jobs_leak_and_leaves_an_undecided_jobs_upload(world: World) -> None:
+    with world.open_job("ended") as job:
+        job.commit()
+        ended = world.store.begin_upload(f"a-{job.short_id}.txt", job.record.token)
+    live = world.open_job("live")
+    world.store.begin_upload(f"b-{live.short_id}.txt", live.record.token)
+    sweep = UploadSweepOperator(task_id="sweep", destinations=[world.url])
+    assert ended
+
+    rehearsal = UploadSweepOperator(task_id="sweep", destinations=[world.url], report_only=True)
+    for swept in (rehearsal, sweep):
+        assert len(world.open_uploads()) == 2
+        found = swept.execute(TaskRun().context())[world.url]
+        assert {action: figures["uploads"] for action, figures in found.items()} == {"abort": 1, "keep": 1}
+        assert set(found["abort"]) == {"uploads", "size", "unmeasured", "monthly_cost_usd"}
+    assert world.open_uploads() == [f"b-{live.short_id}.txt"]
+    live.abort()
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("s3://a/b, /c d/\nfile:///e", ["s3://a/b", "/c d", "file:///e"]),
+        (["s3://a", "s3://a/", " "], ["s3://a"]),
+        (None, []),
+        ("", []),
+    ],
+)
+def test_destinations_are_a_list_or_text_with_commas_and_line_breaks(given: Any, found: list[str]) -> None:
+    assert as_destinations(given) == found

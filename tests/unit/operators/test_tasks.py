@@ -1,0 +1,93 @@
+"""Task commits as an operator, mapped and unmapped, with a worker in a thread over Celery's memory broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+from celery.contrib.testing.worker import start_worker
+
+from lockgate.operators.dag_run.job_handle import handle_of
+from lockgate.operators.jobs import JobCommitOperator
+from lockgate.operators.tasks import TaskCommitOperator
+from lockgate.storage_core.commit import JobLeaseState, list_jobs
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.celery_app import QUEUES, app
+from tests.support.airflow.task_run import TaskRun
+from tests.support.workers.celery_worker import StagedJob, memory_broker
+
+
+@pytest.fixture(scope="module", autouse=True)
+def worker() -> Iterator[None]:
+    with (
+        memory_broker(),
+        start_worker(app, pool="solo", perform_ping_check=False, queues=list(QUEUES), shutdown_timeout=30),
+    ):
+        yield
+
+
+@pytest.fixture
+def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedJob:
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    return StagedJob(tmp_path, Settings())
+
+
+def commit_tasks(staged: StagedJob, task_ids: list[str] | None = None) -> dict[str, Any]:
+    operator = TaskCommitOperator(task_id="tasks", job=handle_of(staged.job), task_ids=task_ids)
+    return operator.execute(TaskRun(task_id="tasks").context())
+
+
+def test_unmapped_it_commits_every_task_and_adds_them_up(staged: StagedJob) -> None:
+    added = commit_tasks(staged)
+
+    assert (added["tasks"], added["files"], added["rows"]) == (6, 6, 60)
+    assert added["bytes"] == sum(path.stat().st_size for path in staged.staging.rglob("*.parquet"))
+    assert staged.listed() == []
+
+
+def test_mapped_each_takes_its_chunk_and_a_retry_commits_nothing_twice(staged: StagedJob) -> None:
+    first, second = staged.task_ids[:4], staged.task_ids[4:]
+
+    assert commit_tasks(staged, first)["rows"] == 40
+    assert commit_tasks(staged, first)["rows"] == 40
+    assert commit_tasks(staged, second)["rows"] == 20
+
+    assert staged.committed_attempts() == staged.task_ids
+    staged.attach().commit()
+    assert staged.visible_rows() == staged.all_rows
+
+
+def test_an_empty_chunk_is_nothing_to_do(staged: StagedJob) -> None:
+    assert commit_tasks(staged, []) == {"tasks": 0, "files": 0, "rows": 0, "bytes": 0}
+
+
+def test_the_job_is_parked_after_the_step_also_when_it_fails(staged: StagedJob) -> None:
+    next(staged.staging.rglob("*.parquet")).write_bytes(b"changed")
+
+    with pytest.raises(AirflowFailException, match="is not a whole"):
+        commit_tasks(staged)
+
+    [job] = list_jobs(staged.destination)
+    assert job.lease is JobLeaseState.PARKED
+
+
+def test_a_job_that_has_ended_takes_no_more_tasks_and_no_retry_is_wasted(staged: StagedJob) -> None:
+    commit_tasks(staged)
+    staged.attach().commit()
+
+    with pytest.raises(AirflowFailException, match="clear the run from its set-up"):
+        commit_tasks(staged)
+
+
+def test_workers_complete_the_uploads_where_the_commit_asks_for_them(staged: StagedJob) -> None:
+    commit_tasks(staged)
+    commit = JobCommitOperator(task_id="commit", job=handle_of(staged.job), complete_by="workers")
+
+    receipt = commit.execute(TaskRun(task_id="commit").context())
+
+    assert receipt["rows"] == 60
+    assert staged.visible_rows() == staged.all_rows
+    assert staged.open_uploads() == []

@@ -1,0 +1,151 @@
+"""When a bucket's own rules would take a job's uploads, or nobody's uploads never: the operator is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lockgate import open_job
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import open_store
+from lockgate.storage_core.stores.probe import probe
+from lockgate.storage_core.stores.s3.lifecycle import doubt_of_rules
+from tests.support.cli import Run
+from tests.support.s3.moto_server import mocked_aws
+
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
+
+DAY_S = 86_400.0
+WEEK_S = 7 * DAY_S
+
+
+def rule(days: int, status: str = "Enabled", **where: Any) -> dict[str, Any]:
+    return {
+        "ID": f"after-{days}",
+        "Status": status,
+        "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": days},
+        **(where or {"Filter": {"Prefix": ""}}),
+    }
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [rule(7)],
+        [rule(7, Filter={})],
+        [rule(7, Prefix="lake/")],
+        [rule(8, Filter={"Prefix": "lake/sales"})],
+        [rule(7, Filter={"And": {"Prefix": "lake/sales/", "ObjectSizeGreaterThan": 1}})],
+        [rule(7), rule(1, Filter={"Prefix": "lake/sales0/"})],
+        [rule(7), rule(1, status="Disabled")],
+        [{"Status": "Enabled", "Expiration": {"Days": 1}, "Filter": {}}, rule(30)],
+    ],
+)
+def test_rules_that_leave_a_job_its_time_and_reach_all_uploads_raise_no_doubt(
+    rules: list[dict[str, Any]],
+) -> None:
+    assert doubt_of_rules(rules, "lake/sales/", longest_job_s=WEEK_S) == ""
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [],
+        [rule(7, status="Disabled")],
+        [rule(7, Filter={"Prefix": "lake/returns/"})],
+        [rule(7, Filter={"Prefix": "lake/sales/day=1/"})],
+        [{"Status": "Enabled", "Expiration": {"Days": 1}, "Filter": {}}],
+    ],
+)
+def test_uploads_that_no_rule_reaches_are_told_of_with_the_remedy(rules: list[dict[str, Any]]) -> None:
+    doubt = doubt_of_rules(rules, "lake/sales/", longest_job_s=WEEK_S)
+
+    assert "reaches all uploads" in doubt
+    assert doubt.endswith("add AbortIncompleteMultipartUpload after at least 7 days")
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [rule(6)],
+        [rule(7), rule(6)],
+        [rule(6, Prefix="lake/")],
+        [rule(30), rule(6, Filter={"Prefix": "lake/sales/day=1/"})],
+    ],
+)
+def test_a_rule_that_takes_a_job_s_uploads_before_its_end_is_told_of(rules: list[dict[str, Any]]) -> None:
+    doubt = doubt_of_rules(rules, "lake/sales/", longest_job_s=WEEK_S)
+
+    assert "aborts uploads after 6 days" in doubt
+    assert "LOCKGATE_LONGEST_JOB_S" in doubt
+
+
+def test_a_destination_that_is_the_whole_bucket_is_reached_by_every_rule() -> None:
+    assert "after 1 day," in doubt_of_rules([rule(9), rule(1, Prefix="tmp/")], "", longest_job_s=DAY_S + 1)
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Client]:
+    """An empty bucket `lake`, without any rule."""
+    import boto3
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    with mocked_aws():
+        client = boto3.client("s3", region_name="us-east-1")
+        client.create_bucket(Bucket="lake")
+        yield client
+        boto3.resource("s3", region_name="us-east-1").Bucket("lake").objects.delete()
+        client.delete_bucket(Bucket="lake")
+        client.close()
+
+
+def set_rule(bucket: S3Client, days: int) -> None:
+    bucket.put_bucket_lifecycle_configuration(Bucket="lake", LifecycleConfiguration={"Rules": [rule(days)]})
+
+
+def test_a_probe_reads_the_rules_of_the_bucket(bucket: S3Client) -> None:
+    store = open_store("s3://lake/sales", Settings(s3_region="us-east-1"))
+
+    def doubt() -> str:
+        (found,) = [finding for finding in probe(store).findings if "lifecycle" in finding.name]
+        assert found.ok is not bool(found.detail)
+        return found.detail
+
+    assert "no rule" in doubt()
+    set_rule(bucket, 1)
+    assert "after 1 day," in doubt()
+    set_rule(bucket, 7)
+    assert doubt() == ""
+
+
+@pytest.mark.parametrize(("days", "warnings"), [(1, 1), (7, 0)])
+def test_set_up_warns_of_a_rule_that_takes_a_job_s_uploads_and_goes_on(
+    bucket: S3Client, caplog: pytest.LogCaptureFixture, days: int, warnings: int
+) -> None:
+    set_rule(bucket, days)
+    settings = Settings(s3_region="us-east-1", lease_renew_s=3600, lease_hard_s=7200)
+
+    with open_job("s3://lake/sales", "sales", settings=settings) as job:
+        job.commit()
+
+    told = [record.getMessage() for record in caplog.records if "lifecycle" in record.getMessage()]
+    assert len(told) == warnings
+    assert all("s3://lake/sales" in line and "AbortIncompleteMultipartUpload" in line for line in told)
+
+
+@pytest.mark.parametrize(("days", "word"), [(1, "aborts uploads after 1 day"), (7, "can hold jobs")])
+def test_store_check_shows_such_a_rule_and_calls_the_store_usable_all_the_same(
+    bucket: S3Client, run: Run, monkeypatch: pytest.MonkeyPatch, days: int, word: str
+) -> None:
+    set_rule(bucket, days)
+    monkeypatch.setenv("LOCKGATE_S3_REGION", "us-east-1")
+
+    result = run("store", "check", "s3://lake/sales")
+
+    assert (result.exit_code, word in result.stdout) == (0, True)

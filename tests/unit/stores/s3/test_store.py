@@ -1,0 +1,432 @@
+"""What is special about a store in S3: what is sent, how often, and what the answers mean.
+
+The server here is a script of answers on a real socket, because what matters happens on the wire.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from botocore.retries.standard import ExponentialBackoff
+
+from lockgate.storage_core.errors import (
+    AccessDeniedError,
+    AlreadyExistsError,
+    InvalidInputError,
+    LockgateError,
+    NotAppliedError,
+    ObjectNotFoundError,
+    OutcomeUnknownError,
+    PreconditionFailedError,
+    StoreUnavailableError,
+    UnsupportedStoreError,
+    UploadGoneError,
+)
+from lockgate.storage_core.ids import Token
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import Part, PendingUpload
+from lockgate.storage_core.stores.s3.clients import clients_for
+from lockgate.storage_core.stores.s3.store import S3Store
+from tests.support.s3.scripted_server import Answer, Handler, Script, ScriptedServer, error
+
+SECRET = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
+ACCESS_KEY = "AKIAIOSFODNN7EXAMPLE"
+PENDING = PendingUpload(
+    key="p",
+    upload_id="u",
+    token=Token("t"),
+    size=1,
+    parts=(Part(number=1, size=1, etag='"e"', checksum="AAAAAA=="),),
+)
+PART_XML = "<InitiateMultipartUploadResult><UploadId>u-1</UploadId></InitiateMultipartUploadResult>"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ScriptedServer]:
+    server = ScriptedServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def script(server: ScriptedServer) -> Iterator[Script]:
+    server.script = Script()
+    yield server.script
+    server.script.over.set()
+
+
+@pytest.fixture
+def endpoint(server: ScriptedServer, script: Script) -> str:
+    return f"http://127.0.0.1:{server.server_address[1]}"
+
+
+@pytest.fixture(autouse=True)
+def no_pause_between_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda self, context: 0)
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_REGION"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+def settings(endpoint: str, **options: Any) -> Settings:
+    return Settings(**{"s3_endpoint_url": endpoint, "s3_timeout_s": 0.3, "s3_max_attempts": 2, **options})
+
+
+@pytest.fixture
+def store(endpoint: str) -> S3Store:
+    return S3Store("lake", "sales", settings(endpoint))
+
+
+SENT_ONCE: dict[str, Callable[[S3Store], object]] = {
+    "create": lambda store: store.create("marker", b"x"),
+    "conditional put": lambda store: store.put("marker", b"x", if_version="v"),
+    "completion": lambda store: store.complete_upload(PENDING),
+    "conditional completion": lambda store: store.complete_upload(PENDING, if_absent=True),
+}
+REPEATED: dict[str, Callable[[S3Store], object]] = {
+    "put": lambda store: store.put("a", b"x"),
+    "part": lambda store: store.put_part("p", "u", 1, 0, b"x"),
+    "abort": lambda store: store.abort_upload("p", "u"),
+    "delete": lambda store: store.delete("a"),
+    "bulk delete": lambda store: store.delete_many(["a"]),
+    "begin": lambda store: store.begin_upload("p", Token("t")),
+}
+READS: dict[str, Callable[[S3Store], object]] = {
+    "get": lambda store: store.get("a"),
+    "head": lambda store: store.head("a"),
+    "list": lambda store: list(store.pages()),
+    "list uploads": lambda store: list(store.upload_pages()),
+    "holds": lambda store: store.holds(PENDING),
+}
+
+
+class TestHowOftenACallIsSent:
+    @pytest.mark.parametrize("call", SENT_ONCE)
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            error(500, "InternalError"),
+            error(503, "ServiceUnavailable", "from a proxy"),
+            error(409, "ConditionalRequestConflict"),
+            Answer(status=None),
+            Answer(hang=True),
+        ],
+        ids=["500", "503", "409", "closed", "silent"],
+    )
+    def test_what_could_meet_its_own_first_try_is_sent_exactly_once(
+        self, store: S3Store, script: Script, call: str, answer: Answer
+    ) -> None:
+        script.answers = [answer]
+
+        with pytest.raises(LockgateError):
+            SENT_ONCE[call](store)
+        assert len(script.requests) == 1
+
+    @pytest.mark.parametrize("call", REPEATED)
+    def test_what_may_be_repeated_is(self, store: S3Store, script: Script, call: str) -> None:
+        script.answers = [error(500, "InternalError")]
+
+        with pytest.raises(OutcomeUnknownError):
+            REPEATED[call](store)
+        assert len(script.requests) == 2
+
+    def test_a_body_that_was_cut_short_is_fetched_again(self, store: S3Store, script: Script) -> None:
+        script.answers = [Answer(body="01234", cut_short=True), Answer(body="0123456789")]
+
+        assert store.get("a") == b"0123456789"
+        assert len(script.requests) == 2
+
+    def test_a_body_that_is_always_cut_short_is_refused(self, store: S3Store, script: Script) -> None:
+        script.answers = [Answer(body="01234", cut_short=True)]
+
+        with pytest.raises(StoreUnavailableError, match="GetObject s3://lake/sales/a"):
+            store.get("a")
+
+
+class TestWhatAnAnswerMeans:
+    @pytest.mark.parametrize("call", [*SENT_ONCE, *REPEATED])
+    @pytest.mark.parametrize("answer", [Answer(status=None), Answer(hang=True)], ids=["closed", "silent"])
+    def test_a_change_without_an_answer_has_an_unknown_outcome(
+        self, store: S3Store, script: Script, call: str, answer: Answer
+    ) -> None:
+        script.answers = [answer]
+
+        with pytest.raises(
+            OutcomeUnknownError, match="nothing was deleted; let recovery read s3://lake/sales"
+        ):
+            {**SENT_ONCE, **REPEATED}[call](store)
+
+    @pytest.mark.parametrize("call", READS)
+    def test_a_read_without_an_answer_may_be_tried_again(
+        self, store: S3Store, script: Script, call: str
+    ) -> None:
+        script.answers = [Answer(status=None)]
+
+        with pytest.raises(StoreUnavailableError):
+            READS[call](store)
+
+    @pytest.mark.parametrize("call", [*SENT_ONCE, *REPEATED, *READS])
+    def test_a_refused_connection_had_no_effect(self, call: str) -> None:
+        store = S3Store("lake", "sales", settings("http://127.0.0.1:1", s3_max_attempts=1))
+
+        with pytest.raises(StoreUnavailableError, match="check the endpoint"):
+            {**SENT_ONCE, **REPEATED, **READS}[call](store)
+
+    def test_a_refusal_after_a_lost_try_is_not_taken_for_no_effect(
+        self, store: S3Store, script: Script
+    ) -> None:
+        script.answers = [Answer(status=None), error(503, "SlowDown")]
+
+        with pytest.raises(OutcomeUnknownError, match="an earlier try got no answer"):
+            store.put("a", b"x")
+        script.answers, script.requests = [error(503, "SlowDown")], []
+        with pytest.raises(StoreUnavailableError, match="nothing was changed; try again later"):
+            store.put("a", b"x")
+
+    @pytest.mark.parametrize(
+        ("answer", "kind", "word"),
+        [
+            (error(412, "PreconditionFailed"), AlreadyExistsError, "whose it is"),
+            (error(409, "ConditionalRequestConflict"), StoreUnavailableError, "another change"),
+            (error(409, "ObjectParentIsFile"), NotAppliedError, "correct what it names"),
+            (
+                error(404, "NoSuchBucket"),
+                ObjectNotFoundError,
+                "no bucket 'lake'; nothing was changed; create it",
+            ),
+            (error(403, "AccessDenied"), AccessDeniedError, "s3:PutObject"),
+            (error(403, "SignatureDoesNotMatch"), AccessDeniedError, "check the credentials"),
+            (error(400, "ExpiredToken"), AccessDeniedError, "check the credentials"),
+            (error(503, "SlowDown"), StoreUnavailableError, "try again later"),
+            (error(500, "InternalError"), OutcomeUnknownError, "may or may not"),
+            (error(502, "BadGateway"), OutcomeUnknownError, "may or may not"),
+            (error(501, "NotImplemented"), UnsupportedStoreError, "cannot do that"),
+            (error(400, "AuthorizationHeaderMalformed"), InvalidInputError, "LOCKGATE_S3_REGION"),
+            (error(400, "KeyTooLongError"), InvalidInputError, "shorter"),
+            (error(400, "RequestTimeout"), StoreUnavailableError, "try again"),
+            (Answer(200, "not XML", {}), OutcomeUnknownError, "may or may not"),
+        ],
+        ids=lambda value: value.body[:60] if isinstance(value, Answer) else None,
+    )
+    def test_a_create_says_what_clean_up_may_do(
+        self, store: S3Store, script: Script, answer: Answer, kind: type[LockgateError], word: str
+    ) -> None:
+        script.answers = [answer]
+
+        with pytest.raises(LockgateError) as fault:
+            store.create("marker", b"x")
+        assert type(fault.value) is kind
+        assert word in str(fault.value)
+        assert str(fault.value).startswith("PutObject s3://lake/sales/marker: ")
+
+    @pytest.mark.parametrize(
+        ("answer", "kind"),
+        [
+            (error(200, "InternalError"), OutcomeUnknownError),
+            (error(200, "SlowDown"), OutcomeUnknownError),
+            (error(409, "ConditionalRequestConflict"), OutcomeUnknownError),
+            (error(404, "NoSuchUpload"), UploadGoneError),
+            (error(412, "PreconditionFailed"), AlreadyExistsError),
+            (error(503, "SlowDown"), StoreUnavailableError),
+            (error(403, "AccessDenied"), AccessDeniedError),
+        ],
+        ids=["error in 200", "slow down in 200", "409", "404", "412", "503", "403"],
+    )
+    def test_a_completion_says_what_clean_up_may_do(
+        self, store: S3Store, script: Script, answer: Answer, kind: type[LockgateError]
+    ) -> None:
+        script.answers = [answer]
+
+        with pytest.raises(LockgateError) as fault:
+            store.complete_upload(PENDING, if_absent=True)
+        assert type(fault.value) is kind
+
+    @pytest.mark.parametrize("answer", [error(412, "PreconditionFailed"), error(404, "NoSuchKey")])
+    def test_a_conditional_put_of_another_version_says_so(
+        self, store: S3Store, script: Script, answer: Answer
+    ) -> None:
+        script.answers = [answer]
+
+        with pytest.raises(PreconditionFailedError):
+            store.put("a", b"x", if_version="v")
+
+    def test_reading_where_there_is_no_bucket_names_it(self, store: S3Store, script: Script) -> None:
+        script.answers = [error(404, "NoSuchBucket")]
+
+        with pytest.raises(ObjectNotFoundError, match="no bucket 'lake'; create it"):
+            list(store.pages())
+
+    def test_a_part_of_a_closed_upload_says_so(self, store: S3Store, script: Script) -> None:
+        script.answers = [error(404, "NoSuchUpload")]
+
+        with pytest.raises(UploadGoneError):
+            store.put_part("p", "u", 1, 0, b"x")
+        store.abort_upload("p", "u")
+
+
+class TestWhatIsSent:
+    def test_a_create_carries_its_condition_and_its_checksum(self, store: S3Store, script: Script) -> None:
+        script.answers = [Answer(headers={"ETag": '"v1"', "Date": "Sat, 21 Nov 2026 12:00:00 GMT"})]
+        made = store.create("marker", b"x")
+
+        (request,) = script.requests
+        assert request.path == "/lake/sales/marker"
+        assert request.headers["If-None-Match"] == "*"
+        assert request.headers["x-amz-checksum-crc32"] == "jNwWgw=="
+        assert request.body == b"x"
+        assert (made.version, made.modified_s) == ("v1", 1795262400.0)
+
+    def test_an_upload_carries_token_storage_class_and_key(self, endpoint: str, script: Script) -> None:
+        script.answers = [Answer(body=PART_XML)]
+        store = S3Store(
+            "lake", "", settings(endpoint, s3_storage_class="STANDARD_IA", s3_sse_kms_key_id="key-1")
+        )
+
+        assert store.begin_upload("a", Token("mine"), content_type="text/csv") == "u-1"
+        sent = {name.lower(): value for name, value in script.requests[0].headers.items()}
+        assert script.requests[0].path == "/lake/a?uploads"
+        assert sent["x-amz-meta-lockgate-token"] == "mine"
+        assert sent["x-amz-checksum-algorithm"] == "CRC32"
+        assert sent["x-amz-storage-class"] == "STANDARD_IA"
+        assert sent["x-amz-server-side-encryption-aws-kms-key-id"] == "key-1"
+        assert sent["content-type"] == "text/csv"
+
+    def test_only_a_store_that_keeps_checksums_is_shown_them(self, store: S3Store, script: Script) -> None:
+        script.answers = [
+            Answer(headers={"ETag": '"e1"', "x-amz-checksum-crc32": "jNwWgw=="}),
+            Answer(headers={"ETag": '"e2"'}),
+            Answer(body="<CompleteMultipartUploadResult><ETag>v</ETag></CompleteMultipartUploadResult>"),
+        ]
+        parts = [store.put_part("p", "u", 1, 0, b"x"), store.put_part("p", "u", 2, 1, b"y")]
+        store.complete_upload(store.seal_upload("p", "u", Token("t"), parts))
+
+        assert [part.checksum for part in parts] == ["jNwWgw==", None]
+        assert script.requests[2].body.count(b"<ChecksumCRC32>jNwWgw==</ChecksumCRC32>") == 1
+        assert script.requests[2].body.count(b"ChecksumCRC32>") == 2
+
+    def test_a_page_of_uploads_that_ends_amid_a_key_goes_on_before_that_key(
+        self, store: S3Store, script: Script
+    ) -> None:
+        def page(*names: str, more: bool) -> Answer:
+            uploads = "".join(
+                f"<Upload><Key>sales/{name[0]}</Key><UploadId>{name}</UploadId>"
+                "<Initiated>2026-11-21T00:00:00Z</Initiated></Upload>"
+                for name in names
+            )
+            last = f"<NextKeyMarker>sales/{names[-1][0]}</NextKeyMarker>"
+            markers = f"{last}<NextUploadIdMarker>m</NextUploadIdMarker>"
+            truncated = f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>"
+            body = f"<ListMultipartUploadsResult>{truncated}{markers}{uploads}</ListMultipartUploadsResult>"
+            return Answer(body=body)
+
+        script.answers = [
+            page("a1", "b1", "b2", more=True),
+            page("b1", "b2", "b3", more=True),
+            page("b4", "c1", more=False),
+        ]
+
+        listed = [found.upload_id for listing in store.upload_pages() for found in listing]
+        assert listed == ["a1", "b1", "b2", "b3", "b4", "c1"]
+        assert "key-marker=sales%2Fa" in script.requests[1].path
+        assert "upload-id-marker" not in script.requests[1].path
+        assert "upload-id-marker=m" in script.requests[2].path
+
+    def test_answers_that_leave_out_what_is_false_or_empty_are_understood(
+        self, store: S3Store, script: Script
+    ) -> None:
+        upload = (
+            "<Upload><Key>sales/a</Key><UploadId>u</UploadId>"
+            "<Initiated>2026-11-21T00:00:00Z</Initiated></Upload>"
+        )
+        script.answers = [
+            Answer(body=f"<ListMultipartUploadsResult>{upload}</ListMultipartUploadsResult>"),
+            Answer(body="<ListBucketResult></ListBucketResult>"),
+        ]
+
+        assert [found.upload_id for page in store.upload_pages() for found in page] == ["u"]
+        assert "no rule" in store.doubt_of_upload_expiry()
+
+    def test_a_store_not_trusted_with_a_condition_sends_nothing(self, store: S3Store, script: Script) -> None:
+        with pytest.raises(UnsupportedStoreError, match="store check"):
+            store.delete("a", if_version="v")
+        assert script.requests == []
+
+
+class TestConfiguration:
+    def test_missing_credentials_are_named_with_the_remedy(
+        self, endpoint: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+
+        with pytest.raises(AccessDeniedError, match="changed; set AWS_PROFILE, or AWS_ACCESS_KEY_ID"):
+            S3Store("lake", "", settings(endpoint)).create("a", b"")
+
+    def test_a_profile_that_does_not_exist_is_named(self, endpoint: str) -> None:
+        with pytest.raises(InvalidInputError, match=r"\(nobody\).*LOCKGATE_S3_PROFILE"):
+            S3Store("lake", "", settings(endpoint, s3_profile="nobody")).head("a")
+
+    def test_an_endpoint_that_is_no_url_is_named(self) -> None:
+        with pytest.raises(InvalidInputError, match=r"nonsense.*AWS_ENDPOINT_URL"):
+            S3Store("lake", "", settings("nonsense")).head("a")
+
+    def test_the_environment_gives_endpoint_and_region_where_the_settings_do_not(
+        self, endpoint: str, script: Script, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        monkeypatch.setenv("AWS_REGION", "eu-west-3")
+        script.answers = [Answer(headers={"ETag": '"v"'})]
+
+        S3Store("lake", "", Settings()).create("a", b"")
+        assert script.requests[0].path == "/lake/a"
+        assert "/eu-west-3/s3/" in script.requests[0].headers["Authorization"]
+
+    def test_only_aws_itself_is_trusted_unprobed_with_conditional_delete(self, endpoint: str) -> None:
+        assert S3Store("lake", "", Settings()).capabilities.conditional_delete
+        assert not S3Store("lake", "", settings(endpoint)).capabilities.conditional_delete
+
+    def test_settings_that_connect_alike_share_clients_whatever_else_they_say(self, endpoint: str) -> None:
+        clients = clients_for(settings(endpoint))
+        assert clients_for(settings(endpoint, home="/elsewhere", committers={"s3://": "magic"})) is clients
+        assert clients_for(settings(endpoint, s3_timeout_s=0.4)) is not clients
+
+
+class TestSecrets:
+    @pytest.mark.parametrize(
+        "message",
+        [
+            f"the key {ACCESS_KEY} is not known",
+            f"secret_access_key={SECRET} is wrong",
+            f"Signature: {SECRET}, expected another",
+            f"see https://user:{SECRET}@proxy/",
+            f"X-Amz-Security-Token={SECRET}&x=1",
+        ],
+    )
+    def test_no_credential_reaches_a_message(self, store: S3Store, script: Script, message: str) -> None:
+        script.answers = [error(403, "AccessDenied", message.replace("&", "&amp;"))]
+
+        with pytest.raises(AccessDeniedError) as fault:
+            store.create("a", b"")
+        assert SECRET not in str(fault.value)
+        assert ACCESS_KEY not in str(fault.value)
+        assert fault.value.__cause__ is None
+
+    def test_no_password_of_an_endpoint_reaches_a_message(self) -> None:
+        with pytest.raises(StoreUnavailableError) as fault:
+            S3Store("lake", "", settings(f"http://user:{SECRET}@127.0.0.1:1")).create("a", b"")
+        assert SECRET not in str(fault.value)

@@ -1,0 +1,107 @@
+"""Dispatch where nobody listens, and the application's own promises."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockgate.storage_core.errors import InvalidInputError, MissingPartError, OutcomeUnknownError
+from lockgate.storage_core.settings import Settings
+from lockgate.workers import gather
+from lockgate.workers.celery_app import COMMIT_QUEUE, QUEUES, app, configuration, result_backend
+from lockgate.workers.dispatch import commit_tasks, complete_by_workers
+from lockgate.workers.task_commit import commit_staged_task
+from tests.support.workers.celery_worker import StagedJob, memory_broker
+
+
+@pytest.fixture(autouse=True)
+def broker() -> Iterator[None]:
+    with memory_broker():
+        yield
+
+
+@pytest.fixture
+def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedJob:
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    return StagedJob(tmp_path, Settings())
+
+
+def test_no_tasks_need_no_worker(staged: StagedJob) -> None:
+    assert commit_tasks(*staged.ids, []) == []
+
+
+def test_without_a_worker_the_error_names_the_command_that_starts_one(
+    staged: StagedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gather, "PING_S", 0.1)
+
+    with pytest.raises(MissingPartError, match="celery -A workers worker -Q commit,recovery,sweep"):
+        commit_tasks(*staged.ids, staged.task_ids, grace_s=0.2)
+
+
+def test_when_the_time_is_over_the_outcome_is_unknown_and_unread_messages_expire(staged: StagedJob) -> None:
+    with pytest.raises(OutcomeUnknownError, match=r"6 of 6 tasks gave no answer in 0 s"):
+        commit_tasks(*staged.ids, staged.task_ids, timeout_s=0.2)
+
+    with app.connection_for_read() as connection:
+        message = connection.default_channel.basic_get(COMMIT_QUEUE, no_ack=True)
+    assert message.headers["expires"] is not None
+
+
+def test_without_workers_a_decided_plan_is_completed_by_its_driver(
+    staged: StagedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gather, "PING_S", 0.1)
+    for task in staged.task_ids:
+        commit_staged_task(*staged.ids, task)
+
+    def complete(*plan: Any) -> Iterator[Any]:
+        return complete_by_workers(*plan, grace_s=0.2)
+
+    staged.attach().commit(complete=complete)
+
+    assert staged.visible_rows() == staged.all_rows
+    assert staged.open_uploads() == []
+
+
+def test_messages_are_acknowledged_late_and_json_only() -> None:
+    settings = configuration()
+
+    assert settings["task_acks_late"]
+    assert settings["task_reject_on_worker_lost"]
+    assert settings["worker_prefetch_multiplier"] == 1
+    assert (settings["accept_content"], settings["task_serializer"]) == (["json"], "json")
+    assert {route["queue"] for route in settings["task_routes"].values()} == set(QUEUES)
+
+
+def test_every_task_has_a_route() -> None:
+    app.loader.import_default_modules()
+
+    ours = {name for name in app.tasks if name.startswith("lockgate.")}
+
+    assert ours == set(configuration()["task_routes"])
+
+
+@pytest.mark.parametrize("url", ["amqp://guest@host//", "sqs://", "filesystem://"])
+def test_a_broker_that_keeps_no_results_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInputError, match="is no Redis"):
+        result_backend(url)
+
+
+def test_importing_the_package_neither_imports_celery_nor_reads_a_setting() -> None:
+    program = "import sys, workers; print('celery' in sys.modules); print(workers.app.main)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={"LOCKGATE_BROKER_URL": "nonsense", "PATH": ""},
+    )
+
+    assert done.stdout.split() == ["False", "lockgate"]

@@ -1,0 +1,130 @@
+"""Dispatch over Celery's in-memory broker, with one worker in a thread: results, errors, windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from celery.contrib.testing.worker import start_worker
+
+from lockgate.storage_core.errors import (
+    ConflictError,
+    InvalidInputError,
+    LockgateError,
+    OutcomeUnknownError,
+)
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.settings import Settings
+from lockgate.workers import gather
+from lockgate.workers.celery_app import QUEUES, app
+from lockgate.workers.dispatch import commit_tasks, complete_by_workers
+from tests.support.workers.celery_worker import StagedJob, memory_broker
+
+
+@pytest.fixture(scope="module", autouse=True)
+def worker() -> Iterator[None]:
+    with (
+        memory_broker(),
+        start_worker(app, pool="solo", perform_ping_check=False, queues=list(QUEUES), shutdown_timeout=30),
+    ):
+        yield
+
+
+@pytest.fixture
+def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StagedJob]:
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    yield StagedJob(tmp_path, Settings())
+    FAILPOINTS.arm({})
+
+
+def test_workers_commit_the_tasks_and_their_rows_come_back_in_order(staged: StagedJob) -> None:
+    heard: list[tuple[str, int, int]] = []
+
+    rows = commit_tasks(*staged.ids, staged.task_ids, progress=lambda *step: heard.append(step))
+
+    assert [row["task_id"] for row in rows] == staged.task_ids
+    assert sum(row["rows"] for row in rows) == 60
+    assert heard == [("tasks", done, 6) for done in range(1, 7)]
+    assert staged.listed() == []
+    staged.attach().commit()
+    assert staged.visible_rows() == staged.all_rows
+
+
+def test_a_repeated_dispatch_commits_nothing_twice(staged: StagedJob) -> None:
+    first = commit_tasks(*staged.ids, staged.task_ids)
+    assert commit_tasks(*staged.ids, staged.task_ids) == first
+
+    assert staged.committed_attempts() == staged.task_ids
+
+
+def test_more_tasks_than_a_window_are_sent_a_window_at_a_time(
+    staged: StagedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gather, "WINDOW", 2)
+
+    rows = commit_tasks(*staged.ids, staged.task_ids)
+
+    assert [row["task_id"] for row in rows] == staged.task_ids
+
+
+def test_the_error_of_a_task_comes_back_with_its_type_and_its_message(staged: StagedJob) -> None:
+    (staged.staging / "month=3" / "part-00002.parquet").unlink()
+
+    with pytest.raises(InvalidInputError, match=r"part-00002\.parquet cannot be opened"):
+        commit_tasks(*staged.ids, staged.task_ids)
+
+
+def every_error() -> list[type[LockgateError]]:
+    found, todo = [], [LockgateError]
+    while todo:
+        kind = todo.pop()
+        found.append(kind)
+        todo += kind.__subclasses__()
+    return found
+
+
+@pytest.mark.parametrize("kind", every_error())
+def test_every_error_of_ours_survives_the_way_through_the_result_backend(kind: type[LockgateError]) -> None:
+    app.backend.mark_as_failure("an-id", kind("what, where, next step"))
+
+    outcome = gather._outcome("work", app.backend.get_task_meta("an-id"))
+
+    assert type(outcome) is kind
+    assert str(outcome) == "what, where, next step"
+
+
+def test_an_error_of_somebody_else_is_an_unknown_outcome() -> None:
+    app.backend.mark_as_failure("another-id", MemoryError("no room"))
+
+    outcome = gather._outcome("work", app.backend.get_task_meta("another-id"))
+
+    assert type(outcome) is OutcomeUnknownError
+    assert "MemoryError: no room; what it had begun is not known" in str(outcome)
+
+
+def test_a_store_that_refuses_for_now_is_tried_again_by_the_worker(
+    staged: StagedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("celery.app.autoretry.get_exponential_backoff_interval", lambda **_: 0)
+    FAILPOINTS.arm({"task-write.begin.before": "refuse"})
+
+    rows = commit_tasks(*staged.ids, staged.task_ids[:1])
+
+    assert rows[0]["rows"] == 10
+    assert staged.committed_attempts() == staged.task_ids[:1]
+
+
+def test_a_decided_plan_is_completed_by_workers(staged: StagedJob) -> None:
+    commit_tasks(*staged.ids, staged.task_ids)
+    receipt = staged.attach().commit(complete=complete_by_workers)
+
+    assert (receipt.files, receipt.rows) == (6, 60)
+    assert staged.visible_rows() == staged.all_rows
+
+
+def test_commits_of_a_job_that_has_ended_are_refused(staged: StagedJob) -> None:
+    staged.attach().abort()
+
+    with pytest.raises(ConflictError):
+        commit_tasks(*staged.ids, staged.task_ids[:1])

@@ -1,0 +1,125 @@
+"""The wait for workers' results: a broker that goes away and comes back, with a clock that the test owns."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from celery import states
+from celery.canvas import Signature
+from celery.exceptions import TaskRevokedError
+from redis.exceptions import ConnectionError as NoBroker
+
+from lockgate.storage_core.errors import LockgateError, MissingPartError, OutcomeUnknownError
+from lockgate.workers import gather
+from lockgate.workers.celery_app import app
+from tests.support.workers.celery_worker import memory_broker
+
+GRACE_S = 60.0
+
+
+@dataclass
+class Workers:
+    """A broker, the workers on it, and the time; a sleep and a poll move it on.
+
+    Attributes:
+        broker_away: From when until when the broker gives no answer.
+        workers_away: The same of the workers, which come back to the broker by themselves.
+        answer_s: When the task's result is there.
+        preemptions: How often a worker's shutdown cuts the task off before that.
+    """
+
+    broker_away: tuple[float, float] = (0.0, 0.0)
+    workers_away: tuple[float, float] = (0.0, 0.0)
+    answer_s: float = 10.0
+    preemptions: int = 0
+    now_s: float = 0.0
+    sent: deque[str] = field(default_factory=deque)
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def get_many(self, ids: Iterable[str], **_: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+        self.now_s += gather.POLL_S
+        self._ask_broker()
+        if self.preemptions:
+            self.preemptions -= 1
+            cut_off = TaskRevokedError("terminated")
+            yield from ((task, {"status": states.REVOKED, "result": cut_off}) for task in ids)
+        elif self.now_s >= self.answer_s:
+            yield from ((task, {"result": {"task": task}}) for task in ids)
+
+    def listeners(self, _queue: str) -> list[str]:
+        self.now_s += gather.PING_S
+        self._ask_broker()
+        return [] if _within(self.now_s, self.workers_away) else ["worker"]
+
+    def _ask_broker(self) -> None:
+        if _within(self.now_s, self.broker_away):
+            raise NoBroker("away")
+
+
+def _within(now_s: float, span: tuple[float, float]) -> bool:
+    return span[0] <= now_s < span[1]
+
+
+def send(todo: deque[tuple[int, Signature]], out: dict[str, int], expires_s: float) -> None:
+    """Send all at once; the broker is there."""
+    assert expires_s > 0
+    while todo:
+        position, _ = todo.popleft()
+        out[f"task-{position}"] = position
+
+
+Gather = Callable[[Workers], list[tuple[int, dict[str, Any] | LockgateError]]]
+
+
+@pytest.fixture
+def gathered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gather]:
+    def gather_from(workers: Workers) -> list[tuple[int, dict[str, Any] | LockgateError]]:
+        monkeypatch.setattr(gather, "time", workers)
+        monkeypatch.setattr(gather, "_send", send)
+        monkeypatch.setattr(gather, "_listeners", workers.listeners)
+        monkeypatch.setattr(type(app), "backend", workers)
+        monkeypatch.setattr(app.control, "revoke", lambda _ids: None)
+        task = app.signature("task")
+        found = gather.gather([task], work="work", queue="commit", timeout_s=3_600, grace_s=GRACE_S)
+        return list(found)
+
+    with memory_broker():
+        yield gather_from
+
+
+def test_a_task_that_a_workers_shutdown_cuts_off_is_sent_again_and_counts_as_no_failure(
+    gathered: Gather,
+) -> None:
+    assert gathered(Workers(preemptions=3)) == [(0, {"task": "task-0"})]
+
+
+@pytest.mark.parametrize("broker_is_back_s", [50.0, 70.0])
+def test_workers_have_their_time_to_come_back_to_a_broker_that_was_away(
+    gathered: Gather, broker_is_back_s: float
+) -> None:
+    back_s = broker_is_back_s + GRACE_S / 2
+    workers = Workers((20.0, broker_is_back_s), (20.0, back_s), answer_s=back_s + 2)
+    assert gathered(workers) == [(0, {"task": "task-0"})]
+
+
+def test_workers_that_do_not_come_back_to_the_broker_are_missed_in_the_end(gathered: Gather) -> None:
+    workers = Workers((20.0, 70.0), (20.0, 10_000.0), answer_s=10_000.0)
+    with pytest.raises(MissingPartError, match="no worker listens on queue 'commit'"):
+        gathered(workers)
+    assert workers.now_s < 70.0 + 2 * GRACE_S
+
+
+def test_a_broker_that_stays_away_is_waited_for_no_longer_than_the_grace(gathered: Gather) -> None:
+    workers = Workers((20.0, 10_000.0), answer_s=10_000.0)
+    with pytest.raises(OutcomeUnknownError, match="the broker gives no answer"):
+        gathered(workers)
+    assert workers.now_s < 20.0 + GRACE_S + 1

@@ -1,0 +1,112 @@
+"""Recovery over the `recovery` queue: Celery's in-memory broker, one worker in a thread; and without any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from celery.contrib.testing.worker import start_worker
+
+from lockgate import open_job
+from lockgate.storage_core.commit import Job, JobPhase, RecoveryAction, RecoveryResult
+from lockgate.storage_core.commit.recovery.recover import JobAt
+from lockgate.storage_core.errors import JournalUnavailableError
+from lockgate.storage_core.ids import JobId
+from lockgate.storage_core.settings import Settings
+from lockgate.workers import gather
+from lockgate.workers.celery_app import QUEUES, app
+from lockgate.workers.recovery import settle_by_workers
+from tests.support.workers.celery_worker import memory_broker
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    with memory_broker():
+        yield Settings()
+
+
+@contextmanager
+def worker() -> Iterator[None]:
+    with start_worker(app, pool="solo", perform_ping_check=False, queues=list(QUEUES), shutdown_timeout=30):
+        yield
+
+
+def lapsed(tmp_path: Path, settings: Settings, name: str = "sales") -> Job:
+    job = open_job(str(tmp_path / "lake"), name, settings=settings)
+    job.park(0)
+    return job
+
+
+def at(job: Job, job_id: str | None = None) -> JobAt:
+    return JobAt(job.destination, JobId(job_id or job.job_id))
+
+
+def by_id(results: Iterator[RecoveryResult]) -> dict[str, RecoveryResult]:
+    return {result.job_id: result for result in results}
+
+
+def test_each_job_is_settled_whatever_becomes_of_the_others(tmp_path: Path, settings: Settings) -> None:
+    job, parked = lapsed(tmp_path, settings), open_job(str(tmp_path / "lake"), "parked", settings=settings)
+    parked.park()
+    heard: list[tuple[str, int, int]] = []
+
+    with worker():
+        jobs = [at(job, "unheard-of-g1"), at(job), at(parked)]
+        found = by_id(
+            settle_by_workers(jobs, settings=settings, progress=lambda *s: heard.append(s), timeout_s=60)
+        )
+
+    assert (found["unheard-of-g1"].ended, found["unheard-of-g1"].needs_an_operator) == (None, True)
+    assert "no job unheard-of-g1" in found["unheard-of-g1"].detail
+    assert (found["sales-g1"].action, found["sales-g1"].ended) == (RecoveryAction.ABORT, JobPhase.FAILED)
+    assert found["parked-g1"].action is RecoveryAction.LEAVE
+    assert job.phase() is JobPhase.FAILED
+    assert heard == [("recovery", done, 3) for done in (1, 2, 3)]
+
+
+def test_a_dry_run_by_workers_changes_nothing(tmp_path: Path, settings: Settings) -> None:
+    job = lapsed(tmp_path, settings)
+
+    with worker():
+        (found,) = settle_by_workers([at(job)], settings=settings, dry_run=True, timeout_s=60)
+
+    assert (found.action, found.ended, job.phase()) == (RecoveryAction.ABORT, JobPhase.OPEN, JobPhase.OPEN)
+
+
+def test_a_message_that_is_delivered_twice_settles_once(tmp_path: Path, settings: Settings) -> None:
+    job = lapsed(tmp_path, settings)
+
+    with worker():
+        twice = list(settle_by_workers([at(job), at(job)], settings=settings, timeout_s=60))
+
+    assert [found.ended for found in twice] == [JobPhase.FAILED, JobPhase.FAILED]
+
+
+def test_where_no_worker_listens_this_process_settles_the_jobs(
+    tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gather, "PING_S", 0.1)
+    job = lapsed(tmp_path, settings)
+
+    (found,) = settle_by_workers([at(job)], settings=settings, grace_s=0.2)
+
+    assert (found.action, found.ended) == (RecoveryAction.ABORT, JobPhase.FAILED)
+
+
+def test_a_job_that_could_not_be_settled_for_now_needs_no_operator(
+    tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object, **__: object) -> None:
+        raise JournalUnavailableError("journal: gone; nothing was applied; try again later")
+
+    job = lapsed(tmp_path, settings)
+    monkeypatch.setattr("lockgate.workers.tasks.recover", gone)
+
+    with worker():
+        (found,) = settle_by_workers([at(job)], settings=settings, timeout_s=60)
+
+    assert (found.ended, found.needs_an_operator) == (None, False)
+    assert found.detail.startswith("JournalUnavailableError: journal: gone")

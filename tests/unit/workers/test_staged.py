@@ -1,0 +1,199 @@
+"""The task commit of staged files, as one worker does it."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from lockgate import open_job
+from lockgate.storage_core.commit import ExpectedTask, JobPhase, StagedFile
+from lockgate.storage_core.errors import (
+    ConflictError,
+    InvalidInputError,
+    MalformedRecordError,
+    StoreUnavailableError,
+)
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.task_commit import commit_staged_task
+from tests.support.workers.celery_worker import StagedJob
+
+
+@pytest.fixture
+def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedJob:
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    return StagedJob(tmp_path, Settings())
+
+
+def commit_all(staged: StagedJob) -> list[dict[str, object]]:
+    return [commit_staged_task(*staged.ids, task) for task in staged.task_ids]
+
+
+def test_staged_files_become_pending_uploads_that_nobody_sees_before_the_job_commits(
+    staged: StagedJob,
+) -> None:
+    rows = commit_all(staged)
+
+    assert [row["task_id"] for row in rows] == staged.task_ids
+    assert [(row["files"], row["rows"]) for row in rows] == [(1, 10)] * 6
+    assert len(staged.open_uploads()) == 6
+    assert staged.listed() == []
+
+    receipt = staged.attach().commit()
+
+    assert (receipt.files, receipt.rows) == (6, 60)
+    assert staged.visible_rows() == staged.all_rows
+    assert staged.open_uploads() == []
+
+
+def test_a_task_that_is_committed_is_not_committed_again(staged: StagedJob) -> None:
+    first = commit_all(staged)
+
+    assert commit_all(staged) == first
+    assert staged.committed_attempts() == staged.task_ids
+    assert len(staged.open_uploads()) == 6
+
+
+def test_a_task_that_runs_twice_at_once_is_visible_once(staged: StagedJob) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda task: commit_staged_task(*staged.ids, task), staged.task_ids * 3))
+
+    staged.attach().commit()
+
+    assert staged.visible_rows() == staged.all_rows
+    assert len(staged.listed()) == 6
+    assert staged.open_uploads() == []
+
+
+def test_a_commit_of_one_task_neither_parks_nor_aborts_nor_takes_the_job(staged: StagedJob) -> None:
+    lease = staged.store.get(f"_lockgate/jobs/{staged.job.job_id}/lease.json")
+    (staged.staging / "month=1" / "part-00000.parquet").unlink()
+
+    with pytest.raises(InvalidInputError, match="staging directory must be one that workers see"):
+        commit_all(staged)
+
+    assert staged.attach().phase() is JobPhase.OPEN
+    assert staged.store.get(f"_lockgate/jobs/{staged.job.job_id}/lease.json") == lease
+
+
+def test_a_file_that_is_not_what_the_frozen_listing_promised_is_not_committed(staged: StagedJob) -> None:
+    changed = staged.staging / "month=2" / "part-00001.parquet"
+    changed.write_bytes((staged.staging / "month=2" / "part-00004.parquet").read_bytes() + b"PAR1")
+
+    with pytest.raises((ConflictError, MalformedRecordError)):
+        commit_all(staged)
+
+    assert "month=2/part-00001" not in " ".join(staged.open_uploads())
+
+
+def test_a_link_out_of_the_staging_directory_is_not_followed(tmp_path: Path, staged: StagedJob) -> None:
+    folder = staged.staging / "month=1"
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(InvalidInputError, match="leads out of its staging directory"):
+        commit_staged_task(*staged.ids, staged.task_ids[0])
+    assert staged.open_uploads() == []
+
+
+def test_a_staging_directory_below_one_of_the_roots_is_read(
+    staged: StagedJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(staged.staging.parent)
+    monkeypatch.setenv("LOCKGATE_STAGING_ROOTS", json.dumps(["/nowhere", str(tmp_path / "link")]))
+
+    assert [row["rows"] for row in commit_all(staged)] == [10] * 6
+
+
+def test_a_staging_directory_outside_of_the_roots_is_not_read(
+    staged: StagedJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "link").symlink_to(staged.staging)
+    monkeypatch.setenv("LOCKGATE_STAGING_ROOTS", json.dumps([str(tmp_path / "shared")]))
+    job = open_job(staged.destination, "linked", settings=staged.settings)
+    job.expect(
+        [ExpectedTask(task_id="staged-00000", files=())],  # type: ignore[arg-type]
+        staging=str(tmp_path / "shared" / "link"),
+    )
+    job.park()
+
+    for destination, job_id, job_attempt in (staged.ids, (job.destination, job.job_id, job.job_attempt)):
+        with pytest.raises(InvalidInputError, match=r"in none of LOCKGATE_STAGING_ROOTS; nothing was read"):
+            commit_staged_task(destination, job_id, job_attempt, "staged-00000")
+    assert staged.open_uploads() == []
+
+
+@pytest.mark.parametrize("value", ["/shared", '"/shared"', "[1]"])
+def test_staging_roots_that_cannot_be_are_named(
+    staged: StagedJob, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("LOCKGATE_STAGING_ROOTS", value)
+    with pytest.raises(InvalidInputError, match=r"(?i)staging_roots"):
+        commit_staged_task(*staged.ids, staged.task_ids[0])
+
+
+def test_a_path_that_leaves_the_staging_directory_is_refused(staged: StagedJob, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x")
+    job = open_job(staged.destination, "evil", settings=staged.settings)
+    job.expect(
+        [ExpectedTask(task_id="t", files=(StagedFile("../secret", 1),))],  # type: ignore[arg-type]
+        staging=str(staged.staging),
+    )
+    job.park()
+
+    with pytest.raises(InvalidInputError, match=r"segment '\.\.'"):
+        commit_staged_task(staged.destination, job.job_id, job.job_attempt, "t")
+
+
+def test_a_task_that_the_job_attempt_does_not_expect_is_refused(staged: StagedJob) -> None:
+    with pytest.raises(InvalidInputError, match="expects no staged task 'staged-00099'"):
+        commit_staged_task(*staged.ids, "staged-00099")
+
+
+def test_before_the_task_list_is_frozen_nothing_is_committed(staged: StagedJob) -> None:
+    destination, job_id, _ = staged.ids
+
+    with pytest.raises(ConflictError, match="the job is open and has no list"):
+        commit_staged_task(destination, job_id, "another-attempt", "staged-00000")
+
+
+def test_a_message_that_arrives_after_the_job_has_ended_leaves_nothing_behind(staged: StagedJob) -> None:
+    staged.attach().abort()
+
+    with pytest.raises(ConflictError, match="the job is failed and has no list"):
+        commit_staged_task(*staged.ids, staged.task_ids[0])
+    assert staged.open_uploads() == []
+
+
+@pytest.mark.parametrize("verb", ["begin", "part", "seal"])
+def test_a_store_that_refuses_leaves_no_upload_of_the_attempt_and_a_retry_succeeds(
+    staged: StagedJob, verb: str
+) -> None:
+    FAILPOINTS.arm({f"task-write.{verb}.before": "refuse"})
+    try:
+        with pytest.raises(StoreUnavailableError):
+            commit_staged_task(*staged.ids, staged.task_ids[0])
+    finally:
+        FAILPOINTS.arm({})
+    assert staged.open_uploads() == []
+
+    assert commit_staged_task(*staged.ids, staged.task_ids[0])["rows"] == 10
+
+
+def test_rows_of_a_format_that_does_not_state_them_are_not_known(staged: StagedJob, tmp_path: Path) -> None:
+    (tmp_path / "csv").mkdir()
+    (tmp_path / "csv" / "a.csv").write_text("a,b\n")
+    job = open_job(staged.destination, "csv", settings=staged.settings)
+    job.expect(
+        [ExpectedTask(task_id="t", files=(StagedFile("a.csv", 4),))],  # type: ignore[arg-type]
+        staging=str(tmp_path / "csv"),
+    )
+    job.park()
+
+    row = commit_staged_task(staged.destination, job.job_id, job.job_attempt, "t")
+
+    assert (row["rows"], row["size"]) == (None, 4)

@@ -1,0 +1,96 @@
+"""What a process counts of its tasks, with one worker in a thread over Celery's memory broker."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from celery import signals
+from celery.contrib.testing.worker import start_worker
+from prometheus_client import CollectorRegistry
+
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.prometheus import served_metrics
+from lockgate.storage_core.settings import load_settings
+from lockgate.workers.celery_app import COMMIT_QUEUE, app
+from lockgate.workers.metrics.figures import TaskFigures
+from tests.support.workers import tasks as worker_tasks
+from tests.support.workers.celery_worker import memory_broker, wait_until
+
+
+@pytest.fixture(scope="module", autouse=True)
+def worker() -> Iterator[None]:
+    with (
+        memory_broker(),
+        start_worker(app, pool="solo", perform_ping_check=False, queues=[COMMIT_QUEUE], shutdown_timeout=30),
+    ):
+        yield
+
+
+@pytest.fixture
+def counted() -> Iterator[CollectorRegistry]:
+    """Count what runs meanwhile."""
+    figures = TaskFigures()
+    figures.connect()
+    yield served_metrics()
+    signals.task_prerun.disconnect(figures.begin)
+    signals.task_postrun.disconnect(figures.end)
+
+
+def figure(registry: CollectorRegistry, name: str, **labels: str) -> float:
+    return registry.get_sample_value(f"lockgate_worker_{name}", {"task": "test.ended", **labels}) or 0
+
+
+@pytest.mark.parametrize(
+    ("how", "outcomes"),
+    [
+        ("success", {"success": 1}),
+        ("failure", {"failure": 1}),
+        ("retry", {"retry": 1, "success": 1}),
+        ("rejected", {"rejected": 1}),
+    ],
+)
+def test_a_task_is_counted_by_how_it_ended_and_how_long_it_took(
+    counted: CollectorRegistry, how: str, outcomes: dict[str, int]
+) -> None:
+    worker_tasks.ended.delay(how)
+
+    for outcome, times in outcomes.items():
+        wait_until(lambda: figure(counted, "task_seconds_count", outcome=outcome) == times)  # noqa: B023
+        assert figure(counted, "task_seconds_sum", outcome=outcome) > 0
+    assert figure(counted, "tasks_begun_total") == sum(outcomes.values())
+
+
+def test_a_task_that_was_never_begun_here_does_not_end_here(counted: CollectorRegistry) -> None:
+    signals.task_postrun.send(
+        worker_tasks.ended, task=worker_tasks.ended, task_id="another's", state="SUCCESS"
+    )
+    assert figure(counted, "task_seconds_count", outcome="success") == 0
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "http"])
+def test_a_port_that_cannot_be_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, port: str) -> None:
+    monkeypatch.setenv("LOCKGATE_WORKER_METRICS_PORT", port)
+    with pytest.raises(InvalidInputError, match="LOCKGATE_WORKER_METRICS_PORT"):
+        load_settings()
+
+
+def test_a_worker_without_a_port_serves_nothing_and_loads_nothing_for_it(tmp_path: Path) -> None:
+    script = (
+        "import sys; from lockgate.workers.celery_app import app; "
+        "worker = app.Worker(pool='solo', hostname='w@h', quiet=True); "
+        "print([step.obj for step in worker.steps if type(step).__name__ == 'ServeFigures'], "
+        "'lockgate.workers.metrics.figures' in sys.modules)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", script],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={"LOCKGATE_HOME": str(tmp_path), "LOCKGATE_BROKER_URL": "memory://"},
+    )
+    assert said.stdout.split() == ["[None]", "False"]

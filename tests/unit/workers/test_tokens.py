@@ -1,0 +1,126 @@
+"""Tokens in messages and answers, with one worker in a thread over Celery's memory broker.
+
+Sender and worker are one process here, so what each has seen is told by what a test puts in their way.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery.contrib.testing.worker import start_worker
+
+from lockgate.storage_core.journal import Journal, Stamp
+from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.celery_app import COMMIT_QUEUE, app
+from lockgate.workers.gather import gather
+from lockgate.workers.session.token import HEADER
+from tests.support.journal.observers import take
+from tests.support.workers import tasks as worker_tasks
+from tests.support.workers.celery_worker import memory_broker
+
+
+@pytest.fixture(scope="module", autouse=True)
+def worker() -> Iterator[None]:
+    with (
+        memory_broker(),
+        start_worker(app, pool="solo", perform_ping_check=False, queues=[COMMIT_QUEUE], shutdown_timeout=30),
+    ):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    yield
+    worker_tasks.TRIES.clear()
+    worker_tasks.ANSWER.clear()
+
+
+def opened() -> Journal:
+    journal = configured_journal(Settings())
+    assert journal is not None
+    return journal
+
+
+def ran(task: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
+    signature = task.s(*arguments).set(**options)
+    [(_, row)] = gather([signature], work="work", queue=COMMIT_QUEUE, timeout_s=60, grace_s=60)
+    assert isinstance(row, dict), row
+    return row
+
+
+def test_without_a_journal_a_message_carries_no_header_and_the_answer_is_the_row_alone() -> None:
+    assert ran(worker_tasks.heard) == {"header": None, "seen": None}
+    assert worker_tasks.heard.apply_async().get(timeout=60) == {"header": None, "seen": None}
+
+
+def test_a_message_carries_what_its_sender_has_seen() -> None:
+    stamp = take(opened())
+    assert ran(worker_tasks.heard)["header"] == f"main@{opened().identity}={stamp}"
+
+
+def test_a_worker_takes_the_token_up_before_the_task_runs() -> None:
+    told = f"main@{opened().identity}=1.7"
+    close_journals()
+
+    row = ran(worker_tasks.heard, headers={HEADER: told})
+
+    assert row == {"header": told, "seen": told}
+    assert opened().seen == Stamp(1, 7)
+
+
+def test_an_answer_carries_what_the_worker_has_seen_and_its_sender_takes_it_up() -> None:
+    told = f"main@{opened().identity}=1.9"
+
+    # What a worker elsewhere would add to its row.
+    worker_tasks.ANSWER[HEADER] = told
+    outcome = worker_tasks.heard.apply_async().get(timeout=60)
+    assert outcome[HEADER] == told
+    assert HEADER not in ran(worker_tasks.heard)
+
+    assert opened().seen == Stamp(1, 9)
+
+
+def test_a_retry_carries_what_the_try_before_it_has_seen() -> None:
+    row = ran(worker_tasks.stubborn, True)
+
+    identity = opened().identity
+    assert row["tries"] == ["", f"main@{identity}=1.1", f"main@{identity}=1.2"]
+
+
+@pytest.mark.parametrize("garbage", ["nonsense", "main=1", 7, {"a": 1}, ["main=1.1"], None, ""])
+def test_a_header_that_is_no_token_runs_the_task_all_the_same(
+    garbage: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        row = ran(worker_tasks.heard, headers={HEADER: garbage})
+    assert row["seen"] is None
+    assert ("it is ignored" in caplog.text) is bool(garbage)
+
+
+def test_an_answer_that_is_no_token_is_a_row_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    worker_tasks.ANSWER[HEADER] = "nonsense"
+    with caplog.at_level(logging.WARNING):
+        assert ran(worker_tasks.heard) == {"header": None, "seen": None}
+    assert "it is ignored" in caplog.text
+
+
+def test_a_task_that_is_called_as_a_function_is_the_function() -> None:
+    take(opened())
+    assert HEADER not in worker_tasks.heard()
+
+
+def test_a_process_that_has_no_journal_sends_without_loading_any_of_it() -> None:
+    script = (
+        "import sys, lockgate.workers.tasks; from lockgate.workers.session.token import tokens, extract; "
+        "extract({}); print(tokens(), 'sqlalchemy' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=120)
+    assert said.stdout.split() == [b"{}", b"False"]
