@@ -20,9 +20,9 @@ from benchmarks.job_commit import peak_bytes
 from storage_core.blobs.keys import BlobKey, new_blob_key
 from storage_core.blobs.local import LocalBlobs
 from storage_core.blobs.opening import ha_blobs
+from storage_core.blobs.registry.uploads import PutBlob
 from storage_core.blobs.server import BlobServer
 from storage_core.journal import Mutation, open_journal
-from storage_core.journal.ops.uploads import PutBlob
 from storage_core.parallel import in_parallel
 from storage_core.settings import MIB, load_settings
 

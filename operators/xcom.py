@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from airflow.sdk.execution_time.comms import XComResult
 
     from storage_core.blobs.cache import BlobCache
-    from storage_core.journal.rows import Guarantee
+    from storage_core.blobs.registry.rows import Guarantee
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from typing import Any
 from storage_core.blobs import ArtefactFile, Artefacts
 from storage_core.blobs.keys import BlobKey
 from storage_core.blobs.opening import open_server
+from storage_core.blobs.registry.rows import Blob, BlobJob, Guarantee, Reference, UploadSet
 from storage_core.blobs.reports import SweepReport
 from storage_core.blobs.server import BlobServer
 from storage_core.blobs.uploading import files_below, upload
-from storage_core.journal.rows import Blob, BlobJob, Guarantee, Reference, UploadSet
 from tests.blob_world import INTERVAL_S
 from tests.commit_world import World
 

@@ -21,13 +21,15 @@ from storage_core.blobs.keys import check_blob_key, new_blob_key
 from storage_core.blobs.local import INCOMING, LocalBlobs
 from storage_core.blobs.presence import SERVERS
 from storage_core.blobs.protocol import BlobInfo
+from storage_core.blobs.registry.references import FinishJob
+from storage_core.blobs.registry.rows import Blob, BlobJob, UploadSet
 from storage_core.blobs.server import BlobServer
 from storage_core.blobs.upload_sets import HARD_S
 from storage_core.failpoints import FAILPOINTS
 from storage_core.ids import new_token
 from storage_core.journal import open_journal
-from storage_core.journal.ops.references import FinishJob
-from storage_core.journal.rows import ROWS, Blob, BlobJob, Lease, UploadSet
+from storage_core.journal.entries.family import known_families
+from storage_core.journal.rows import Lease
 from storage_core.stores.local import LocalStore
 from storage_core.stores.watched import watched
 from tests.blob_remains import everything
@@ -208,7 +210,7 @@ def assert_settled(root: Path, died_s: float, live: list[BlobInfo], where: str) 
             world.server.sweep(dry_run=False)
         assert everything(world) == [], where
         with world.journal.reading() as reading:
-            left = {kind.__name__: list(reading.where(kind, {})) for kind in ROWS}
+            left = {kind.__name__: list(reading.where(kind, {})) for kind in known_families().rows}
         assert not any(left.values()), (where, left)
 
 

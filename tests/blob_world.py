@@ -11,9 +11,9 @@ from storage_core.blobs.ha import HaBlobs
 from storage_core.blobs.keys import BlobKey
 from storage_core.blobs.local import LocalBlobs
 from storage_core.blobs.protocol import BlobInfo
+from storage_core.blobs.registry.rows import Blob, Reference
 from storage_core.blobs.server import BlobServer
 from storage_core.journal import Journal, open_journal
-from storage_core.journal.rows import Blob, Reference
 from storage_core.stores import Store
 from storage_core.stores.local import LocalStore
 from tests.commit_world import ManualClock

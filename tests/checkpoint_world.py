@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask
 from storage_core.failpoints import FAILPOINTS
 from storage_core.journal import Journal, Mutation, Stamp, open_journal
 from storage_core.journal.checkpoint import Checkpoint, Checkpoints, take_checkpoint
-from storage_core.journal.ops import Op
+from storage_core.journal.entries.family import known_families
+from storage_core.journal.ops.base import Op
 from storage_core.journal.ops.claims import ClaimName
-from storage_core.journal.ops.jobs import ForgetJob, RecordJob, RecordTask
 from storage_core.journal.ops.leases import FreeLease, ParkLease, TakeLease
 from storage_core.journal.prune import Pruned, prune
 from storage_core.journal.restore import Restored, restore
-from storage_core.journal.rows import ROWS
 from storage_core.journal.upkeep import upkeep
 from storage_core.journal.verify import Verification, verify
 from storage_core.journal.writing import begin_epoch
@@ -124,7 +124,7 @@ class JournalWorld:
     def rows(self, url: str = "") -> dict[str, list[Any]]:
         """All that the tables hold."""
         with self.open(url) as journal, journal.reading() as reading:
-            return {kind.TABLE: list(reading.where(kind, {})) for kind in ROWS}
+            return {kind.TABLE: list(reading.where(kind, {})) for kind in known_families().rows}
 
     def fail_over(self, *, kept: int) -> None:
         """Go on as a standby does that had received so many entries."""

@@ -13,7 +13,7 @@ from celery.contrib.testing.worker import start_worker
 
 from storage_core.blobs.configured_cache import configured_cache
 from storage_core.blobs.local import LocalBlobs
-from storage_core.journal.rows import Blob, Reference
+from storage_core.blobs.registry.rows import Blob, Reference
 from storage_core.settings import Settings
 from tests.celery_world import wait_until
 from workers.offload import install_offload

@@ -11,13 +11,14 @@ from typing import Any
 
 from sqlalchemy import delete, update
 
+from storage_core.commit.registry.entries import RecordJob
 from storage_core.journal import Journal, Reading, Stamp, open_journal
+from storage_core.journal.entries.family import known_families
 from storage_core.journal.metrics import registry
 from storage_core.journal.observers import Client, Tailer, open_observer, open_tailer
-from storage_core.journal.ops.jobs import RecordJob
 from storage_core.journal.ops.leases import DropLease, FreeLease, TakeLease
-from storage_core.journal.rows import ROWS, Lease
-from storage_core.journal.schema import ENTRY, HEAD, LEASE
+from storage_core.journal.rows import Lease
+from storage_core.journal.schema import ENTRY, HEAD, table_of
 from storage_core.journal.writing import begin_epoch, lock_head
 from tests.commit_world import ManualClock
 
@@ -91,7 +92,7 @@ def asked(reading: Reading) -> tuple[str, int]:
 
 def content(reading: Reading) -> dict[str, Any]:
     """Return all that a state says."""
-    rows = {kind.TABLE: reading.where(kind, {}) for kind in ROWS}
+    rows = {kind.TABLE: reading.where(kind, {}) for kind in known_families().rows}
     return {**rows, "stamp": reading.status().stamp, "identity": reading.status().identity}
 
 
@@ -99,7 +100,7 @@ def lose_after(journal: Journal, sequence: int, *, new_epoch: bool = True) -> No
     """Do to a primary what a failover does: entries after one are gone, and a new epoch begins."""
     with journal.database.write() as connection:
         head = lock_head(connection, journal.database, journal.name)
-        for table in (ENTRY, LEASE):
+        for table in (ENTRY, table_of(Lease)):
             connection.execute(delete(table).where(table.c.sequence > sequence))
         connection.execute(update(HEAD).values(sequence=sequence))
         if new_epoch:

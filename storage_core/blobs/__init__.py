@@ -6,13 +6,19 @@
     server       takes blobs in and hands them out
     opening      the server or the client that the settings name
 
-Source: Flink BLOB storage. The rows are the journal's: see `journal.ops.uploads`, `.references`, `.removals`.
+Source: Flink BLOB storage. `registry` has the entries and the rows.
 """
 
-from storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId
-from storage_core.blobs.opening import open_blobs
-from storage_core.blobs.protocol import ArtefactFile, Artefacts, BlobInfo, Blobs
-from storage_core.blobs.sources import Source
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId
+    from storage_core.blobs.opening import open_blobs
+    from storage_core.blobs.protocol import ArtefactFile, Artefacts, BlobInfo, Blobs
+    from storage_core.blobs.sources import Source
 
 __all__ = [
     "NO_JOB",
@@ -25,3 +31,23 @@ __all__ = [
     "UploadSetId",
     "open_blobs",
 ]
+
+_MODULES: Final = {
+    "ArtefactFile": "storage_core.blobs.protocol",
+    "Artefacts": "storage_core.blobs.protocol",
+    "BlobInfo": "storage_core.blobs.protocol",
+    "BlobKey": "storage_core.blobs.keys",
+    "Blobs": "storage_core.blobs.protocol",
+    "NO_JOB": "storage_core.blobs.keys",
+    "Source": "storage_core.blobs.sources",
+    "UploadSetId": "storage_core.blobs.keys",
+    "open_blobs": "storage_core.blobs.opening",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: importing `registry` stays cheap."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value

@@ -7,8 +7,8 @@ import msgspec
 from storage_core.blobs.ha_upload import HaUpload
 from storage_core.blobs.incoming import Incoming
 from storage_core.blobs.keys import BlobKey, UploadSetId
+from storage_core.blobs.registry.uploads import PutBlob
 from storage_core.journal import Mutation
-from storage_core.journal.ops.uploads import PutBlob
 
 
 class Arriving:

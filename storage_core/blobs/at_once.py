@@ -10,10 +10,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from storage_core.blobs.keys import check_blob_key
+from storage_core.blobs.registry.removals import ForgetBlob, MarkDeleting
+from storage_core.blobs.registry.rows import Blob
 from storage_core.errors import LockgateError
 from storage_core.failpoints import step
-from storage_core.journal.ops.removals import ForgetBlob, MarkDeleting
-from storage_core.journal.rows import Blob
 
 if TYPE_CHECKING:
     from storage_core.blobs.server import BlobServer

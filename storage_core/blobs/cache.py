@@ -20,6 +20,7 @@ from storage_core.blobs.ha import HaBlobs
 from storage_core.blobs.keys import BlobKey, digest_of
 from storage_core.blobs.local import LocalBlobs
 from storage_core.blobs.protocol import Blobs
+from storage_core.blobs.registry.rows import Guarantee
 from storage_core.clock import Clock, SystemClock
 from storage_core.errors import (
     AccessDeniedError,
@@ -28,7 +29,6 @@ from storage_core.errors import (
     ObjectNotFoundError,
     StoreUnavailableError,
 )
-from storage_core.journal.rows import Guarantee
 from storage_core.stores.local_errors import translated
 
 REST_S: Final = 30.0

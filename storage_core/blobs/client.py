@@ -29,15 +29,15 @@ from storage_core.blobs.keys import (
 )
 from storage_core.blobs.local import LocalBlobs
 from storage_core.blobs.protocol import BlobInfo, NewBlob
+from storage_core.blobs.registry.queries import JobBlobs
+from storage_core.blobs.registry.rows import Blob, BlobUse, Guarantee, Reference
 from storage_core.blobs.reports import SweepReport, Verified
 from storage_core.blobs.sources import Source, file_of, size_of
 from storage_core.blobs.upload_sets import RENEW_S
 from storage_core.clock import Clock, SystemClock
 from storage_core.errors import CorruptBlobError, InvalidInputError, LockgateError
-from storage_core.journal.blob_rows import JobBlobs
 from storage_core.journal.mutation import new_request_id
 from storage_core.journal.renewer import Renewer
-from storage_core.journal.rows import Blob, BlobUse, Guarantee, Reference
 from storage_core.parallel import Progress, in_order, no_progress
 from storage_core.stamp import Stamp
 from storage_core.stores.local_errors import translated

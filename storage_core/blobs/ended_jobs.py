@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from storage_core.blobs.keys import BlobKey, upload_set_of
+from storage_core.blobs.registry.queries import PAGE, known_blobs, upload_sets
+from storage_core.blobs.registry.rows import BlobJob
 from storage_core.journal import Journal
-from storage_core.journal.blob_rows import PAGE, known_blobs, upload_sets
 from storage_core.journal.reading import Reading
-from storage_core.journal.rows import BlobJob
 from storage_core.stores.pages import in_pages
 
 

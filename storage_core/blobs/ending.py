@@ -6,11 +6,11 @@ import logging
 from typing import Final
 
 from storage_core.blobs.opening import open_blobs
+from storage_core.blobs.registry.rows import BlobJob
 from storage_core.clock import Clock
 from storage_core.errors import LockgateError
 from storage_core.failpoints import step
 from storage_core.journal.configured import configured_journal
-from storage_core.journal.rows import BlobJob
 from storage_core.settings import Settings
 
 LOG: Final = logging.getLogger("lockgate.blobs")

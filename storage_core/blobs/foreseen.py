@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from storage_core.blobs.last_listing import LastListing
 from storage_core.blobs.orphans import seek_orphans
-from storage_core.blobs.reports import SweepReport, Why
-from storage_core.blobs.tally import Tally
-from storage_core.journal.blob_rows import (
+from storage_core.blobs.registry.queries import (
     blobs_of,
     deleting,
     every_staged,
@@ -17,10 +15,13 @@ from storage_core.journal.blob_rows import (
     lapsed_count,
     upload_sets,
 )
+from storage_core.blobs.registry.rows import Blob, UploadSet
+from storage_core.blobs.registry.uploads import upload_resource
+from storage_core.blobs.reports import SweepReport, Why
+from storage_core.blobs.tally import Tally
 from storage_core.journal.ops.leases import LeaseState, state_of
-from storage_core.journal.ops.uploads import upload_resource
 from storage_core.journal.reading import Reading
-from storage_core.journal.rows import Blob, Lease, UploadSet
+from storage_core.journal.rows import Lease
 from storage_core.parallel import Progress
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ from storage_core.blobs.ha import HaBlobs
 from storage_core.blobs.keys import BlobKey, digest_of
 from storage_core.blobs.last_listing import LastListing
 from storage_core.blobs.local import LocalBlobs
+from storage_core.blobs.registry.references import is_ended
+from storage_core.blobs.registry.rows import Blob
 from storage_core.blobs.sources import CHUNK
 from storage_core.errors import CorruptBlobError, LockgateError, ObjectNotFoundError
 from storage_core.journal import Journal
-from storage_core.journal.ops.references import is_ended
 from storage_core.journal.reading import Reading
-from storage_core.journal.rows import Blob
 from storage_core.stores.local_errors import translated
 
 

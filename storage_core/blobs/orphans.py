@@ -21,12 +21,12 @@ from storage_core.blobs.keys import BlobKey, upload_set_of
 from storage_core.blobs.last_listing import LastListing
 from storage_core.blobs.local import Found
 from storage_core.blobs.ownership import claim_stores
+from storage_core.blobs.registry.queries import PAGE, known_blobs, upload_sets
+from storage_core.blobs.registry.removals import AdoptBlob
 from storage_core.blobs.reports import Why
 from storage_core.blobs.tally import Tally
 from storage_core.failpoints import step
 from storage_core.journal import Mutation, Written
-from storage_core.journal.blob_rows import PAGE, known_blobs, upload_sets
-from storage_core.journal.ops.removals import AdoptBlob
 from storage_core.parallel import Progress
 from storage_core.stores.pages import in_pages
 

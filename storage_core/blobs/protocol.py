@@ -10,11 +10,11 @@ import msgspec
 
 from storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId, check_blob_job, check_blob_key
 from storage_core.blobs.local import LocalBlobs
+from storage_core.blobs.registry.queries import JobBlobs
+from storage_core.blobs.registry.rows import Blob, BlobUse, Guarantee, Reference
 from storage_core.blobs.reports import SweepReport, Verified
 from storage_core.blobs.sources import Source
 from storage_core.errors import InvalidInputError
-from storage_core.journal.blob_rows import JobBlobs
-from storage_core.journal.rows import Blob, BlobUse, Guarantee, Reference
 from storage_core.parallel import Progress, no_progress
 
 Lapse = Annotated[float, msgspec.Meta(ge=0)]

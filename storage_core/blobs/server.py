@@ -26,6 +26,9 @@ from storage_core.blobs.keys import (
     check_upload_set,
 )
 from storage_core.blobs.local import LocalBlobs
+from storage_core.blobs.registry.queries import PAGE, JobBlobs, blobs_of, jobs_of, owned_by, references_of
+from storage_core.blobs.registry.references import DropReference, FailJob, FinishJob, SubmitJob, TakeReference
+from storage_core.blobs.registry.rows import Blob, Reference
 from storage_core.blobs.reports import SweepReport, Verified
 from storage_core.blobs.sweep import sweep
 from storage_core.blobs.taking_in import TakingIn
@@ -34,16 +37,7 @@ from storage_core.clock import Clock, SystemClock
 from storage_core.errors import InvalidInputError, StoreUnavailableError
 from storage_core.failpoints import step
 from storage_core.journal import Journal, Mutation, Stamp
-from storage_core.journal.blob_rows import PAGE, JobBlobs, blobs_of, jobs_of, owned_by, references_of
-from storage_core.journal.ops import Op
-from storage_core.journal.ops.references import (
-    DropReference,
-    FailJob,
-    FinishJob,
-    SubmitJob,
-    TakeReference,
-)
-from storage_core.journal.rows import Blob, Reference
+from storage_core.journal.ops.base import Op
 from storage_core.journal.safe_mode import refuse_in_safe_mode
 from storage_core.parallel import Progress, no_progress
 from storage_core.stores.pages import in_pages

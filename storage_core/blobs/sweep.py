@@ -25,24 +25,24 @@ from storage_core.blobs.foreseen import foresee, lapsed_sets
 from storage_core.blobs.keys import BlobKey
 from storage_core.blobs.last_listing import LastListing
 from storage_core.blobs.orphans import Sought, seek_orphans
-from storage_core.blobs.reports import SweepReport, Why
-from storage_core.blobs.tally import Tally
-from storage_core.errors import ConflictError, JournalUnavailableError, LockgateError, SafeModeError
-from storage_core.failpoints import FAILPOINTS, step
-from storage_core.journal import Mutation, Refused
-from storage_core.journal.blob_rows import (
+from storage_core.blobs.registry.queries import (
     blobs_of,
     deleting,
     final_jobs,
     lapsed_references,
     staged_before,
 )
-from storage_core.journal.ops import Op
-from storage_core.journal.ops.references import LapseReference
-from storage_core.journal.ops.removals import ForgetBlob, ForgetBlobJob, MarkDeleting
-from storage_core.journal.ops.uploads import AbandonUpload
+from storage_core.blobs.registry.references import LapseReference
+from storage_core.blobs.registry.removals import ForgetBlob, ForgetBlobJob, MarkDeleting
+from storage_core.blobs.registry.rows import Blob, BlobJob, UploadSet
+from storage_core.blobs.registry.uploads import AbandonUpload
+from storage_core.blobs.reports import SweepReport, Why
+from storage_core.blobs.tally import Tally
+from storage_core.errors import ConflictError, JournalUnavailableError, LockgateError, SafeModeError
+from storage_core.failpoints import FAILPOINTS, step
+from storage_core.journal import Mutation, Refused
+from storage_core.journal.ops.base import Op
 from storage_core.journal.reading import Reading
-from storage_core.journal.rows import Blob, BlobJob, UploadSet
 from storage_core.journal.safe_mode import refuse_in_safe_mode
 from storage_core.parallel import Progress, in_parallel, no_progress
 

@@ -32,6 +32,9 @@ from storage_core.blobs.local import LocalBlobs
 from storage_core.blobs.presence import Presence
 from storage_core.blobs.protocol import BlobInfo, NewBlob
 from storage_core.blobs.putting import Putting, putting
+from storage_core.blobs.registry.references import refuse_ended
+from storage_core.blobs.registry.rows import BlobUse, Guarantee
+from storage_core.blobs.registry.uploads import PutBlob
 from storage_core.blobs.sources import Source, chunks_of, size_of
 from storage_core.blobs.upload_sets import UploadSets
 from storage_core.clock import Clock
@@ -46,9 +49,6 @@ from storage_core.errors import (
 )
 from storage_core.failpoints import step
 from storage_core.journal import Journal, Outcome, Refused
-from storage_core.journal.ops.references import refuse_ended
-from storage_core.journal.ops.uploads import PutBlob
-from storage_core.journal.rows import BlobUse, Guarantee
 from storage_core.journal.values import check_values
 
 MAY_LAST_BYTES: Final = 256 * 1024

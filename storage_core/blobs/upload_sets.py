@@ -8,14 +8,14 @@ from typing import Final
 
 from storage_core.blobs.keys import UploadSetId, check_upload_set, new_upload_set
 from storage_core.blobs.own_set import OwnSet
+from storage_core.blobs.registry.rows import UploadSet
+from storage_core.blobs.registry.uploads import BeginUpload, CompleteUpload, upload_resource
 from storage_core.clock import Clock
 from storage_core.errors import LockgateError
 from storage_core.journal import Journal, Mutation, Refused, Stamp
 from storage_core.journal.leases import Leases
 from storage_core.journal.ops.leases import DropLease, FreeLease, TakeLease
-from storage_core.journal.ops.uploads import BeginUpload, CompleteUpload, upload_resource
 from storage_core.journal.renewer import Renewer
-from storage_core.journal.rows import UploadSet
 
 RENEW_S: Final = 20.0
 SOFT_S: Final = 60.0

@@ -14,9 +14,9 @@ import msgspec
 
 from storage_core.blobs.keys import BlobKey, UploadSetId
 from storage_core.blobs.protocol import BlobInfo, Blobs
+from storage_core.blobs.registry.rows import BlobUse, Guarantee
 from storage_core.blobs.sources import HeardFile
 from storage_core.errors import InvalidInputError, LockgateError
-from storage_core.journal.rows import BlobUse, Guarantee
 from storage_core.parallel import Progress, in_order, no_progress
 from storage_core.stores.local_errors import translated
 

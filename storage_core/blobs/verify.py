@@ -16,11 +16,11 @@ import msgspec
 from storage_core.blobs.ha import HaBlobs
 from storage_core.blobs.keys import BlobKey, digest_of
 from storage_core.blobs.local import LocalBlobs
+from storage_core.blobs.registry.queries import blobs_of
+from storage_core.blobs.registry.rows import Blob, BlobJob
 from storage_core.blobs.reports import Copy, Fault, Finding, Verified
 from storage_core.errors import CorruptBlobError, ObjectNotFoundError
 from storage_core.failpoints import step
-from storage_core.journal.blob_rows import blobs_of
-from storage_core.journal.rows import Blob, BlobJob
 from storage_core.parallel import in_order
 from storage_core.settings import MIB
 from storage_core.stores.local_errors import translated

@@ -26,8 +26,8 @@ from storage_core.errors import CorruptBlobError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from storage_core.blobs import Blobs
+    from storage_core.blobs.registry.rows import Blob
     from storage_core.blobs.reports import Finding, SweepReport
-    from storage_core.journal.rows import Blob
 
 commands = typer.Typer(
     help="Put, get, list, let go, sweep and verify artefacts of jobs.",

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import msgspec
 
 from storage_core.cli.job_view import find_job
+from storage_core.commit.registry import queries as registry
+from storage_core.commit.registry.rows import Job
 from storage_core.errors import InvalidInputError
 from storage_core.ids import JobId, is_job_id, job_name
-from storage_core.journal import LeaseState, Reading, Stamp, registry
+from storage_core.journal import LeaseState, Reading, Stamp
 from storage_core.journal.observers import Client, configured_reads
 from storage_core.journal.ops.leases import state_of
-from storage_core.journal.rows import Job, Lease
+from storage_core.journal.rows import Lease
 from storage_core.settings import load_settings
 
 

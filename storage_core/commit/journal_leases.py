@@ -28,10 +28,9 @@ from storage_core.commit.registering import (
 )
 from storage_core.errors import FencedError, JournalUnavailableError
 from storage_core.failpoints import step
-from storage_core.ids import JobAttemptId, Token
+from storage_core.ids import JobAttemptId, Token, job_resource
 from storage_core.journal import Journal, Mutation, Refused
 from storage_core.journal.ops.leases import TakeLease
-from storage_core.journal.registry import job_resource
 from storage_core.journal.renewer import Renewer
 from storage_core.settings import Settings
 from storage_core.stamp import Stamp

@@ -16,13 +16,14 @@ from storage_core.commit.lease import LeaseState as JobLease
 from storage_core.commit.phase import UNDECIDED
 from storage_core.commit.place import place_of
 from storage_core.commit.recovery import JobAt, RecoveryResult, settle
+from storage_core.commit.registry import queries as registry
+from storage_core.commit.registry.rows import Job as RegisteredJob
 from storage_core.commit.roll import call_roll
 from storage_core.commit.summary import JobSummary, summarise
 from storage_core.errors import InvalidInputError
 from storage_core.ids import JobId
-from storage_core.journal import LeaseState, Reading, registry
+from storage_core.journal import LeaseState, Reading
 from storage_core.journal.ops.leases import TAKES, state_of
-from storage_core.journal.rows import Job as RegisteredJob
 from storage_core.journal.rows import Lease
 from storage_core.parallel import Progress, no_progress
 from storage_core.settings import Settings, load_settings

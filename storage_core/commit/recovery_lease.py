@@ -18,9 +18,9 @@ from storage_core.commit.folder import JobFolder
 from storage_core.commit.journal_leases import look_at
 from storage_core.commit.place import place_of
 from storage_core.errors import FencedError, LeaseHeldError, NotAppliedError, OutcomeUnknownError
+from storage_core.ids import job_resource
 from storage_core.journal import Journal, Leases, LeaseState, LeaseView
 from storage_core.journal.ops.leases import TAKES
-from storage_core.journal.registry import job_resource
 from storage_core.journal.renewer import Renewer
 from storage_core.journal.safe_mode import refuse_in_safe_mode
 from storage_core.settings import Settings

@@ -17,16 +17,15 @@ from storage_core.commit.job_leases import is_journal_of, own_journal
 from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.commit.place import linked_place, place_of
 from storage_core.commit.records import JobRecord, PendingSet
+from storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask, TakeArtefacts
+from storage_core.commit.registry.rows import Job, Phase
 from storage_core.errors import ArtefactsGoneError, FencedError, LockgateError
 from storage_core.failpoints import step
-from storage_core.ids import JobId
+from storage_core.ids import JobId, job_resource
 from storage_core.journal import Journal, Mutation, Outcome, Refused
-from storage_core.journal.ops import Op
-from storage_core.journal.ops.jobs import ForgetJob, RecordJob, RecordTask
+from storage_core.journal.ops.base import Op
 from storage_core.journal.ops.leases import DropLease, FreeLease
-from storage_core.journal.ops.references import SubmitJob
-from storage_core.journal.registry import job_resource
-from storage_core.journal.rows import Job, Lease, Phase
+from storage_core.journal.rows import Lease
 from storage_core.settings import Settings
 
 LOG: Final = logging.getLogger("lockgate.registry")
@@ -102,11 +101,11 @@ def submission(folder: JobFolder, job: JobRecord, job_attempt: str) -> list[Muta
     artefacts = job.spec.artefacts
     if artefacts is None:
         return []
-    entry = SubmitJob(
-        job_id=artefacts.job_id,
-        blob_keys=artefacts.blob_keys,
+    entry = TakeArtefacts(
         destination=place_of(folder.store),
-        commit_job=job.job_id,
+        job_id=job.job_id,
+        owner=artefacts.job_id,
+        keys=artefacts.blob_keys,
     )
     return [_once(entry, folder, job, job_attempt, "artefacts")]
 

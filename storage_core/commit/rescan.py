@@ -20,16 +20,16 @@ from storage_core.commit.phase import TERMINAL, JobPhase
 from storage_core.commit.place import linked_place, place_of
 from storage_core.commit.probing import as_probed
 from storage_core.commit.registering import PHASES, end_of_leases, record_job
+from storage_core.commit.registry.entries import ForgetJob, RecordJob
+from storage_core.commit.registry.queries import UNENDED, jobs, leased
+from storage_core.commit.registry.rows import Job, Phase
 from storage_core.commit.roll import Roll, call_roll
 from storage_core.commit.selection import newest_job_attempt
 from storage_core.errors import InvalidInputError, LockgateError, ObjectNotFoundError
 from storage_core.failpoints import step
 from storage_core.ids import JobId
 from storage_core.journal import Journal, Mutation, Refused
-from storage_core.journal.ops import Op
-from storage_core.journal.ops.jobs import ForgetJob, RecordJob
-from storage_core.journal.registry import UNENDED, jobs, leased
-from storage_core.journal.rows import Job, Phase
+from storage_core.journal.ops.base import Op
 from storage_core.parallel import Progress, in_parallel, no_progress
 from storage_core.settings import Settings, load_settings
 from storage_core.stores import Store, open_store

@@ -21,7 +21,7 @@ from storage_core.journal.forks import FORKS, Forkable
 from storage_core.journal.group import Group
 from storage_core.journal.migrate import bring_up_to_date
 from storage_core.journal.mutation import Mutation, Outcome, Refused, Written
-from storage_core.journal.ops import Op
+from storage_core.journal.ops.base import Op
 from storage_core.journal.reading import Reading, Status
 from storage_core.journal.retries import tries
 from storage_core.journal.sight import Sight

@@ -30,8 +30,10 @@ from storage_core.journal.ops.leases import (
 )
 from storage_core.journal.retries import tries
 from storage_core.journal.rows import Lease, Standing
-from storage_core.journal.schema import LEASE
+from storage_core.journal.schema import table_of
 from storage_core.stamp import Stamp
+
+LEASE: Final = table_of(Lease)
 
 _LEASES_A_STATEMENT: Final = 10_000
 """SQLite bounds the parameters of a statement at 32,766, PostgreSQL at 65,535."""

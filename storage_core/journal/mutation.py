@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from storage_core.errors import LockgateError
-from storage_core.journal.ops import Op
+from storage_core.journal.ops.base import Op
 from storage_core.stamp import Stamp
 
 

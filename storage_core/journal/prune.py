@@ -19,9 +19,9 @@ from storage_core.journal.epochs import read_epochs, survived
 from storage_core.journal.journal import Journal
 from storage_core.journal.progress import Progress, no_progress
 from storage_core.journal.reading import Reading
+from storage_core.journal.rows import Request
 from storage_core.journal.safe_mode import refuse_in_safe_mode
 from storage_core.journal.schema import ENTRY, HEAD, REQUEST
-from storage_core.journal.snapshot import Request
 from storage_core.journal.upkeep import upkeep
 from storage_core.journal.writing import Head
 from storage_core.stamp import Stamp

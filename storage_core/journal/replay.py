@@ -12,8 +12,10 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from storage_core.errors import LockgateError, MalformedJournalError
+from storage_core.journal.entries.encoding import decode_op, decode_result
+from storage_core.journal.entries.family import known_families
 from storage_core.journal.epochs import Epoch, epoch_of
-from storage_core.journal.ops import Moment, Op, decode_op, decode_result
+from storage_core.journal.ops.base import Moment, Op
 from storage_core.journal.ops.leases import Granted, LeaseState
 from storage_core.journal.reading import Entry, Reading
 from storage_core.journal.rows import Row
@@ -57,9 +59,10 @@ def replay(rows: WritableRows, entries: Sequence[Entry], epochs: Sequence[Epoch]
         MalformedJournalError: An entry is unknown, of a wrong epoch, is refused or has another result now;
             the message names it. None of these entries was written to the rows.
     """
+    families = known_families()
     ops = [decode_op(entry.op, entry.payload, _name(entry)) for entry in entries]
     state = State(rows)
-    state.load(key for op in ops for key in op.touches())
+    state.load(key for op in ops for key in families.touches(op))
     for entry, op in zip(entries, ops, strict=True):
         if entry.epoch != epoch_of(epochs, entry.sequence):
             raise MalformedJournalError(

@@ -26,6 +26,7 @@ from storage_core.journal.checkpoint import Checkpoints
 from storage_core.journal.database import Database, parse_url
 from storage_core.journal.epochs import Epoch, read_epochs, survived
 from storage_core.journal.journal import Journal
+from storage_core.journal.migrate import check_versions
 from storage_core.journal.progress import Progress, no_progress
 from storage_core.journal.reading import Reading
 from storage_core.journal.replay import batches, load, replay
@@ -137,6 +138,7 @@ def open_survivor(url: str, name: str) -> Journal:
     Raises:
         InvalidInputError: The URL cannot be.
         ObjectNotFoundError: No such file, or no such journal in it.
+        JournalVersionError: It has a family of entries that this program does not know, or a newer version.
         JournalUnavailableError: It cannot be read.
     """
     parsed = parse_url(url)
@@ -145,6 +147,7 @@ def open_survivor(url: str, name: str) -> Journal:
     database = Database(parsed)
     try:
         with database.snapshot() as connection:
+            check_versions(connection, database)
             identity = Reading(connection, database, name).status().identity
     except LockgateError:
         database.close()

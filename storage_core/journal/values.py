@@ -9,17 +9,15 @@ from typing import Any, Final
 import msgspec
 
 from storage_core.errors import InvalidInputError
+from storage_core.journal.entries.family import known_families
 from storage_core.journal.mutation import Mutation
-from storage_core.journal.ops import Op
+from storage_core.journal.ops.base import Op
 
 _KEY_BYTES: Final = 2_400
 """PostgreSQL bounds an entry of an index at 2,704 bytes."""
 
 _LONGEST_CHARACTER: Final = 4
 """Bytes of a character in UTF-8."""
-
-_INDEXED: Final = frozenset({"destination", "holder"})
-"""The fields of ops that stand in an index, besides those that are keys."""
 
 _GREATEST: Final = 2**63
 _UNKEPT: Final = re.compile("[\0\ud800-\udfff]")
@@ -35,9 +33,10 @@ def check_values(mutation: Mutation) -> None:
     op, request_id = mutation.op, mutation.request_id
     if not (_can_be_kept(request_id) and all(map(_can_be_kept, msgspec.structs.astuple(op)))):
         raise _unkept(mutation)
-    for _, key in op.touches():
+    families = known_families()
+    for _, key in families.touches(op):
         _check_length(op, key)
-    for name in _INDEXED.intersection(op.__struct_fields__):
+    for name in families.indexed.intersection(op.__struct_fields__):
         _check_length(op, (getattr(op, name),))
     _check_length(op, (request_id,))
 

@@ -19,9 +19,9 @@ from storage_core.journal.epochs import read_epochs, survived
 from storage_core.journal.progress import Progress, no_progress
 from storage_core.journal.reading import Reading
 from storage_core.journal.replay import batches, load, replay
-from storage_core.journal.rows import Row
+from storage_core.journal.rows import Request, Row
 from storage_core.journal.scratch import Scratch, scratch
-from storage_core.journal.snapshot import End, Request, table_rows
+from storage_core.journal.snapshot import End, table_rows
 from storage_core.stamp import Stamp
 
 _NAMED: Final = 20

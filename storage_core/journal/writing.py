@@ -18,8 +18,10 @@ from sqlalchemy import Connection, Update, bindparam, insert, update
 from storage_core.errors import ConflictError, LockgateError, ObjectNotFoundError, StaleRequestError
 from storage_core.journal import bulk, metrics
 from storage_core.journal.database import NOW, Database, timeline, told_now
+from storage_core.journal.entries.encoding import decode_result, encode_op
+from storage_core.journal.entries.family import known_families
 from storage_core.journal.mutation import Mutation, Outcome, Refused, Written
-from storage_core.journal.ops import Moment, decode_result, encode_op
+from storage_core.journal.ops.base import Moment
 from storage_core.journal.reading import Entry
 from storage_core.journal.schema import ENTRY, EPOCH, HEAD, REQUEST
 from storage_core.journal.state import State, by_kind, by_length
@@ -119,9 +121,9 @@ def _learn(
     database: Database, mutations: Sequence[Mutation], rows: SqlRows, state: State
 ) -> tuple[Head, dict[str, _Applied]]:
     """Lock the head; learn after it what came of these requests, and the rows that they touch."""
-    connection, journal = rows.connection, rows.journal
-    wanted = by_kind(key for mutation in mutations for key in mutation.op.touches())
-    spans = by_length(span for mutation in mutations for span in mutation.op.spans())
+    connection, journal, families = rows.connection, rows.journal, known_families()
+    wanted = by_kind(key for mutation in mutations for key in families.touches(mutation.op))
+    spans = by_length(span for mutation in mutations for span in families.spans(mutation.op))
     locked, known, *found = ask(
         connection,
         [

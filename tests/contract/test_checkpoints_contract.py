@@ -18,10 +18,10 @@ from storage_core.errors import SafeModeError
 from storage_core.journal import Mutation, Stamp, open_journal
 from storage_core.journal.checkpoint import Checkpoints, take_checkpoint
 from storage_core.journal.configured import close_journals
-from storage_core.journal.ops import Op
+from storage_core.journal.entries.family import known_families
+from storage_core.journal.ops.base import Op
 from storage_core.journal.ops.claims import ClaimName
 from storage_core.journal.restore import restore
-from storage_core.journal.rows import ROWS
 from storage_core.stores import Store
 from tests.checkpoint_world import job, take, task
 from tests.cli_world import Run, document
@@ -70,7 +70,7 @@ def write(url: str, *ops: Op) -> None:
 
 def rows(url: str) -> dict[str, list[Any]]:
     with open_journal(url) as journal, journal.reading() as reading:
-        return {kind.TABLE: list(reading.where(kind, {})) for kind in ROWS}
+        return {kind.TABLE: list(reading.where(kind, {})) for kind in known_families().rows}
 
 
 def names(store: Store, prefix: str) -> list[str]:

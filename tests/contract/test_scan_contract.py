@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from storage_core.commit import Job, JobPhase, RecoveryAction, RecoveryResult
+from storage_core.commit.registry import queries as registry
 from storage_core.commit.scanning import scan
 from storage_core.errors import InvalidInputError
-from storage_core.journal import registry
 from storage_core.journal.configured import configured_journal
 from storage_core.stores import Store
 from tests.airflow_world import die_at

@@ -12,9 +12,9 @@ from time import sleep
 import pytest
 
 from storage_core.blobs.local import LocalBlobs
+from storage_core.blobs.registry.rows import Blob, UploadSet
 from storage_core.errors import OutcomeUnknownError
 from storage_core.journal import open_journal
-from storage_core.journal.rows import Blob, UploadSet
 from tests.blob_http_world import client_of
 from tests.blob_server_process import ServerProcess, server_process
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from storage_core.commit.phase import TERMINAL, JobPhase
+from storage_core.commit.registry.queries import jobs
 from storage_core.commit.rescan import Rescanned, rescan
 from storage_core.errors import LockgateError
 from storage_core.failpoints import FAILPOINTS
 from storage_core.journal.configured import close_journals
-from storage_core.journal.registry import jobs
 from storage_core.journal.rows import Lease
 from tests.commit_world import World
 from tests.conftest import Tell

@@ -21,10 +21,10 @@ from storage_core.commit import JobPhase, list_jobs, sweep_uploads
 from storage_core.commit.log import DestinationLog
 from storage_core.commit.phase import TERMINAL
 from storage_core.commit.registering import PHASES
+from storage_core.commit.registry.queries import jobs
 from storage_core.commit.rescan import rescan
 from storage_core.ids import split_job_id
 from storage_core.journal import Leases, LeaseState, open_journal
-from storage_core.journal.registry import jobs
 from tests.commit_world import ManualClock, World
 from tests.conftest import Tell
 from tests.driver_processes import (

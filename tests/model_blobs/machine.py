@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from storage_core.blobs.keys import NO_JOB, UploadSetId, digest_of, new_upload_set
+from storage_core.blobs.registry.rows import BlobUse, Guarantee
 from storage_core.errors import (
     FencedError,
     OutcomeUnknownError,
 )
 from storage_core.failpoints import FAILPOINTS
 from storage_core.journal.checkpoint import open_checkpoints
-from storage_core.journal.rows import BlobUse, Guarantee
 from storage_core.journal.verify import verify
 from storage_core.settings import Settings
 from tests.commit_world import Crash

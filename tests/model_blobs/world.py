@@ -20,6 +20,8 @@ from storage_core.blobs.ha import HaBlobs
 from storage_core.blobs.keys import BlobKey, digest_of, upload_set_of
 from storage_core.blobs.local import LocalBlobs
 from storage_core.blobs.recovery import recover
+from storage_core.blobs.registry.references import DropReference, TakeReference
+from storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
 from storage_core.blobs.server import BlobServer
 from storage_core.errors import (
     LockgateError,
@@ -29,8 +31,6 @@ from storage_core.errors import (
 )
 from storage_core.failpoints import FAILPOINTS
 from storage_core.journal import Journal, open_journal
-from storage_core.journal.ops.references import DropReference, TakeReference
-from storage_core.journal.rows import Blob, BlobJob, Reference, UploadSet
 from storage_core.stores.local import LocalStore
 from storage_core.stores.watched import VERBS, watched
 from tests.commit_world import Crash, ManualClock, dying

@@ -13,10 +13,11 @@ from hypothesis.stateful import rule
 from storage_core.errors import SafeModeError, StateLostError
 from storage_core.journal import Journal, Reading, Stamp, open_journal
 from storage_core.journal.checkpoint import Checkpoints, take_checkpoint
+from storage_core.journal.entries.family import known_families
 from storage_core.journal.observers import Client, open_observer, open_tailer
 from storage_core.journal.prune import prune
 from storage_core.journal.restore import restore
-from storage_core.journal.rows import ROWS, Lease
+from storage_core.journal.rows import Lease
 from storage_core.journal.safe_mode import leave_safe_mode
 from storage_core.journal.verify import verify
 from storage_core.settings import Settings
@@ -213,5 +214,5 @@ class JournalLifeMachine(JournalMachine):
 
 def all_tables(reading: Reading) -> tuple[Stamp, dict[str, Table]]:
     """What a state says, but for the renewals."""
-    tables: dict[str, Any] = {kind.TABLE: table(reading.where(kind, {})) for kind in ROWS}
+    tables: dict[str, Any] = {kind.TABLE: table(reading.where(kind, {})) for kind in known_families().rows}
     return reading.status().stamp, without_renewals(tables)

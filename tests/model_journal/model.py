@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask
 from storage_core.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -20,13 +21,12 @@ from storage_core.errors import (
     StaleRequestError,
 )
 from storage_core.journal import Mutation, Stamp
-from storage_core.journal.ops import Op
+from storage_core.journal.entries.family import known_families
+from storage_core.journal.ops.base import Op
 from storage_core.journal.ops.claims import ClaimName, ReleaseName
-from storage_core.journal.ops.jobs import ForgetJob, RecordJob, RecordTask
 from storage_core.journal.ops.leases import DropLease, FreeLease, ParkLease, TakeLease
-from storage_core.journal.rows import ROWS
 
-TABLES: Final = tuple(kind.TABLE for kind in ROWS)
+TABLES: Final = tuple(kind.TABLE for kind in known_families().rows)
 """Those of entries that the model does not know stay empty."""
 
 CLOCKS_APART_S: Final = 300.0

@@ -7,9 +7,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from storage_core.journal.ops import Moment, decode_op
+from storage_core.journal.entries.encoding import decode_op
+from storage_core.journal.entries.family import known_families
+from storage_core.journal.ops.base import Moment
 from storage_core.journal.reading import Entry
-from storage_core.journal.rows import ROWS, Lease, Row
+from storage_core.journal.rows import Lease, Row
 from storage_core.journal.state import State
 
 R = TypeVar("R", bound=Row)
@@ -24,7 +26,7 @@ class MemoryRows:
 
     def __init__(self) -> None:
         self.sequence = 0
-        self._rows: dict[type[Row], dict[tuple[Any, ...], Row]] = {kind: {} for kind in ROWS}
+        self._rows: dict[type[Row], dict[tuple[Any, ...], Row]] = {kind: {} for kind in known_families().rows}
 
     def find(self, kind: type[R], keys: Sequence[tuple[Any, ...]]) -> Sequence[R]:
         return [self._rows[kind][key] for key in keys if key in self._rows[kind]]  # type: ignore[misc]

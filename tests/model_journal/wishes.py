@@ -9,10 +9,10 @@ from typing import Final
 import msgspec
 from hypothesis import strategies as st
 
+from storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask
 from storage_core.journal import Stamp
-from storage_core.journal.ops import Op
+from storage_core.journal.ops.base import Op
 from storage_core.journal.ops.claims import ClaimName, ReleaseName
-from storage_core.journal.ops.jobs import ForgetJob, RecordJob, RecordTask
 from storage_core.journal.ops.leases import DropLease, FreeLease, ParkLease, TakeLease
 
 HOLDERS: Final = ("ann", "bob")

@@ -13,6 +13,7 @@ import urllib3
 from storage_core.blobs.client import BlobClient
 from storage_core.blobs.local import LocalBlobs
 from storage_core.blobs.protocol import Blobs, NewBlob
+from storage_core.blobs.registry.uploads import AbandonUpload
 from storage_core.blobs.upload_sets import HARD_S
 from storage_core.errors import (
     ConflictError,
@@ -24,7 +25,6 @@ from storage_core.errors import (
     StoreUnavailableError,
 )
 from storage_core.failpoints import FAILPOINTS
-from storage_core.journal.ops.uploads import AbandonUpload
 from tests.blob_http_world import client_of, served
 from tests.blob_world import BlobWorld, blob_world, damage, key_of
 

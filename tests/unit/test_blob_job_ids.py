@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from storage_core.blobs.protocol import BlobInfo
+from storage_core.blobs.registry.rows import BlobJob
 from storage_core.blobs.server import BlobServer
 from storage_core.errors import FencedError, LockgateError
 from storage_core.failpoints import FAILPOINTS
 from storage_core.journal import open_journal
-from storage_core.journal.rows import BlobJob
 from storage_core.stores.local import LocalStore
 from storage_core.stores.watched import watched
 from tests.blob_world import INTERVAL_S, BlobWorld, blob_world, new_server

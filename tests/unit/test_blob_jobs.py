@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from storage_core.blobs.http.authority import Wanted
+from storage_core.blobs.registry.queries import JobBlobs, jobs_of
 from storage_core.errors import AccessDeniedError
-from storage_core.journal.blob_rows import JobBlobs, jobs_of
 from tests.blob_http_world import client_of, served
 from tests.blob_world import BlobWorld, blob_world
 

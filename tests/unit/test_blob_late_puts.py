@@ -14,11 +14,12 @@ from storage_core.blobs.keys import upload_set_of
 from storage_core.blobs.last_listing import LastListing
 from storage_core.blobs.protocol import BlobInfo, NewBlob
 from storage_core.blobs.put_many import put_many
+from storage_core.blobs.registry.rows import BlobJob, UploadSet
 from storage_core.blobs.taking_in import MAY_LAST_BYTES
 from storage_core.blobs.upload_sets import HARD_S
 from storage_core.errors import AccessDeniedError, FencedError, LockgateError, OutcomeUnknownError
 from storage_core.failpoints import FAILPOINTS
-from storage_core.journal.rows import BlobJob, Lease, UploadSet
+from storage_core.journal.rows import Lease
 from tests.blob_remains import everything
 from tests.blob_world import INTERVAL_S, BlobWorld, blob_world
 

@@ -14,13 +14,13 @@ import pytest
 from storage_core.blobs.keys import NO_JOB, BlobKey, check_blob_key, digest_of
 from storage_core.blobs.local import LocalBlobs
 from storage_core.blobs.protocol import BlobInfo
+from storage_core.blobs.registry.rows import Guarantee
 from storage_core.blobs.sources import Source
 from storage_core.errors import (
     InvalidInputError,
     ObjectNotFoundError,
 )
 from storage_core.failpoints import FAILPOINTS
-from storage_core.journal.rows import Guarantee
 from storage_core.settings import MIB, Settings
 from storage_core.stores import Store, open_store
 from storage_core.stores.local import LocalStore

@@ -10,6 +10,7 @@ import pytest
 
 from storage_core.blobs import local
 from storage_core.blobs.keys import upload_set_of
+from storage_core.blobs.registry.uploads import AbandonUpload
 from storage_core.blobs.upload_sets import HARD_S
 from storage_core.errors import (
     ConflictError,
@@ -18,7 +19,6 @@ from storage_core.errors import (
     ObjectNotFoundError,
     StoreUnavailableError,
 )
-from storage_core.journal.ops.uploads import AbandonUpload
 from storage_core.journal.rows import Lease
 from tests.blob_world import BlobWorld, blob_world, damage, key_of
 

@@ -12,15 +12,15 @@ import pytest
 from storage_core.blobs import sweep as sweeping
 from storage_core.blobs.opening import open_server
 from storage_core.blobs.protocol import BlobInfo
+from storage_core.blobs.registry.references import FinishJob
+from storage_core.blobs.registry.removals import MarkDeleting
+from storage_core.blobs.registry.rows import BlobJob
 from storage_core.blobs.reports import Amount, SweepReport, Why
 from storage_core.errors import ObjectNotFoundError, SafeModeError, StoreUnavailableError
 from storage_core.failpoints import FAILPOINTS
 from storage_core.journal import safe_mode
 from storage_core.journal.checkpoint import open_checkpoints
-from storage_core.journal.ops.references import FinishJob
-from storage_core.journal.ops.removals import MarkDeleting
 from storage_core.journal.restore import restore_in_place
-from storage_core.journal.rows import BlobJob
 from storage_core.journal.safe_mode import leave_safe_mode
 from storage_core.parallel import in_parallel
 from storage_core.settings import Settings

@@ -9,8 +9,8 @@ import pytest
 
 from storage_core.blobs import verify as verifying
 from storage_core.blobs.protocol import BlobInfo
+from storage_core.blobs.registry.removals import MarkDeleting
 from storage_core.blobs.reports import Copy, Fault, Finding, Verified
-from storage_core.journal.ops.removals import MarkDeleting
 from storage_core.stores.local import LocalStore
 from tests.blob_world import INTERVAL_S, BlobWorld, blob_world, damage, key_of
 

@@ -10,6 +10,7 @@ import pytest
 
 from storage_core.blobs.ending import delete_ended
 from storage_core.blobs.keys import BlobKey
+from storage_core.blobs.registry.rows import BlobJob, Reference
 from storage_core.commit import JobPhase
 from storage_core.commit.artefacts import artefacts_of
 from storage_core.commit.codec import decode
@@ -18,7 +19,6 @@ from storage_core.commit.records import JobRecord
 from storage_core.commit.rescan import rescan
 from storage_core.errors import ArtefactsGoneError, ConflictError, InvalidInputError
 from storage_core.failpoints import FAILPOINTS
-from storage_core.journal.rows import BlobJob, Reference
 from tests.artefact_world import (
     LIBRARY,
     blob_job,

@@ -19,10 +19,10 @@ from storage_core.commit.recovery_table import RecoveryAction
 from storage_core.commit.turn import TURN_WAIT_S
 from storage_core.errors import FencedError, JournalUnavailableError, LeaseHeldError, TurnBusyError
 from storage_core.failpoints import FAILPOINTS
+from storage_core.ids import job_resource
 from storage_core.journal import Leases, renewer
 from storage_core.journal.database import Database
 from storage_core.journal.ops.leases import TakeLease
-from storage_core.journal.registry import job_resource
 from tests.commit_world import World, write
 
 

@@ -15,10 +15,11 @@ from storage_core.commit.lapsed import Unended, lapsed_at, lapsed_jobs, recover_
 from storage_core.commit.lease import LeaseState, leases_for
 from storage_core.commit.place import linked_place, place_of
 from storage_core.commit.recovery_table import RecoveryAction
+from storage_core.commit.registry.queries import jobs
+from storage_core.commit.registry.rows import TaskAttempt
 from storage_core.commit.rescan import rescan
 from storage_core.errors import FencedError, InvalidInputError
-from storage_core.journal.registry import jobs
-from storage_core.journal.rows import Lease, TaskAttempt
+from storage_core.journal.rows import Lease
 from storage_core.stores import open_store
 from tests.commit_world import World, write
 

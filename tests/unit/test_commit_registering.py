@@ -13,15 +13,16 @@ import pytest
 from storage_core.commit import JobPhase
 from storage_core.commit.phase import JobPhase as Phase
 from storage_core.commit.registering import PHASES
+from storage_core.commit.registry.queries import find_job
+from storage_core.commit.registry.rows import Job as RegisteredJob
+from storage_core.commit.registry.rows import TaskAttempt
 from storage_core.commit.rescan import Rescanned, rescan
 from storage_core.errors import InvalidInputError, JobFailedError, ObjectNotFoundError
 from storage_core.failpoints import FAILPOINTS
-from storage_core.ids import JobId
+from storage_core.ids import JobId, job_resource
 from storage_core.journal import Leases
 from storage_core.journal.configured import close_journals
-from storage_core.journal.registry import find_job, job_resource
-from storage_core.journal.rows import Job as RegisteredJob
-from storage_core.journal.rows import Lease, TaskAttempt
+from storage_core.journal.rows import Lease
 from tests.commit_world import World, write
 
 

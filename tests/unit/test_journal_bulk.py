@@ -6,23 +6,15 @@ import msgspec
 import pytest
 from sqlalchemy import Connection
 
+from storage_core.blobs.registry.rows import Blob, BlobJob, Reference
+from storage_core.commit.registry.entries import RecordTask
+from storage_core.commit.registry.rows import Job, TaskAttempt
 from storage_core.errors import MalformedJournalError
 from storage_core.journal import Journal, Mutation, bulk, open_journal, writing
-from storage_core.journal.ops.jobs import RecordTask
+from storage_core.journal.entries.family import known_families
 from storage_core.journal.reading import Entry
-from storage_core.journal.rows import (
-    ROWS,
-    Blob,
-    BlobJob,
-    Claim,
-    Job,
-    Lease,
-    Reference,
-    Row,
-    Standing,
-    TaskAttempt,
-)
-from storage_core.journal.schema import ATTEMPT, ENTRY, METADATA, REQUEST
+from storage_core.journal.rows import Claim, Lease, Row, Standing
+from storage_core.journal.schema import ENTRY, REQUEST, table_of
 from storage_core.journal.state import Key
 from storage_core.journal.tables import SqlRows
 from storage_core.journal.together import ask
@@ -46,9 +38,9 @@ def put(journal: Journal, rows: list[Row]) -> None:
         SqlRows(connection, journal.name).write({(type(row), row.key): row for row in rows})
 
 
-@pytest.mark.parametrize("kind", [*ROWS, Entry])
+@pytest.mark.parametrize("kind", [*known_families().rows, Entry])
 def test_the_fields_of_a_row_are_its_tables_columns_in_their_order(kind: type[msgspec.Struct]) -> None:
-    table = ENTRY if kind is Entry else METADATA.tables[kind.TABLE]  # type: ignore[attr-defined]
+    table = ENTRY if kind is Entry else table_of(kind)  # type: ignore[type-var]
     names = [field.name for field in msgspec.structs.fields(kind)]
     assert [column.name for column in table.columns] == ["journal", *names]
 
@@ -117,7 +109,11 @@ def test_a_plan_that_is_kept_reads_by_index_however_small_its_tables_were(
         journal.apply(task(rows))
         with journal.database.snapshot() as connection:
             plans = kept_plans(connection)
-    for table, by in ((ENTRY, ["request_id"]), (REQUEST, ["request_id"]), (ATTEMPT, TaskAttempt.KEY)):
+    for table, by in (
+        (ENTRY, ["request_id"]),
+        (REQUEST, ["request_id"]),
+        (table_of(TaskAttempt), TaskAttempt.KEY),
+    ):
         (at,) = [
             number
             for number, line in enumerate(plans)

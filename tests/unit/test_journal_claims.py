@@ -6,7 +6,7 @@ import pytest
 
 from storage_core.journal import Journal
 from storage_core.journal.claims import Claims
-from storage_core.journal.ops import decode_op, encode_op
+from storage_core.journal.entries.encoding import decode_op, encode_op
 from storage_core.journal.ops.claims import ClaimName, ReleaseName
 from storage_core.journal.reading import Reading
 from storage_core.journal.rows import Claim

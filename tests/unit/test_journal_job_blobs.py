@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from storage_core.blobs.registry.references import SubmitJob, TakeReference
+from storage_core.blobs.registry.rows import Blob, BlobJob, Guarantee, Reference
+from storage_core.blobs.registry.uploads import BeginUpload, CompleteUpload, PutBlob, upload_resource
+from storage_core.commit.registry.entries import ForgetJob, RecordJob
+from storage_core.commit.registry.rows import Phase
 from storage_core.errors import ConflictError, FencedError, ObjectNotFoundError
 from storage_core.journal import Journal, Mutation, Refused
 from storage_core.journal.checkpoint import Checkpoints
-from storage_core.journal.ops.jobs import ForgetJob, RecordJob
 from storage_core.journal.ops.leases import TakeLease
-from storage_core.journal.ops.references import SubmitJob, TakeReference
-from storage_core.journal.ops.uploads import BeginUpload, CompleteUpload, PutBlob, upload_resource
-from storage_core.journal.rows import Blob, BlobJob, Guarantee, Phase, Reference
 from storage_core.journal.verify import verify
 from storage_core.stores.local import LocalStore
 from tests.commit_world import ManualClock

@@ -20,7 +20,7 @@ from storage_core.errors import (
 from storage_core.journal import Stamp, engines, open_journal
 from storage_core.journal.database import parse_url
 from storage_core.journal.rows import Lease
-from storage_core.journal.schema import LEASE
+from storage_core.journal.schema import table_of
 from storage_core.journal.trouble import TransactionUndoneError
 from tests.database_world import QUICK, entries, take
 from tests.forgetful_proxy import forgetful_proxy
@@ -93,9 +93,9 @@ def test_a_session_that_is_ended_amid_a_transaction_has_applied_nothing(postgres
 
         def write() -> None:
             with journal.database.write() as connection:
-                connection.execute(LEASE.delete())
+                connection.execute(table_of(Lease).delete())
                 end_sessions(postgres, "ended")
-                connection.execute(LEASE.delete())
+                connection.execute(table_of(Lease).delete())
 
         with pytest.raises(TransactionUndoneError, match="nothing was applied"):
             write()
@@ -132,7 +132,7 @@ def test_a_session_that_is_ended_at_its_commit_leaves_the_outcome_unknown_until_
                 end_sessions(postgres, "cut_off")
 
         with pytest.raises(OutcomeUnknownError), journal.database.write() as connection:
-            connection.execute(LEASE.delete())
+            connection.execute(table_of(Lease).delete())
         ended.clear()
         written = journal.apply(take("a"))
         assert (written.stamp, written.is_repeat) == (Stamp(1, 1), False)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from storage_core.commit.registry import queries as registry
+from storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask
+from storage_core.commit.registry.rows import Job, Phase, TaskAttempt
 from storage_core.errors import ConflictError, ObjectNotFoundError
-from storage_core.journal import Journal, Leases, registry
-from storage_core.journal.ops.jobs import ForgetJob, RecordJob, RecordTask
-from storage_core.journal.rows import Job, Phase, TaskAttempt
+from storage_core.journal import Journal, Leases
 from tests.commit_world import ManualClock
 
 LAKE, BARN = "s3://lake/sales", "s3://barn/sales"

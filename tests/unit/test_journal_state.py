@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage_core.journal.ops import OPS, Moment, Op
-from storage_core.journal.ops.references import FailJob
-from storage_core.journal.ops.removals import ForgetBlobJob
-from storage_core.journal.ops.uploads import CompleteUpload
-from storage_core.journal.rows import Blob, BlobJob, Claim, Destination, Reference, Row, UploadSet
+from storage_core.blobs.registry.references import FailJob
+from storage_core.blobs.registry.removals import ForgetBlobJob
+from storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
+from storage_core.blobs.registry.uploads import CompleteUpload
+from storage_core.commit.registry.rows import Destination
+from storage_core.journal.entries.family import known_families
+from storage_core.journal.ops.base import Moment, Op
+from storage_core.journal.rows import Claim, Row
 from storage_core.journal.state import State, by_length
 from storage_core.stamp import Stamp
 
@@ -129,8 +132,8 @@ def test_every_kind_of_entry_says_how_it_folds() -> None:
 
     with pytest.raises(TypeError, match="fold"):
         Unfoldable()
-    assert len(OPS) > 5
-    assert [kind for kind in OPS if kind.__abstractmethods__] == []
+    assert len(known_families().ops) > 5
+    assert [kind for kind in known_families().ops if kind.__abstractmethods__] == []
 
 
 def test_a_span_that_was_read_follows_what_is_put_deleted_and_undone() -> None:

@@ -7,13 +7,13 @@ import math
 import msgspec
 import pytest
 
+from storage_core.blobs.registry.references import SubmitJob
+from storage_core.blobs.registry.uploads import PutBlob
+from storage_core.commit.registry.entries import RecordTask
 from storage_core.errors import InvalidInputError
 from storage_core.journal import Journal, Mutation, Stamp
-from storage_core.journal.ops import Op
-from storage_core.journal.ops.jobs import RecordTask
+from storage_core.journal.ops.base import Op
 from storage_core.journal.ops.leases import TakeLease
-from storage_core.journal.ops.references import SubmitJob
-from storage_core.journal.ops.uploads import PutBlob
 from storage_core.journal.rows import Lease
 
 

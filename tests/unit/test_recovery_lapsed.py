@@ -26,9 +26,9 @@ from storage_core.commit.recovery_lease import recovery_lease
 from storage_core.commit.rescan import rescan
 from storage_core.errors import FencedError, InvalidInputError, JobFailedError
 from storage_core.failpoints import FAILPOINTS
+from storage_core.ids import job_resource
 from storage_core.journal import Journal, Leases, LeaseState
 from storage_core.journal.configured import configured_journal
-from storage_core.journal.registry import job_resource
 from storage_core.journal.safe_mode import enter_safe_mode
 from tests.airflow_world import die_at
 from tests.commit_world import World, write

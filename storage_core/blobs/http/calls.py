@@ -15,8 +15,8 @@ from storage_core.blobs.http.answers import Json
 from storage_core.blobs.http.authority import ALL_JOBS
 from storage_core.blobs.http.service import Service
 from storage_core.blobs.keys import UploadSetId, check_blob_key, check_upload_set
-from storage_core.journal.blob_rows import owned_by
-from storage_core.journal.rows import UploadSet
+from storage_core.blobs.registry.queries import owned_by
+from storage_core.blobs.registry.rows import UploadSet
 
 NOTHING: Final = wire.Nothing()
 

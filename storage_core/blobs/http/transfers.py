@@ -20,8 +20,8 @@ from storage_core.blobs.http.service import Service
 from storage_core.blobs.http.wire import etag_of
 from storage_core.blobs.keys import UploadSetId, check_blob_job, check_blob_key, check_upload_set
 from storage_core.blobs.protocol import NewBlob
+from storage_core.blobs.registry.rows import BlobUse, Guarantee
 from storage_core.ids import check_id
-from storage_core.journal.rows import BlobUse, Guarantee
 
 
 def transfers(service: Service) -> APIRouter:

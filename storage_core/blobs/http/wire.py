@@ -11,6 +11,8 @@ import msgspec
 from storage_core import errors
 from storage_core.blobs.keys import BlobKey, UploadSetId
 from storage_core.blobs.protocol import Lapse
+from storage_core.blobs.registry.queries import JobBlobs
+from storage_core.blobs.registry.rows import Blob, Reference
 from storage_core.errors import (
     AccessDeniedError,
     ConflictError,
@@ -25,8 +27,6 @@ from storage_core.errors import (
     SafeModeError,
     StoreUnavailableError,
 )
-from storage_core.journal.blob_rows import JobBlobs
-from storage_core.journal.rows import Blob, Reference
 from storage_core.stamp import Stamp
 
 BLOB: Final = "application/octet-stream"

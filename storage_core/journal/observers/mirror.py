@@ -17,26 +17,29 @@ from sqlalchemy import Connection, Table, bindparam, delete, func, insert, inspe
 from storage_core.errors import InvalidInputError, JournalVersionError, ObjectNotFoundError
 from storage_core.failpoints import FAILPOINTS, current_step
 from storage_core.journal.database import Database
+from storage_core.journal.entries.family import known_families
 from storage_core.journal.epochs import read_epochs
-from storage_core.journal.migrate import make_tables, version_of
+from storage_core.journal.migrate import outdated, upgrade
 from storage_core.journal.reading import Entry, Reading, Status
 from storage_core.journal.replay import replay
-from storage_core.journal.rows import ROWS
+from storage_core.journal.rows import Lease
 from storage_core.journal.schema import (
     ENTRY,
     EPOCH,
     HEAD,
-    LEASE,
-    METADATA,
     OBSERVER_MARK,
     REQUEST,
-    VERSION,
+    table_of,
 )
 from storage_core.journal.tables import SqlRows
 from storage_core.stamp import Stamp
 
-_COPIED: Final[tuple[Table, ...]] = (HEAD, EPOCH, *(METADATA.tables[kind.TABLE] for kind in ROWS))
+LEASE: Final = table_of(Lease)
 _FETCH: Final = 1000
+
+
+def _copied() -> tuple[Table, ...]:
+    return (HEAD, EPOCH, *(table_of(kind) for kind in known_families().rows))
 
 
 class Renewal(msgspec.Struct, frozen=True):
@@ -91,7 +94,7 @@ class Mirror:
                 return
             for name in names:
                 connection.execute(text(f'DROP TABLE "{name}"'))
-            make_tables(connection, self.database)
+            upgrade(connection, self.database)
             connection.execute(text(f"PRAGMA application_id = {OBSERVER_MARK}"))
 
     def status(self) -> Status | None:
@@ -109,9 +112,9 @@ class Mirror:
         with self._writing() as connection:
             if self._status(connection) != at:
                 return
-            for table in (*_COPIED, ENTRY, REQUEST):
+            for table in (*_copied(), ENTRY, REQUEST):
                 connection.execute(delete(table).where(table.c.journal == self._journal))
-            for table in _COPIED:
+            for table in _copied():
                 question = select(table).where(table.c.journal == self._journal)
                 found = source.connection.execute(question.execution_options(yield_per=_FETCH))
                 for some in found.mappings().partitions():
@@ -187,7 +190,7 @@ class Mirror:
 
     def _is_of_this_version(self, connection: Connection) -> bool:
         try:
-            return version_of(connection, self.database) == VERSION
+            return not outdated(connection, self.database)
         except JournalVersionError:
             return False
 

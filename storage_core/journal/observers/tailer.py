@@ -29,13 +29,16 @@ from storage_core.failpoints import FAILPOINTS, step
 from storage_core.journal import metrics
 from storage_core.journal.database import Database, parse_url
 from storage_core.journal.journal import MAIN
-from storage_core.journal.migrate import version_of
+from storage_core.journal.migrate import outdated
 from storage_core.journal.observers.mirror import Mirror, News, Renewal
 from storage_core.journal.observers.watch import Watch
 from storage_core.journal.reading import Reading, Status
 from storage_core.journal.replay import batches
-from storage_core.journal.schema import LEASE, VERSION
+from storage_core.journal.rows import Lease
+from storage_core.journal.schema import table_of
 from storage_core.stamp import Stamp
+
+LEASE: Final = table_of(Lease)
 
 LOG: Final = logging.getLogger("lockgate.observers")
 
@@ -260,9 +263,9 @@ def open_tailer(
     tailer = Tailer(source, mirror, journal, clock=clock, far_behind=far_behind)
     try:
         with source.snapshot() as connection:
-            if version_of(connection, source) != VERSION:
+            if outdated(connection, source):
                 raise JournalVersionError(
-                    f"journal {source.name} is not of this program's version {VERSION}: nothing was changed; "
+                    f"journal {source.name} is not of this program's version: nothing was changed; "
                     "open it once with this release, which migrates it: `lockgate journal status`"
                 )
         mirror.prepare()

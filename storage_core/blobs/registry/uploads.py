@@ -10,11 +10,12 @@ from typing import ClassVar
 
 import msgspec
 
+from storage_core.blobs.registry.references import references_to, refuse_ended, refuse_safe_mode
+from storage_core.blobs.registry.rows import Blob, BlobJob, BlobUse, Guarantee, Reference, UploadSet
 from storage_core.errors import ConflictError, FencedError
 from storage_core.journal.ops.base import Moment, Op
 from storage_core.journal.ops.leases import LeaseState, state_of
-from storage_core.journal.ops.references import references_to, refuse_ended, refuse_safe_mode
-from storage_core.journal.rows import Blob, BlobJob, BlobUse, Guarantee, Lease, Reference, UploadSet
+from storage_core.journal.rows import Lease
 from storage_core.journal.state import Key, State
 
 

@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import msgspec
 
+from storage_core.blobs.registry.references import is_ended, references_to, refuse_safe_mode
+from storage_core.blobs.registry.rows import Blob, BlobJob, Guarantee, Reference, UploadSet
 from storage_core.errors import ConflictError
 from storage_core.journal.ops.base import Moment, Op
-from storage_core.journal.ops.references import is_ended, references_to, refuse_safe_mode
-from storage_core.journal.rows import Blob, BlobJob, Guarantee, Reference, UploadSet
 from storage_core.journal.state import Key, Span, State
 
 

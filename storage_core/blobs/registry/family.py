@@ -1,0 +1,59 @@
+"""The family `blobs`: blobs, what keeps them, uploads, and what goes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from storage_core.blobs.registry.references import (
+    DropReference,
+    FailJob,
+    FinishJob,
+    LapseReference,
+    SubmitJob,
+    TakeReference,
+    artefacts_touched,
+    end_blobs,
+    fail_blobs,
+    take_artefacts,
+)
+from storage_core.blobs.registry.removals import (
+    AdoptBlob,
+    ForgetBlob,
+    ForgetBlobJob,
+    MarkDeleting,
+    RestageBlob,
+)
+from storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
+from storage_core.blobs.registry.uploads import AbandonUpload, BeginUpload, CompleteUpload, PutBlob
+from storage_core.journal.entries.events import ArtefactsTaken, DriverReplaced, ResourceEnded
+from storage_core.journal.entries.family import Family, Reaction
+
+BLOBS: Final = Family(
+    name="blobs",
+    version=1,
+    rows=(Blob, Reference, UploadSet, BlobJob),
+    ops=(
+        BeginUpload,
+        PutBlob,
+        CompleteUpload,
+        AbandonUpload,
+        SubmitJob,
+        TakeReference,
+        DropReference,
+        LapseReference,
+        FailJob,
+        FinishJob,
+        AdoptBlob,
+        MarkDeleting,
+        RestageBlob,
+        ForgetBlob,
+        ForgetBlobJob,
+    ),
+    migrations="storage_core.blobs.registry.migrations",
+    reactions=(
+        Reaction(event=ArtefactsTaken, fold=take_artefacts, touches=artefacts_touched),
+        Reaction(event=DriverReplaced, fold=fail_blobs),
+        Reaction(event=ResourceEnded, fold=end_blobs),
+    ),
+    rearm="storage_core.blobs.registry.queries:restaged",
+)
