@@ -21,7 +21,7 @@ from storage_core.blobs.keys import check_blob_key, new_blob_key
 from storage_core.blobs.local import INCOMING, LocalBlobs
 from storage_core.blobs.presence import SERVERS
 from storage_core.blobs.protocol import BlobInfo
-from storage_core.blobs.registry.references import FinishJob
+from storage_core.blobs.registry.references import FinishBlobJob
 from storage_core.blobs.registry.rows import Blob, BlobJob, UploadSet
 from storage_core.blobs.server import BlobServer
 from storage_core.blobs.upload_sets import HARD_S
@@ -74,7 +74,7 @@ def prepare(root: Path) -> list[BlobInfo]:
         server.put(b"half of a set", job_id="next", upload_set=server.begin_set("next"))
         for number in range(3):
             server.put(b"done %d" % number, job_id="done", owners=["job", f"viewer:{number}"])
-        world.journal.apply(FinishJob(job_id="done"))
+        world.journal.apply(FinishBlobJob(job_id="done"))
         kept = [
             server.put(b"library " * 500, job_id="sales", owners=["job"]),
             server.put(b"message", guarantee="recreatable", owners=["receiver:2"]),

@@ -27,7 +27,13 @@ from storage_core.blobs.keys import (
 )
 from storage_core.blobs.local import LocalBlobs
 from storage_core.blobs.registry.queries import PAGE, JobBlobs, blobs_of, jobs_of, owned_by, references_of
-from storage_core.blobs.registry.references import DropReference, FailJob, FinishJob, SubmitJob, TakeReference
+from storage_core.blobs.registry.references import (
+    DropReference,
+    FailBlobJob,
+    FinishBlobJob,
+    SubmitBlobJob,
+    TakeReference,
+)
 from storage_core.blobs.registry.rows import Blob, Reference
 from storage_core.blobs.reports import SweepReport, Verified
 from storage_core.blobs.sweep import sweep
@@ -99,7 +105,7 @@ class BlobServer(TakingIn):
         """Make blobs a job's own; see `Blobs.submit`."""
         keys = tuple(check_blob_key(key) for key in blob_keys)
         self._apply(
-            SubmitJob(
+            SubmitBlobJob(
                 job_id=_check_job(job_id), blob_keys=keys, destination=destination, commit_job=commit_job
             )
         )
@@ -128,11 +134,11 @@ class BlobServer(TakingIn):
 
     def fail(self, job_id: str) -> None:
         """Let go what can be made again; see `Blobs.fail`."""
-        self._apply(FailJob(job_id=_check_job(job_id)))
+        self._apply(FailBlobJob(job_id=_check_job(job_id)))
 
     def finish(self, job_id: str) -> None:
         """End a job and delete its folders; see `Blobs.finish`. The sweep forgets its rows."""
-        ended = FinishJob(job_id=_check_job(job_id))
+        ended = FinishBlobJob(job_id=_check_job(job_id))
         refuse_in_safe_mode(self.journal, f"ending job {job_id} and deleting its blobs")
         self._apply(ended)
         self.delete_job(job_id)

@@ -12,7 +12,7 @@ import pytest
 from storage_core.blobs import sweep as sweeping
 from storage_core.blobs.opening import open_server
 from storage_core.blobs.protocol import BlobInfo
-from storage_core.blobs.registry.references import FinishJob
+from storage_core.blobs.registry.references import FinishBlobJob
 from storage_core.blobs.registry.removals import MarkDeleting
 from storage_core.blobs.registry.rows import BlobJob
 from storage_core.blobs.reports import Amount, SweepReport, Why
@@ -405,7 +405,7 @@ def test_two_sweeps_at_once_do_no_harm(world: BlobWorld) -> None:
     kept = [world.server.put(b"%d" % number, owners=["viewer:1"]) for number in range(5)]
     for number in range(5):
         world.server.put(b"library", job_id=f"job-{number}", owners=["job"])
-        world.journal.apply(FinishJob(job_id=f"job-{number}"))
+        world.journal.apply(FinishBlobJob(job_id=f"job-{number}"))
     world.clock.sleep(INTERVAL_S)
     world.server.sets.renewer.renew()
 

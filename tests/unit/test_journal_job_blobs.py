@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.registry.references import SubmitJob, TakeReference
+from storage_core.blobs.registry.references import SubmitBlobJob, TakeReference
 from storage_core.blobs.registry.rows import Blob, BlobJob, Guarantee, Reference
 from storage_core.blobs.registry.uploads import BeginUpload, CompleteUpload, PutBlob, upload_resource
 from storage_core.commit.registry.entries import ForgetJob, RecordJob
@@ -58,8 +58,8 @@ def uploaded(journal: Journal, job_id: str = UPLOAD, *, guarantee: Guarantee = "
     return key
 
 
-def submission(*keys: str, job_id: str = UPLOAD, commit_job: str = "sales-g1") -> SubmitJob:
-    return SubmitJob(job_id=job_id, blob_keys=keys, destination=LAKE, commit_job=commit_job)
+def submission(*keys: str, job_id: str = UPLOAD, commit_job: str = "sales-g1") -> SubmitBlobJob:
+    return SubmitBlobJob(job_id=job_id, blob_keys=keys, destination=LAKE, commit_job=commit_job)
 
 
 def set_up(journal: Journal, *keys: str, attempt: str = "run-1") -> None:
@@ -209,7 +209,7 @@ def test_one_job_does_not_take_what_was_uploaded_for_another(timed_journal: Jour
 def test_a_submission_that_names_no_commit_job_leaves_the_one_that_is_known(timed_journal: Journal) -> None:
     key = uploaded(timed_journal)
     set_up(timed_journal, key)
-    timed_journal.apply(SubmitJob(job_id=UPLOAD, blob_keys=(key,)))
+    timed_journal.apply(SubmitBlobJob(job_id=UPLOAD, blob_keys=(key,)))
     timed_journal.apply(told("failed"))
     assert is_final(timed_journal)
 

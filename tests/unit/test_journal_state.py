@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage_core.blobs.registry.references import FailJob
+from storage_core.blobs.registry.references import FailBlobJob
 from storage_core.blobs.registry.removals import ForgetBlobJob
 from storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
 from storage_core.blobs.registry.uploads import CompleteUpload
@@ -218,7 +218,7 @@ def test_what_a_failed_job_lets_go_is_asked_for_at_once_however_much_it_is() -> 
     ]
     rows = Memory(*blobs, *(reference(("j", key, owner)) for key in keys for owner in ("job", "attempt:1")))
     state = State(rows)
-    dropped = FailJob(job_id="j").fold(state, Moment(stamp=Stamp(1, 1), at_s=5.0))
+    dropped = FailBlobJob(job_id="j").fold(state, Moment(stamp=Stamp(1, 1), at_s=5.0))
     assert (dropped, rows.questions) == (99, 2)
     assert state.where(Reference, job_id="j") == [reference(("j", "k7", "job"))]
     staged = {row.blob_key for row in state.where(Blob, job_id="j") if row.staged_s == 5.0}

@@ -7,7 +7,7 @@ import math
 import msgspec
 import pytest
 
-from storage_core.blobs.registry.references import SubmitJob
+from storage_core.blobs.registry.references import SubmitBlobJob
 from storage_core.blobs.registry.uploads import PutBlob
 from storage_core.commit.registry.entries import RecordTask
 from storage_core.errors import InvalidInputError
@@ -51,8 +51,8 @@ def put(*owners: str) -> PutBlob:
         put("a\0b"),
         put("fine", "\ud800"),
         put("x" * 2_400),
-        SubmitJob(job_id="j", blob_keys=("a\0b",)),
-        SubmitJob(job_id="j", blob_keys=(), destination="x" * 2_401),
+        SubmitBlobJob(job_id="j", blob_keys=("a\0b",)),
+        SubmitBlobJob(job_id="j", blob_keys=(), destination="x" * 2_401),
     ],
     ids=[
         "null", "surrogate", "null in detail", "long", "long in bytes", "nan", "infinite", "65 bits",

@@ -37,7 +37,7 @@ ATTEMPT_OWNER: Final = "attempt:"
 """Beginning of the owners that a job's failure ends."""
 
 
-class SubmitJob(Op, frozen=True, tag="submit-job"):
+class SubmitBlobJob(Op, frozen=True, tag="submit-blob-job"):
     """A job begins: the blobs that were uploaded for it are its own until it ends.
 
     Attributes:
@@ -183,7 +183,7 @@ class LapseReference(Op, frozen=True, tag="lapse-reference"):
         return _drop(state, moment, self.job_id, self.blob_key, self.owner)
 
 
-class FailJob(Op, frozen=True, tag="fail-job"):
+class FailBlobJob(Op, frozen=True, tag="fail-blob-job"):
     """A job has failed and may be recovered: what can be made again is let go, the rest stays."""
 
     RESULT: ClassVar = int
@@ -199,7 +199,7 @@ class FailJob(Op, frozen=True, tag="fail-job"):
         return fail_job(state, moment, self.job_id)
 
 
-class FinishJob(Op, frozen=True, tag="finish-job"):
+class FinishBlobJob(Op, frozen=True, tag="finish-blob-job"):
     """A job has ended: all its blobs go, whatever refers to them."""
 
     job_id: str
@@ -345,12 +345,14 @@ def _stage(state: State, moment: Moment, blob: Blob) -> None:
         state.put(msgspec.structs.replace(blob, staged_s=moment.at_s))
 
 
-def _submission(event: ArtefactsTaken) -> SubmitJob | None:
+def _submission(event: ArtefactsTaken) -> SubmitBlobJob | None:
     job = job_of_resource(event.resource)
     if job is None:
         return None
     destination, commit_job = job
-    return SubmitJob(job_id=event.owner, blob_keys=event.keys, destination=destination, commit_job=commit_job)
+    return SubmitBlobJob(
+        job_id=event.owner, blob_keys=event.keys, destination=destination, commit_job=commit_job
+    )
 
 
 def _submitted_with(state: State, event: Event) -> list[BlobJob]:
