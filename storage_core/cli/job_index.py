@@ -10,7 +10,7 @@ from storage_core.cli.job_view import find_job
 from storage_core.commit.registry import queries as registry
 from storage_core.commit.registry.rows import Job
 from storage_core.errors import InvalidInputError
-from storage_core.ids import JobId, is_job_id, job_name
+from storage_core.ids import JobId, is_job_id, job_name, job_resource
 from storage_core.journal import LeaseState, Reading, Stamp
 from storage_core.journal.observers import Client, configured_reads
 from storage_core.journal.ops.leases import state_of
@@ -111,4 +111,4 @@ def is_place(word: str) -> bool:
 
 
 def _resource(job: Job) -> str:
-    return registry.job_resource(job.destination, job.job_id)
+    return job_resource(job.destination, job.job_id)

@@ -1,8 +1,7 @@
 """A journal of version 1, kept as files: this program must fold it into the same rows, on both databases.
 
 `journal_version_1/entries.jsonl` holds its entries as version 1 stored them, at least one of every kind, and
-`rows.jsonl` the rows that they gave. The files never change. A new kind of entry, or a new version of a family,
-gets files of its own.
+`rows.jsonl` the rows that they gave. Their lines never change: lines are added, for new kinds of entries.
 """
 
 from __future__ import annotations
