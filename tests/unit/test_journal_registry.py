@@ -8,6 +8,7 @@ from storage_core.commit.registry import queries as registry
 from storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask
 from storage_core.commit.registry.rows import Job, Phase, TaskAttempt
 from storage_core.errors import ConflictError, ObjectNotFoundError
+from storage_core.ids import job_resource
 from storage_core.journal import Journal, Leases
 from tests.commit_world import ManualClock
 
@@ -88,7 +89,7 @@ def test_recovery_looks_at_every_job_that_has_not_ended_with_its_lease(timed_jou
     phases: tuple[Phase, ...] = ("open", "committing", "aborting", "committed", "failed")
     for phase in phases:
         timed_journal.apply(record(f"{phase}-g1", phase))
-    resource = registry.job_resource(LAKE, "open-g1")
+    resource = job_resource(LAKE, "open-g1")
     Leases(timed_journal).take(resource, "me", purpose="take over", soft_s=30, hard_s=120)
     with timed_journal.reading() as reading:
         found = {job.job_id: lease and lease.holder for job, lease in registry.unended(reading)}
