@@ -82,6 +82,8 @@ def restore(
         ObjectNotFoundError: There is no checkpoint, and nothing else to restore from.
         ConflictError: The database is not empty, or the source and the checkpoint went different ways.
         MalformedJournalError: A gap, a wrong digest, another journal's checkpoint; the message names it.
+        JournalVersionError: The checkpoint has a family of entries that this program does not know, or a
+            newer version of one; the message names the family.
         OutcomeUnknownError: No answer; running it again finds it done, or does it.
     """
     with (

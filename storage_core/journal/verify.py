@@ -66,6 +66,8 @@ def verify(reading: Reading, checkpoints: Checkpoints, progress: Progress = no_p
         progress: Hears the entries.
 
     Raises:
+        JournalVersionError: A checkpoint has a family of entries that this program does not know, or a newer
+            version of one; the message names the family.
         JournalUnavailableError: There is no room for temporary files.
     """
     with step("verify"), scratch() as beside:
