@@ -240,13 +240,13 @@ class JournalModel:
 
     def _record_task(self, op: RecordTask, stamp: Stamp, now_s: float) -> None:
         row = {name: getattr(op, name) for name in op.__struct_fields__} | {"committed_s": now_s}
-        self.tables["attempt"].setdefault((op.destination, op.job_id, op.task_id, op.attempt_id), row)
+        self.tables["task_attempt"].setdefault((op.destination, op.job_id, op.task_id, op.attempt_id), row)
 
     def _forget_job(self, op: ForgetJob, stamp: Stamp, now_s: float) -> None:
         of = (op.destination, op.job_id)
         self.tables["job"].pop(of, None)
-        rest = {key: row for key, row in self.tables["attempt"].items() if key[:2] != of}
-        self.tables["attempt"] = rest
+        rest = {key: row for key, row in self.tables["task_attempt"].items() if key[:2] != of}
+        self.tables["task_attempt"] = rest
 
     def _claim(self, op: ClaimName, stamp: Stamp, now_s: float) -> None:
         row = {"store": op.store, "name": op.name, "body": op.body, "claimed_s": now_s}
