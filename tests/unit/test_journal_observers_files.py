@@ -64,7 +64,7 @@ def test_a_copy_of_another_version_is_made_anew(world: ObserverWorld) -> None:
     take(world.journal)
     world.tailer().poll()
     with sqlite3.connect(world.file(0)) as copy:
-        copy.execute("UPDATE alembic_version SET version_num = '9999'")
+        copy.execute("UPDATE alembic_version SET version_num = '9999' WHERE version_num = 'jobs_1'")
         copy.execute("ALTER TABLE lease DROP COLUMN detail")
     copy.close()
     assert world.tailer().poll() == 1
