@@ -15,7 +15,7 @@ help:  ## Show this list
 
 demo: $(READY)  ## Run the main job on real flights, kill its driver, recover, compare
 	@scripts/need java
-	@$(BIN)/python -m operators.demo
+	@$(BIN)/python -m lockgate.operators.demo
 
 test: $(READY)  ## Run the tests; with Go on the machine also against a real S3 server
 	@scripts/need java

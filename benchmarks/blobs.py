@@ -28,7 +28,7 @@ from rich.table import Table
 from benchmarks.blobs_load import Done, Load, run
 from benchmarks.blobs_sweep import show_sweeps
 from benchmarks.job_commit import test_server
-from storage_core.settings import MIB
+from lockgate.storage_core.settings import MIB
 
 PARTS: Final = ("files", "small", "sweep")
 PUTS: Final = {
@@ -64,7 +64,7 @@ class BlobServerProcess:
     """
 
     def __init__(self, folder: Path) -> None:
-        program = "from storage_core.cli.app import main; main()"
+        program = "from lockgate.storage_core.cli.app import main; main()"
         command = [sys.executable, "-c", program, "blob-server", "--port", "0"]
         environment = {
             name: value for name, value in os.environ.items() if name != "LOCKGATE_BLOB_SERVER_URL"

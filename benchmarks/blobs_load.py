@@ -27,18 +27,18 @@ import msgspec
 from botocore.config import Config
 
 from benchmarks.job_commit import peak_bytes
-from storage_core.blobs.cache import BlobCache
-from storage_core.blobs.client import BATCHES_AT_ONCE, BlobClient
-from storage_core.blobs.ha import HaBlobs
-from storage_core.blobs.http.batches import batches
-from storage_core.blobs.keys import BlobKey
-from storage_core.blobs.local import LocalBlobs
-from storage_core.blobs.opening import ha_blobs, open_client, open_server
-from storage_core.blobs.protocol import NewBlob
-from storage_core.blobs.put_many import put_many
-from storage_core.blobs.server import BlobServer
-from storage_core.parallel import in_order
-from storage_core.settings import MIB, Settings, load_settings
+from lockgate.storage_core.blobs.cache.cache import BlobCache
+from lockgate.storage_core.blobs.http.client.batches import batches
+from lockgate.storage_core.blobs.http.client.client import BATCHES_AT_ONCE, BlobClient
+from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.blobs.open_blobs import ha_blobs, open_client, open_server
+from lockgate.storage_core.blobs.protocol import NewBlob
+from lockgate.storage_core.blobs.server.put_batch import put_many
+from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.storage.ha import HaBlobs
+from lockgate.storage_core.blobs.storage.local import LocalBlobs
+from lockgate.storage_core.concurrency import in_order
+from lockgate.storage_core.settings import MIB, Settings, load_settings
 
 if TYPE_CHECKING:
     from boto3.s3.transfer import TransferConfig

@@ -17,14 +17,14 @@ from rich.table import Table
 
 from benchmarks.blobs_load import Done
 from benchmarks.job_commit import peak_bytes
-from storage_core.blobs.keys import BlobKey, new_blob_key
-from storage_core.blobs.local import LocalBlobs
-from storage_core.blobs.opening import ha_blobs
-from storage_core.blobs.registry.uploads import PutBlob
-from storage_core.blobs.server import BlobServer
-from storage_core.journal import Mutation, open_journal
-from storage_core.parallel import in_parallel
-from storage_core.settings import MIB, load_settings
+from lockgate.storage_core.blobs.keys import BlobKey, new_blob_key
+from lockgate.storage_core.blobs.open_blobs import ha_blobs
+from lockgate.storage_core.blobs.registry.uploads import PutBlob
+from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.storage.local import LocalBlobs
+from lockgate.storage_core.concurrency import in_parallel
+from lockgate.storage_core.journal import Mutation, open_journal
+from lockgate.storage_core.settings import MIB, load_settings
 
 GARBAGE: Final = 100
 """One blob in so many has no reference."""

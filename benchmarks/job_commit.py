@@ -22,10 +22,10 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from storage_core import attach_job, open_job
-from storage_core.settings import load_settings
-from storage_core.stores import open_store
-from storage_core.stores.watched import WatchedStore
+from lockgate import attach_job, open_job
+from lockgate.storage_core.settings import load_settings
+from lockgate.storage_core.stores import open_store
+from lockgate.storage_core.stores.instrumented import WatchedStore
 
 TASK_FILES = 500
 
@@ -65,7 +65,7 @@ def commit(destination: str, job_id: str) -> Measured:
 
 def complete_only(destination: str, job_id: str) -> Measured:
     """Complete a prepared job's uploads with 32 threads and nothing else."""
-    from storage_core.parallel import in_parallel  # noqa: PLC0415 - measured apart
+    from lockgate.storage_core.concurrency import in_parallel  # noqa: PLC0415 - measured apart
 
     job = attach_job(destination, job_id)
     files = [file for pending in job.pending_sets() for file in pending.files]

@@ -28,8 +28,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.journal_load import READS_A_WRITE, Load, begun, record, run_together
-from storage_core.journal import Written, open_journal
-from storage_core.journal.observers import Client, open_observer
+from lockgate.storage_core.journal import Written, open_journal
+from lockgate.storage_core.journal.observers import Client, open_observer
 from tests.postgres_world import Server, postgres_bin, primary
 
 KINDS = ("sqlite", "postgresql")

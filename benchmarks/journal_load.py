@@ -14,11 +14,11 @@ from typing import Literal
 
 import msgspec
 
-from storage_core.commit.registry.entries import RecordTask
-from storage_core.commit.registry.rows import TaskAttempt
-from storage_core.journal import Journal, Leases, Mutation, Written, open_journal
-from storage_core.journal.observers import Client, open_observer, open_tailer
-from storage_core.journal.ops.leases import TakeLease
+from lockgate.storage_core.commit.registry.entries import RecordTask
+from lockgate.storage_core.commit.registry.rows import TaskAttempt
+from lockgate.storage_core.journal import Journal, Leases, Mutation, Written, open_journal
+from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.observers import Client, open_observer, open_tailer
 
 JOBS = 50
 READS_A_WRITE = 19

@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.job_commit import test_server
-from storage_core.ids import Token
-from storage_core.parallel import in_parallel
-from storage_core.settings import load_settings
-from storage_core.stores import open_store
-from storage_core.stores.protocol import PendingUpload, Store
+from lockgate.storage_core.concurrency import in_parallel
+from lockgate.storage_core.ids import Token
+from lockgate.storage_core.settings import load_settings
+from lockgate.storage_core.stores import open_store
+from lockgate.storage_core.stores.protocol import PendingUpload, Store
 
 SIZE: Final = 10 * 2**10
 WAYS: Final = {"lean": True, "boto3": False}

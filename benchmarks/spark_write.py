@@ -1,4 +1,4 @@
-"""Rows through `storage_core.spark.write` against Spark's own Parquet writer, to a local destination.
+"""Rows through `lockgate.storage_core.spark.write` against Spark's own Parquet writer, to a local destination.
 
     python -m benchmarks.spark_write [--rows 1000000] [--rounds 5] [--master "local[2]"]
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from storage_core.spark import spark_session, write
+from lockgate.storage_core.spark import spark_session, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,7 +73,7 @@ def show(spark: SparkSession, rows: int, rounds: int, master: str) -> None:
     for writer, results in seen.items():
         walls = [wall_s for wall_s, _ in results]
         table.add_row(
-            "storage_core.spark.write" if writer is by_lockgate else "df.write.parquet",
+            "lockgate.storage_core.spark.write" if writer is by_lockgate else "df.write.parquet",
             f"{statistics.median(walls):.2f}",
             f"{min(walls):.2f}",
             f"{max(walls):.2f}",

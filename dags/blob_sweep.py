@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, Param
 
-from operators.blobs import BlobSweepOperator, sweep_interval
+from lockgate.operators.blobs import BlobSweepOperator, sweep_interval
 
 with DAG(
     "blob_sweep",

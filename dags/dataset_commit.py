@@ -6,11 +6,11 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, AssetAlias, Param
 
-from operators.audit import AuditOperator
-from operators.blobs import BlobUploadOperator
-from operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
-from operators.spark import SparkWriteOperator
-from operators.tasks import TaskCommitOperator
+from lockgate.operators.audit import AuditOperator
+from lockgate.operators.blobs import BlobUploadOperator
+from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
+from lockgate.operators.spark import SparkWriteOperator
+from lockgate.operators.tasks import TaskCommitOperator
 
 # What a run must be told has no section: Airflow shows those fields at once, and sections only when asked.
 # What may be left empty may be null: to the form, an empty text is a missing one.
@@ -168,7 +168,7 @@ replaces what it had published. The **libraries** are the run's own, and are del
     write = SparkWriteOperator(
         task_id="write",
         job=setup.output,
-        python_callable="operators.sources:read_files",
+        python_callable="lockgate.operators.dag_run.sources:read_files",
         op_kwargs={
             "source": dag.param("source"),
             "source_format": dag.param("source_format"),

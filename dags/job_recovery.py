@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, Param
 
-from operators.recovery import JobRecoveryOperator, recovery_interval
+from lockgate.operators.recovery import JobRecoveryOperator, recovery_interval
 
 with DAG(
     "job_recovery",

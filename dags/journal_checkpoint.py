@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, Param
 
-from operators.journal import JournalCheckpointOperator
+from lockgate.operators.journal import JournalCheckpointOperator
 
 with DAG(
     "journal_checkpoint",

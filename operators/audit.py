@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
-from operators.handle import JobHandle, attach_open, parked_after
-from operators.retries import no_vain_retry
-from operators.spark_process import SparkChild, SparkWork
-from operators.suites import Suite, Validation
-from storage_core.errors import AuditFailedError
+from lockgate.operators.audits.suites import Suite, Validation
+from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, parked_after
+from lockgate.operators.dag_run.retries import no_vain_retry
+from lockgate.operators.spark_process.process import SparkChild, SparkWork
+from lockgate.storage_core.errors import AuditFailedError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from operators.staged_rows import StagedRows
+    from lockgate.operators.audits.staged_rows import StagedRows
 
 
 class AuditOperator(BaseOperator):
@@ -85,7 +85,7 @@ class AuditOperator(BaseOperator):
     @no_vain_retry()
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow passes it by name
         """Validate, record the verdict, and return its summary."""
-        from operators.staged_rows import staged_rows  # noqa: PLC0415 - at run time only
+        from lockgate.operators.audits.staged_rows import staged_rows  # noqa: PLC0415 - at run time only
 
         job = attach_open(self.job)
         with parked_after(job, self.park_timeout_s, self.log):
@@ -129,14 +129,14 @@ class AuditOperator(BaseOperator):
         return verdict
 
     def _in_pandas(self, staged: StagedRows, suite: Suite) -> Validation:
-        from operators.staged_rows import validate_in_pandas  # noqa: PLC0415 - at run time only
+        from lockgate.operators.audits.staged_rows import validate_in_pandas  # noqa: PLC0415 - at run time only
 
         return validate_in_pandas(staged, suite, format=self.format, columns=self.columns)
 
     def _in_spark(self, staged: StagedRows, suite: Suite) -> Validation:
         told = self._child.run(
             SparkWork(
-                run="operators.staged_rows:validate_in_spark",
+                run="lockgate.operators.audits.staged_rows:validate_in_spark",
                 arguments={
                     "root": str(staged.root),
                     "files": staged.files(),

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
-from operators.destinations import check_bool
-from operators.progress import LoggedProgress
-from operators.retries import no_vain_retry
-from storage_core.errors import InvalidInputError
-from storage_core.ids import job_name, new_token
-from storage_core.settings import Settings, load_settings
+from lockgate.operators.dag_run.destinations import check_bool
+from lockgate.operators.dag_run.progress import LoggedProgress
+from lockgate.operators.dag_run.retries import no_vain_retry
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.ids import job_name, new_token
+from lockgate.storage_core.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from storage_core.blobs.reports import SweepReport
+    from lockgate.storage_core.blobs.reports import SweepReport
 
 SweepBy = Literal["auto", "here", "workers"]
 
@@ -70,8 +70,8 @@ class BlobUploadOperator(BaseOperator):
     @no_vain_retry()
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Upload the files and return their handle."""
-        from storage_core.blobs import ArtefactFile, Artefacts, open_blobs  # noqa: PLC0415 - opens a journal
-        from storage_core.blobs.uploading import files_below, upload  # noqa: PLC0415
+        from lockgate.storage_core.blobs import ArtefactFile, Artefacts, open_blobs  # noqa: PLC0415 - opens a journal
+        from lockgate.storage_core.blobs.upload import files_below, upload  # noqa: PLC0415
 
         if self.files is None:
             return None
@@ -166,14 +166,14 @@ class BlobSweepOperator(BaseOperator):
         return self.sweep_by == "workers" or (self.sweep_by == "auto" and by_itself)
 
     def _by_worker(self) -> SweepReport:
-        from workers.dispatch import sweep_blobs  # noqa: PLC0415 - imports Celery
+        from lockgate.workers.dispatch import sweep_blobs  # noqa: PLC0415 - imports Celery
 
         return sweep_blobs(
             dry_run=self.report_only, orphans=self.orphans, timeout_s=self.timeout_s, grace_s=self.grace_s
         )
 
     def _here(self, settings: Settings) -> SweepReport:
-        from storage_core.blobs import open_blobs  # noqa: PLC0415 - opens a journal
+        from lockgate.storage_core.blobs import open_blobs  # noqa: PLC0415 - opens a journal
 
         with open_blobs(settings) as blobs:
             return blobs.sweep(

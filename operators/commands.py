@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from storage_core.cli.render import JsonFlag, print_json, print_line, print_table
-from storage_core.errors import MissingPartError
+from lockgate.storage_core.cli.render import JsonFlag, print_json, print_line, print_table
+from lockgate.storage_core.errors import MissingPartError
 
 xcom_commands = typer.Typer(
     help="XCom values that are kept as blobs.",
@@ -52,9 +52,9 @@ def sweep(
             "Airflow is not installed here, and its database knows which rows there are; nothing was "
             "dropped; run this where its scheduler or API server runs"
         )
-    from operators.xcom_sweep import sweep_xcoms  # noqa: PLC0415 - slow to import
-    from storage_core.blobs import open_blobs  # noqa: PLC0415
-    from storage_core.settings import load_settings  # noqa: PLC0415
+    from lockgate.operators.xcom.sweep import sweep_xcoms  # noqa: PLC0415 - slow to import
+    from lockgate.storage_core.blobs import open_blobs  # noqa: PLC0415
+    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings()
     with open_blobs(settings) as blobs:

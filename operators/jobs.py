@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
-from operators.handle import (
+from lockgate import open_job
+from lockgate.operators.dag_run.job_handle import (
     JobHandle,
     attach,
     drop_artefacts,
@@ -17,21 +18,20 @@ from operators.handle import (
     parked_on_failure,
     run_name,
 )
-from operators.progress import LoggedProgress
-from operators.receipts import announce, flat
-from operators.retries import no_vain_retry
-from storage_core import open_job
-from storage_core.commit import JobPhase
-from storage_core.commit.committers import configured_committer
-from storage_core.errors import InvalidInputError
-from storage_core.settings import load_settings
-from storage_core.stores.urls import parse_destination
+from lockgate.operators.dag_run.progress import LoggedProgress
+from lockgate.operators.dag_run.receipts import announce, flat
+from lockgate.operators.dag_run.retries import no_vain_retry
+from lockgate.storage_core.commit import JobPhase
+from lockgate.storage_core.commit.committers import configured_committer
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.settings import load_settings
+from lockgate.storage_core.stores.open_store import parse_destination
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from storage_core.commit import Job, ShardCompleter
-    from storage_core.commit.records import Mode, OnLapse, Rerun, Scope
+    from lockgate.storage_core.commit import Job, ShardCompleter
+    from lockgate.storage_core.commit.records.job import Mode, OnLapse, Rerun, Scope
 
 CompleteBy = Literal["threads", "workers"]
 
@@ -197,7 +197,7 @@ class JobCommitOperator(BaseOperator):
                 f"complete_by={self.complete_by!r}: `threads` of the commit task complete the uploads, or "
                 "Celery `workers`; nothing was decided"
             )
-        from workers.dispatch import complete_by_workers  # noqa: PLC0415 - imports Celery
+        from lockgate.workers.dispatch import complete_by_workers  # noqa: PLC0415 - imports Celery
 
         return partial(complete_by_workers, timeout_s=self.timeout_s, progress=LoggedProgress(self.log))
 

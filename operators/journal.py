@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from operators.destinations import check_bool
-from operators.progress import LoggedProgress
-from operators.retries import no_vain_retry
-from storage_core.journal.checkpoint import open_checkpoints, take_checkpoint
-from storage_core.journal.configured import configured_journal
-from storage_core.journal.prune import prune
-from storage_core.journal.verify import verify
-from storage_core.settings import load_settings
+from lockgate.operators.dag_run.destinations import check_bool
+from lockgate.operators.dag_run.progress import LoggedProgress
+from lockgate.operators.dag_run.retries import no_vain_retry
+from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints, take_checkpoint
+from lockgate.storage_core.journal.checkpoint.prune import prune
+from lockgate.storage_core.journal.checkpoint.verify import verify
+from lockgate.storage_core.journal.process_journal import configured_journal
+from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -10,19 +10,24 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
-from operators.destinations import as_destinations, check_bool, configured_destinations, watched_destinations
-from operators.handle import drop_blobs
-from operators.progress import LoggedProgress
-from operators.retries import no_vain_retry
-from storage_core.commit.recovery import JobAt, RecoveryResult, settle
-from storage_core.errors import InvalidInputError, LockgateError
-from storage_core.printable import printable
-from storage_core.settings import Settings, load_settings
+from lockgate.operators.dag_run.destinations import (
+    as_destinations,
+    check_bool,
+    configured_destinations,
+    watched_destinations,
+)
+from lockgate.operators.dag_run.job_handle import drop_blobs
+from lockgate.operators.dag_run.progress import LoggedProgress
+from lockgate.operators.dag_run.retries import no_vain_retry
+from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, settle
+from lockgate.storage_core.errors import InvalidInputError, LockgateError
+from lockgate.storage_core.printable import printable
+from lockgate.storage_core.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from storage_core.commit.lapsed import Unended
+    from lockgate.storage_core.commit.recovery.expired_jobs import Unended
 
 SettleBy = Literal["auto", "threads", "workers"]
 COLUMNS: Final = ("job", "destination", "found", "lease", "action", "ended", "detail")
@@ -106,7 +111,7 @@ class JobRecoveryOperator(BaseOperator):
 
     def _find(self, settings: Settings) -> tuple[Unended, list[str]]:
         """Return the jobs that have not ended, and a word about each destination that told nothing."""
-        from storage_core.commit.lapsed import Unended, lapsed_at, lapsed_jobs  # noqa: PLC0415 - SQLAlchemy
+        from lockgate.storage_core.commit.recovery.expired_jobs import Unended, lapsed_at, lapsed_jobs  # noqa: PLC0415 - SQLAlchemy
 
         found, unreached = Unended(), []
         if not settings.has_journal:
@@ -128,7 +133,7 @@ class JobRecoveryOperator(BaseOperator):
             yield result
 
     def _by_celery(self, jobs: Sequence[JobAt], settings: Settings) -> Iterator[RecoveryResult]:
-        from workers.recovery import settle_by_workers  # noqa: PLC0415 - imports Celery
+        from lockgate.workers.recovery import settle_by_workers  # noqa: PLC0415 - imports Celery
 
         return settle_by_workers(
             jobs,

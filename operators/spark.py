@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import BaseOperator
 
-from operators.handle import JobHandle, attach_open, handle_of, park, parked_after
-from operators.retries import no_vain_retry
-from operators.spark_process import SparkChild, SparkWork
-from storage_core.commit import StagedFile
-from storage_core.commit.staged import group_into_tasks
-from storage_core.ids import new_job_attempt_id
+from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, handle_of, park, parked_after
+from lockgate.operators.dag_run.retries import no_vain_retry
+from lockgate.operators.spark_process.process import SparkChild, SparkWork
+from lockgate.storage_core.commit import StagedFile
+from lockgate.storage_core.commit.staged_files.listing import group_into_tasks
+from lockgate.storage_core.ids import new_job_attempt_id
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from storage_core.commit import Job
+    from lockgate.storage_core.commit import Job
 
 MIB: Final = 1024 * 1024
 
@@ -117,7 +117,7 @@ class SparkWriteOperator(BaseOperator):
         own = job.spec.artefacts
         told = self._child.run(
             SparkWork(
-                run="operators.spark_staging:stage_frame",
+                run="lockgate.operators.spark_process.staging:stage_frame",
                 arguments={
                     "python_callable": self.python_callable,
                     "op_kwargs": dict(self.op_kwargs or {}),

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from airflow.sdk import BaseOperator
 
-from operators.destinations import check_bool, for_each_destination, watched_destinations
-from operators.retries import no_vain_retry
-from storage_core.commit import SweepAction, sweep_uploads
+from lockgate.operators.dag_run.destinations import check_bool, for_each_destination, watched_destinations
+from lockgate.operators.dag_run.retries import no_vain_retry
+from lockgate.storage_core.commit import SweepAction, sweep_uploads
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -1,6 +1,6 @@
 """Task logs as blobs, shown while the task runs and kept when its worker is gone.
 
-    [logging] logging_config_class = operators.task_logs.LOGGING_CONFIG
+    [logging] logging_config_class = lockgate.operators.task_logs.LOGGING_CONFIG
 
 Airflow finds `REMOTE_TASK_LOG` beside the configuration. Where a task is supervised, its log's file is
 published every `LOCKGATE_LOG_INTERVAL_S`, and once more at its end; where the log is shown, the API server
@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.config_templates.airflow_local_settings import DEFAULT_LOGGING_CONFIG
 
-from storage_core.blobs.log_following import LogFollower
-from storage_core.blobs.log_reading import Get, LogReader, lines_of
-from storage_core.blobs.log_versions import Log, LogVersion
-from storage_core.blobs.logs import LogWriter
-from storage_core.errors import LockgateError
-from storage_core.settings import load_settings
+from lockgate.storage_core.blobs.logs.publisher_thread import LogFollower
+from lockgate.storage_core.blobs.logs.reader import Get, LogReader, lines_of
+from lockgate.storage_core.blobs.logs.versions import Log, LogVersion
+from lockgate.storage_core.blobs.logs.writer import LogWriter
+from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
     import os
 
-    from storage_core.blobs.cache import BlobCache
+    from lockgate.storage_core.blobs.cache.cache import BlobCache
 
 _OF_TRIGGER: Final = re.compile(r"\.trigger\.[^/]+\.log$")
 """What a triggerer adds to the name of a deferred task's log: it is shown with the task's own."""
@@ -167,7 +167,7 @@ def _recreatable(cache: BlobCache) -> Get:
 
 
 def _cache() -> BlobCache:
-    from storage_core.blobs.configured_cache import configured_cache  # noqa: PLC0415 - opens a journal
+    from lockgate.storage_core.blobs.cache.process_cache import configured_cache  # noqa: PLC0415 - opens a journal
 
     return configured_cache(load_settings())
 

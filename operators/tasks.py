@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from operators.handle import JobHandle, attach_open, parked_after
-from operators.progress import LoggedProgress
-from operators.retries import no_vain_retry
-from storage_core.errors import InvalidInputError
+from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, parked_after
+from lockgate.operators.dag_run.progress import LoggedProgress
+from lockgate.operators.dag_run.retries import no_vain_retry
+from lockgate.storage_core.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from storage_core.commit import Job
+    from lockgate.storage_core.commit import Job
 
 
 class TaskCommitOperator(BaseOperator):
@@ -56,7 +56,7 @@ class TaskCommitOperator(BaseOperator):
     @no_vain_retry()
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow passes it by name
         """Commit the tasks and return what they add up to."""
-        from workers.dispatch import commit_tasks  # noqa: PLC0415 - imports Celery
+        from lockgate.workers.dispatch import commit_tasks  # noqa: PLC0415 - imports Celery
 
         job = attach_open(self.job)
         with parked_after(job, self.park_timeout_s, self.log):

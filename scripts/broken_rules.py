@@ -312,7 +312,7 @@ MUTANTS: Final = (
         "a row stands until its bytes are gone",
         [
             Edit(
-                "storage_core/blobs/sweep.py",
+                "storage_core/blobs/sweep/sweep.py",
                 "[ForgetBlob(job_id=blob.job_id, blob_key=blob.blob_key) for blob in gone]",
                 "[ForgetBlob(job_id=blob.job_id, blob_key=blob.blob_key) for blob in page]",
             )
@@ -324,7 +324,7 @@ MUTANTS: Final = (
         "bytes without a row are staged",
         [
             Edit(
-                "storage_core/blobs/orphans.py",
+                "storage_core/blobs/sweep/orphans.py",
                 "taken = _met_first(server, orphans) if dry_run else _adopted(server, orphans)",
                 "taken = _met_first(server, orphans)",
             )
@@ -336,7 +336,7 @@ MUTANTS: Final = (
         "all of a blob is written, or the put fails",
         [
             Edit(
-                "storage_core/blobs/incoming.py",
+                "storage_core/blobs/storage/incoming_file.py",
                 "while rest:  # a disk that is almost full takes a part and says so\n"
                 "                rest = rest[self._file.write(rest) :]",
                 "self._file.write(rest)",
@@ -347,7 +347,13 @@ MUTANTS: Final = (
     Mutant(
         "drop-before-the-lock",
         "a file that comes in is not taken for a dead writer's",
-        [Edit("storage_core/blobs/incoming.py", "if os.fstat(file.fileno()).st_nlink:", "if file:")],
+        [
+            Edit(
+                "storage_core/blobs/storage/incoming_file.py",
+                "if os.fstat(file.fileno()).st_nlink:",
+                "if file:",
+            )
+        ],
         f"{RACES}a_file_that_comes_in_is_not_dropped_by_a_sweep_before_it_is_locked",
     ),
     Mutant(
@@ -355,7 +361,7 @@ MUTANTS: Final = (
         "a folder is deleted whole, whoever deletes beside",
         [
             Edit(
-                "storage_core/blobs/local.py",
+                "storage_core/blobs/storage/local.py",
                 "    while folder.is_dir():\n        with",
                 "    if folder.is_dir():\n        with",
             )
@@ -365,7 +371,7 @@ MUTANTS: Final = (
     Mutant(
         "bring-back-what-goes",
         "a get does not bring back what a sweep deletes",
-        [Edit("storage_core/blobs/handing_out.py", "if self._goes(job_id, blob_key):", "if False:")],
+        [Edit("storage_core/blobs/server/serve.py", "if self._goes(job_id, blob_key):", "if False:")],
         f"{RACES}a_get_does_not_bring_back_what_a_sweep_deletes",
     ),
     Mutant(
@@ -373,7 +379,7 @@ MUTANTS: Final = (
         "an ended job is remembered while a put from before its end may still be recorded",
         [
             Edit(
-                "storage_core/blobs/sweep.py",
+                "storage_core/blobs/sweep/sweep.py",
                 "job.final_s is not None and one.began_s <= job.final_s for one in own",
                 "False for one in own",
             )
@@ -397,7 +403,7 @@ MUTANTS: Final = (
         "a listing amid which something was left does not count",
         [
             Edit(
-                "storage_core/blobs/last_listing.py",
+                "storage_core/blobs/storage/listing_marker.py",
                 "self._file.write(f",
                 "self._path.write_bytes(f",
             )
@@ -409,7 +415,7 @@ MUTANTS: Final = (
         "a server that dies amid a put has the stores listed",
         [
             Edit(
-                "storage_core/blobs/presence.py",
+                "storage_core/blobs/storage/server_liveness.py",
                 "LastListing(self._store).forget()  # first",
                 "pass  # first",
             )
@@ -422,7 +428,7 @@ MUTANTS: Final = (
         "of a listed folder only what an ended job has left goes",
         [
             Edit(
-                "storage_core/blobs/ended_jobs.py",
+                "storage_core/blobs/sweep/ended_jobs.py",
                 "if job is None or job.final_s is None:\n        return []",
                 "if job is None or job.final_s is None:\n        return list(listed)",
             )
@@ -434,7 +440,7 @@ MUTANTS: Final = (
         "bytes whose put may be recorded when a job's end is forgotten stay",
         [
             Edit(
-                "storage_core/blobs/ended_jobs.py",
+                "storage_core/blobs/sweep/ended_jobs.py",
                 "kept = {key for key in unsure if (job_id, key) not in known}",
                 "kept = {key for key in unsure if (job_id, key) in known}",
             )

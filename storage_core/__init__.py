@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from storage_core.commit import attach_job, open_job, read_manifest, recover_job, sweep_uploads
+    from lockgate.storage_core.commit import attach_job, open_job, read_manifest, recover_job, sweep_uploads
 
 __all__ = ["attach_job", "open_job", "read_manifest", "recover_job", "sweep_uploads"]
 
@@ -21,6 +21,6 @@ __all__ = ["attach_job", "open_job", "read_manifest", "recover_job", "sweep_uplo
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from storage_core import commit  # noqa: PLC0415 - 0.4 s, which `lockgate --help` and DAG files need not wait
+    from lockgate.storage_core import commit  # noqa: PLC0415 - 0.4 s, which `lockgate --help` and DAG files need not wait
 
     return getattr(commit, name)

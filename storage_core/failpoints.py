@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final, Literal, NoReturn, get_args
 
-from storage_core.errors import InvalidInputError, OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.errors import InvalidInputError, OutcomeUnknownError, StoreUnavailableError
 
 Action = Literal["kill", "lost", "refuse"]
 """`kill`: SIGKILL to this process. `lost`: no answer came. `refuse`: the store said no, without an effect."""

@@ -8,7 +8,7 @@ import re
 import secrets
 from typing import Final, NewType
 
-from storage_core.errors import InvalidInputError
+from lockgate.storage_core.errors import InvalidInputError
 
 JobName = NewType("JobName", str)
 """The caller's stable name of one logical run; every retry of the run uses the same one."""

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
-from storage_core.errors import InvalidInputError
+from lockgate.storage_core.errors import InvalidInputError
 
 MIB = 1024 * 1024
 _CENTURY_S: Final = 100 * 365 * 86_400.0

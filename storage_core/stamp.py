@@ -10,7 +10,7 @@ from typing import Annotated, Final, Self
 
 import msgspec
 
-from storage_core.errors import InvalidInputError
+from lockgate.storage_core.errors import InvalidInputError
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 _TEXT: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.failpoints import FAILPOINTS
 from tests.commit_world import Crash, dying
 
 

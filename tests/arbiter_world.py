@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal.configured import close_journals
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal.process_journal import close_journals
 from tests.commit_world import World
 from tests.fake_s3 import Options
 from tests.fake_s3.state import State

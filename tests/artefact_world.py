@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from storage_core.blobs import ArtefactFile, Artefacts
-from storage_core.blobs.keys import BlobKey
-from storage_core.blobs.opening import open_server
-from storage_core.blobs.registry.rows import Blob, BlobJob, Guarantee, Reference, UploadSet
-from storage_core.blobs.reports import SweepReport
-from storage_core.blobs.server import BlobServer
-from storage_core.blobs.uploading import files_below, upload
+from lockgate.storage_core.blobs import ArtefactFile, Artefacts
+from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.blobs.open_blobs import open_server
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Guarantee, Reference, UploadSet
+from lockgate.storage_core.blobs.reports import SweepReport
+from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.upload import files_below, upload
 from tests.blob_world import INTERVAL_S
 from tests.commit_world import World
 

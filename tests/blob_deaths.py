@@ -16,22 +16,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from storage_core.blobs.ha import HaBlobs
-from storage_core.blobs.keys import check_blob_key, new_blob_key
-from storage_core.blobs.local import INCOMING, LocalBlobs
-from storage_core.blobs.presence import SERVERS
-from storage_core.blobs.protocol import BlobInfo
-from storage_core.blobs.registry.references import FinishBlobJob
-from storage_core.blobs.registry.rows import Blob, BlobJob, UploadSet
-from storage_core.blobs.server import BlobServer
-from storage_core.blobs.upload_sets import HARD_S
-from storage_core.failpoints import FAILPOINTS
-from storage_core.ids import new_token
-from storage_core.journal import open_journal
-from storage_core.journal.entries.family import known_families
-from storage_core.journal.rows import Lease
-from storage_core.stores.local import LocalStore
-from storage_core.stores.watched import watched
+from lockgate.storage_core.blobs.keys import check_blob_key, new_blob_key
+from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.blobs.registry.references import FinishBlobJob
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, UploadSet
+from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.server.upload_sets import HARD_S
+from lockgate.storage_core.blobs.storage.ha import HaBlobs
+from lockgate.storage_core.blobs.storage.local import INCOMING, LocalBlobs
+from lockgate.storage_core.blobs.storage.server_liveness import SERVERS
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import new_token
+from lockgate.storage_core.journal import open_journal
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.local.store import LocalStore
 from tests.blob_remains import everything
 from tests.blob_world import INTERVAL_S, BlobWorld
 from tests.commit_world import ManualClock

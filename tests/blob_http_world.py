@@ -14,12 +14,12 @@ from typing import Literal
 
 from fastapi import FastAPI
 
-from storage_core.blobs.client import BlobClient
-from storage_core.blobs.http.app import IDLE_S, MAX_BYTES, blob_app
-from storage_core.blobs.http.authority import Authorise, anyone
-from storage_core.blobs.http.connection import Connection
-from storage_core.blobs.http.serving import CONNECTIONS, http_server, listen
-from storage_core.blobs.server import BlobServer
+from lockgate.storage_core.blobs.http.client.client import BlobClient
+from lockgate.storage_core.blobs.http.client.connection import Connection
+from lockgate.storage_core.blobs.http.server.app import IDLE_S, MAX_BYTES, blob_app
+from lockgate.storage_core.blobs.http.server.auth.policy import Authorise, anyone
+from lockgate.storage_core.blobs.http.server.listen import CONNECTIONS, http_server, listen
+from lockgate.storage_core.blobs.server.server import BlobServer
 from tests.commit_world import ManualClock
 
 PATIENCE_S = 120.0

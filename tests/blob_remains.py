@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from storage_core.blobs.last_listing import LISTED
-from storage_core.blobs.ownership import OWNER
-from storage_core.blobs.presence import SERVERS
+from lockgate.storage_core.blobs.storage.listing_marker import LISTED
+from lockgate.storage_core.blobs.storage.server_liveness import SERVERS
+from lockgate.storage_core.blobs.sweep.store_owner import OWNER
 from tests.blob_world import INTERVAL_S, BlobWorld
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.blob_http_world import PATIENCE_S
 
-RUN = "from storage_core.cli.app import main; main()"
+RUN = "from lockgate.storage_core.cli.app import main; main()"
 
 
 class ServerProcess:

@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage_core.blobs.ha import HaBlobs
-from storage_core.blobs.keys import BlobKey
-from storage_core.blobs.local import LocalBlobs
-from storage_core.blobs.protocol import BlobInfo
-from storage_core.blobs.registry.rows import Blob, Reference
-from storage_core.blobs.server import BlobServer
-from storage_core.journal import Journal, open_journal
-from storage_core.stores import Store
-from storage_core.stores.local import LocalStore
+from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.blobs.registry.rows import Blob, Reference
+from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.storage.ha import HaBlobs
+from lockgate.storage_core.blobs.storage.local import LocalBlobs
+from lockgate.storage_core.journal import Journal, open_journal
+from lockgate.storage_core.stores import Store
+from lockgate.storage_core.stores.local.store import LocalStore
 from tests.commit_world import ManualClock
 
 INTERVAL_S = 1_800.0

@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from storage_core.blobs.cache import BlobCache
-from storage_core.blobs.cache_folder import CacheFolder
-from storage_core.blobs.ha import HaBlobs
-from storage_core.blobs.keys import BlobKey
-from storage_core.blobs.local import LocalBlobs
-from storage_core.blobs.protocol import BlobInfo
-from storage_core.blobs.server import BlobServer
-from storage_core.errors import StoreUnavailableError
-from storage_core.settings import MIB
+from lockgate.storage_core.blobs.cache.cache import BlobCache
+from lockgate.storage_core.blobs.cache.directory import CacheFolder
+from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.storage.ha import HaBlobs
+from lockgate.storage_core.blobs.storage.local import LocalBlobs
+from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.settings import MIB
 from tests.blob_world import INTERVAL_S, BlobWorld, blob_world
 
 

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from storage_core import open_job
-from storage_core.commit import Job, attach_job, read_manifest
-from storage_core.commit.staged import group_into_tasks, list_staged
-from storage_core.settings import Settings, load_settings
-from storage_core.stores import Store, open_store
-from workers.application import QUEUES, app, configuration
-from workers.broker import stop_broker
+from lockgate import open_job
+from lockgate.storage_core.commit import Job, attach_job, read_manifest
+from lockgate.storage_core.commit.staged_files.listing import group_into_tasks, list_staged
+from lockgate.storage_core.settings import Settings, load_settings
+from lockgate.storage_core.stores import Store, open_store
+from lockgate.workers.app import QUEUES, app, configuration
+from lockgate.workers.embedded_broker import stop_broker
 
 READY = " ready."
 

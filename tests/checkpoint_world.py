@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal import Journal, Mutation, Stamp, open_journal
-from storage_core.journal.checkpoint import Checkpoint, Checkpoints, take_checkpoint
-from storage_core.journal.entries.family import known_families
-from storage_core.journal.ops.base import Op
-from storage_core.journal.ops.claims import ClaimName
-from storage_core.journal.ops.leases import FreeLease, ParkLease, TakeLease
-from storage_core.journal.prune import Pruned, prune
-from storage_core.journal.restore import Restored, restore
-from storage_core.journal.upkeep import upkeep
-from storage_core.journal.verify import Verification, verify
-from storage_core.journal.writing import begin_epoch
-from storage_core.stores import open_store
+from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import Journal, Mutation, Stamp, open_journal
+from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoint, Checkpoints, take_checkpoint
+from lockgate.storage_core.journal.checkpoint.prune import Pruned, prune
+from lockgate.storage_core.journal.checkpoint.restore import Restored, restore
+from lockgate.storage_core.journal.checkpoint.verify import Verification, verify
+from lockgate.storage_core.journal.entries.claims import ClaimName
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.leases import FreeLease, ParkLease, TakeLease
+from lockgate.storage_core.journal.entries.op import Op
+from lockgate.storage_core.journal.maintenance import upkeep
+from lockgate.storage_core.journal.write.transaction import begin_epoch
+from lockgate.storage_core.stores import open_store
 from tests.commit_world import Crash, ManualClock, dying
 
 DEST = "s3://lake/sales"

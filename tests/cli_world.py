@@ -9,9 +9,9 @@ from typing import Any
 
 from typer.testing import Result
 
-from storage_core import open_job
-from storage_core.commit import Job
-from storage_core.settings import Settings
+from lockgate import open_job
+from lockgate.storage_core.commit import Job
+from lockgate.storage_core.settings import Settings
 
 Run = Callable[..., Result]
 

@@ -9,15 +9,17 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
-from storage_core.commit import Job, Manifest, attach_job, heartbeat, open_job, read_manifest, recover_all
-from storage_core.commit.conflict import visible_files
-from storage_core.commit.recovery import RecoveryResult
-from storage_core.errors import StoreUnavailableError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal import Journal, renewer
-from storage_core.journal.configured import configured_journal
-from storage_core.settings import Settings
-from storage_core.stores import Store, open_store
+from lockgate.storage_core.commit import Job, Manifest, attach_job, open_job, read_manifest, recover_all
+from lockgate.storage_core.commit.destination.conflict_mode import visible_files
+from lockgate.storage_core.commit.leases import heartbeat
+from lockgate.storage_core.commit.recovery.recover import RecoveryResult
+from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import Journal
+from lockgate.storage_core.journal.leases import renewer
+from lockgate.storage_core.journal.process_journal import configured_journal
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import Store, open_store
 
 RENEWERS = {heartbeat.RENEWER, renewer.RENEWER}
 """Names of the threads that renew leases."""

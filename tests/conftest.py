@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.configured_cache import close_caches
-from storage_core.journal import Journal, open_journal
-from storage_core.journal.configured import close_journals
+from lockgate.storage_core.blobs.cache.process_cache import close_caches
+from lockgate.storage_core.journal import Journal, open_journal
+from lockgate.storage_core.journal.process_journal import close_journals
 from tests.postgres_world import Server, postgres_bin, primary
 
 Tell = Callable[[str], None]

@@ -6,8 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from storage_core.commit.committers import COMMITTERS
-from storage_core.errors import JobFailedError, UploadGoneError
+from lockgate.storage_core.commit.committers import COMMITTERS
+from lockgate.storage_core.errors import JobFailedError, UploadGoneError
 from tests.commit_world import World, write
 
 OLD = {"day=1/a.csv": b"old a", "day=2/b.csv": b"old b"}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from storage_core.journal import Journal
-from storage_core.journal.ops.leases import TakeLease
+from lockgate.storage_core.journal import Journal
+from lockgate.storage_core.journal.entries.leases import TakeLease
 
 QUICK = 0.05
 """Seconds that a lock is waited for, where a test wants the wait to be in vain."""

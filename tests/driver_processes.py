@@ -15,16 +15,18 @@ from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from typing import Final
 
-from storage_core.commit import open_job, recover_all
-from storage_core.commit.records import Mode, Scope
-from storage_core.errors import ConflictError, LockgateError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.settings import Settings
+from lockgate.storage_core.commit import open_job, recover_all
+from lockgate.storage_core.commit.records.job import Mode, Scope
+from lockgate.storage_core.errors import ConflictError, LockgateError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.settings import Settings
 from tests.commit_world import write
 
 # The server has no threads and no S3 clients, so a fork of it is a process like a new one.
 PROCESSES: Final = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["pytest", "tests.driver_processes", "storage_core.stores.s3"])
+PROCESSES.set_forkserver_preload(
+    ["pytest", "tests.driver_processes", "lockgate.storage_core.stores.s3.store"]
+)
 
 COMMITTED: Final = 0
 KILLED: Final = -signal.SIGKILL

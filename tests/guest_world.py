@@ -11,12 +11,12 @@ from typing import Any
 from celery import Celery, Task
 from celery.contrib.testing.worker import start_worker
 
-from storage_core.blobs.configured_cache import configured_cache
-from storage_core.blobs.local import LocalBlobs
-from storage_core.blobs.registry.rows import Blob, Reference
-from storage_core.settings import Settings
+from lockgate.storage_core.blobs.cache.process_cache import configured_cache
+from lockgate.storage_core.blobs.registry.rows import Blob, Reference
+from lockgate.storage_core.blobs.storage.local import LocalBlobs
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.offload.sender import install_offload
 from tests.celery_world import wait_until
-from workers.offload import install_offload
 
 BIG = "x" * 5_000
 SMALL = "y" * 50

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.log_versions import Log
+from lockgate.storage_core.blobs.logs.versions import Log
 from tests.blob_world import BlobWorld, blob_world
 
 LOG = Log(name="dag_id=sales/attempt=1.log")

@@ -8,11 +8,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from storage_core.commit import ExpectedTask, Job
-from storage_core.commit.codec import digest
-from storage_core.commit.records import StagedFile
-from storage_core.failpoints import FAILPOINTS
-from storage_core.ids import TaskId
+from lockgate.storage_core.commit import ExpectedTask, Job
+from lockgate.storage_core.commit.records.codec import digest
+from lockgate.storage_core.commit.records.job import StagedFile
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import TaskId
 from tests.commit_world import Crash, World, dying, write
 
 OLD = {"old.csv": b"0"}

@@ -11,15 +11,15 @@ from typing import Any
 
 from sqlalchemy import delete, update
 
-from storage_core.commit.registry.entries import RecordJob
-from storage_core.journal import Journal, Reading, Stamp, open_journal
-from storage_core.journal.entries.family import known_families
-from storage_core.journal.metrics import registry
-from storage_core.journal.observers import Client, Tailer, open_observer, open_tailer
-from storage_core.journal.ops.leases import DropLease, FreeLease, TakeLease
-from storage_core.journal.rows import Lease
-from storage_core.journal.schema import ENTRY, HEAD, table_of
-from storage_core.journal.writing import begin_epoch, lock_head
+from lockgate.storage_core.commit.registry.entries import RecordJob
+from lockgate.storage_core.journal import Journal, Reading, Stamp, open_journal
+from lockgate.storage_core.journal.database.schema import ENTRY, HEAD, table_of
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.leases import DropLease, FreeLease, TakeLease
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.metrics import registry
+from lockgate.storage_core.journal.observers import Client, Tailer, open_observer, open_tailer
+from lockgate.storage_core.journal.write.transaction import begin_epoch, lock_head
 from tests.commit_world import ManualClock
 
 _numbers = count()

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 
-from storage_core.commit import open_job
-from storage_core.errors import LockgateError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.settings import Settings
+from lockgate.storage_core.commit import open_job
+from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.settings import Settings
 from tests.driver_processes import PROCESSES
 
 READY = "ready"

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from functools import cache
 
-from storage_core.journal import Reading
-from storage_core.journal.observers import Client, configured_reads
-from storage_core.journal.rows import Lease
-from storage_core.settings import load_settings
+from lockgate.storage_core.journal import Reading
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.observers import Client, configured_reads
+from lockgate.storage_core.settings import load_settings
+from lockgate.workers.app import app
+from lockgate.workers.session.task import CarryingTask
 from tests.observer_world import take
-from workers.application import app
-from workers.carrying import CarryingTask
 
 __all__ = ["app"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
-from storage_core.commit.reach import partition_of
+from lockgate.storage_core.commit.destination.scope import partition_of
 from tests.driver_processes import JobOrder
 
 State = frozenset[tuple[str, bytes]]

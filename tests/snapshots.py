@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
-from storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.failpoints import FAILPOINTS
 from tests.commit_world import ManualClock, World
 
 _numbers = count()

@@ -9,7 +9,8 @@ from unittest.mock import patch
 
 from sqlalchemy import Connection
 
-from storage_core.journal import Journal, bulk
+from lockgate.storage_core.journal import Journal
+from lockgate.storage_core.journal.database import bulk
 
 
 @contextmanager

@@ -11,8 +11,8 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from storage_core.commit.artefacts import JobArtefacts
-from storage_core.commit.codec import Record
+from lockgate.storage_core.commit.records.artefacts import JobArtefacts
+from lockgate.storage_core.commit.records.codec import Record
 
 JsonPath = tuple[str | int, ...]
 

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import LongType, StructType
 
-from storage_core import read_manifest
-from storage_core.commit import JobPhase, list_jobs
-from storage_core.spark.options import stream_options
-from storage_core.spark.stream import BATCH_ID, QUERY_ID, BatchWriter, plan_batches
-from storage_core.stores import open_store
+from lockgate import read_manifest
+from lockgate.storage_core.commit import JobPhase, list_jobs
+from lockgate.storage_core.spark.options import stream_options
+from lockgate.storage_core.spark.writer.stream import BATCH_ID, QUERY_ID, BatchWriter, plan_batches
+from lockgate.storage_core.stores import open_store
 
 SALES = StructType().add("id", LongType())
 QUERY = "11111111-2222-3333-4444-555555555555"

@@ -15,8 +15,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage_core.commit import Manifest, read_live
-from storage_core.settings import Settings
+from lockgate.storage_core.commit import Manifest, read_live
+from lockgate.storage_core.settings import Settings
 from tests.driver_processes import PROCESSES
 
 DAYS: Final = 3

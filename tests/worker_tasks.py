@@ -9,13 +9,13 @@ from typing import Any
 
 from celery.exceptions import Reject
 
-from storage_core.errors import InvalidInputError
-from storage_core.journal.configured import configured_journal
-from storage_core.settings import Settings
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.journal.process_journal import configured_journal
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.app import app
+from lockgate.workers.session.task import CarryingTask
+from lockgate.workers.session.token import HEADER, tokens
 from tests.observer_world import take
-from workers.application import app
-from workers.carrying import CarryingTask
-from workers.tokens import HEADER, tokens
 
 TRIES: list[str] = []
 ANSWER: dict[str, Any] = {}

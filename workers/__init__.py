@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from workers.application import app
+    from lockgate.workers.app import app
 
 __all__ = ["app"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "app":
-        from workers.application import app  # noqa: PLC0415 - Celery takes a third of a second to import
+        from lockgate.workers.app import app  # noqa: PLC0415 - Celery takes a third of a second to import
 
         return app
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

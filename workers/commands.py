@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from storage_core.cli.render import JsonFlag, moment, print_fields, print_json, print_line
-from storage_core.errors import MissingPartError
+from lockgate.storage_core.cli.render import JsonFlag, moment, print_fields, print_json, print_line
+from lockgate.storage_core.errors import MissingPartError
 
 broker_commands = typer.Typer(
     help="The embedded broker, a Redis under LOCKGATE_HOME.",
@@ -27,17 +27,17 @@ def register(root: typer.Typer) -> None:
 @broker_commands.command("start")
 def start_broker(json: JsonFlag = False) -> None:
     """Start it, or find the one that runs."""
-    from storage_core.settings import load_settings  # noqa: PLC0415 - slow to import, see `storage_core.cli`
+    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415 - slow to import, see `lockgate.storage_core.cli`
 
-    _show(_part("workers.broker").start_broker(load_settings()), json=json)
+    _show(_part("lockgate.workers.embedded_broker").start_broker(load_settings()), json=json)
 
 
 @broker_commands.command("stop")
 def stop_broker(json: JsonFlag = False) -> None:
     """Stop it; what is queued stays for its next start."""
-    from storage_core.settings import load_settings  # noqa: PLC0415
+    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
 
-    stopped = _part("workers.broker").stop_broker(load_settings())
+    stopped = _part("lockgate.workers.embedded_broker").stop_broker(load_settings())
     if json:
         print_json({"stopped": stopped})
     else:
@@ -47,9 +47,9 @@ def stop_broker(json: JsonFlag = False) -> None:
 @broker_commands.command("status")
 def broker_status(json: JsonFlag = False) -> None:
     """Tell whether it runs; exits with 1 if not."""
-    from storage_core.settings import load_settings  # noqa: PLC0415
+    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
 
-    found = _part("workers.broker").find_broker(load_settings())
+    found = _part("lockgate.workers.embedded_broker").find_broker(load_settings())
     _show(found, json=json)
     if found is None:
         raise typer.Exit(1)
@@ -64,7 +64,7 @@ def run_worker(
 
     The same as `celery -A workers worker -Q commit,recovery,sweep`.
     """
-    app = _part("workers.application").app
+    app = _part("lockgate.workers.app").app
     app.worker_main(
         [
             "worker",

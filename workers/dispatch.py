@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from celery.canvas import Signature
 
-from storage_core.commit.completion import ShardReport
-from storage_core.errors import LockgateError
-from storage_core.ids import JobId
-from storage_core.parallel import Progress, no_progress
-from workers.application import COMMIT_QUEUE, SWEEP_QUEUE
-from workers.gather import Row, gather
-from workers.tasks import commit_task, complete_shard, sweep_uploads
-from workers.tasks import sweep_blobs as sweep_task
+from lockgate.storage_core.commit.publish.shard_completion import ShardReport
+from lockgate.storage_core.concurrency import Progress, no_progress
+from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.ids import JobId
+from lockgate.workers.app import COMMIT_QUEUE, SWEEP_QUEUE
+from lockgate.workers.gather import Row, gather
+from lockgate.workers.tasks import commit_task, complete_shard, sweep_uploads
+from lockgate.workers.tasks import sweep_blobs as sweep_task
 
 if TYPE_CHECKING:
-    from storage_core.blobs.reports import SweepReport
+    from lockgate.storage_core.blobs.reports import SweepReport
 
 TIMEOUT_S: Final = 4 * 3600.0
 GRACE_S: Final = 60.0
@@ -144,7 +144,7 @@ def sweep_blobs(
         grace_s=grace_s,
         progress=no_progress,
     )
-    from storage_core.blobs.reports import SweepReport  # noqa: PLC0415 - it brings the journal
+    from lockgate.storage_core.blobs.reports import SweepReport  # noqa: PLC0415 - it brings the journal
 
     return msgspec.convert(row, SweepReport)
 

@@ -20,9 +20,9 @@ from celery.result import denied_join_result
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
-from storage_core.errors import LockgateError, MissingPartError, OutcomeUnknownError
-from workers.application import QUEUES, app
-from workers.tokens import HEADER, take_up
+from lockgate.storage_core.errors import LockgateError, MissingPartError, OutcomeUnknownError
+from lockgate.workers.app import QUEUES, app
+from lockgate.workers.session.token import HEADER, take_up
 
 logger = logging.getLogger(__name__)
 

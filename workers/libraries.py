@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from celery import Task, bootsteps
 
-from storage_core.blobs.cache_folder import CacheFolder
-from storage_core.blobs.configured_cache import cache_dir, close_caches, configured_cache
-from storage_core.blobs.library import Libraries, LibraryCache
-from storage_core.blobs.protocol import Artefacts
-from storage_core.errors import LockgateError
-from storage_core.settings import Settings, load_settings
+from lockgate.storage_core.blobs.cache.directory import CacheFolder
+from lockgate.storage_core.blobs.cache.process_cache import cache_dir, close_caches, configured_cache
+from lockgate.storage_core.blobs.libraries.library import Libraries, LibraryCache
+from lockgate.storage_core.blobs.protocol import Artefacts
+from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.settings import Settings, load_settings
 
 HEADER: Final = "lockgate-artefacts"
 """Of a task's message: the handle of what its job was uploaded with."""

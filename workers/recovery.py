@@ -9,13 +9,13 @@ from typing import Final
 
 import msgspec
 
-from storage_core.commit.recovery import JobAt, RecoveryResult, settle, unsettled
-from storage_core.errors import LockgateError
-from storage_core.parallel import Progress, no_progress
-from storage_core.settings import Settings
-from workers.application import RECOVERY_QUEUE
-from workers.gather import gather
-from workers.tasks import recover_job
+from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, settle, unsettled
+from lockgate.storage_core.concurrency import Progress, no_progress
+from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.app import RECOVERY_QUEUE
+from lockgate.workers.gather import gather
+from lockgate.workers.tasks import recover_job
 
 TIMEOUT_S: Final = 3600.0
 GRACE_S: Final = 60.0

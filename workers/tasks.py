@@ -6,15 +6,15 @@ from typing import Any, Final
 
 import msgspec
 
-from storage_core.commit import recover_job as recover
-from storage_core.commit import sweep_uploads as sweep
-from storage_core.commit.completion import complete_shard_of
-from storage_core.errors import StoreUnavailableError
-from storage_core.ids import JobId
-from storage_core.settings import load_settings
-from workers.application import app
-from workers.carrying import CarryingTask
-from workers.staged import commit_staged_task
+from lockgate.storage_core.commit import recover_job as recover
+from lockgate.storage_core.commit import sweep_uploads as sweep
+from lockgate.storage_core.commit.publish.shard_completion import complete_shard_of
+from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.ids import JobId
+from lockgate.storage_core.settings import load_settings
+from lockgate.workers.app import app
+from lockgate.workers.session.task import CarryingTask
+from lockgate.workers.task_commit import commit_staged_task
 
 OPTIONS: Final[dict[str, Any]] = {
     "base": CarryingTask,
@@ -43,7 +43,7 @@ def sweep_destination(destination: str, dry_run: bool = True) -> dict[str, Any]:
 
 def sweep_kept_blobs(dry_run: bool = True, orphans: bool | None = None) -> dict[str, Any]:
     """Delete the blobs that nothing keeps, at the blob server of this worker's settings."""
-    from storage_core.blobs import open_blobs  # noqa: PLC0415 - who only sends does without the journal
+    from lockgate.storage_core.blobs import open_blobs  # noqa: PLC0415 - who only sends does without the journal
 
     with open_blobs(load_settings()) as blobs:
         return _built_in(blobs.sweep(dry_run=dry_run, orphans=orphans))

@@ -1,1 +1,1 @@
-"""`python -m operators.demo`: the main job, end to end, on real data, with a crash in the middle."""
+"""`python -m lockgate.operators.demo`: the main job, end to end, on real data, with a crash in the middle."""

@@ -1,4 +1,4 @@
-"""Runs the demo: `python -m operators.demo`, or `make demo`."""
+"""Runs the demo: `python -m lockgate.operators.demo`, or `make demo`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Final, NoReturn
 from rich.console import Console
 from rich.markup import escape
 
-from operators.demo.checks import check_parts
-from operators.demo.failed import DemoFailedError
-from operators.demo.steps import Steps
-from storage_core.errors import LockgateError
-from storage_core.settings import Settings, load_settings
+from lockgate.operators.demo.checks import check_parts
+from lockgate.operators.demo.failed import DemoFailedError
+from lockgate.operators.demo.steps import Steps
+from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.settings import Settings, load_settings
 
 INTERRUPTED: Final = 130
 
@@ -47,8 +47,8 @@ def main() -> int:
 def _demo(console: Console, settings: Settings, folder: Path) -> int:
     check_parts(folder)
     # After the checks: these import what the checks look for.
-    from operators.demo.destination import choose_destination  # noqa: PLC0415
-    from operators.demo.story import Story  # noqa: PLC0415
+    from lockgate.operators.demo.destination import choose_destination  # noqa: PLC0415
+    from lockgate.operators.demo.story import Story  # noqa: PLC0415
 
     destination = choose_destination(settings, settings.home_dir.absolute(), folder.name)
     console.print(f"Lockgate demo: {escape(destination)}", soft_wrap=True)

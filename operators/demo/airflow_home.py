@@ -16,9 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-import operators
-from operators.demo.failed import DemoFailedError
-from operators.demo.processes import ended
+from lockgate.operators.demo.failed import DemoFailedError
+from lockgate.operators.demo.processes import ended
 
 MIGRATION_TIMEOUT_S: Final = 300.0
 RUN_TIMEOUT_S: Final = 600.0

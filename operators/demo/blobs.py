@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from operators.demo.failed import DemoFailedError
-from storage_core.blobs import Artefacts, Blobs, open_blobs
-from storage_core.errors import ObjectNotFoundError
-from storage_core.settings import Settings
+from lockgate.operators.demo.failed import DemoFailedError
+from lockgate.storage_core.blobs import Artefacts, Blobs, open_blobs
+from lockgate.storage_core.errors import ObjectNotFoundError
+from lockgate.storage_core.settings import Settings
 
 
 def check_there(settings: Settings, artefacts: Artefacts) -> str:

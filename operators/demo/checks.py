@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from operators.demo.flights import archive
-from storage_core.errors import MissingPartError
+from lockgate.operators.demo.flights import archive
+from lockgate.storage_core.errors import MissingPartError
 
 DISK_BYTES: Final = 1024**3
 PYTHON: Final = (3, 11)
@@ -41,6 +41,6 @@ def check_parts(home: Path) -> None:
             f"the demo needs 1 GiB of disk at {home}, {free_bytes / DISK_BYTES:.1f} GiB are free; make room, "
             "or set LOCKGATE_HOME to another disk; nothing was started"
         )
-    from storage_core.spark import check_java  # noqa: PLC0415 - imports PySpark, which was looked for above
+    from lockgate.storage_core.spark import check_java  # noqa: PLC0415 - imports PySpark, which was looked for above
 
     check_java()

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings
 
 BUCKET: Final = "lockgate-demo"
 
@@ -35,7 +35,7 @@ def _server_is_configured() -> bool:
 
 
 def _make_bucket(settings: Settings) -> None:
-    from storage_core.stores.s3_client import clients_for  # noqa: PLC0415 - imports boto3
+    from lockgate.storage_core.stores.s3.clients import clients_for  # noqa: PLC0415 - imports boto3
 
     client = clients_for(settings).repeating
     try:

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from operators.demo import library
-from operators.demo.flightdelays import word_for
-from storage_core.errors import MissingPartError
+from lockgate.operators.demo import library
+from lockgate.operators.demo.flightdelays import word_for
+from lockgate.storage_core.errors import MissingPartError
 
 ROWS: Final = 336_776
 _INTEGERS: Final = [

@@ -9,8 +9,8 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from operators.demo import flightdelays
-from operators.demo.failed import DemoFailedError
+from lockgate.operators.demo import flightdelays
+from lockgate.operators.demo.failed import DemoFailedError
 
 MODULE: Final = "flightdelays"
 TRANSFORM: Final = f"{MODULE}:with_word"

@@ -11,18 +11,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from operators.demo import flights, library
-from operators.demo.airflow_home import AirflowHome, DagRun
-from operators.demo.blobs import check_ended, check_swept, check_there, told_key
-from operators.demo.failed import DemoFailedError
-from operators.demo.steps import Steps
-from operators.demo.verify import check_readers, check_records, open_uploads, told_counts, visible_files
-from operators.demo.watch import Watch
-from operators.demo.worker import check_alive, running_broker, running_worker
-from storage_core.blobs import Artefacts, open_blobs
-from storage_core.commit import JobPhase, JobSummary, list_jobs, read_manifest
-from storage_core.settings import Settings
-from storage_core.stores import open_store
+from lockgate.operators.demo import flights, library
+from lockgate.operators.demo.airflow_home import AirflowHome, DagRun
+from lockgate.operators.demo.blobs import check_ended, check_swept, check_there, told_key
+from lockgate.operators.demo.failed import DemoFailedError
+from lockgate.operators.demo.steps import Steps
+from lockgate.operators.demo.verify import (
+    check_readers,
+    check_records,
+    open_uploads,
+    told_counts,
+    visible_files,
+)
+from lockgate.operators.demo.watch import Watch
+from lockgate.operators.demo.worker import check_alive, running_broker, running_worker
+from lockgate.storage_core.blobs import Artefacts, open_blobs
+from lockgate.storage_core.commit import JobPhase, JobSummary, list_jobs, read_manifest
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import open_store
 
 KILL: Final = "complete.complete.before=kill@5"
 """Where the second run's driver dies: before it makes the fifth file visible."""

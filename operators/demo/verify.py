@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from operators.demo.failed import DemoFailedError
-from operators.demo.flights import Counts
-from operators.spark_process import LineLog, SparkChild, SparkWork
-from storage_core.commit import layout, read_manifest
-from storage_core.stores import Store
+from lockgate.operators.demo.failed import DemoFailedError
+from lockgate.operators.demo.flights import Counts
+from lockgate.operators.spark_process.process import LineLog, SparkChild, SparkWork
+from lockgate.storage_core.commit import read_manifest
+from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.stores import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,7 +76,7 @@ def check_readers(store: Store, source: Counts, copy: Path, log: LineLog) -> Non
     folder = _folder_of(store) or _download(store, copy)
     arguments = {"destination": store.url, "folder": folder, "columns": list(source)}
     counts = SparkChild(log).run(
-        SparkWork(run="operators.demo.verify:count_by", arguments=arguments, master="local[2]")
+        SparkWork(run="lockgate.operators.demo.verify:count_by", arguments=arguments, master="local[2]")
     )
     for reader, columns in counts.items():
         for column, rows in source.items():
@@ -86,7 +87,7 @@ def count_by(
     spark: SparkSession, *, destination: str, folder: str, columns: Sequence[str]
 ) -> dict[str, dict[str, dict[str, int]]]:
     """Count rows by each of some columns, with both readers; runs in the Spark child."""
-    from storage_core.spark import read  # noqa: PLC0415 - imports PySpark
+    from lockgate.storage_core.spark import read  # noqa: PLC0415 - imports PySpark
 
     def counts(frame: DataFrame) -> dict[str, dict[str, int]]:
         return {

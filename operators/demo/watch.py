@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
-from storage_core.commit import layout
-from storage_core.errors import LockgateError
-from storage_core.stores import Store
+from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.stores import Store
 
 EVERY_S: Final = 0.1
 

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from operators.demo.failed import DemoFailedError
-from operators.demo.processes import ended
-from storage_core.settings import Settings
-from workers.broker import find_broker, start_broker, stop_broker
+from lockgate.operators.demo.failed import DemoFailedError
+from lockgate.operators.demo.processes import ended
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.embedded_broker import find_broker, start_broker, stop_broker
 
 PROCESSES: Final = 2
 

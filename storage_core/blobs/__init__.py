@@ -15,10 +15,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId
-    from storage_core.blobs.opening import open_blobs
-    from storage_core.blobs.protocol import ArtefactFile, Artefacts, BlobInfo, Blobs
-    from storage_core.blobs.sources import Source
+    from lockgate.storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId
+    from lockgate.storage_core.blobs.open_blobs import open_blobs
+    from lockgate.storage_core.blobs.protocol import ArtefactFile, Artefacts, BlobInfo, Blobs
+    from lockgate.storage_core.blobs.sources import Source
 
 __all__ = [
     "NO_JOB",
@@ -33,15 +33,15 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "ArtefactFile": "storage_core.blobs.protocol",
-    "Artefacts": "storage_core.blobs.protocol",
-    "BlobInfo": "storage_core.blobs.protocol",
-    "BlobKey": "storage_core.blobs.keys",
-    "Blobs": "storage_core.blobs.protocol",
-    "NO_JOB": "storage_core.blobs.keys",
-    "Source": "storage_core.blobs.sources",
-    "UploadSetId": "storage_core.blobs.keys",
-    "open_blobs": "storage_core.blobs.opening",
+    "ArtefactFile": "lockgate.storage_core.blobs.protocol",
+    "Artefacts": "lockgate.storage_core.blobs.protocol",
+    "BlobInfo": "lockgate.storage_core.blobs.protocol",
+    "BlobKey": "lockgate.storage_core.blobs.keys",
+    "Blobs": "lockgate.storage_core.blobs.protocol",
+    "NO_JOB": "lockgate.storage_core.blobs.keys",
+    "Source": "lockgate.storage_core.blobs.sources",
+    "UploadSetId": "lockgate.storage_core.blobs.keys",
+    "open_blobs": "lockgate.storage_core.blobs.open_blobs",
 }
 
 

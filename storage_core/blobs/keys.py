@@ -11,8 +11,8 @@ import re
 import secrets
 from typing import Final, NewType
 
-from storage_core.errors import InvalidInputError
-from storage_core.ids import check_id
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.ids import check_id
 
 BlobKey = NewType("BlobKey", str)
 """`<64 hexadecimal digits>-<32 hexadecimal digits>`."""

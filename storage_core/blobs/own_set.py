@@ -13,13 +13,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from storage_core.blobs.keys import UploadSetId
-from storage_core.clock import Clock
-from storage_core.errors import LockgateError
-from storage_core.journal.forks import FORKS, Forkable
+from lockgate.storage_core.blobs.keys import UploadSetId
+from lockgate.storage_core.clock import Clock
+from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.forks import FORKS, Forkable
 
 if TYPE_CHECKING:
-    from storage_core.blobs.upload_sets import UploadSets
+    from lockgate.storage_core.blobs.server.upload_sets import UploadSets
 
 
 @dataclass

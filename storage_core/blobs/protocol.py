@@ -8,14 +8,14 @@ from typing import Annotated, Any, Protocol, Self
 
 import msgspec
 
-from storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId, check_blob_job, check_blob_key
-from storage_core.blobs.local import LocalBlobs
-from storage_core.blobs.registry.queries import JobBlobs
-from storage_core.blobs.registry.rows import Blob, BlobUse, Guarantee, Reference
-from storage_core.blobs.reports import SweepReport, Verified
-from storage_core.blobs.sources import Source
-from storage_core.errors import InvalidInputError
-from storage_core.parallel import Progress, no_progress
+from lockgate.storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId, check_blob_job, check_blob_key
+from lockgate.storage_core.blobs.registry.queries import JobBlobs
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobUse, Guarantee, Reference
+from lockgate.storage_core.blobs.reports import SweepReport, Verified
+from lockgate.storage_core.blobs.sources import Source
+from lockgate.storage_core.blobs.storage.local import LocalBlobs
+from lockgate.storage_core.concurrency import Progress, no_progress
+from lockgate.storage_core.errors import InvalidInputError
 
 Lapse = Annotated[float, msgspec.Meta(ge=0)]
 """Seconds from now: a reference that had lapsed before would keep nothing, and say nothing."""
@@ -119,7 +119,7 @@ class NewBlob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Blobs(Protocol):
     """A blob server. Safe to use from several threads.
 
-    Every method raises the errors of `storage_core.errors` only.
+    Every method raises the errors of `lockgate.storage_core.errors` only.
     """
 
     def begin_set(self, job_id: str) -> UploadSetId:

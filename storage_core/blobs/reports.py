@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.blobs.keys import BlobKey
 
 
 class Amount(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from storage_core.errors import InvalidInputError, StoreUnavailableError
-from storage_core.stores.local_errors import translated
+from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
+from lockgate.storage_core.stores.os_errors import translated
 
 CHUNK: Final = 1024 * 1024
 """Bytes in memory at a time, whatever a blob's size."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage_core.blobs.keys import BlobKey
-from storage_core.blobs.reports import Amount, SweptBlob, Why
+from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.blobs.reports import Amount, SweptBlob, Why
 
 LISTED: Final = 1_000
 """So many blobs a report names; of all it tells number and bytes."""

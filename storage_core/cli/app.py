@@ -9,8 +9,19 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from storage_core.cli import blob_server, blobs, committers, jobs, journal, manifest, store, uploads
-from storage_core.cli.render import JSON_FLAG, JsonFlag, exit_code, print_error, print_json, print_line
+from lockgate.storage_core.cli import committers, manifest, store, uploads
+from lockgate.storage_core.cli.blobs import commands as blobs
+from lockgate.storage_core.cli.blobs import server as blob_server
+from lockgate.storage_core.cli.jobs import commands as jobs
+from lockgate.storage_core.cli.journal import commands as journal
+from lockgate.storage_core.cli.render import (
+    JSON_FLAG,
+    JsonFlag,
+    exit_code,
+    print_error,
+    print_json,
+    print_line,
+)
 
 EXTENSIONS = "lockgate.commands"
 """Entry points of functions that add commands: so the core has commands of packages that it never imports."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage_core.cli.render import JsonFlag, print_json, print_table
+from lockgate.storage_core.cli.render import JsonFlag, print_json, print_table
 
 COLUMNS = ("name", "uncommitted data", "visible at", "repeatable", "recovers tasks", "on", "use it for")
 
@@ -18,7 +18,7 @@ def show(json: JsonFlag = False) -> None:
 
 def promises() -> list[tuple[str, ...]]:
     """Return a row a committer, under `COLUMNS`; the table in the documentation is made of these."""
-    from storage_core.commit.committers import COMMITTERS  # noqa: PLC0415 - slow, see `storage_core.cli`
+    from lockgate.storage_core.commit.committers import COMMITTERS  # noqa: PLC0415 - slow, see `lockgate.storage_core.cli`
 
     return [
         (

@@ -6,10 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from storage_core.cli.render import Destination, JsonFlag, byte_size, print_json, print_line, print_table
+from lockgate.storage_core.cli.render import (
+    Destination,
+    JsonFlag,
+    byte_size,
+    print_json,
+    print_line,
+    print_table,
+)
 
 if TYPE_CHECKING:
-    from storage_core.commit import Manifest
+    from lockgate.storage_core.commit import Manifest
 
 
 def show(
@@ -21,7 +28,7 @@ def show(
 
     As of an earlier turn, files that a later job has replaced may be gone; those are marked.
     """
-    from storage_core.commit import read_manifest  # noqa: PLC0415 - slow to import, see `storage_core.cli`
+    from lockgate.storage_core.commit import read_manifest  # noqa: PLC0415 - slow to import, see `lockgate.storage_core.cli`
 
     manifest = read_manifest(destination, as_of=as_of)
     files = [manifest.files[key] for key in sorted(manifest.files)]
@@ -52,8 +59,8 @@ def show(
 
 def _gone(destination: str, manifest: Manifest) -> set[str]:
     """Return the keys that a listing does not find any more."""
-    from storage_core.settings import load_settings  # noqa: PLC0415
-    from storage_core.stores import open_store  # noqa: PLC0415
+    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
+    from lockgate.storage_core.stores import open_store  # noqa: PLC0415
 
     gone = set(manifest.files)
     for page in open_store(destination, load_settings()).pages():

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
-from storage_core.errors import LockgateError
-from storage_core.printable import printable
+from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.printable import printable
 
 if TYPE_CHECKING:
-    from storage_core.parallel import Progress
+    from lockgate.storage_core.concurrency import Progress
 
 JSON_FLAG: Final = "lockgate.json"
 WIDE: Final = 240

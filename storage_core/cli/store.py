@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from storage_core.cli.render import JsonFlag, print_json, print_line, print_table
-from storage_core.errors import UnsupportedStoreError
+from lockgate.storage_core.cli.render import JsonFlag, print_json, print_line, print_table
+from lockgate.storage_core.errors import UnsupportedStoreError
 
 if TYPE_CHECKING:
-    from storage_core.journal import Journal
-    from storage_core.settings import Settings
+    from lockgate.storage_core.journal import Journal
+    from lockgate.storage_core.settings import Settings
 
 commands = typer.Typer(help="Try whether a store is one for jobs.", no_args_is_help=True)
 
@@ -25,9 +25,9 @@ def check(
 
     Works under URL/_lockgate/probe/ and removes what it leaves. Exits with 7 if no job can commit there.
     """
-    from storage_core.settings import load_settings  # noqa: PLC0415 - slow to import, see `storage_core.cli`
-    from storage_core.stores import open_store  # noqa: PLC0415
-    from storage_core.stores.probe import probe  # noqa: PLC0415
+    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415 - slow to import, see `lockgate.storage_core.cli`
+    from lockgate.storage_core.stores import open_store  # noqa: PLC0415
+    from lockgate.storage_core.stores.probe import probe  # noqa: PLC0415
 
     settings = load_settings()
     store = open_store(url, settings)
@@ -58,10 +58,10 @@ def forget(
     Only where the journal is the arbiter of a store without conditional create; elsewhere there is nothing to
     forget. Refused while the store holds anything in URL/_lockgate/.
     """
-    from storage_core.clock import SystemClock  # noqa: PLC0415 - as above
-    from storage_core.commit.probing import arbiter_for, forget_destination  # noqa: PLC0415
-    from storage_core.settings import load_settings  # noqa: PLC0415
-    from storage_core.stores import open_store  # noqa: PLC0415
+    from lockgate.storage_core.clock import SystemClock  # noqa: PLC0415 - as above
+    from lockgate.storage_core.commit.setup.capabilities import arbiter_for, forget_destination  # noqa: PLC0415
+    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
+    from lockgate.storage_core.stores import open_store  # noqa: PLC0415
 
     settings = load_settings()
     store = open_store(url, settings)
@@ -71,7 +71,7 @@ def forget(
 
 
 def _arbiter(settings: Settings) -> Journal | None:
-    from storage_core.journal.configured import configured_journal  # noqa: PLC0415 - as above
+    from lockgate.storage_core.journal.process_journal import configured_journal  # noqa: PLC0415 - as above
 
     return configured_journal(settings)
 

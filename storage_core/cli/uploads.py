@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from storage_core.cli.render import (
+from lockgate.storage_core.cli.render import (
     Destination,
     JsonFlag,
     byte_size,
@@ -17,10 +17,10 @@ from storage_core.cli.render import (
     print_table,
     progress_bar,
 )
-from storage_core.errors import ConflictError, InvalidInputError
+from lockgate.storage_core.errors import ConflictError, InvalidInputError
 
 if TYPE_CHECKING:
-    from storage_core.commit import SweepReport, UploadFigures, UploadFilter
+    from lockgate.storage_core.commit import SweepReport, UploadFigures, UploadFilter
 
 commands = typer.Typer(
     help="Look at open uploads, and abort the orphans.",
@@ -68,7 +68,7 @@ def abort(
     An upload is an orphan when its job has ended, or when two sweeps far apart saw no owner of it. What a
     job may still need is kept, whatever is asked for; exits with 8 where that is what --owner named.
     """
-    from storage_core.commit import SweepAction  # noqa: PLC0415 - slow to import, see `storage_core.cli`
+    from lockgate.storage_core.commit import SweepAction  # noqa: PLC0415 - slow to import, see `lockgate.storage_core.cli`
 
     report = _sweep(destination, _wanted(destination, prefix, older_than, owner), dry_run=not yes)
     _show(destination, report, json=json)
@@ -89,7 +89,7 @@ def expect(
     json: JsonFlag = False,
 ) -> None:
     """Exit with 8 unless exactly N uploads are open: for tests and monitoring."""
-    from storage_core.commit import count_uploads  # noqa: PLC0415
+    from lockgate.storage_core.commit import count_uploads  # noqa: PLC0415
 
     wanted = _wanted(destination, prefix, older_than, owner)
     with progress_bar() as progress:
@@ -103,9 +103,9 @@ def expect(
 
 
 def _wanted(destination: str, prefix: str, older_than: str, owner: str) -> UploadFilter:
-    from storage_core.cli.job_view import find_job  # noqa: PLC0415
-    from storage_core.commit import UploadFilter  # noqa: PLC0415
-    from storage_core.commit.orphans import NOBODY  # noqa: PLC0415
+    from lockgate.storage_core.cli.jobs.job_view import find_job  # noqa: PLC0415
+    from lockgate.storage_core.commit import UploadFilter  # noqa: PLC0415
+    from lockgate.storage_core.commit.uploads.upload_owner import NOBODY  # noqa: PLC0415
 
     return UploadFilter(
         prefix=prefix,
@@ -125,7 +125,7 @@ def _age_s(text: str) -> float:
 
 
 def _sweep(destination: str, wanted: UploadFilter, *, dry_run: bool) -> SweepReport:
-    from storage_core.commit import SweepAction, sweep_uploads  # noqa: PLC0415
+    from lockgate.storage_core.commit import SweepAction, sweep_uploads  # noqa: PLC0415
 
     with progress_bar() as progress:
         return sweep_uploads(

@@ -6,16 +6,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from storage_core.commit.attempt import Attempt
-    from storage_core.commit.completion import ShardCompleter, ShardReport, complete_shard_of
-    from storage_core.commit.job import Job
-    from storage_core.commit.lease import LeaseState
-    from storage_core.commit.log import DestinationLog, Manifest, read_manifest
-    from storage_core.commit.opening import attach_job, open_job
-    from storage_core.commit.orphans import SweepAction, UploadFate, UploadFilter, count_uploads
-    from storage_core.commit.phase import JobPhase
-    from storage_core.commit.reading import read_live
-    from storage_core.commit.records import (
+    from lockgate.storage_core.commit.destination.live_read import read_live
+    from lockgate.storage_core.commit.destination.log import DestinationLog, Manifest, read_manifest
+    from lockgate.storage_core.commit.job import Job
+    from lockgate.storage_core.commit.job_summary import JobSummary, list_jobs
+    from lockgate.storage_core.commit.leases.protocol import LeaseState
+    from lockgate.storage_core.commit.open_job import attach_job, open_job
+    from lockgate.storage_core.commit.publish.shard_completion import (
+        ShardCompleter,
+        ShardReport,
+        complete_shard_of,
+    )
+    from lockgate.storage_core.commit.records.job import (
         AuditVerdict,
         Column,
         ColumnStatistics,
@@ -28,12 +30,24 @@ if TYPE_CHECKING:
         Receipt,
         StagedFile,
     )
-    from storage_core.commit.recovery import RecoveryAction, RecoveryResult, recover_all, recover_job
-    from storage_core.commit.summary import JobSummary, list_jobs
-    from storage_core.commit.sweep import SweepReport, sweep_uploads
-    from storage_core.commit.upload_cost import UploadFigures
-    from storage_core.commit.writer import PendingFileWriter
-    from storage_core.parallel import Progress
+    from lockgate.storage_core.commit.records.phase import JobPhase
+    from lockgate.storage_core.commit.recovery.orphan_sweep import SweepReport, sweep_uploads
+    from lockgate.storage_core.commit.recovery.recover import (
+        RecoveryAction,
+        RecoveryResult,
+        recover_all,
+        recover_job,
+    )
+    from lockgate.storage_core.commit.task.attempt import Attempt
+    from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
+    from lockgate.storage_core.commit.uploads.upload_cost import UploadFigures
+    from lockgate.storage_core.commit.uploads.upload_owner import (
+        SweepAction,
+        UploadFate,
+        UploadFilter,
+        count_uploads,
+    )
+    from lockgate.storage_core.concurrency import Progress
 
 __all__ = [
     "Attempt",
@@ -78,45 +92,45 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "Attempt": "storage_core.commit.attempt",
-    "AuditVerdict": "storage_core.commit.records",
-    "Column": "storage_core.commit.records",
-    "ColumnStatistics": "storage_core.commit.records",
-    "DestinationLog": "storage_core.commit.log",
-    "ExpectedTask": "storage_core.commit.records",
-    "ExpectedTasks": "storage_core.commit.records",
-    "Job": "storage_core.commit.job",
-    "JobPhase": "storage_core.commit.phase",
-    "JobSpec": "storage_core.commit.records",
-    "JobSummary": "storage_core.commit.summary",
-    "LeaseState": "storage_core.commit.lease",
-    "LiveFile": "storage_core.commit.records",
-    "Manifest": "storage_core.commit.log",
-    "PendingFile": "storage_core.commit.records",
-    "PendingFileWriter": "storage_core.commit.writer",
-    "PendingSet": "storage_core.commit.records",
-    "Progress": "storage_core.parallel",
-    "Receipt": "storage_core.commit.records",
-    "RecoveryAction": "storage_core.commit.recovery",
-    "RecoveryResult": "storage_core.commit.recovery",
-    "ShardCompleter": "storage_core.commit.completion",
-    "ShardReport": "storage_core.commit.completion",
-    "StagedFile": "storage_core.commit.records",
-    "SweepAction": "storage_core.commit.orphans",
-    "SweepReport": "storage_core.commit.sweep",
-    "UploadFate": "storage_core.commit.orphans",
-    "UploadFigures": "storage_core.commit.upload_cost",
-    "UploadFilter": "storage_core.commit.orphans",
-    "attach_job": "storage_core.commit.opening",
-    "complete_shard_of": "storage_core.commit.completion",
-    "count_uploads": "storage_core.commit.orphans",
-    "list_jobs": "storage_core.commit.summary",
-    "open_job": "storage_core.commit.opening",
-    "read_live": "storage_core.commit.reading",
-    "read_manifest": "storage_core.commit.log",
-    "recover_all": "storage_core.commit.recovery",
-    "recover_job": "storage_core.commit.recovery",
-    "sweep_uploads": "storage_core.commit.sweep",
+    "Attempt": "lockgate.storage_core.commit.task.attempt",
+    "AuditVerdict": "lockgate.storage_core.commit.records.job",
+    "Column": "lockgate.storage_core.commit.records.job",
+    "ColumnStatistics": "lockgate.storage_core.commit.records.job",
+    "DestinationLog": "lockgate.storage_core.commit.destination.log",
+    "ExpectedTask": "lockgate.storage_core.commit.records.job",
+    "ExpectedTasks": "lockgate.storage_core.commit.records.job",
+    "Job": "lockgate.storage_core.commit.job",
+    "JobPhase": "lockgate.storage_core.commit.records.phase",
+    "JobSpec": "lockgate.storage_core.commit.records.job",
+    "JobSummary": "lockgate.storage_core.commit.job_summary",
+    "LeaseState": "lockgate.storage_core.commit.leases.protocol",
+    "LiveFile": "lockgate.storage_core.commit.records.job",
+    "Manifest": "lockgate.storage_core.commit.destination.log",
+    "PendingFile": "lockgate.storage_core.commit.records.job",
+    "PendingFileWriter": "lockgate.storage_core.commit.uploads.pending_file",
+    "PendingSet": "lockgate.storage_core.commit.records.job",
+    "Progress": "lockgate.storage_core.concurrency",
+    "Receipt": "lockgate.storage_core.commit.records.job",
+    "RecoveryAction": "lockgate.storage_core.commit.recovery.recover",
+    "RecoveryResult": "lockgate.storage_core.commit.recovery.recover",
+    "ShardCompleter": "lockgate.storage_core.commit.publish.shard_completion",
+    "ShardReport": "lockgate.storage_core.commit.publish.shard_completion",
+    "StagedFile": "lockgate.storage_core.commit.records.job",
+    "SweepAction": "lockgate.storage_core.commit.uploads.upload_owner",
+    "SweepReport": "lockgate.storage_core.commit.recovery.orphan_sweep",
+    "UploadFate": "lockgate.storage_core.commit.uploads.upload_owner",
+    "UploadFigures": "lockgate.storage_core.commit.uploads.upload_cost",
+    "UploadFilter": "lockgate.storage_core.commit.uploads.upload_owner",
+    "attach_job": "lockgate.storage_core.commit.open_job",
+    "complete_shard_of": "lockgate.storage_core.commit.publish.shard_completion",
+    "count_uploads": "lockgate.storage_core.commit.uploads.upload_owner",
+    "list_jobs": "lockgate.storage_core.commit.job_summary",
+    "open_job": "lockgate.storage_core.commit.open_job",
+    "read_live": "lockgate.storage_core.commit.destination.live_read",
+    "read_manifest": "lockgate.storage_core.commit.destination.log",
+    "recover_all": "lockgate.storage_core.commit.recovery.recover",
+    "recover_job": "lockgate.storage_core.commit.recovery.recover",
+    "sweep_uploads": "lockgate.storage_core.commit.recovery.orphan_sweep",
 }
 
 

@@ -16,16 +16,16 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
-from storage_core.clock import Clock
-from storage_core.commit.attempt import Attempt
-from storage_core.commit.commit import STORE_TROUBLE, commit_job
-from storage_core.commit.completion import ShardCompleter
-from storage_core.commit.decision import decide_abort
-from storage_core.commit.folder import JobFolder, claim
-from storage_core.commit.lease import Hold, LeaseState, leases_for
-from storage_core.commit.phase import TERMINAL, JobPhase
-from storage_core.commit.process import OwnProcess
-from storage_core.commit.records import (
+from lockgate.storage_core.clock import Clock
+from lockgate.storage_core.commit.decide.decision import decide_abort
+from lockgate.storage_core.commit.decide.task_selection import choose, chosen_digest, newest_job_attempt
+from lockgate.storage_core.commit.job_commit import STORE_TROUBLE, commit_job
+from lockgate.storage_core.commit.leases.protocol import Hold, LeaseState, leases_for
+from lockgate.storage_core.commit.process import OwnProcess
+from lockgate.storage_core.commit.publish.commit_context import JobWork
+from lockgate.storage_core.commit.publish.roll_forward import roll_forward
+from lockgate.storage_core.commit.publish.shard_completion import ShardCompleter
+from lockgate.storage_core.commit.records.job import (
     AbortedAttempt,
     AuditVerdict,
     ExpectedTask,
@@ -35,12 +35,13 @@ from storage_core.commit.records import (
     PendingSet,
     Receipt,
 )
-from storage_core.commit.rollforward import roll_forward
-from storage_core.commit.selection import choose, chosen_digest, newest_job_attempt
-from storage_core.commit.staging import staging_dir
-from storage_core.commit.work import JobWork
-from storage_core.errors import ConflictError, FencedError, LockgateError, OutcomeUnknownError
-from storage_core.ids import (
+from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
+from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.commit.staged_files.directories import staging_dir
+from lockgate.storage_core.commit.task.attempt import Attempt
+from lockgate.storage_core.concurrency import Progress, no_progress
+from lockgate.storage_core.errors import ConflictError, FencedError, LockgateError, OutcomeUnknownError
+from lockgate.storage_core.ids import (
     AttemptId,
     JobAttemptId,
     JobId,
@@ -52,10 +53,9 @@ from storage_core.ids import (
     new_job_attempt_id,
     new_token,
 )
-from storage_core.parallel import Progress, no_progress
-from storage_core.settings import Settings
-from storage_core.stamp import Stamp
-from storage_core.stores import Store
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.stores import Store
 
 LOG: Final = logging.getLogger("lockgate.job")
 
@@ -406,7 +406,7 @@ class Job:
     def _register(self, committed: PendingSet) -> None:
         """Tell the registry of a task commit."""
         if self._record.journal and self._settings.has_journal:
-            from storage_core.commit.registering import register_task  # noqa: PLC0415 - SQLAlchemy is slow
+            from lockgate.storage_core.commit.leases.registry import register_task  # noqa: PLC0415 - SQLAlchemy is slow
 
             register_task(self._folder, self._record, committed, settings=self._settings, clock=self._clock)
 

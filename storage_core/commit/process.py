@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from storage_core.errors import FencedError
+from lockgate.storage_core.errors import FencedError
 
 
 class OwnProcess:

@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from storage_core.errors import InvalidInputError, UnsupportedStoreError
-from storage_core.ids import AttemptId, JobAttemptId, JobId, TaskId, is_job_id
-from storage_core.stores import Store
-from storage_core.stores.file_tree import FileTree
-from storage_core.stores.local_errors import translated
+from lockgate.storage_core.errors import InvalidInputError, UnsupportedStoreError
+from lockgate.storage_core.ids import AttemptId, JobAttemptId, JobId, TaskId, is_job_id
+from lockgate.storage_core.stores import Store
+from lockgate.storage_core.stores.file_tree import FileTree
+from lockgate.storage_core.stores.os_errors import translated
 
 _TRIES: Final = 100
 """How often a directory is made anew when other jobs that end keep removing the empty `_temporary`."""

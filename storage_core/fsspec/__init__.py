@@ -1,7 +1,7 @@
 """The file system face: libraries that write and read by path, over the commit engine.
 
     from storage_core import open_job
-    from storage_core.fsspec import job_filesystem
+    from lockgate.storage_core.fsspec import job_filesystem
 
     with open_job("s3://lake/sales", "sales-2026-11-21") as job:
         with job_filesystem(job, "part-0") as (fs, root):
@@ -12,16 +12,16 @@ What is written below `root` becomes pending files of one attempt of the task. A
 destination's log: whole jobs only. `docs/fsspec.md` has an example for every library.
 """
 
-from storage_core.errors import MissingPartError
+from lockgate.storage_core.errors import MissingPartError
 
 try:
     import fsspec as _fsspec  # type: ignore[import-untyped]  # noqa: F401 - only asked for
 except ImportError as error:
     raise MissingPartError(
-        f"storage_core.fsspec needs {error.name}, which is not installed; pip install 'lockgate[fsspec]'"
+        f"lockgate.storage_core.fsspec needs {error.name}, which is not installed; pip install 'lockgate[fsspec]'"
     ) from error
 
-from storage_core.fsspec.filesystem import LockgateFileSystem
-from storage_core.fsspec.session import job_filesystem
+from lockgate.storage_core.fsspec.filesystem import LockgateFileSystem
+from lockgate.storage_core.fsspec.session import job_filesystem
 
 __all__ = ["LockgateFileSystem", "job_filesystem"]

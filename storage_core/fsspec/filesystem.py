@@ -11,10 +11,10 @@ from fsspec.core import get_compression  # type: ignore[import-untyped]  # fsspe
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]  # fsspec has no types
 from fsspec.utils import stringify_path  # type: ignore[import-untyped]  # fsspec has no types
 
-from storage_core.commit import Job, PendingSet
-from storage_core.errors import InvalidInputError
-from storage_core.fsspec.layers import layered
-from storage_core.fsspec.paths import (
+from lockgate.storage_core.commit import Job, PendingSet
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.fsspec.directories import Info
+from lockgate.storage_core.fsspec.paths import (
     BASE,
     MAGIC,
     PROTOCOL,
@@ -23,11 +23,11 @@ from storage_core.fsspec.paths import (
     magic_root,
     strip_protocol,
 )
-from storage_core.fsspec.pending import EXCLUSIVE, WRITE, PendingOutput, PendingTask, PendingTasks
-from storage_core.fsspec.published import Published, PublishedInput
-from storage_core.fsspec.transaction import TaskTransaction
-from storage_core.fsspec.tree import Info
-from storage_core.settings import Settings
+from lockgate.storage_core.fsspec.pending import EXCLUSIVE, WRITE, PendingOutput, PendingTask, PendingTasks
+from lockgate.storage_core.fsspec.published import Published, PublishedInput
+from lockgate.storage_core.fsspec.text_and_compression import layered
+from lockgate.storage_core.fsspec.transaction import TaskTransaction
+from lockgate.storage_core.settings import Settings
 
 TEXT_OPTIONS: Final = ("encoding", "errors", "newline")
 

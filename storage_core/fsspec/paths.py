@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from storage_core.errors import InvalidInputError
-from storage_core.ids import JobId, TaskId, check_id, split_job_id
-from storage_core.stores.protocol import check_key
-from storage_core.stores.urls import parse_destination
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.ids import JobId, TaskId, check_id, split_job_id
+from lockgate.storage_core.stores.open_store import parse_destination
+from lockgate.storage_core.stores.protocol import check_key
 
 PROTOCOL: Final = "lockgate"
 MAGIC: Final = "__magic_job-"

@@ -10,12 +10,12 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from storage_core.commit import Attempt, Job, PendingSet, attach_job
-from storage_core.errors import ConflictError, InvalidInputError
-from storage_core.fsspec.paths import BASE, MagicPath
-from storage_core.fsspec.tree import FileTree, Info
-from storage_core.ids import JobId, TaskId
-from storage_core.settings import Settings
+from lockgate.storage_core.commit import Attempt, Job, PendingSet, attach_job
+from lockgate.storage_core.errors import ConflictError, InvalidInputError
+from lockgate.storage_core.fsspec.directories import FileTree, Info
+from lockgate.storage_core.fsspec.paths import BASE, MagicPath
+from lockgate.storage_core.ids import JobId, TaskId
+from lockgate.storage_core.settings import Settings
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -18,12 +18,13 @@ from typing import Any, Final
 
 from fsspec.spec import AbstractBufferedFile  # type: ignore[import-untyped]  # fsspec has no types
 
-from storage_core.commit import DestinationLog, LiveFile, Manifest, layout
-from storage_core.errors import InvalidInputError, ObjectNotFoundError
-from storage_core.fsspec.paths import check_path, destination_at, fs_path, strip_protocol
-from storage_core.fsspec.tree import FileTree, Info
-from storage_core.settings import Settings
-from storage_core.stores import Store, open_store
+from lockgate.storage_core.commit import DestinationLog, LiveFile, Manifest
+from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError
+from lockgate.storage_core.fsspec.directories import FileTree, Info
+from lockgate.storage_core.fsspec.paths import check_path, destination_at, fs_path, strip_protocol
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import Store, open_store
 
 SNAPSHOTS: Final = 4
 

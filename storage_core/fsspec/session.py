@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from storage_core.commit import Job
-from storage_core.fsspec.filesystem import LockgateFileSystem
+from lockgate.storage_core.commit import Job
+from lockgate.storage_core.fsspec.filesystem import LockgateFileSystem
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fsspec.transaction import Transaction  # type: ignore[import-untyped]  # fsspec has no types
 
-from storage_core.errors import ConflictError
+from lockgate.storage_core.errors import ConflictError
 
 
 class TaskTransaction(Transaction):  # type: ignore[misc]  # fsspec has no types

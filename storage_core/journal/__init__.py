@@ -3,12 +3,12 @@
 Source: the transaction log and GenerationStamp of HDFS, the state id of its observers.
 """
 
-from storage_core.journal.journal import MAIN, Journal, open_journal
-from storage_core.journal.leases import Leases, LeaseView
-from storage_core.journal.mutation import Mutation, Outcome, Refused, Written
-from storage_core.journal.ops.leases import LeaseState
-from storage_core.journal.reading import Reading, Status
-from storage_core.stamp import Stamp
+from lockgate.storage_core.journal.entries.leases import LeaseState
+from lockgate.storage_core.journal.journal import MAIN, Journal, open_journal
+from lockgate.storage_core.journal.leases.leases import Leases, LeaseView
+from lockgate.storage_core.journal.read.snapshot_read import Reading, Status
+from lockgate.storage_core.journal.write.mutation import Mutation, Outcome, Refused, Written
+from lockgate.storage_core.stamp import Stamp
 
 __all__ = [
     "MAIN",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from storage_core.journal.journal import Journal
-from storage_core.journal.mutation import Mutation
-from storage_core.journal.ops.claims import ClaimName, ReleaseName
-from storage_core.journal.rows import Claim
-from storage_core.journal.writing import refusals
+from lockgate.storage_core.journal.entries.claims import ClaimName, ReleaseName
+from lockgate.storage_core.journal.entries.rows import Claim
+from lockgate.storage_core.journal.journal import Journal
+from lockgate.storage_core.journal.write.mutation import Mutation
+from lockgate.storage_core.journal.write.transaction import refusals
 
 
 class Claims:

@@ -13,21 +13,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Self, TypeVar
 
-from storage_core.clock import Clock
-from storage_core.errors import NotAppliedError, OutcomeUnknownError
-from storage_core.failpoints import FAILPOINTS, current_step
-from storage_core.journal.database import BUSY_S, Database, parse_url
-from storage_core.journal.forks import FORKS, Forkable
-from storage_core.journal.group import Group
-from storage_core.journal.migrate import bring_up_to_date
-from storage_core.journal.mutation import Mutation, Outcome, Refused, Written
-from storage_core.journal.ops.base import Op
-from storage_core.journal.reading import Reading, Status
-from storage_core.journal.retries import tries
-from storage_core.journal.sight import Sight
-from storage_core.journal.values import check_values
-from storage_core.journal.writing import write
-from storage_core.stamp import Stamp
+from lockgate.storage_core.clock import Clock
+from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
+from lockgate.storage_core.failpoints import FAILPOINTS, current_step
+from lockgate.storage_core.forks import FORKS, Forkable
+from lockgate.storage_core.journal.database.database import BUSY_S, Database, parse_url
+from lockgate.storage_core.journal.database.migrate import bring_up_to_date
+from lockgate.storage_core.journal.database.retry import tries
+from lockgate.storage_core.journal.entries.op import Op
+from lockgate.storage_core.journal.read.seen_stamps import Sight
+from lockgate.storage_core.journal.read.snapshot_read import Reading, Status
+from lockgate.storage_core.journal.write.group_commit import Group
+from lockgate.storage_core.journal.write.mutation import Mutation, Outcome, Refused, Written
+from lockgate.storage_core.journal.write.transaction import write
+from lockgate.storage_core.journal.write.validation import check_values
+from lockgate.storage_core.stamp import Stamp
 
 MAIN: Final = "main"
 """The name of a deployment's first journal; satellites have others."""

@@ -11,15 +11,15 @@ from typing import Final
 
 from sqlalchemy import Connection, update
 
-from storage_core.errors import SafeModeError
-from storage_core.failpoints import step
-from storage_core.journal.entries.family import known_families
-from storage_core.journal.journal import Journal
-from storage_core.journal.mutation import Mutation
-from storage_core.journal.ops.leases import RearmLeases
-from storage_core.journal.schema import HEAD
-from storage_core.journal.upkeep import upkeep
-from storage_core.stores.pages import in_pages
+from lockgate.storage_core.errors import SafeModeError
+from lockgate.storage_core.failpoints import step
+from lockgate.storage_core.journal.database.schema import HEAD
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.leases import RearmLeases
+from lockgate.storage_core.journal.journal import Journal
+from lockgate.storage_core.journal.maintenance import upkeep
+from lockgate.storage_core.journal.write.mutation import Mutation
+from lockgate.storage_core.stores.pagination import in_pages
 
 PAGE: Final = 1_000
 """Entries of other families in one transaction."""

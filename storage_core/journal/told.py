@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping
 
-from storage_core.journal.journal import Journal
-from storage_core.journal.sight import Sight
-from storage_core.stamp import Stamp
+from lockgate.storage_core.journal.journal import Journal
+from lockgate.storage_core.journal.read.seen_stamps import Sight
+from lockgate.storage_core.stamp import Stamp
 
 
 def travels_as(journal: Journal) -> str:

@@ -1,6 +1,6 @@
 """Spark over the commit engine: the data source `lockgate`, a helper with every mode, and staging.
 
-    from storage_core.spark import read, register, spark_session, write
+    from lockgate.storage_core.spark import read, register, spark_session, write
 
     spark = spark_session()
     receipt = write(frame, "s3://lake/sales", mode="replace", partition_by=["day"])
@@ -9,22 +9,22 @@
 Importing this package needs PySpark and PyArrow, not Java; `spark_session` asks for Java.
 """
 
-from storage_core.errors import MissingPartError
+from lockgate.storage_core.errors import MissingPartError
 
 try:
     import pyarrow as _pyarrow  # noqa: F401, ICN001 - only asked for
     import pyspark as _pyspark  # noqa: F401
 except ImportError as error:
     raise MissingPartError(
-        f"storage_core.spark needs {error.name}, which is not installed; pip install 'lockgate[spark]'"
+        f"lockgate.storage_core.spark needs {error.name}, which is not installed; pip install 'lockgate[spark]'"
     ) from error
 
-from storage_core.commit.staged import group_into_tasks, list_staged
-from storage_core.spark.read import read
-from storage_core.spark.session import check_java, spark_session
-from storage_core.spark.source import LockgateDataSource, register
-from storage_core.spark.stage import stage
-from storage_core.spark.write import write
+from lockgate.storage_core.commit.staged_files.listing import group_into_tasks, list_staged
+from lockgate.storage_core.spark.data_source import LockgateDataSource, register
+from lockgate.storage_core.spark.read import read
+from lockgate.storage_core.spark.session import check_java, spark_session
+from lockgate.storage_core.spark.stage import stage
+from lockgate.storage_core.spark.write import write
 
 __all__ = [
     "LockgateDataSource",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from storage_core.blobs.library import Libraries, Unpacked
+from lockgate.storage_core.blobs.libraries.library import Libraries, Unpacked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,8 +12,8 @@ from typing import Final, Literal, TypeVar, get_args
 
 import msgspec
 
-from storage_core.commit.records import Scope
-from storage_core.errors import InvalidInputError
+from lockgate.storage_core.commit.records.job import Scope
+from lockgate.storage_core.errors import InvalidInputError
 
 MIB: Final = 1024 * 1024
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from storage_core.spark.source import register
+from lockgate.storage_core.spark.data_source import register
 
 
 def read(

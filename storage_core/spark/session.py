@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from storage_core.errors import MissingPartError
+from lockgate.storage_core.errors import MissingPartError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +48,7 @@ def spark_session(
     check_java()
     from pyspark.sql import SparkSession  # noqa: PLC0415 - the question about Java comes first
 
-    from storage_core.spark.source import register  # noqa: PLC0415 - imports PySpark
+    from lockgate.storage_core.spark.data_source import register  # noqa: PLC0415 - imports PySpark
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings: dict[str, bool | float | int | str | None] = {

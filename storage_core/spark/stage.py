@@ -12,10 +12,10 @@ from typing import Final, Literal, get_args
 
 from pyspark.sql import DataFrame
 
-from storage_core.commit import StagedFile
-from storage_core.commit.staged import list_staged
-from storage_core.errors import ConflictError, InvalidInputError
-from storage_core.spark.schema import partition_columns
+from lockgate.storage_core.commit import StagedFile
+from lockgate.storage_core.commit.staged_files.listing import list_staged
+from lockgate.storage_core.errors import ConflictError, InvalidInputError
+from lockgate.storage_core.spark.schema.columns import partition_columns
 
 StageFormat = Literal["parquet", "orc", "json", "csv"]
 

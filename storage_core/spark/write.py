@@ -10,16 +10,16 @@ from uuid import uuid4
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col
 
-from storage_core.commit import Job, Progress, Receipt, open_job, read_manifest
-from storage_core.commit.conflict import visible_files
-from storage_core.commit.records import Scope
-from storage_core.errors import InvalidInputError
-from storage_core.parallel import no_progress
-from storage_core.settings import Settings
-from storage_core.spark.options import Mode, write_options
-from storage_core.spark.schema import check_columns, quoted, recorded_columns
-from storage_core.spark.source import register
-from storage_core.stores import open_store
+from lockgate.storage_core.commit import Job, Progress, Receipt, open_job, read_manifest
+from lockgate.storage_core.commit.destination.conflict_mode import visible_files
+from lockgate.storage_core.commit.records.job import Scope
+from lockgate.storage_core.concurrency import no_progress
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.spark.data_source import register
+from lockgate.storage_core.spark.options import Mode, write_options
+from lockgate.storage_core.spark.schema.columns import check_columns, quoted, recorded_columns
+from lockgate.storage_core.stores import open_store
 
 WriteMode = Literal["append", "overwrite", "replace", "fail", "error", "errorifexists", "ignore"]
 

@@ -4,7 +4,8 @@ Everything above this package speaks in keys relative to a destination. A store 
 destination, so no key can name anything outside it.
 """
 
-from storage_core.stores.protocol import (
+from lockgate.storage_core.stores.open_store import open_store
+from lockgate.storage_core.stores.protocol import (
     Capabilities,
     ObjectInfo,
     Part,
@@ -12,6 +13,5 @@ from storage_core.stores.protocol import (
     Store,
     UploadInfo,
 )
-from storage_core.stores.urls import open_store
 
 __all__ = ["Capabilities", "ObjectInfo", "Part", "PendingUpload", "Store", "UploadInfo", "open_store"]

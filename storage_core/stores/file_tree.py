@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from storage_core.ids import Token
-from storage_core.stores.protocol import PendingUpload
+from lockgate.storage_core.ids import Token
+from lockgate.storage_core.stores.protocol import PendingUpload
 
 
 class Obstacle(NamedTuple):

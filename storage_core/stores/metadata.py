@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from storage_core.errors import InvalidInputError
+from lockgate.storage_core.errors import InvalidInputError
 
 MAX_METADATA_BYTES: Final = 1900
 """S3 takes 2 KB for all of an object's metadata, the owner token among them."""

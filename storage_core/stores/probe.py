@@ -8,7 +8,7 @@ from typing import Final, Protocol, runtime_checkable
 
 import msgspec
 
-from storage_core.errors import (
+from lockgate.storage_core.errors import (
     AlreadyExistsError,
     NotAppliedError,
     ObjectNotFoundError,
@@ -16,9 +16,9 @@ from storage_core.errors import (
     PreconditionFailedError,
     UnsupportedStoreError,
 )
-from storage_core.ids import Token, new_token
-from storage_core.stores.protocol import Capabilities, PendingUpload, Store
-from storage_core.stores.watched import WatchedStore, watched
+from lockgate.storage_core.ids import Token, new_token
+from lockgate.storage_core.stores.instrumented import WatchedStore, watched
+from lockgate.storage_core.stores.protocol import Capabilities, PendingUpload, Store
 
 _CREATES: Final = "create leaves an object that is there"
 _COMPLETES: Final = "conditional completion leaves an object that is there"

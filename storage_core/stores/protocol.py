@@ -13,8 +13,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from storage_core.errors import InvalidInputError
-from storage_core.ids import Token
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.ids import Token
 
 MAX_KEY_BYTES: Final = 1024
 PAGE: Final = 1000
@@ -119,7 +119,7 @@ class DeleteFailure(msgspec.Struct, frozen=True, kw_only=True):
 class Store(Protocol):
     """A place where bytes land, opened at a destination. Safe to use from several threads.
 
-    Every method raises the errors of `storage_core.errors` only: `NotAppliedError` where the call is known
+    Every method raises the errors of `lockgate.storage_core.errors` only: `NotAppliedError` where the call is known
     to have had no effect, `OutcomeUnknownError` where no answer came.
     """
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.settings import Settings
-from storage_core.stores import Store, open_store
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import Store, open_store
 from tests.fake_s3 import FakeS3, served
 from tests.moto_world import served_moto
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
-from storage_core.errors import NotAppliedError, OutcomeUnknownError
-from storage_core.ids import new_token
-from storage_core.stores import PendingUpload, Store
+from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
+from lockgate.storage_core.ids import new_token
+from lockgate.storage_core.stores import PendingUpload, Store
 
 RACERS = 16
 

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from storage_core.cli.app import build
-from storage_core.errors import SafeModeError
-from storage_core.journal import Mutation, Stamp, open_journal
-from storage_core.journal.checkpoint import Checkpoints, take_checkpoint
-from storage_core.journal.configured import close_journals
-from storage_core.journal.entries.family import known_families
-from storage_core.journal.ops.base import Op
-from storage_core.journal.ops.claims import ClaimName
-from storage_core.journal.restore import restore
-from storage_core.stores import Store
+from lockgate.storage_core.cli.app import build
+from lockgate.storage_core.errors import SafeModeError
+from lockgate.storage_core.journal import Mutation, Stamp, open_journal
+from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints, take_checkpoint
+from lockgate.storage_core.journal.checkpoint.restore import restore
+from lockgate.storage_core.journal.entries.claims import ClaimName
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.op import Op
+from lockgate.storage_core.journal.process_journal import close_journals
+from lockgate.storage_core.stores import Store
 from tests.checkpoint_world import job, take, task
 from tests.cli_world import Run, document
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit import SweepAction, SweepReport, UploadFilter, sweep_uploads
-from storage_core.commit.phase import TERMINAL
-from storage_core.failpoints import FAILPOINTS
-from storage_core.stores import Store
+from lockgate.storage_core.commit import SweepAction, SweepReport, UploadFilter, sweep_uploads
+from lockgate.storage_core.commit.records.phase import TERMINAL
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.stores import Store
 from tests.commit_world import World, crash_at, write
 
 OLD = {"day=1/old a.csv": b"old a", "day=2/ü%2F.csv": b"old b"}

@@ -9,8 +9,8 @@ from pathlib import Path
 import boto3
 import pytest
 
-from storage_core.settings import MIB
-from storage_core.stores import Store
+from lockgate.storage_core.settings import MIB
+from lockgate.storage_core.stores import Store
 from tests.commit_world import World, write
 
 PART = 5 * MIB

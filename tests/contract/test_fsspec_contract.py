@@ -15,8 +15,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from storage_core.fsspec import LockgateFileSystem, job_filesystem
-from storage_core.stores import Store
+from lockgate.storage_core.fsspec import LockgateFileSystem, job_filesystem
+from lockgate.storage_core.stores import Store
 from tests.commit_world import World
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "fsspec.md"

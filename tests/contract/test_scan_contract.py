@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit import Job, JobPhase, RecoveryAction, RecoveryResult
-from storage_core.commit.registry import queries as registry
-from storage_core.commit.scanning import scan
-from storage_core.errors import InvalidInputError
-from storage_core.journal.configured import configured_journal
-from storage_core.stores import Store
+from lockgate.storage_core.commit import Job, JobPhase, RecoveryAction, RecoveryResult
+from lockgate.storage_core.commit.recovery.prefix_scan import scan
+from lockgate.storage_core.commit.registry import queries as registry
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.journal.process_journal import configured_journal
+from lockgate.storage_core.stores import Store
 from tests.airflow_world import die_at
 from tests.commit_world import ManualClock, World, write
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from stores_calls import RACERS, keys, open_uploads, race, upload
 
-from storage_core.errors import (
+from lockgate.storage_core.errors import (
     AlreadyExistsError,
     InvalidInputError,
     NotAppliedError,
@@ -19,11 +19,11 @@ from storage_core.errors import (
     OutcomeUnknownError,
     PreconditionFailedError,
 )
-from storage_core.failpoints import FAILPOINTS, step
-from storage_core.ids import new_token
-from storage_core.stores import Store
-from storage_core.stores.probe import probe, with_capabilities
-from storage_core.stores.watched import WatchedStore
+from lockgate.storage_core.failpoints import FAILPOINTS, step
+from lockgate.storage_core.ids import new_token
+from lockgate.storage_core.stores import Store
+from lockgate.storage_core.stores.instrumented import WatchedStore
+from lockgate.storage_core.stores.probe import probe, with_capabilities
 
 STRANGE_KEYS = [
     "a b/c  d.parquet",

@@ -8,16 +8,16 @@ import msgspec
 import pytest
 from stores_calls import RACERS, keys, open_uploads, race, upload
 
-from storage_core.errors import (
+from lockgate.storage_core.errors import (
     AlreadyExistsError,
     InvalidInputError,
     ObjectNotFoundError,
     OutcomeUnknownError,
     UploadGoneError,
 )
-from storage_core.failpoints import FAILPOINTS, step
-from storage_core.ids import new_token
-from storage_core.stores import Part, Store
+from lockgate.storage_core.failpoints import FAILPOINTS, step
+from lockgate.storage_core.ids import new_token
+from lockgate.storage_core.stores import Part, Store
 
 # moto answers 500 where S3 says NoSuchUpload (see `differences`); the caller then asks `holds`, which must be
 # right either way.

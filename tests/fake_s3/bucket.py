@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from email.utils import formatdate
 from typing import Final
 
-from storage_core.clock import Clock
+from lockgate.storage_core.clock import Clock
 from tests.fake_s3.options import Options
 from tests.fake_s3.refusal import Refusal
 from tests.fake_s3.state import Attributes, State

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from storage_core.settings import MIB
+from lockgate.storage_core.settings import MIB
 
 
 @dataclass(frozen=True)

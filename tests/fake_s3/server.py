@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from botocore.awsrequest import AWSResponse
 
-from storage_core.clock import Clock, SystemClock
+from lockgate.storage_core.clock import Clock, SystemClock
 from tests.fake_s3 import faults, listings, objects, uploads
 from tests.fake_s3.bucket import Bucket
 from tests.fake_s3.documents import deletions_of

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit.phase import TERMINAL, JobPhase
-from storage_core.errors import JournalUnavailableError, LockgateError, OutcomeUnknownError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal.configured import close_journals
+from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.errors import JournalUnavailableError, LockgateError, OutcomeUnknownError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal.process_journal import close_journals
 from tests.arbiter_world import arbiter_world, found_by_another, left_by
 from tests.commit_world import World, crash_at, write
 from tests.conftest import Tell

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.ending import delete_ended
-from storage_core.commit.phase import TERMINAL, JobPhase
-from storage_core.commit.rescan import rescan
-from storage_core.errors import LockgateError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal.configured import close_journals
+from lockgate.storage_core.blobs.job_end import delete_ended
+from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
+from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal.process_journal import close_journals
 from tests.artefact_world import bytes_of, check_live, rows_of, sweep, sweep_all, uploaded, with_blobs
 from tests.blob_world import INTERVAL_S
 from tests.commit_world import World, write

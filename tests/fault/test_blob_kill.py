@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.cache import BlobCache
-from storage_core.blobs.protocol import BlobInfo
-from storage_core.blobs.recovery import recover
-from storage_core.blobs.upload_sets import HARD_S
-from storage_core.settings import MIB
+from lockgate.storage_core.blobs.cache.cache import BlobCache
+from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.blobs.server.startup import recover
+from lockgate.storage_core.blobs.server.upload_sets import HARD_S
+from lockgate.storage_core.settings import MIB
 from tests.blob_deaths import BEGINS_S, Deaths, Say, assert_settled, prepare, world_at
 from tests.blob_world import INTERVAL_S, BlobWorld, key_of
 from tests.conftest import Tell

@@ -11,10 +11,10 @@ from time import sleep
 
 import pytest
 
-from storage_core.blobs.local import LocalBlobs
-from storage_core.blobs.registry.rows import Blob, UploadSet
-from storage_core.errors import OutcomeUnknownError
-from storage_core.journal import open_journal
+from lockgate.storage_core.blobs.registry.rows import Blob, UploadSet
+from lockgate.storage_core.blobs.storage.local import LocalBlobs
+from lockgate.storage_core.errors import OutcomeUnknownError
+from lockgate.storage_core.journal import open_journal
 from tests.blob_http_world import client_of
 from tests.blob_server_process import ServerProcess, server_process
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit.aside import files_aside
-from storage_core.commit.committers import COMMITTERS
-from storage_core.commit.folder import JobFolder
-from storage_core.commit.phase import TERMINAL, JobPhase
-from storage_core.errors import LockgateError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.ids import JobId
+from lockgate.storage_core.commit.committers import COMMITTERS
+from lockgate.storage_core.commit.publish.displaced_files import files_aside
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import JobId
 from tests.commit_world import World, crash_at
 from tests.conftest import Tell
 from tests.crash_harness import (

@@ -15,8 +15,8 @@ from typing import Final
 
 import pytest
 
-from storage_core.commit.phase import TERMINAL, JobPhase
-from storage_core.errors import LockgateError
+from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.errors import LockgateError
 from tests.commit_world import Crash
 from tests.conftest import Tell
 from tests.crash_harness import MODES, OLD, assert_all_or_nothing, job

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit.phase import TERMINAL, JobPhase
-from storage_core.commit.registry.queries import jobs
-from storage_core.commit.rescan import Rescanned, rescan
-from storage_core.errors import LockgateError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal.configured import close_journals
-from storage_core.journal.rows import Lease
+from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.commit.recovery.registry_rebuild import Rescanned, rescan
+from lockgate.storage_core.commit.registry.queries import jobs
+from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.process_journal import close_journals
 from tests.commit_world import World
 from tests.conftest import Tell
 from tests.crash_harness import MODES, OLD, assert_all_or_nothing, job, job_taken_back

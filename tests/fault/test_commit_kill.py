@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit.phase import JobPhase
-from storage_core.errors import ConflictError
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.errors import ConflictError
 from tests.commit_world import ManualClock, World
 
 pytestmark = pytest.mark.fault

@@ -20,10 +20,10 @@ from typing import Final
 
 import pytest
 
-from storage_core.commit import JobPhase, list_jobs, sweep_uploads
-from storage_core.commit.log import DestinationLog
-from storage_core.commit.phase import TERMINAL
-from storage_core.ids import split_job_id
+from lockgate.storage_core.commit import JobPhase, list_jobs, sweep_uploads
+from lockgate.storage_core.commit.destination.log import DestinationLog
+from lockgate.storage_core.commit.records.phase import TERMINAL
+from lockgate.storage_core.ids import split_job_id
 from tests.commit_world import ManualClock, World
 from tests.driver_processes import (
     COMMITTED,

@@ -17,14 +17,14 @@ from typing import Final
 
 import pytest
 
-from storage_core.commit import JobPhase, list_jobs, sweep_uploads
-from storage_core.commit.log import DestinationLog
-from storage_core.commit.phase import TERMINAL
-from storage_core.commit.registering import PHASES
-from storage_core.commit.registry.queries import jobs
-from storage_core.commit.rescan import rescan
-from storage_core.ids import split_job_id
-from storage_core.journal import Leases, LeaseState, open_journal
+from lockgate.storage_core.commit import JobPhase, list_jobs, sweep_uploads
+from lockgate.storage_core.commit.destination.log import DestinationLog
+from lockgate.storage_core.commit.leases.registry import PHASES
+from lockgate.storage_core.commit.records.phase import TERMINAL
+from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
+from lockgate.storage_core.commit.registry.queries import jobs
+from lockgate.storage_core.ids import split_job_id
+from lockgate.storage_core.journal import Leases, LeaseState, open_journal
 from tests.commit_world import ManualClock, World
 from tests.conftest import Tell
 from tests.driver_processes import (

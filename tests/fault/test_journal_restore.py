@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.errors import OutcomeUnknownError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal import Stamp, open_journal
-from storage_core.journal.restore import restore_in_place
-from storage_core.journal.safe_mode import leave_safe_mode
+from lockgate.storage_core.errors import OutcomeUnknownError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import Stamp, open_journal
+from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
+from lockgate.storage_core.journal.safe_mode import leave_safe_mode
 from tests.checkpoint_world import JournalWorld, dying_at, take
 from tests.conftest import Tell
 from tests.postgres_world import Server
@@ -26,7 +26,7 @@ from tests.postgres_world import Server
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(900)]
 
 Work = Callable[[JournalWorld], object]
-LOCKGATE = (sys.executable, "-c", "from storage_core.cli.app import main; main()")
+LOCKGATE = (sys.executable, "-c", "from lockgate.storage_core.cli.app import main; main()")
 _copies = count(1)
 
 
@@ -119,7 +119,7 @@ def test_verifying_that_dies_anywhere_vouches_for_nothing_wrong(lost: Lost, tell
 def test_pruning_that_dies_anywhere_is_gone_on_with_by_the_next(
     lost: Lost, tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage_core.journal.prune.SLICE", 4)
+    monkeypatch.setattr("lockgate.storage_core.journal.checkpoint.prune.SLICE", 4)
 
     def make_ready(world: JournalWorld) -> None:
         world.verify()

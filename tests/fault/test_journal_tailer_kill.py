@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.journal import Stamp
+from lockgate.storage_core.journal import Stamp
 from tests.observer_world import ObserverWorld, SteppingClock, asked, take
 
 pytestmark = pytest.mark.fault
@@ -32,7 +32,7 @@ class RealClock(SteppingClock):
 @contextmanager
 def observing(world: ObserverWorld) -> Iterator[subprocess.Popen[bytes]]:
     """Run `lockgate journal observe`, and kill it at the end."""
-    command = [sys.executable, "-c", "from storage_core.cli.app import main; main()"]
+    command = [sys.executable, "-c", "from lockgate.storage_core.cli.app import main; main()"]
     process = subprocess.Popen(
         [*command, "journal", "observe", "--to", str(world.file(0))],
         env={**os.environ, "LOCKGATE_JOURNAL_URL": world.url, "LOCKGATE_HOME": str(world.root)},

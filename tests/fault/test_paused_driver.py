@@ -18,10 +18,10 @@ from typing import Final
 import psycopg
 import pytest
 
-from storage_core.clock import SystemClock
-from storage_core.commit import JobPhase, list_jobs, recover_job
-from storage_core.journal import Journal, Leases, LeaseState, open_journal
-from storage_core.journal.rows import Lease
+from lockgate.storage_core.clock import SystemClock
+from lockgate.storage_core.commit import JobPhase, list_jobs, recover_job
+from lockgate.storage_core.journal import Journal, Leases, LeaseState, open_journal
+from lockgate.storage_core.journal.entries.rows import Lease
 from tests.commit_world import World, write
 from tests.paused_driver import COMMITTED, PATIENCE_S, READY, Order, PausedDriver
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit import sweep_uploads
-from storage_core.commit.phase import JobPhase
+from lockgate.storage_core.commit import sweep_uploads
+from lockgate.storage_core.commit.records.phase import JobPhase
 from tests.commit_world import ManualClock, World
 from tests.conftest import Tell
 from tests.driver_processes import COMMITTED, KILLED, Death, JobOrder, Place, start_driver

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.errors import LockgateError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.spark import task_write
+from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.spark.writer import task as task_write
 from tests.commit_world import crash_at
 from tests.conftest import Tell
 from tests.stream_world import Stream, TasksHere

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import redis
 
-from storage_core.errors import OutcomeUnknownError
-from storage_core.settings import Settings
+from lockgate.storage_core.errors import OutcomeUnknownError
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.dispatch import commit_tasks, complete_by_workers
+from lockgate.workers.embedded_broker import find_broker, start_broker
 from tests.celery_world import StagedJob, embedded_broker, wait_until, worker_process
-from workers.broker import find_broker, start_broker
-from workers.dispatch import commit_tasks, complete_by_workers
 
 pytestmark = [pytest.mark.fault, pytest.mark.integration]
 

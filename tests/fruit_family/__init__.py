@@ -6,12 +6,12 @@ from typing import ClassVar
 
 import msgspec
 
-from storage_core.errors import FencedError
-from storage_core.journal.entries.events import ResourceEnded, ResourceUsed
-from storage_core.journal.entries.family import Family, Reaction
-from storage_core.journal.ops.base import Moment, Op
-from storage_core.journal.rows import Row
-from storage_core.journal.state import Key, State
+from lockgate.storage_core.errors import FencedError
+from lockgate.storage_core.journal.entries.events import ResourceEnded, ResourceUsed
+from lockgate.storage_core.journal.entries.family import Family, Reaction
+from lockgate.storage_core.journal.entries.op import Moment, Op
+from lockgate.storage_core.journal.entries.rows import Row
+from lockgate.storage_core.journal.entries.state import Key, State
 
 
 class Fruit(Row, frozen=True):

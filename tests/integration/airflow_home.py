@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from operators.demo.airflow_home import AirflowHome
-from operators.demo.worker import running_broker, running_worker
-from storage_core.settings import Settings
+from lockgate.operators.demo.airflow_home import AirflowHome
+from lockgate.operators.demo.worker import running_broker, running_worker
+from lockgate.storage_core.settings import Settings
 
 
 @dataclass(frozen=True)

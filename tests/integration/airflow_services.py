@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from operators.demo.airflow_home import AirflowHome
-from operators.demo.processes import ended
+from lockgate.operators.demo.airflow_home import AirflowHome
+from lockgate.operators.demo.processes import ended
 
 T = TypeVar("T")
 

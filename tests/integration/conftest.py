@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from storage_core.commit.conflict import visible_files
-from storage_core.stores import UploadInfo, open_store
+from lockgate.storage_core.commit.destination.conflict_mode import visible_files
+from lockgate.storage_core.stores import UploadInfo, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two threads, three tries of a task."""
-    from storage_core.spark import spark_session
+    from lockgate.storage_core.spark import spark_session
 
     warehouse = tmp_path_factory.mktemp("warehouse")
     session = spark_session(

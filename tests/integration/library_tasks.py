@@ -6,8 +6,8 @@ import importlib
 import sys
 from pathlib import Path
 
-from workers.application import app
-from workers.libraries import LibraryTask
+from lockgate.workers.app import app
+from lockgate.workers.libraries import LibraryTask
 
 
 @app.task(name="tests.rate", base=LibraryTask, ignore_result=True)

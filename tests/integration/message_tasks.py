@@ -9,7 +9,7 @@ from typing import Any
 
 from celery import chord, group
 
-from workers.application import app
+from lockgate.workers.app import app
 
 __all__ = ["app"]
 

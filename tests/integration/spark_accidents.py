@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import psutil
 
-from storage_core.stores import open_store
+from lockgate.storage_core.stores import open_store
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
-from storage_core.spark import read, spark_session, write
+from lockgate.storage_core.spark import read, spark_session, write
 from tests.integration.spark_accidents import accident as step_with_accident
 from tests.integration.spark_accidents import await_that
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 How = Literal["write", "save"]
-"""By `storage_core.spark.write`, or by `format("lockgate")` alone."""
+"""By `lockgate.storage_core.spark.write`, or by `format("lockgate")` alone."""
 
 DAYS: Final = 5
 QUICK: Final = {

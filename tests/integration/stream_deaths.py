@@ -19,9 +19,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from storage_core.failpoints import FAILPOINTS
-from storage_core.spark import LockgateDataSource
-from storage_core.spark.stream import BATCH_ID
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.spark import LockgateDataSource
+from lockgate.storage_core.spark.writer.stream import BATCH_ID
 
 if TYPE_CHECKING:
     import pyarrow as pa

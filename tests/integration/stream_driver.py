@@ -15,7 +15,7 @@ from typing import Final
 
 from pyspark.errors import StreamingQueryException
 
-from storage_core.spark import spark_session
+from lockgate.storage_core.spark import spark_session
 from tests.integration.spark_accidents import await_that
 from tests.integration.spark_driver import QUICK
 from tests.integration.stream_deaths import MortalDataSource, death_of

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from storage_core.commit.conflict import visible_files
-from storage_core.spark import read
-from storage_core.stores import open_store
+from lockgate.storage_core.commit.destination.conflict_mode import visible_files
+from lockgate.storage_core.spark import read
+from lockgate.storage_core.stores import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

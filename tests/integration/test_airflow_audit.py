@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from operators.audit import AuditOperator
-from operators.handle import handle_of
-from operators.jobs import JobCommitOperator
-from storage_core.settings import Settings
+from lockgate.operators.audit import AuditOperator
+from lockgate.operators.dag_run.job_handle import handle_of
+from lockgate.operators.jobs import JobCommitOperator
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.task_commit import commit_staged_task
 from tests.airflow_world import TaskRun
 from tests.celery_world import StagedJob
-from workers.staged import commit_staged_task
 
 pytestmark = [
     pytest.mark.integration,

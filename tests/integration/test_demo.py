@@ -1,4 +1,4 @@
-"""`python -m operators.demo`, as a user starts it: its table, its end, and that nothing is left running."""
+"""`python -m lockgate.operators.demo`, as a user starts it: its table, its end, and that nothing is left running."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.keys import is_blob_key
-from storage_core.commit import JobPhase, list_jobs, read_manifest
-from storage_core.settings import Settings
-from workers.broker import find_broker
+from lockgate.storage_core.blobs.keys import is_blob_key
+from lockgate.storage_core.commit import JobPhase, list_jobs, read_manifest
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.embedded_broker import find_broker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 
 def demo(home: Path, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "operators.demo"],
+        [sys.executable, "-m", "lockgate.operators.demo"],
         env={**os.environ, "LOCKGATE_HOME": str(home), "COLUMNS": "600", **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.journal import Stamp
-from storage_core.journal.restore import restore_in_place
-from storage_core.journal.safe_mode import leave_safe_mode
+from lockgate.storage_core.journal import Stamp
+from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
+from lockgate.storage_core.journal.safe_mode import leave_safe_mode
 from tests.checkpoint_world import JournalWorld, take
 from tests.postgres_world import Server, free_port, primary
 

@@ -11,16 +11,16 @@ import sys
 
 import pytest
 
-from storage_core.journal import open_journal
+from lockgate.storage_core.journal import open_journal
 
 pytestmark = pytest.mark.integration
 
 BEGINNING = """
 import multiprocessing, os, signal, sys, threading
-from storage_core.errors import FencedError, JournalUnavailableError
-from storage_core.journal import Leases, Stamp, forks, open_journal
-from storage_core.journal.ops.leases import TakeLease
-from storage_core.journal.renewer import RENEWER, Renewer
+from lockgate.storage_core.errors import FencedError, JournalUnavailableError
+from lockgate.storage_core.journal import Leases, Stamp, forks, open_journal
+from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.leases.renewer import RENEWER, Renewer
 
 URL = sys.argv[1]
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from storage_core.errors import StateLostError
-from storage_core.journal import Journal, Reading, Stamp, open_journal
-from storage_core.journal.observers import Client, Token, open_observer, open_tailer
-from storage_core.journal.observers.rota import LAST_PROBE_S
-from storage_core.journal.rows import Lease
+from lockgate.storage_core.errors import StateLostError
+from lockgate.storage_core.journal import Journal, Reading, Stamp, open_journal
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.observers import Client, Token, open_observer, open_tailer
+from lockgate.storage_core.journal.observers.observer_pool import LAST_PROBE_S
 from tests.commit_world import ManualClock
 from tests.observer_world import SteppingClock, content, figure, take
 from tests.postgres_world import Server, primary

@@ -10,9 +10,9 @@ import polars as pl
 import psutil
 import pytest
 
-from storage_core import read_manifest
-from storage_core.commit import JobPhase, list_jobs
-from storage_core.stores import UploadInfo
+from lockgate import read_manifest
+from lockgate.storage_core.commit import JobPhase, list_jobs
+from lockgate.storage_core.stores import UploadInfo
 from tests.integration.spark_accidents import FIRST_TRY, SECOND_TRY, Accident, await_that
 from tests.integration.spark_cluster import CLUSTER_CONFIG, HOSTS, standalone_cluster
 from tests.integration.spark_driver import DAYS, Driver, How, spark_driver

@@ -14,12 +14,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from storage_core import attach_job, read_manifest, recover_job
-from storage_core.clock import SystemClock
-from storage_core.commit import JobPhase, list_jobs
-from storage_core.errors import ConflictError
-from storage_core.spark import write
-from storage_core.stores import UploadInfo
+from lockgate import attach_job, read_manifest, recover_job
+from lockgate.storage_core.clock import SystemClock
+from lockgate.storage_core.commit import JobPhase, list_jobs
+from lockgate.storage_core.errors import ConflictError
+from lockgate.storage_core.spark import write
+from lockgate.storage_core.stores import UploadInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -131,7 +131,7 @@ def test_a_job_of_which_spark_gave_up_cannot_be_committed_by_anybody_else(
 
 
 DRIVER = """
-from storage_core.spark import spark_session, write
+from lockgate.storage_core.spark import spark_session, write
 import sys
 
 destination, how = sys.argv[1:]

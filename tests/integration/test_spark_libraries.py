@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from operators.spark import SparkWriteOperator
-from operators.spark_process import SparkChild, SparkWork
-from storage_core.blobs.library import LibraryCache
-from storage_core.blobs.opening import open_blobs
-from storage_core.errors import ObjectNotFoundError
-from storage_core.settings import Settings, load_settings
-from storage_core.spark.libraries import add_libraries
+from lockgate.operators.spark import SparkWriteOperator
+from lockgate.operators.spark_process.process import SparkChild, SparkWork
+from lockgate.storage_core.blobs.libraries.library import LibraryCache
+from lockgate.storage_core.blobs.open_blobs import open_blobs
+from lockgate.storage_core.errors import ObjectNotFoundError
+from lockgate.storage_core.settings import Settings, load_settings
+from lockgate.storage_core.spark.libraries import add_libraries
 from tests.cache_world import CacheWorld, cache_world
 from tests.integration.spark_cluster import CLUSTER_CONFIG, standalone_cluster
 from tests.library_world import has_jdk, jar, native_wheel, upload, wheel

@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from storage_core import open_job
-from storage_core.spark import read, write
+from lockgate import open_job
+from lockgate.storage_core.spark import read, write
 
 pytestmark = pytest.mark.integration
 

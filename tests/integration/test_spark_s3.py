@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from storage_core import attach_job, read_manifest, recover_job
-from storage_core.clock import SystemClock
-from storage_core.commit import JobPhase, list_jobs
-from storage_core.commit.conflict import visible_files
-from storage_core.stores import UploadInfo, open_store
+from lockgate import attach_job, read_manifest, recover_job
+from lockgate.storage_core.clock import SystemClock
+from lockgate.storage_core.commit import JobPhase, list_jobs
+from lockgate.storage_core.commit.destination.conflict_mode import visible_files
+from lockgate.storage_core.stores import UploadInfo, open_store
 from tests.integration.spark_driver import DAYS, Driver, DriverDiedError, How, spark_driver
 
 pytestmark = [pytest.mark.integration, pytest.mark.requires("s3-server")]

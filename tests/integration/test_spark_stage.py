@@ -9,10 +9,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from storage_core import open_job
-from storage_core.errors import ConflictError, InvalidInputError
-from storage_core.spark import group_into_tasks, read, stage
-from storage_core.spark.stage import StageFormat
+from lockgate import open_job
+from lockgate.storage_core.errors import ConflictError, InvalidInputError
+from lockgate.storage_core.spark import group_into_tasks, read, stage
+from lockgate.storage_core.spark.stage import StageFormat
 
 pytestmark = pytest.mark.integration
 

@@ -18,9 +18,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from storage_core import read_manifest
-from storage_core.commit import JobPhase, list_jobs
-from storage_core.spark import read
+from lockgate import read_manifest
+from lockgate.storage_core.commit import JobPhase, list_jobs
+from lockgate.storage_core.spark import read
 from tests.integration.stream_deaths import DEATHS, ENTERED, RETURNED, Death
 from tests.integration.stream_driver import READY
 from tests.integration.stream_place import ROWS, Place

@@ -11,10 +11,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from storage_core import read_manifest
-from storage_core.commit import JobPhase, list_jobs
-from storage_core.spark import read, write
-from storage_core.stores import UploadInfo
+from lockgate import read_manifest
+from lockgate.storage_core.commit import JobPhase, list_jobs
+from lockgate.storage_core.spark import read, write
+from lockgate.storage_core.stores import UploadInfo
 
 pytestmark = pytest.mark.integration
 

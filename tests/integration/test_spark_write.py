@@ -9,11 +9,11 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from storage_core import attach_job, read_manifest
-from storage_core.commit import JobPhase, list_jobs
-from storage_core.errors import ConflictError, InvalidInputError
-from storage_core.spark import read, write
-from storage_core.stores import UploadInfo
+from lockgate import attach_job, read_manifest
+from lockgate.storage_core.commit import JobPhase, list_jobs
+from lockgate.storage_core.errors import ConflictError, InvalidInputError
+from lockgate.storage_core.spark import read, write
+from lockgate.storage_core.stores import UploadInfo
 
 pytestmark = pytest.mark.integration
 
@@ -304,7 +304,7 @@ def test_a_value_that_no_folder_can_hold_fails_the_job_and_leaves_nothing(
 
 
 def test_a_job_that_somebody_else_opened_is_left_to_them(frame: DataFrame, destination: str) -> None:
-    from storage_core import open_job
+    from lockgate import open_job
 
     with open_job(destination, "theirs") as job:
         address = {"jobId": job.job_id, "jobAttempt": job.job_attempt, "commit": "task"}

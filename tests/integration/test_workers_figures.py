@@ -14,11 +14,11 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
-from storage_core.errors import LockgateError
-from storage_core.settings import Settings
+from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.dispatch import commit_tasks
 from tests.celery_world import StagedJob, embedded_broker, wait_until, worker_process
 from tests.postgres_world import free_port
-from workers.dispatch import commit_tasks
 
 pytestmark = pytest.mark.integration
 

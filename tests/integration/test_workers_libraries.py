@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.opening import open_blobs
-from storage_core.blobs.protocol import Artefacts
-from storage_core.settings import Settings
+from lockgate.storage_core.blobs.open_blobs import open_blobs
+from lockgate.storage_core.blobs.protocol import Artefacts
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.libraries import shipping
 from tests.celery_world import embedded_broker, wait_until, worker_process
 from tests.integration import library_tasks
 from tests.library_world import upload, wheel
-from workers.libraries import shipping
 
 pytestmark = pytest.mark.integration
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from celery.result import AsyncResult, denied_join_result
 
-from storage_core.blobs.configured_cache import configured_cache
-from storage_core.errors import ObjectNotFoundError
-from storage_core.settings import Settings
+from lockgate.storage_core.blobs.cache.process_cache import configured_cache
+from lockgate.storage_core.errors import ObjectNotFoundError
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.app import app
 from tests.celery_world import embedded_broker, wait_until, worker_process
 from tests.integration import message_tasks
-from workers.application import app
 
 pytestmark = pytest.mark.integration
 

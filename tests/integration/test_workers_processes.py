@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit import JobPhase, RecoveryAction
-from storage_core.commit.recovery import JobAt
-from storage_core.errors import ConflictError
-from storage_core.settings import Settings
+from lockgate.storage_core.commit import JobPhase, RecoveryAction
+from lockgate.storage_core.commit.recovery.recover import JobAt
+from lockgate.storage_core.errors import ConflictError
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.app import app
+from lockgate.workers.dispatch import commit_tasks, complete_by_workers, sweep
+from lockgate.workers.embedded_broker import find_broker
+from lockgate.workers.recovery import settle_by_workers
 from tests.celery_world import (
     StagedJob,
     WorkerProcess,
@@ -22,10 +26,6 @@ from tests.celery_world import (
     wait_until,
     worker_process,
 )
-from workers.application import app
-from workers.broker import find_broker
-from workers.dispatch import commit_tasks, complete_by_workers, sweep
-from workers.recovery import settle_by_workers
 
 pytestmark = pytest.mark.integration
 
@@ -99,7 +99,7 @@ def test_a_worker_finds_the_broker_that_a_driver_started_and_starts_none(
 def test_the_broker_commands_start_it_tell_of_it_and_stop_it(tmp_path: Path) -> None:
     environment = {**os.environ, "LOCKGATE_HOME": str(tmp_path / "home")}
     program = (
-        "import typer; from workers.commands import register; "
+        "import typer; from lockgate.workers.commands import register; "
         "root = typer.Typer(pretty_exceptions_enable=False); register(root); root()"
     )
 
@@ -125,7 +125,7 @@ def test_the_broker_commands_start_it_tell_of_it_and_stop_it(tmp_path: Path) -> 
 
 def test_the_worker_command_runs_a_worker_that_stops_when_told(tmp_path: Path, settings: Settings) -> None:
     log = tmp_path / "log"
-    program = "from storage_core.cli.app import main; main()"
+    program = "from lockgate.storage_core.cli.app import main; main()"
     with log.open("w") as out:
         process = subprocess.Popen(
             [sys.executable, "-c", program, "worker", "--concurrency", "1", "--queues", "sweep"],

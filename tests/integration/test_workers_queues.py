@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.errors import MissingPartError
+from lockgate.storage_core.errors import MissingPartError
+from lockgate.workers.dispatch import commit_tasks
 from tests.celery_world import StagedJob, embedded_broker, worker_process
-from workers.dispatch import commit_tasks
 
 pytestmark = pytest.mark.integration
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from storage_core import open_job
-from storage_core.commit import Job, JobPhase, list_jobs
-from storage_core.commit.recovery import JobAt, RecoveryResult
-from storage_core.settings import Settings
-from storage_core.stores import open_store
+from lockgate import open_job
+from lockgate.storage_core.commit import Job, JobPhase, list_jobs
+from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import open_store
+from lockgate.workers.recovery import settle_by_workers
 from tests.celery_world import embedded_broker, worker_process
 from tests.commit_world import write
-from workers.recovery import settle_by_workers
 
 pytestmark = [pytest.mark.fault, pytest.mark.integration]
 

@@ -15,16 +15,16 @@ import pytest
 from celery.result import denied_join_result
 from celery.states import READY_STATES
 
-from storage_core.journal import Journal
-from storage_core.journal.configured import close_journals, configured_journal
-from storage_core.journal.observers import configured_reads
-from storage_core.settings import Settings, load_settings
+from lockgate.storage_core.journal import Journal
+from lockgate.storage_core.journal.observers import configured_reads
+from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
+from lockgate.storage_core.settings import Settings, load_settings
+from lockgate.workers.app import COMMIT_QUEUE, app
+from lockgate.workers.gather import gather
 from tests import reading_worker
 from tests.celery_world import embedded_broker, wait_until, worker_process
 from tests.observer_world import take
 from tests.postgres_world import Server, primary
-from workers.application import COMMIT_QUEUE, app
-from workers.gather import gather
 
 pytestmark = [pytest.mark.integration, pytest.mark.requires("postgres")]
 

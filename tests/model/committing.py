@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from storage_core.commit.recovery_table import RecoveryAction
+from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
 from tests.model.faults import lose_upload
 from tests.model.phases import readable_phase, recovery_actions
 from tests.model.rules import Role, Rule, World

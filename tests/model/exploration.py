@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from storage_core.commit.phase import TERMINAL, JobPhase
+from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from tests.model import committing
 from tests.model.invariants import Invariant, broken_at_rest, broken_between, broken_in, is_at_rest
 from tests.model.moves import STEPS, Moves

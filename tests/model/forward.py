@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from storage_core.commit.phase import JobPhase
+from lockgate.storage_core.commit.records.phase import JobPhase
 from tests.model.committing import Move, first_look
 from tests.model.faults import lose_upload, overwrite_old
 from tests.model.phases import readable_phase

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
 
-from storage_core.commit.phase import NEXT, TERMINAL, JobPhase
+from lockgate.storage_core.commit.records.phase import NEXT, TERMINAL, JobPhase
 from tests.model.committing import live
 from tests.model.phases import readable_phase
 from tests.model.rules import World

@@ -6,12 +6,12 @@ from functools import cache, partial
 from itertools import product
 from typing import Final
 
-from storage_core.commit import records
-from storage_core.commit.lease import LeaseState
-from storage_core.commit.phase import JobPhase, phase_of
-from storage_core.commit.recovery_table import RecoveryAction, choose_action
-from storage_core.errors import MalformedRecordError
-from storage_core.ids import JobId, Token
+from lockgate.storage_core.commit.leases.protocol import LeaseState
+from lockgate.storage_core.commit.records import job as records
+from lockgate.storage_core.commit.records.phase import JobPhase, phase_of
+from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction, choose_action
+from lockgate.storage_core.errors import MalformedRecordError
+from lockgate.storage_core.ids import JobId, Token
 from tests.model.state import NO_OUTCOME, End, Job, Outcome, Store, Verdict
 
 _JOB: Final = JobId("job-g1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from storage_core.commit.records import OnLapse
+from lockgate.storage_core.commit.records.job import OnLapse
 from tests.model.state import Job
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from storage_core.commit.phase import TERMINAL
+from lockgate.storage_core.commit.records.phase import TERMINAL
 from tests.model.phases import readable_phase
 from tests.model.state import File, Job, Process, Step, Store, Verdict
 

@@ -11,16 +11,16 @@ from typing import Final
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from storage_core.blobs.keys import NO_JOB, UploadSetId, digest_of, new_upload_set
-from storage_core.blobs.registry.rows import BlobUse, Guarantee
-from storage_core.errors import (
+from lockgate.storage_core.blobs.keys import NO_JOB, UploadSetId, digest_of, new_upload_set
+from lockgate.storage_core.blobs.registry.rows import BlobUse, Guarantee
+from lockgate.storage_core.errors import (
     FencedError,
     OutcomeUnknownError,
 )
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal.checkpoint import open_checkpoints
-from storage_core.journal.verify import verify
-from storage_core.settings import Settings
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
+from lockgate.storage_core.journal.checkpoint.verify import verify
+from lockgate.storage_core.settings import Settings
 from tests.commit_world import Crash
 from tests.model_blobs.model import HARD_S, INTERVAL_S, BlobsModel, KnownBlob
 from tests.model_blobs.world import AT_LEAST_RENEWED_S, PART_BYTES, BlobServerUnderTest, Strike

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from storage_core.blobs.keys import BlobKey
-from storage_core.blobs.registry.rows import Guarantee
-from storage_core.errors import ConflictError, FencedError, LockgateError, ObjectNotFoundError
+from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.blobs.registry.rows import Guarantee
+from lockgate.storage_core.errors import ConflictError, FencedError, LockgateError, ObjectNotFoundError
 
 INTERVAL_S: Final = 1_800.0
 HARD_S: Final = 1_200.0

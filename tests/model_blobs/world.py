@@ -16,23 +16,23 @@ from typing import ClassVar, Final
 
 from hypothesis.stateful import RuleBasedStateMachine
 
-from storage_core.blobs.ha import HaBlobs
-from storage_core.blobs.keys import BlobKey, digest_of, upload_set_of
-from storage_core.blobs.local import LocalBlobs
-from storage_core.blobs.recovery import recover
-from storage_core.blobs.registry.references import DropReference, TakeReference
-from storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
-from storage_core.blobs.server import BlobServer
-from storage_core.errors import (
+from lockgate.storage_core.blobs.keys import BlobKey, digest_of, upload_set_of
+from lockgate.storage_core.blobs.registry.references import DropReference, TakeReference
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
+from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.server.startup import recover
+from lockgate.storage_core.blobs.storage.ha import HaBlobs
+from lockgate.storage_core.blobs.storage.local import LocalBlobs
+from lockgate.storage_core.errors import (
     LockgateError,
     ObjectNotFoundError,
     OutcomeUnknownError,
     StoreUnavailableError,
 )
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal import Journal, open_journal
-from storage_core.stores.local import LocalStore
-from storage_core.stores.watched import VERBS, watched
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import Journal, open_journal
+from lockgate.storage_core.stores.instrumented import VERBS, watched
+from lockgate.storage_core.stores.local.store import LocalStore
 from tests.commit_world import Crash, ManualClock, dying
 from tests.model_blobs.model import HARD_S, BlobsModel, Key, KnownBlob, Refused
 

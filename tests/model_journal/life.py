@@ -10,18 +10,18 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from storage_core.errors import SafeModeError, StateLostError
-from storage_core.journal import Journal, Reading, Stamp, open_journal
-from storage_core.journal.checkpoint import Checkpoints, take_checkpoint
-from storage_core.journal.entries.family import known_families
-from storage_core.journal.observers import Client, open_observer, open_tailer
-from storage_core.journal.prune import prune
-from storage_core.journal.restore import restore
-from storage_core.journal.rows import Lease
-from storage_core.journal.safe_mode import leave_safe_mode
-from storage_core.journal.verify import verify
-from storage_core.settings import Settings
-from storage_core.stores import open_store
+from lockgate.storage_core.errors import SafeModeError, StateLostError
+from lockgate.storage_core.journal import Journal, Reading, Stamp, open_journal
+from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints, take_checkpoint
+from lockgate.storage_core.journal.checkpoint.prune import prune
+from lockgate.storage_core.journal.checkpoint.restore import restore
+from lockgate.storage_core.journal.checkpoint.verify import verify
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.observers import Client, open_observer, open_tailer
+from lockgate.storage_core.journal.safe_mode import leave_safe_mode
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import open_store
 from tests.model_journal.machine import JournalMachine, processes, table
 from tests.model_journal.model import JournalModel, Table, without_renewals
 from tests.model_journal.wishes import Wish, wishes

@@ -12,13 +12,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sqlalchemy import event, update
 
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal import Journal, Leases, LeaseState, Mutation, Refused, Stamp, Written, open_journal
-from storage_core.journal.entries.family import known_families
-from storage_core.journal.ops.leases import NEXT, Granted, TakeLease
-from storage_core.journal.rows import Lease, Row
-from storage_core.journal.schema import HEAD
-from storage_core.journal.writing import begin_epoch, lock_head
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import (
+    Journal,
+    Leases,
+    LeaseState,
+    Mutation,
+    Refused,
+    Stamp,
+    Written,
+    open_journal,
+)
+from lockgate.storage_core.journal.database.schema import HEAD
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.leases import NEXT, Granted, TakeLease
+from lockgate.storage_core.journal.entries.rows import Lease, Row
+from lockgate.storage_core.journal.write.transaction import begin_epoch, lock_head
 from tests.commit_world import Crash, ManualClock
 from tests.model_journal.model import Accepted, Answer, JournalModel
 from tests.model_journal.replay import MemoryRows, replay

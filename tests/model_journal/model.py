@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask
-from storage_core.errors import (
+from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask
+from lockgate.storage_core.errors import (
     AlreadyExistsError,
     ConflictError,
     FencedError,
@@ -20,11 +20,11 @@ from storage_core.errors import (
     SafeModeError,
     StaleRequestError,
 )
-from storage_core.journal import Mutation, Stamp
-from storage_core.journal.entries.family import known_families
-from storage_core.journal.ops.base import Op
-from storage_core.journal.ops.claims import ClaimName, ReleaseName
-from storage_core.journal.ops.leases import DropLease, FreeLease, ParkLease, TakeLease
+from lockgate.storage_core.journal import Mutation, Stamp
+from lockgate.storage_core.journal.entries.claims import ClaimName, ReleaseName
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.leases import DropLease, FreeLease, ParkLease, TakeLease
+from lockgate.storage_core.journal.entries.op import Op
 
 TABLES: Final = tuple(kind.TABLE for kind in known_families().rows)
 """Those of entries that the model does not know stay empty."""

@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from storage_core.journal.entries.encoding import decode_op
-from storage_core.journal.entries.family import known_families
-from storage_core.journal.ops.base import Moment
-from storage_core.journal.reading import Entry
-from storage_core.journal.rows import Lease, Row
-from storage_core.journal.state import State
+from lockgate.storage_core.journal.entries.encoding import decode_op
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.op import Moment
+from lockgate.storage_core.journal.entries.rows import Lease, Row
+from lockgate.storage_core.journal.entries.state import State
+from lockgate.storage_core.journal.read.snapshot_read import Entry
 
 R = TypeVar("R", bound=Row)
 

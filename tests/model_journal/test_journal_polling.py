@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from storage_core.journal import Journal, open_journal
-from storage_core.journal.ops.claims import ClaimName
+from lockgate.storage_core.journal import Journal, open_journal
+from lockgate.storage_core.journal.entries.claims import ClaimName
 from tests.driver_processes import PROCESSES
 from tests.postgres_world import Server
 from tests.storing_world import before_storing

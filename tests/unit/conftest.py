@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner, Result
 
-from storage_core.cli.app import build
-from storage_core.journal import Journal, Leases, open_journal
-from storage_core.settings import Settings
+from lockgate.storage_core.cli.app import build
+from lockgate.storage_core.journal import Journal, Leases, open_journal
+from lockgate.storage_core.settings import Settings
 from tests.checkpoint_world import JournalWorld
 from tests.cli_world import Run
 from tests.commit_world import ManualClock, World

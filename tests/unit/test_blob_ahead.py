@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.protocol import BlobInfo, NewBlob
-from storage_core.blobs.put_many import put_many
-from storage_core.errors import CorruptBlobError, FencedError
+from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob
+from lockgate.storage_core.blobs.server.put_batch import put_many
+from lockgate.storage_core.errors import CorruptBlobError, FencedError
 from tests.blob_world import PART_BYTES, BlobWorld, blob_world, key_of
 
 DATA = bytes(range(256)) * (PART_BYTES // 128) + b"the rest"

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from storage_core.blobs import ArtefactFile, Artefacts, BlobKey
-from storage_core.errors import InvalidInputError
+from lockgate.storage_core.blobs import ArtefactFile, Artefacts, BlobKey
+from lockgate.storage_core.errors import InvalidInputError
 
 KEY = BlobKey(f"{'a' * 64}-{'0' * 32}")
 

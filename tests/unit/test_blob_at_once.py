@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from storage_core.blobs import server
-from storage_core.blobs.log_reading import LogReader
-from storage_core.blobs.log_versions import MERGED, Log
-from storage_core.blobs.logs import KEPT_S, LogWriter
-from storage_core.errors import StoreUnavailableError
-from storage_core.journal.checkpoint import open_checkpoints
-from storage_core.journal.restore import restore_in_place
-from storage_core.journal.safe_mode import leave_safe_mode
-from storage_core.settings import Settings
+from lockgate.storage_core.blobs.logs.reader import LogReader
+from lockgate.storage_core.blobs.logs.versions import MERGED, Log
+from lockgate.storage_core.blobs.logs.writer import KEPT_S, LogWriter
+from lockgate.storage_core.blobs.server import server
+from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
+from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
+from lockgate.storage_core.journal.safe_mode import leave_safe_mode
+from lockgate.storage_core.settings import Settings
 from tests.blob_world import BlobWorld, blob_world, key_of
 
 LOG = Log(name="log")

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.cache import REST_S
-from storage_core.blobs.cache_holds import JOB
-from storage_core.blobs.file_locks import lock_alone, try_alone
-from storage_core.blobs.incoming import Incoming
-from storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
-from storage_core.settings import MIB
+from lockgate.storage_core.blobs.cache.cache import REST_S
+from lockgate.storage_core.blobs.cache.pins import JOB
+from lockgate.storage_core.blobs.storage.file_locks import lock_alone, try_alone
+from lockgate.storage_core.blobs.storage.incoming_file import Incoming
+from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
+from lockgate.storage_core.settings import MIB
 from tests.blob_world import INTERVAL_S, damage, key_of
 from tests.cache_world import CacheWorld, DownStore, cache_world, killed
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.cache import BlobCache
-from storage_core.blobs.library import LibraryCache
-from storage_core.settings import MIB
+from lockgate.storage_core.blobs.cache.cache import BlobCache
+from lockgate.storage_core.blobs.libraries.library import LibraryCache
+from lockgate.storage_core.settings import MIB
 from tests.blob_http_world import client_of, proxy_to, served
 from tests.blob_world import INTERVAL_S, damage, key_of
 from tests.cache_world import CacheWorld, cache_world

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.keys import BlobKey
-from storage_core.errors import CorruptBlobError, LockgateError
-from storage_core.stores.local import LocalStore
+from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.errors import CorruptBlobError, LockgateError
+from lockgate.storage_core.stores.local.store import LocalStore
 from tests.blob_world import BlobWorld, blob_world, damage, key_of
 from tests.cache_world import CacheWorld, cache_world
 

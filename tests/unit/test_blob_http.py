@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from storage_core.blobs.client import BlobClient
-from storage_core.blobs.local import LocalBlobs
-from storage_core.blobs.protocol import Blobs, NewBlob
-from storage_core.blobs.registry.uploads import AbandonUpload
-from storage_core.blobs.upload_sets import HARD_S
-from storage_core.errors import (
+from lockgate.storage_core.blobs.http.client.client import BlobClient
+from lockgate.storage_core.blobs.protocol import Blobs, NewBlob
+from lockgate.storage_core.blobs.registry.uploads import AbandonUpload
+from lockgate.storage_core.blobs.server.upload_sets import HARD_S
+from lockgate.storage_core.blobs.storage.local import LocalBlobs
+from lockgate.storage_core.errors import (
     ConflictError,
     CorruptBlobError,
     FencedError,
@@ -24,7 +24,7 @@ from storage_core.errors import (
     OutcomeUnknownError,
     StoreUnavailableError,
 )
-from storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.failpoints import FAILPOINTS
 from tests.blob_http_world import client_of, served
 from tests.blob_world import BlobWorld, blob_world, damage, key_of
 

@@ -12,14 +12,14 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
-from storage_core.blobs.http.app import blob_app
-from storage_core.blobs.http.authority import NO_JOB_YET, UnauthenticatedError, Wanted
-from storage_core.blobs.keys import new_blob_key, new_upload_set
-from storage_core.blobs.opening import open_server
-from storage_core.blobs.server import BlobServer
-from storage_core.errors import AccessDeniedError, OutcomeUnknownError, StoreUnavailableError
-from storage_core.journal import Stamp
-from storage_core.settings import Settings
+from lockgate.storage_core.blobs.http.server.app import blob_app
+from lockgate.storage_core.blobs.http.server.auth.policy import NO_JOB_YET, UnauthenticatedError, Wanted
+from lockgate.storage_core.blobs.keys import new_blob_key, new_upload_set
+from lockgate.storage_core.blobs.open_blobs import open_server
+from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.errors import AccessDeniedError, OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.journal import Stamp
+from lockgate.storage_core.settings import Settings
 from tests.blob_http_world import client_of, proxy_to, served, serving
 from tests.blob_world import BlobWorld, blob_world, key_of
 

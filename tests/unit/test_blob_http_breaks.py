@@ -14,11 +14,11 @@ from time import monotonic, sleep
 import pytest
 import urllib3
 
-from storage_core.blobs.client import BlobClient
-from storage_core.blobs.http.connection import TRIES
-from storage_core.blobs.http.serving import HEADER_BYTES, allow_files
-from storage_core.blobs.local import LocalBlobs
-from storage_core.errors import CorruptBlobError, OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.blobs.http.client.client import BlobClient
+from lockgate.storage_core.blobs.http.client.connection import TRIES
+from lockgate.storage_core.blobs.http.server.listen import HEADER_BYTES, allow_files
+from lockgate.storage_core.blobs.storage.local import LocalBlobs
+from lockgate.storage_core.errors import CorruptBlobError, OutcomeUnknownError, StoreUnavailableError
 from tests.blob_http_world import PATIENCE_S, Proxy, client_of, proxy_to, served
 from tests.blob_world import BlobWorld, blob_world, key_of
 

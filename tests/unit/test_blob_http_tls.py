@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.http.serving import tls_context
-from storage_core.errors import InvalidInputError, OutcomeUnknownError
+from lockgate.storage_core.blobs.http.server.listen import tls_context
+from lockgate.storage_core.errors import InvalidInputError, OutcomeUnknownError
 from tests.blob_http_world import client_of, served
 from tests.blob_world import BlobWorld, blob_world, key_of
 from tests.certificates import certify

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from storage_core.blobs.client import BlobClient
-from storage_core.blobs.http.serving import listen
-from storage_core.blobs.http.token_file import TokenFile
-from storage_core.blobs.http.tokens import BearerTokens
-from storage_core.blobs.keys import upload_set_of
-from storage_core.errors import AccessDeniedError, ConflictError, FencedError, InvalidInputError
+from lockgate.storage_core.blobs.http.client.client import BlobClient
+from lockgate.storage_core.blobs.http.server.auth.bearer import BearerTokens
+from lockgate.storage_core.blobs.http.server.auth.token_file import TokenFile
+from lockgate.storage_core.blobs.http.server.listen import listen
+from lockgate.storage_core.blobs.keys import upload_set_of
+from lockgate.storage_core.errors import AccessDeniedError, ConflictError, FencedError, InvalidInputError
 from tests.blob_http_world import client_of, served
 from tests.blob_world import BlobWorld, blob_world, key_of
 

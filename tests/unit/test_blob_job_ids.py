@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.protocol import BlobInfo
-from storage_core.blobs.registry.rows import BlobJob
-from storage_core.blobs.server import BlobServer
-from storage_core.errors import FencedError, LockgateError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal import open_journal
-from storage_core.stores.local import LocalStore
-from storage_core.stores.watched import watched
+from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.blobs.registry.rows import BlobJob
+from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.errors import FencedError, LockgateError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import open_journal
+from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.local.store import LocalStore
 from tests.blob_world import INTERVAL_S, BlobWorld, blob_world, new_server
 
 LARGE = bytes(11 * 1024 * 1024)

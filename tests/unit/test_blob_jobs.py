@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.http.authority import Wanted
-from storage_core.blobs.registry.queries import JobBlobs, jobs_of
-from storage_core.errors import AccessDeniedError
+from lockgate.storage_core.blobs.http.server.auth.policy import Wanted
+from lockgate.storage_core.blobs.registry.queries import JobBlobs, jobs_of
+from lockgate.storage_core.errors import AccessDeniedError
 from tests.blob_http_world import client_of, served
 from tests.blob_world import BlobWorld, blob_world
 

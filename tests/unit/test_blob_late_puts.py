@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.arriving import Placed
-from storage_core.blobs.keys import upload_set_of
-from storage_core.blobs.last_listing import LastListing
-from storage_core.blobs.protocol import BlobInfo, NewBlob
-from storage_core.blobs.put_many import put_many
-from storage_core.blobs.registry.rows import BlobJob, UploadSet
-from storage_core.blobs.taking_in import MAY_LAST_BYTES
-from storage_core.blobs.upload_sets import HARD_S
-from storage_core.errors import AccessDeniedError, FencedError, LockgateError, OutcomeUnknownError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal.rows import Lease
+from lockgate.storage_core.blobs.keys import upload_set_of
+from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob
+from lockgate.storage_core.blobs.registry.rows import BlobJob, UploadSet
+from lockgate.storage_core.blobs.server.ingest import MAY_LAST_BYTES
+from lockgate.storage_core.blobs.server.put_batch import put_many
+from lockgate.storage_core.blobs.server.receiving import Placed
+from lockgate.storage_core.blobs.server.upload_sets import HARD_S
+from lockgate.storage_core.blobs.storage.listing_marker import LastListing
+from lockgate.storage_core.errors import AccessDeniedError, FencedError, LockgateError, OutcomeUnknownError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal.entries.rows import Lease
 from tests.blob_remains import everything
 from tests.blob_world import INTERVAL_S, BlobWorld, blob_world
 

@@ -14,9 +14,9 @@ from zipfile import ZipFile
 
 import pytest
 
-from storage_core.blobs.library import LibraryCache
-from storage_core.blobs.protocol import ArtefactFile, Artefacts
-from storage_core.errors import ConflictError, InvalidInputError, ObjectNotFoundError
+from lockgate.storage_core.blobs.libraries.library import LibraryCache
+from lockgate.storage_core.blobs.protocol import ArtefactFile, Artefacts
+from lockgate.storage_core.errors import ConflictError, InvalidInputError, ObjectNotFoundError
 from tests.blob_world import INTERVAL_S
 from tests.cache_world import CacheWorld, cache_world
 from tests.library_world import archive, native_wheel, upload, wheel

@@ -11,20 +11,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from storage_core.blobs.keys import NO_JOB, BlobKey, check_blob_key, digest_of
-from storage_core.blobs.local import LocalBlobs
-from storage_core.blobs.protocol import BlobInfo
-from storage_core.blobs.registry.rows import Guarantee
-from storage_core.blobs.sources import Source
-from storage_core.errors import (
+from lockgate.storage_core.blobs.keys import NO_JOB, BlobKey, check_blob_key, digest_of
+from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.blobs.registry.rows import Guarantee
+from lockgate.storage_core.blobs.sources import Source
+from lockgate.storage_core.blobs.storage.local import LocalBlobs
+from lockgate.storage_core.errors import (
     InvalidInputError,
     ObjectNotFoundError,
 )
-from storage_core.failpoints import FAILPOINTS
-from storage_core.settings import MIB, Settings
-from storage_core.stores import Store, open_store
-from storage_core.stores.local import LocalStore
-from storage_core.stores.watched import watched
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.settings import MIB, Settings
+from lockgate.storage_core.stores import Store, open_store
+from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.local.store import LocalStore
 from tests.blob_remains import everything, sweep_twice
 from tests.blob_world import INTERVAL_S, PART_BYTES, BlobWorld, blob_world, key_of
 from tests.moto_world import served_moto

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from storage_core.blobs.keys import BlobKey
-from storage_core.blobs.log_reading import LogReader, LogView
-from storage_core.blobs.log_versions import FULL_BYTES, MERGED, Log, LogVersion, seam_of
-from storage_core.blobs.logs import KEPT_S, PIECE_BYTES, LogWriter
-from storage_core.blobs.registry.rows import Blob
-from storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
+from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.blobs.logs.reader import LogReader, LogView
+from lockgate.storage_core.blobs.logs.versions import FULL_BYTES, MERGED, Log, LogVersion, seam_of
+from lockgate.storage_core.blobs.logs.writer import KEPT_S, PIECE_BYTES, LogWriter
+from lockgate.storage_core.blobs.registry.rows import Blob
+from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
 from tests.blob_http_world import client_of, served
 from tests.blob_world import BlobWorld, blob_world, damage
 from tests.log_world import LOG, append

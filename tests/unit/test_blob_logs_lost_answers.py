@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from storage_core.blobs.log_reading import LogReader
-from storage_core.blobs.log_versions import LogPart, LogVersion, encoded, find_versions
-from storage_core.blobs.logs import LogWriter
-from storage_core.blobs.protocol import BlobInfo
-from storage_core.errors import OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.blobs.logs.reader import LogReader
+from lockgate.storage_core.blobs.logs.versions import LogPart, LogVersion, encoded, find_versions
+from lockgate.storage_core.blobs.logs.writer import LogWriter
+from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.errors import OutcomeUnknownError, StoreUnavailableError
 from tests.blob_world import BlobWorld
 from tests.log_world import LOG, append, file, world
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.log_reading import LogReader
-from storage_core.blobs.logs import LogWriter
-from storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.blobs.logs.reader import LogReader
+from lockgate.storage_core.blobs.logs.writer import LogWriter
+from lockgate.storage_core.errors import StoreUnavailableError
 from tests.blob_world import BlobWorld
 from tests.log_world import LOG, append, file, world
 

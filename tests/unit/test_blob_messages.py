@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs import messages as module
-from storage_core.blobs.messages import REMEMBERED, Messages, configured_messages
-from storage_core.errors import CorruptBlobError, FencedError, ObjectNotFoundError
-from storage_core.settings import Settings
+from lockgate.storage_core.blobs import claim_check as module
+from lockgate.storage_core.blobs.claim_check import REMEMBERED, Messages, configured_messages
+from lockgate.storage_core.errors import CorruptBlobError, FencedError, ObjectNotFoundError
+from lockgate.storage_core.settings import Settings
 from tests.blob_world import INTERVAL_S, damage
 from tests.cache_world import CacheWorld, cache_world
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs import open_blobs
-from storage_core.blobs.client import BlobClient
-from storage_core.blobs.opening import open_client
-from storage_core.blobs.server import BlobServer
-from storage_core.errors import InvalidInputError
-from storage_core.settings import Settings
+from lockgate.storage_core.blobs import open_blobs
+from lockgate.storage_core.blobs.http.client.client import BlobClient
+from lockgate.storage_core.blobs.open_blobs import open_client
+from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.settings import Settings
 from tests.blob_http_world import served
 from tests.blob_world import blob_world, key_of
 

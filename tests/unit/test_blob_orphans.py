@@ -9,24 +9,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from storage_core.blobs import orphans
-from storage_core.blobs.keys import UploadSetId, new_blob_key, new_upload_set
-from storage_core.blobs.last_listing import LISTED, LastListing
-from storage_core.blobs.ownership import OWNER
-from storage_core.blobs.protocol import BlobInfo, NewBlob
-from storage_core.blobs.recovery import recover
-from storage_core.blobs.reports import Amount, SweepReport, Why
-from storage_core.errors import ConflictError, OutcomeUnknownError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.ids import new_token
-from storage_core.journal import open_journal
-from storage_core.journal.checkpoint import open_checkpoints
-from storage_core.journal.restore import restore_in_place
-from storage_core.journal.safe_mode import leave_safe_mode
-from storage_core.settings import Settings
-from storage_core.stores.local import LocalStore
-from storage_core.stores.pages import in_pages
-from storage_core.stores.watched import watched
+from lockgate.storage_core.blobs.keys import UploadSetId, new_blob_key, new_upload_set
+from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob
+from lockgate.storage_core.blobs.reports import Amount, SweepReport, Why
+from lockgate.storage_core.blobs.server.startup import recover
+from lockgate.storage_core.blobs.storage.listing_marker import LISTED, LastListing
+from lockgate.storage_core.blobs.sweep import orphans
+from lockgate.storage_core.blobs.sweep.store_owner import OWNER
+from lockgate.storage_core.errors import ConflictError, OutcomeUnknownError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import new_token
+from lockgate.storage_core.journal import open_journal
+from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
+from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
+from lockgate.storage_core.journal.safe_mode import leave_safe_mode
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.local.store import LocalStore
+from lockgate.storage_core.stores.pagination import in_pages
 from tests.blob_world import INTERVAL_S, BlobWorld, blob_world, key_of, new_server
 
 

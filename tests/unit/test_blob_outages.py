@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.keys import NO_JOB
-from storage_core.blobs.local import LocalBlobs
-from storage_core.errors import LockgateError, OutcomeUnknownError, StoreUnavailableError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.stores.local import LocalStore
-from storage_core.stores.watched import watched
+from lockgate.storage_core.blobs.keys import NO_JOB
+from lockgate.storage_core.blobs.storage.local import LocalBlobs
+from lockgate.storage_core.errors import LockgateError, OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.local.store import LocalStore
 from tests.blob_remains import everything, sweep_twice
 from tests.blob_world import INTERVAL_S, PART_BYTES, BlobWorld, blob_world, key_of
 

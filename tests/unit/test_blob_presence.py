@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.hashing import BESIDE_BYTES
-from storage_core.blobs.presence import SERVERS
-from storage_core.blobs.protocol import NewBlob
-from storage_core.blobs.reports import Amount, Why
-from storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.blobs.protocol import NewBlob
+from lockgate.storage_core.blobs.reports import Amount, Why
+from lockgate.storage_core.blobs.storage.hashing import BESIDE_BYTES
+from lockgate.storage_core.blobs.storage.server_liveness import SERVERS
+from lockgate.storage_core.failpoints import FAILPOINTS
 from tests.blob_remains import everything, sweep_twice
 from tests.blob_world import INTERVAL_S, BlobWorld, blob_world
 

@@ -10,11 +10,11 @@ from typing import IO
 
 import pytest
 
-from storage_core.blobs.keys import BlobKey
-from storage_core.errors import LockgateError, ObjectNotFoundError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.stores.local import LocalStore
-from storage_core.stores.watched import watched
+from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.errors import LockgateError, ObjectNotFoundError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.local.store import LocalStore
 from tests.blob_remains import everything, sweep_twice
 from tests.blob_world import INTERVAL_S, BlobWorld, blob_world, key_of
 

@@ -13,13 +13,13 @@ from time import sleep
 
 import pytest
 
-from storage_core.blobs.flights import Flights
-from storage_core.blobs.keys import BlobKey
-from storage_core.errors import LockgateError, StoreUnavailableError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.parallel import in_parallel
-from storage_core.stores.local import LocalStore
-from storage_core.stores.watched import watched
+from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.blobs.server.single_flight import Flights
+from lockgate.storage_core.concurrency import in_parallel
+from lockgate.storage_core.errors import LockgateError, StoreUnavailableError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.local.store import LocalStore
 from tests.blob_world import BlobWorld, blob_world, key_of
 
 MANY = 20

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs import local
-from storage_core.blobs.keys import upload_set_of
-from storage_core.blobs.registry.uploads import AbandonUpload
-from storage_core.blobs.upload_sets import HARD_S
-from storage_core.errors import (
+from lockgate.storage_core.blobs.keys import upload_set_of
+from lockgate.storage_core.blobs.registry.uploads import AbandonUpload
+from lockgate.storage_core.blobs.server.upload_sets import HARD_S
+from lockgate.storage_core.blobs.storage import local
+from lockgate.storage_core.errors import (
     ConflictError,
     CorruptBlobError,
     FencedError,
     ObjectNotFoundError,
     StoreUnavailableError,
 )
-from storage_core.journal.rows import Lease
+from lockgate.storage_core.journal.entries.rows import Lease
 from tests.blob_world import BlobWorld, blob_world, damage, key_of
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.hashing import BESIDE_BYTES, Hashing
-from storage_core.blobs.protocol import Blobs
-from storage_core.blobs.sources import HeardFile
-from storage_core.blobs.uploading import LocalFile, files_below, upload
-from storage_core.errors import InvalidInputError, StoreUnavailableError
+from lockgate.storage_core.blobs.protocol import Blobs
+from lockgate.storage_core.blobs.sources import HeardFile
+from lockgate.storage_core.blobs.storage.hashing import BESIDE_BYTES, Hashing
+from lockgate.storage_core.blobs.upload import LocalFile, files_below, upload
+from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
 from tests.blob_http_world import client_of, served
 from tests.blob_world import PART_BYTES, BlobWorld, blob_world, key_of
 

@@ -9,23 +9,23 @@ from typing import Any
 
 import pytest
 
-from storage_core.blobs import sweep as sweeping
-from storage_core.blobs.opening import open_server
-from storage_core.blobs.protocol import BlobInfo
-from storage_core.blobs.registry.references import FinishBlobJob
-from storage_core.blobs.registry.removals import MarkDeleting
-from storage_core.blobs.registry.rows import BlobJob
-from storage_core.blobs.reports import Amount, SweepReport, Why
-from storage_core.errors import ObjectNotFoundError, SafeModeError, StoreUnavailableError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal import safe_mode
-from storage_core.journal.checkpoint import open_checkpoints
-from storage_core.journal.restore import restore_in_place
-from storage_core.journal.safe_mode import leave_safe_mode
-from storage_core.parallel import in_parallel
-from storage_core.settings import Settings
-from storage_core.stores.local import LocalStore
-from storage_core.stores.watched import watched
+from lockgate.storage_core.blobs.open_blobs import open_server
+from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.blobs.registry.references import FinishBlobJob
+from lockgate.storage_core.blobs.registry.removals import MarkDeleting
+from lockgate.storage_core.blobs.registry.rows import BlobJob
+from lockgate.storage_core.blobs.reports import Amount, SweepReport, Why
+from lockgate.storage_core.blobs.sweep import sweep as sweeping
+from lockgate.storage_core.concurrency import in_parallel
+from lockgate.storage_core.errors import ObjectNotFoundError, SafeModeError, StoreUnavailableError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import safe_mode
+from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
+from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
+from lockgate.storage_core.journal.safe_mode import leave_safe_mode
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.local.store import LocalStore
 from tests.blob_world import INTERVAL_S, BlobWorld, blob_world, key_of
 from tests.commit_world import ManualClock
 
@@ -245,7 +245,7 @@ def test_more_than_a_page_goes_in_one_sweep_and_the_report_stays_small(
 ) -> None:
     for name in ("staged_before", "deleting", "lapsed_references", "blobs_of"):
         monkeypatch.setattr(sweeping, name, partial(getattr(sweeping, name), limit=3))
-    monkeypatch.setattr("storage_core.blobs.tally.LISTED", 4)
+    monkeypatch.setattr("lockgate.storage_core.blobs.tally.LISTED", 4)
     for number in range(8):
         plain.server.put(b"%d" % number, guarantee="recreatable")
     plain.server.put(b"x", owners=["viewer:1"], lapse_s=1.0)

@@ -11,9 +11,9 @@ from zipfile import ZipFile
 
 import pytest
 
-from storage_core.blobs.library import Libraries, LibraryCache
-from storage_core.blobs.protocol import Artefacts
-from storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.blobs.libraries.library import Libraries, LibraryCache
+from lockgate.storage_core.blobs.protocol import Artefacts
+from lockgate.storage_core.errors import StoreUnavailableError
 from tests.blob_world import INTERVAL_S
 from tests.cache_world import CacheWorld, cache_world, killed
 from tests.commit_world import Crash

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs import verify as verifying
-from storage_core.blobs.protocol import BlobInfo
-from storage_core.blobs.registry.removals import MarkDeleting
-from storage_core.blobs.reports import Copy, Fault, Finding, Verified
-from storage_core.stores.local import LocalStore
+from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.blobs.registry.removals import MarkDeleting
+from lockgate.storage_core.blobs.reports import Copy, Fault, Finding, Verified
+from lockgate.storage_core.blobs.sweep import verify as verifying
+from lockgate.storage_core.stores.local.store import LocalStore
 from tests.blob_world import INTERVAL_S, BlobWorld, blob_world, damage, key_of
 
 

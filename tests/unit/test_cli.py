@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from storage_core.cli.app import build
-from storage_core.errors import LockgateError
-from storage_core.settings import Settings
+from lockgate.storage_core.cli.app import build
+from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.settings import Settings
 from tests.cli_world import Run, committed_job, document
 
 
@@ -51,7 +51,7 @@ def test_what_nobody_foresaw_is_one_line_too_unless_debugging(
     def broken(_destination: str) -> None:
         raise KeyError("surprise")
 
-    monkeypatch.setattr("storage_core.commit.list_jobs", broken)
+    monkeypatch.setattr("lockgate.storage_core.commit.list_jobs", broken)
 
     result = run("jobs", "list", destination)
     assert result.exit_code == 1
@@ -62,7 +62,7 @@ def test_what_nobody_foresaw_is_one_line_too_unless_debugging(
 
 
 def test_names_that_look_like_markup_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    from storage_core.cli.render import print_table
+    from lockgate.storage_core.cli.render import print_table
 
     print_table(("file",), [("[red]day=1[/red]/a.csv",)], empty="")
 
@@ -99,7 +99,7 @@ def test_every_command_has_json(run: Run) -> None:
 def test_help_loads_neither_the_engine_nor_any_client() -> None:
     program = (
         "import sys\n"
-        "from storage_core.cli.app import main\n"
+        "from lockgate.storage_core.cli.app import main\n"
         "sys.argv = ['lockgate', '--help']\n"
         "try: main()\n"
         "except SystemExit: pass\n"
@@ -115,7 +115,7 @@ def test_help_loads_neither_the_engine_nor_any_client() -> None:
 
 
 def test_progress_is_silent_where_standard_error_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    from storage_core.cli.render import progress_bar
+    from lockgate.storage_core.cli.render import progress_bar
 
     with progress_bar() as progress:
         progress("complete", 1, 2)
@@ -128,8 +128,10 @@ def test_commands_of_other_packages_come_through_their_entry_points(
 ) -> None:
     from importlib.metadata import EntryPoint
 
-    point = EntryPoint("workers", "workers.commands:register", "lockgate.commands")
-    monkeypatch.setattr("storage_core.cli.app.entry_points", lambda group: [point] * (group == point.group))
+    point = EntryPoint("workers", "lockgate.workers.commands:register", "lockgate.commands")
+    monkeypatch.setattr(
+        "lockgate.storage_core.cli.app.entry_points", lambda group: [point] * (group == point.group)
+    )
     root = build()
 
     assert "worker" in CliRunner().invoke(root, ["--help"]).stdout
@@ -151,7 +153,7 @@ def test_every_exit_code_is_documented() -> None:
 def test_a_step_whose_end_nobody_knows_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     import io
 
-    from storage_core.cli.render import progress_bar
+    from lockgate.storage_core.cli.render import progress_bar
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs import NO_JOB, open_blobs
-from storage_core.failpoints import FAILPOINTS
-from storage_core.settings import Settings, load_settings
+from lockgate.storage_core.blobs import NO_JOB, open_blobs
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.settings import Settings, load_settings
 from tests.blob_http_world import served
 from tests.blob_world import INTERVAL_S, blob_world, damage
 from tests.cli_world import Run, document

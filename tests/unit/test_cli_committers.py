@@ -7,9 +7,9 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from storage_core.cli.app import build
-from storage_core.cli.committers import COLUMNS, promises
-from storage_core.commit.committers import COMMITTERS
+from lockgate.storage_core.cli.app import build
+from lockgate.storage_core.cli.committers import COLUMNS, promises
+from lockgate.storage_core.commit.committers import COMMITTERS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "committers.md"
 

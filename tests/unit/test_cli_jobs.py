@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from storage_core import attach_job, open_job
-from storage_core.commit import JobPhase, fates
-from storage_core.settings import Settings
+from lockgate import attach_job, open_job
+from lockgate.storage_core.commit import JobPhase
+from lockgate.storage_core.commit.publish import file_report
+from lockgate.storage_core.settings import Settings
 from tests.artefact_world import bytes_of, uploaded
 from tests.cli_world import Run, committed_job, document, lapsed_job, open_written_job, visible, write
 from tests.commit_world import World
@@ -53,7 +54,7 @@ def test_jobs_show_tells_what_stands_in_the_store(run: Run, destination: str, se
 def test_jobs_show_gathers_the_shards_of_a_long_report_as_json(
     run: Run, destination: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fates, "SHARD_ENTRIES", 2)
+    monkeypatch.setattr(file_report, "SHARD_ENTRIES", 2)
     with open_job(destination, "long", settings=settings) as job:
         with job.attempt("t") as attempt:
             for number in range(5):

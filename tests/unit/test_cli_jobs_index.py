@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit import JobPhase, attach_job
-from storage_core.journal.configured import close_journals
-from storage_core.settings import Settings
+from lockgate.storage_core.commit import JobPhase, attach_job
+from lockgate.storage_core.journal.process_journal import close_journals
+from lockgate.storage_core.settings import Settings
 from tests.cli_world import Run, committed_job, document, lapsed_job, open_written_job, visible
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.settings import Settings
+from lockgate.storage_core.settings import Settings
 from tests.cli_world import Run, document, lapsed_job
 from tests.commit_world import World
 from tests.malformed_world import LOG, RECORDS, Stage

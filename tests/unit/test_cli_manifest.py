@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from storage_core import open_job
-from storage_core.settings import Settings
+from lockgate import open_job
+from lockgate.storage_core.settings import Settings
 from tests.cli_world import Run, committed_job, document, lapsed_job, write
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from storage_core import attach_job
-from storage_core.commit import JobPhase, RecoveryResult, scanning
-from storage_core.errors import AccessDeniedError
-from storage_core.settings import Settings
+from lockgate import attach_job
+from lockgate.storage_core.commit import JobPhase, RecoveryResult
+from lockgate.storage_core.commit.recovery import prefix_scan
+from lockgate.storage_core.errors import AccessDeniedError
+from lockgate.storage_core.settings import Settings
 from tests.cli_world import Run, document, lapsed_job, open_written_job
 
 
@@ -41,14 +42,14 @@ def test_what_a_scan_has_settled_is_shown_though_another_destination_cannot_be_l
     lake = tmp_path / "lake"
     for place in ("a", "b", "c"):
         lapsed_job(str(lake / place), settings, f"in-{place}")
-    recover_all = scanning.recover_all
+    recover_all = prefix_scan.recover_all
 
     def listed(destination: str, **options: Any) -> Iterator[RecoveryResult]:
         if destination.endswith("/b"):
             raise AccessDeniedError("file:///lake/b: nobody lets us in")
         return recover_all(destination, **options)
 
-    monkeypatch.setattr(scanning, "recover_all", listed)
+    monkeypatch.setattr(prefix_scan, "recover_all", listed)
     shown = run("jobs", "recover", "--scan", str(lake))
 
     assert shown.exit_code == AccessDeniedError.exit_code

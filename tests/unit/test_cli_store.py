@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.errors import ConflictError
-from storage_core.journal import open_journal
-from storage_core.journal.claims import Claims
-from storage_core.journal.configured import close_journals
-from storage_core.settings import Settings
-from storage_core.stores import open_store
+from lockgate.storage_core.errors import ConflictError
+from lockgate.storage_core.journal import open_journal
+from lockgate.storage_core.journal.claims import Claims
+from lockgate.storage_core.journal.process_journal import close_journals
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import open_store
 from tests.cli_world import Run, document
 
 
@@ -32,7 +32,7 @@ def test_store_check_of_a_local_store_finds_every_promise_kept_and_leaves_nothin
 @pytest.fixture
 def without_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a probe find a store that ignores every condition."""
-    from storage_core.stores import Capabilities, probe
+    from lockgate.storage_core.stores import Capabilities, probe
 
     found = probe.ProbeReport(
         capabilities=Capabilities(conditional_create=False, conditional_put=False, conditional_delete=False),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from storage_core.ids import new_token
-from storage_core.settings import Settings
-from storage_core.stores import open_store
+from lockgate.storage_core.ids import new_token
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import open_store
 from tests.cli_world import Run, committed_job, document, lapsed_job, open_written_job
 
 

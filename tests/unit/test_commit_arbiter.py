@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from storage_core.commit import layout
-from storage_core.commit.arbitrated import INLINE_BYTES, ArbitratedStore
-from storage_core.commit.folder import claim
-from storage_core.commit.records import ShortIdClaim
-from storage_core.commit.shards import write_shard
-from storage_core.errors import (
+from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.commit.records.job import ShortIdClaim
+from lockgate.storage_core.commit.records.job_folder import claim
+from lockgate.storage_core.commit.records.shards import write_shard
+from lockgate.storage_core.commit.setup.arbitrated_store import INLINE_BYTES, ArbitratedStore
+from lockgate.storage_core.errors import (
     AlreadyExistsError,
     JournalUnavailableError,
     MalformedRecordError,
@@ -24,13 +24,13 @@ from storage_core.errors import (
     StoreUnavailableError,
     UnsupportedStoreError,
 )
-from storage_core.failpoints import FAILPOINTS, step
-from storage_core.ids import JobId, new_token
-from storage_core.journal import Journal, open_journal
-from storage_core.journal.claims import Claims
-from storage_core.journal.rows import Claim
-from storage_core.stores import Store, open_store
-from storage_core.stores.probe import with_capabilities
+from lockgate.storage_core.failpoints import FAILPOINTS, step
+from lockgate.storage_core.ids import JobId, new_token
+from lockgate.storage_core.journal import Journal, open_journal
+from lockgate.storage_core.journal.claims import Claims
+from lockgate.storage_core.journal.entries.rows import Claim
+from lockgate.storage_core.stores import Store, open_store
+from lockgate.storage_core.stores.probe import with_capabilities
 from tests.commit_world import Crash
 
 RACERS = 8

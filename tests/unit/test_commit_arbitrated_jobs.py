@@ -11,18 +11,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from storage_core.commit import layout, sweep_uploads
-from storage_core.commit.folder import JobFolder
-from storage_core.commit.phase import JobPhase
-from storage_core.commit.probing import forget_destination, probed
-from storage_core.commit.records import StoreRecord
-from storage_core.errors import ConflictError, UnsupportedStoreError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.ids import JobId
-from storage_core.journal import Journal
-from storage_core.journal.claims import Claims
-from storage_core.journal.configured import close_journals, configured_journal
-from storage_core.stores import Store
+from lockgate.storage_core.commit import sweep_uploads
+from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.commit.records.job import StoreRecord
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.setup.capabilities import forget_destination, probed
+from lockgate.storage_core.errors import ConflictError, UnsupportedStoreError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import JobId
+from lockgate.storage_core.journal import Journal
+from lockgate.storage_core.journal.claims import Claims
+from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
+from lockgate.storage_core.stores import Store
 from tests.arbiter_world import arbiter_world
 from tests.commit_world import Crash, ManualClock, World, write
 from tests.s3_world import S3World
@@ -190,7 +191,7 @@ class TestJobs:
     def test_long_pending_sets_are_committed_and_leave_nothing_beside_them(
         self, s3: S3World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("storage_core.commit.arbitrated.INLINE_BYTES", 100)
+        monkeypatch.setattr("lockgate.storage_core.commit.setup.arbitrated_store.INLINE_BYTES", 100)
         with s3.driver.open_job("sales") as job:
             write(job, "t", NEW)
             assert [key for key in keys(s3.other.store, layout.JOBS) if ".pendingset." in key] == []

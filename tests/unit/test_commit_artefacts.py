@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.ending import delete_ended
-from storage_core.blobs.keys import BlobKey
-from storage_core.blobs.registry.rows import BlobJob, Reference
-from storage_core.commit import JobPhase
-from storage_core.commit.artefacts import artefacts_of
-from storage_core.commit.codec import decode
-from storage_core.commit.lapsed import recover_everything
-from storage_core.commit.records import JobRecord
-from storage_core.commit.rescan import rescan
-from storage_core.errors import ArtefactsGoneError, ConflictError, InvalidInputError
-from storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.blobs.job_end import delete_ended
+from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.blobs.registry.rows import BlobJob, Reference
+from lockgate.storage_core.commit import JobPhase
+from lockgate.storage_core.commit.records.artefacts import artefacts_of
+from lockgate.storage_core.commit.records.codec import decode
+from lockgate.storage_core.commit.records.job import JobRecord
+from lockgate.storage_core.commit.recovery.expired_jobs import recover_everything
+from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
+from lockgate.storage_core.errors import ArtefactsGoneError, ConflictError, InvalidInputError
+from lockgate.storage_core.failpoints import FAILPOINTS
 from tests.artefact_world import (
     LIBRARY,
     blob_job,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit.below import DestinationsBelow
-from storage_core.commit.conflict import visible_files
+from lockgate.storage_core.commit.destination.conflict_mode import visible_files
+from lockgate.storage_core.commit.destination.nested import DestinationsBelow
 from tests.commit_world import World
 from tests.fake_s3 import Options
 from tests.s3_world import S3World, s3_world

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from storage_core.commit.committers import COMMITTERS, configured_committer
-from storage_core.errors import InvalidInputError
-from storage_core.settings import Settings
+from lockgate.storage_core.commit.committers import COMMITTERS, configured_committer
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.settings import Settings
 from tests.commit_world import World
 
 BY_PREFIX = {"s3://lake/": "staging", "s3://lake/raw": "magic", "file:///data": "partitioned"}

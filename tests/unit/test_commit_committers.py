@@ -6,16 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit import ExpectedTask, Job
-from storage_core.commit.committers import COMMITTERS, Committer
-from storage_core.commit.phase import JobPhase
-from storage_core.commit.records import JobSpec
-from storage_core.commit.setup import check_spec
-from storage_core.errors import ConflictError, InvalidInputError, StoreUnavailableError, UnsupportedStoreError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.ids import AttemptId, TaskId
-from storage_core.settings import Settings
-from storage_core.stores import open_store
+from lockgate.storage_core.commit import ExpectedTask, Job
+from lockgate.storage_core.commit.committers import COMMITTERS, Committer
+from lockgate.storage_core.commit.records.job import JobSpec
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.setup.job_setup import check_spec
+from lockgate.storage_core.errors import (
+    ConflictError,
+    InvalidInputError,
+    StoreUnavailableError,
+    UnsupportedStoreError,
+)
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import AttemptId, TaskId
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import open_store
 from tests.commit_world import World, write
 
 FILES = {"day=1/a.csv": b"1\n", "day=1/b.csv": b"", "deep/er/c": b"3\n"}

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.clock import SystemClock
-from storage_core.commit import Job
-from storage_core.commit.codec import encode
-from storage_core.commit.layout import SUCCESS, is_hidden, turn_claim
-from storage_core.commit.phase import JobPhase
-from storage_core.commit.records import TurnClaim
-from storage_core.errors import (
+from lockgate.storage_core.clock import SystemClock
+from lockgate.storage_core.commit import Job
+from lockgate.storage_core.commit.records.codec import encode
+from lockgate.storage_core.commit.records.job import TurnClaim
+from lockgate.storage_core.commit.records.layout import SUCCESS, is_hidden, turn_claim
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.errors import (
     ConflictError,
     FencedError,
     InvalidInputError,
     LockgateError,
     TurnBusyError,
 )
-from storage_core.ids import new_token
+from lockgate.storage_core.ids import new_token
 from tests.commit_world import ManualClock, World, write
 
 NEW = {"new.csv": b"new"}
@@ -81,7 +81,7 @@ def test_replace_takes_managed_and_unmanaged_data_and_leaves_hidden_files(world:
 
 
 def test_an_object_that_changed_between_plan_and_deletion_is_kept_and_reported(world: World) -> None:
-    from storage_core.failpoints import FAILPOINTS
+    from lockgate.storage_core.failpoints import FAILPOINTS
 
     put(world, "theirs.csv")
 
@@ -106,7 +106,7 @@ def test_an_object_that_changed_between_plan_and_deletion_is_kept_and_reported(w
 
 
 def test_replaced_files_stay_for_their_retention_and_older_turns_can_be_read(world: World) -> None:
-    from storage_core.commit import sweep_uploads
+    from lockgate.storage_core.commit import sweep_uploads
 
     world.run("other", {"a.csv": b"1"})
     world.run("sales", NEW, mode="replace", replaced_retention_s=3600.0)
@@ -122,7 +122,7 @@ def test_replaced_files_stay_for_their_retention_and_older_turns_can_be_read(wor
 
 
 def test_files_that_one_replace_retains_are_spared_by_the_next(world: World) -> None:
-    from storage_core.commit import sweep_uploads
+    from lockgate.storage_core.commit import sweep_uploads
 
     world.run("other", {"a.csv": b"1"})
     world.run("sales", {"b.csv": b"2"}, mode="replace", replaced_retention_s=3600.0)

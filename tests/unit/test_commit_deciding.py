@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit.fates import read_fates
-from storage_core.commit.layout import SUCCESS
-from storage_core.commit.phase import JobPhase
-from storage_core.errors import FencedError, JobFailedError, OutcomeUnknownError, StoreUnavailableError
-from storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.commit.publish.file_report import read_fates
+from lockgate.storage_core.commit.records.layout import SUCCESS
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.errors import (
+    FencedError,
+    JobFailedError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
+)
+from lockgate.storage_core.failpoints import FAILPOINTS
 from tests.commit_world import World, plain, write
 from tests.fake_s3 import Fault, faults
 from tests.s3_world import S3World, s3_world

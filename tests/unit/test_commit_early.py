@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit.attempt import Attempt
-from storage_core.errors import ConflictError, UploadGoneError
-from storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.commit.task.attempt import Attempt
+from lockgate.storage_core.errors import ConflictError, UploadGoneError
+from lockgate.storage_core.failpoints import FAILPOINTS
 from tests.commit_world import World, write
 from tests.fake_s3 import Options
 from tests.fake_s3.faults import CONFLICT, TIMED_OUT

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit import Job, sweep_uploads
-from storage_core.commit.aside import MOVE_BACK_TRIES, files_aside
-from storage_core.commit.codec import digest
-from storage_core.commit.fates import read_fates
-from storage_core.commit.folder import JobFolder
-from storage_core.commit.phase import JobPhase
-from storage_core.commit.records import FileFate
-from storage_core.errors import (
+from lockgate.storage_core.commit import Job, sweep_uploads
+from lockgate.storage_core.commit.publish.displaced_files import MOVE_BACK_TRIES, files_aside
+from lockgate.storage_core.commit.publish.file_report import read_fates
+from lockgate.storage_core.commit.records.codec import digest
+from lockgate.storage_core.commit.records.job import FileFate
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.errors import (
     ConflictError,
     InvalidInputError,
     JobFailedError,
@@ -25,9 +25,9 @@ from storage_core.errors import (
     UnsupportedStoreError,
     UploadGoneError,
 )
-from storage_core.failpoints import FAILPOINTS
-from storage_core.ids import JobId
-from storage_core.stores.local import LocalStore
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import JobId
+from lockgate.storage_core.stores.local.store import LocalStore
 from tests.commit_world import Crash, World, write
 
 RENAMING = ("file-v1", "file-v2")

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from storage_core.commit.committers import COMMITTERS
+from lockgate.storage_core.commit.committers import COMMITTERS
 from tests.commit_world import World
 
 PROGRAM = """
 import os, signal, sys
 from pathlib import Path
-from storage_core.errors import FencedError
+from lockgate.storage_core.errors import FencedError
 from tests.commit_world import World
 
 root, url, committer, act = sys.argv[1:]

@@ -18,23 +18,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from storage_core.commit import (
-    ExpectedTask,
-    StagedFile,
-    layout,
-    log,
-    read_manifest,
-    recover_all,
-    sweep_uploads,
-)
-from storage_core.commit.codec import Record, decode, encode
-from storage_core.commit.layout import CHECKPOINT_HINT
-from storage_core.errors import InvalidInputError, LockgateError, MalformedRecordError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.ids import TaskId, split_job_id
+from lockgate.storage_core.commit import ExpectedTask, StagedFile, read_manifest, recover_all, sweep_uploads
+from lockgate.storage_core.commit.destination import log
+from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.commit.records.codec import Record, decode, encode
+from lockgate.storage_core.commit.records.layout import CHECKPOINT_HINT
+from lockgate.storage_core.errors import InvalidInputError, LockgateError, MalformedRecordError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import TaskId, split_job_id
+from lockgate.workers.task_commit import commit_staged_task
 from tests.commit_world import Crash, World, write
 from tests.strategies import JSON_VALUES, mutations, records, to_json
-from workers.staged import commit_staged_task
 
 settings.register_profile(
     "fuzz",

@@ -12,17 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit import JobPhase, heartbeat, recover_job
-from storage_core.commit.folder import JobFolder
-from storage_core.commit.lease import LeaseState, LeaseView, leases_for
-from storage_core.commit.recovery_table import RecoveryAction
-from storage_core.commit.turn import TURN_WAIT_S
-from storage_core.errors import FencedError, JournalUnavailableError, LeaseHeldError, TurnBusyError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.ids import job_resource
-from storage_core.journal import Leases, renewer
-from storage_core.journal.database import Database
-from storage_core.journal.ops.leases import TakeLease
+from lockgate.storage_core.commit import JobPhase, recover_job
+from lockgate.storage_core.commit.decide.turn import TURN_WAIT_S
+from lockgate.storage_core.commit.leases import heartbeat
+from lockgate.storage_core.commit.leases.protocol import LeaseState, LeaseView, leases_for
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
+from lockgate.storage_core.errors import FencedError, JournalUnavailableError, LeaseHeldError, TurnBusyError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import job_resource
+from lockgate.storage_core.journal import Leases
+from lockgate.storage_core.journal.database.database import Database
+from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.leases import renewer
 from tests.commit_world import World, write
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit import Job, sweep_uploads
-from storage_core.commit.codec import encode
-from storage_core.commit.layout import SUCCESS, turn_claim
-from storage_core.commit.phase import JobPhase
-from storage_core.commit.records import TurnClaim
-from storage_core.commit.turn import TURN_WAIT_S, pass_turn
-from storage_core.errors import FencedError, JobFailedError, LockgateError, TurnBusyError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.ids import new_token
+from lockgate.storage_core.commit import Job, sweep_uploads
+from lockgate.storage_core.commit.decide.turn import TURN_WAIT_S, pass_turn
+from lockgate.storage_core.commit.records.codec import encode
+from lockgate.storage_core.commit.records.job import TurnClaim
+from lockgate.storage_core.commit.records.layout import SUCCESS, turn_claim
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.errors import FencedError, JobFailedError, LockgateError, TurnBusyError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import new_token
 from tests.commit_world import ManualClock, World, write
 
 NEW = {"a.csv": b"1", "b.csv": b"22"}

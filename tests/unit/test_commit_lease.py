@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from storage_core.commit.folder import JobFolder
-from storage_core.commit.lease import Hold, LeaseState, leases_for
-from storage_core.errors import FencedError
+from lockgate.storage_core.commit.leases.protocol import Hold, LeaseState, leases_for
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.errors import FencedError
 from tests.commit_world import World, write
 
 

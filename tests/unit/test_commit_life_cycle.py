@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from storage_core.commit.layout import SUCCESS
-from storage_core.commit.phase import NEXT, TERMINAL, JobPhase, advance
-from storage_core.errors import ConflictError, InvalidInputError, JobFailedError
+from lockgate.storage_core.commit.records.layout import SUCCESS
+from lockgate.storage_core.commit.records.phase import NEXT, TERMINAL, JobPhase, advance
+from lockgate.storage_core.errors import ConflictError, InvalidInputError, JobFailedError
 from tests.commit_world import World, plain, write
 
 FILES = {"day=1/a.csv": b"1\n", "b %2F é =.csv": b"2\n" * 3, "deep/er/c": b""}
@@ -130,7 +130,7 @@ def test_a_task_that_never_committed_is_invisible_and_its_uploads_go(world: Worl
 
 
 def test_a_missing_expected_task_fails_the_job_before_anything_is_visible(world: World) -> None:
-    from storage_core.commit import ExpectedTask
+    from lockgate.storage_core.commit import ExpectedTask
 
     job = world.open_job("sales")
     job.expect([ExpectedTask(task_id="t"), ExpectedTask(task_id="u")])  # type: ignore[arg-type]

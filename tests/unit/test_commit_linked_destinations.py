@@ -9,18 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit import recover_job
-from storage_core.commit.folder import JobFolder
-from storage_core.commit.lapsed import Unended, lapsed_at, lapsed_jobs, recover_everything
-from storage_core.commit.lease import LeaseState, leases_for
-from storage_core.commit.place import linked_place, place_of
-from storage_core.commit.recovery_table import RecoveryAction
-from storage_core.commit.registry.queries import jobs
-from storage_core.commit.registry.rows import TaskAttempt
-from storage_core.commit.rescan import rescan
-from storage_core.errors import FencedError, InvalidInputError
-from storage_core.journal.rows import Lease
-from storage_core.stores import open_store
+from lockgate.storage_core.commit import recover_job
+from lockgate.storage_core.commit.destination.location import linked_place, place_of
+from lockgate.storage_core.commit.leases.protocol import LeaseState, leases_for
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
+from lockgate.storage_core.commit.recovery.expired_jobs import (
+    Unended,
+    lapsed_at,
+    lapsed_jobs,
+    recover_everything,
+)
+from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
+from lockgate.storage_core.commit.registry.queries import jobs
+from lockgate.storage_core.commit.registry.rows import TaskAttempt
+from lockgate.storage_core.errors import FencedError, InvalidInputError
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.stores import open_store
 from tests.commit_world import World, write
 
 
@@ -35,7 +40,7 @@ def by_link(journal_world: World) -> World:
 def earlier_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Name places as they are given, as the journal knew them once."""
     with monkeypatch.context() as patched:
-        patched.setattr("storage_core.commit.place.realpath", lambda path: path)
+        patched.setattr("lockgate.storage_core.commit.destination.location.realpath", lambda path: path)
         yield
 
 

@@ -14,10 +14,15 @@ from typing import Any
 
 import pytest
 
-from storage_core.commit.codec import MAX_RECORD_BYTES
-from storage_core.commit.phase import JobPhase
-from storage_core.errors import InvalidInputError, LockgateError, MalformedLogError, MalformedRecordError
-from storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.errors import (
+    InvalidInputError,
+    LockgateError,
+    MalformedLogError,
+    MalformedRecordError,
+)
+from lockgate.storage_core.failpoints import FAILPOINTS
 from tests.commit_world import World, write
 from tests.malformed_world import LOG, NEW, RECORDS, Change, Stage, inside
 

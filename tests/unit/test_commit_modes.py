@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from storage_core.errors import ConflictError
-from storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.errors import ConflictError
+from lockgate.storage_core.failpoints import FAILPOINTS
 from tests.commit_world import World, write
 
 OLD = {"day=1/old.csv": b"1", "day=2/old.csv": b"2", "top.csv": b"top"}

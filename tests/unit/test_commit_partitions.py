@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit.phase import JobPhase
-from storage_core.commit.reach import EVERYWHERE, Reach, partition_of
-from storage_core.errors import ConflictError, InvalidInputError
+from lockgate.storage_core.commit.destination.scope import EVERYWHERE, Reach, partition_of
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from tests.commit_world import World, write
 
 OLD = {"day=1/a.csv": b"old 1", "day=2/b.csv": b"old 2", "top.csv": b"old top"}

@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from storage_core.commit.codec import decode, encode
-from storage_core.commit.records import ColumnStatistics, PendingFile, PendingSet
-from storage_core.commit.selection import choose
-from storage_core.ids import AttemptId, TaskId, Token
-from storage_core.stamp import Stamp
-from storage_core.stores import Part, PendingUpload
+from lockgate.storage_core.commit.decide.task_selection import choose
+from lockgate.storage_core.commit.records.codec import decode, encode
+from lockgate.storage_core.commit.records.job import ColumnStatistics, PendingFile, PendingSet
+from lockgate.storage_core.ids import AttemptId, TaskId, Token
+from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.stores import Part, PendingUpload
 from tests.commit_world import World, write
 
 MIB = 1024 * 1024

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from storage_core.commit import ExpectedTask, list_jobs, recover_job, sweep_uploads
-from storage_core.commit.phase import JobPhase
-from storage_core.commit.recovery import RecoveryAction
-from storage_core.commit.sweep import SweepAction
-from storage_core.errors import (
+from lockgate.storage_core.commit import ExpectedTask, list_jobs, recover_job, sweep_uploads
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.recovery.orphan_sweep import SweepAction
+from lockgate.storage_core.commit.recovery.recover import RecoveryAction
+from lockgate.storage_core.errors import (
     FencedError,
     JobFailedError,
     MalformedRecordError,
@@ -24,8 +24,8 @@ from storage_core.errors import (
     StoreUnavailableError,
     UploadGoneError,
 )
-from storage_core.failpoints import FAILPOINTS
-from storage_core.ids import TaskId
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import TaskId
 from tests.commit_world import Crash, World, write
 
 DAY = 86_400.0
@@ -305,8 +305,8 @@ def test_a_job_record_that_was_tampered_with_is_refused(world: World, change: di
 def test_a_live_file_outside_the_destination_is_refused(world: World) -> None:
     world.run("sales", {"a.csv": b"1"})
     outcome = json.loads(world.store.get("_lockgate/log/00000001.json"))
-    from storage_core.commit import layout
-    from storage_core.commit.codec import digest
+    from lockgate.storage_core.commit.records import layout
+    from lockgate.storage_core.commit.records.codec import digest
 
     old = layout.log_shard(outcome["added"][0]["digest"])
     data = world.store.get(old).replace(b'"key":"a-', b'"key":"../a-')
@@ -332,7 +332,7 @@ def test_a_reader_whose_listing_missed_an_outcome_reads_it_by_name(world: World)
             for page in log(prefix, **options):
                 yield [info for info in page if not info.key.endswith("00000002.json")]
 
-    from storage_core.commit import DestinationLog
+    from lockgate.storage_core.commit import DestinationLog
 
     assert len(DestinationLog(Behind()).manifest().files) == 3  # type: ignore[arg-type]
 

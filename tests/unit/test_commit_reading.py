@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from storage_core.commit import Manifest, read_live
-from storage_core.commit.reading import TRIES
-from storage_core.errors import InvalidInputError, ObjectNotFoundError
+from lockgate.storage_core.commit import Manifest, read_live
+from lockgate.storage_core.commit.destination.live_read import TRIES
+from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError
 from tests.commit_world import World, plain
 
 

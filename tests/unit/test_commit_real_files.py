@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit import Job
-from storage_core.commit.committers import COMMITTERS
-from storage_core.errors import ConflictError, StoreUnavailableError
+from lockgate.storage_core.commit import Job
+from lockgate.storage_core.commit.committers import COMMITTERS
+from lockgate.storage_core.errors import ConflictError, StoreUnavailableError
 from tests.commit_world import World
 
 ON_DISK = ("staging", "partitioned", "file-v1", "file-v2")

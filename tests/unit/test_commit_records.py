@@ -10,12 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from storage_core.commit.codec import decode
-from storage_core.commit.phase import JobPhase
-from storage_core.commit.records import Decision, Outcome, PendingSet
-from storage_core.errors import InvalidInputError, LockgateError, MalformedRecordError, UploadGoneError
-from storage_core.ids import split_job_id, with_short_id
-from storage_core.stores.protocol import check_key
+from lockgate.storage_core.commit.records.codec import decode
+from lockgate.storage_core.commit.records.job import Decision, Outcome, PendingSet
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.errors import (
+    InvalidInputError,
+    LockgateError,
+    MalformedRecordError,
+    UploadGoneError,
+)
+from lockgate.storage_core.ids import split_job_id, with_short_id
+from lockgate.storage_core.stores.protocol import check_key
 from tests.commit_world import World, write
 
 Change = Callable[[dict[str, Any]], object]
@@ -71,7 +76,7 @@ def test_a_truncated_or_garbled_pending_set_is_named(world: World, garbage: byte
 
 
 def test_a_plan_that_was_tampered_with_is_refused_and_touches_nothing(world: World) -> None:
-    from storage_core.failpoints import FAILPOINTS
+    from lockgate.storage_core.failpoints import FAILPOINTS
 
     job = world.open_job("sales")
     write(job, "t", {"a.csv": b"1"})
@@ -110,8 +115,8 @@ def test_a_vanished_upload_is_found_before_the_decision(world: World) -> None:
 def test_an_upload_that_is_lost_after_the_decision_reverts_the_job_and_keeps_what_was_there(
     world: World,
 ) -> None:
-    from storage_core.errors import JobFailedError
-    from storage_core.failpoints import FAILPOINTS
+    from lockgate.storage_core.errors import JobFailedError
+    from lockgate.storage_core.failpoints import FAILPOINTS
 
     world.run("old", {"old.csv": b"old"})
     job = world.open_job("sales", mode="replace")
@@ -179,7 +184,7 @@ def test_a_task_whose_pending_set_would_be_too_long_to_read_back_is_refused_with
         attempt = job.attempt("t")
         for number in range(20):
             attempt.open(f"{number}.csv").close()
-        monkeypatch.setattr("storage_core.commit.codec.MAX_RECORD_BYTES", 2000)
+        monkeypatch.setattr("lockgate.storage_core.commit.records.codec.MAX_RECORD_BYTES", 2000)
         with pytest.raises(InvalidInputError, match="nothing was written; write fewer files a task"):
             attempt.commit()
         assert list(job.pending_sets()) == []

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from storage_core.commit import ExpectedTask, list_jobs, recover_job, sweep_uploads
-from storage_core.commit.codec import encode
-from storage_core.commit.lease import LeaseState
-from storage_core.commit.phase import JobPhase
-from storage_core.commit.records import Ended
-from storage_core.commit.recovery import RecoveryAction, RecoveryResult
-from storage_core.commit.sweep import SweepAction
-from storage_core.errors import AuditFailedError, ObjectNotFoundError
-from storage_core.ids import new_token
+from lockgate.storage_core.commit import ExpectedTask, list_jobs, recover_job, sweep_uploads
+from lockgate.storage_core.commit.leases.protocol import LeaseState
+from lockgate.storage_core.commit.records.codec import encode
+from lockgate.storage_core.commit.records.job import Ended
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.recovery.orphan_sweep import SweepAction
+from lockgate.storage_core.commit.recovery.recover import RecoveryAction, RecoveryResult
+from lockgate.storage_core.errors import AuditFailedError, ObjectNotFoundError
+from lockgate.storage_core.ids import new_token
 from tests.commit_world import World, write
 
 DAY = 86_400.0

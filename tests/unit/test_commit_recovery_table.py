@@ -7,10 +7,10 @@ from typing import get_args
 
 import pytest
 
-from storage_core.commit.lease import LeaseState
-from storage_core.commit.phase import UNDECIDED, JobPhase
-from storage_core.commit.records import OnLapse
-from storage_core.commit.recovery_table import RECOVERY, RecoveryAction, choose_action
+from lockgate.storage_core.commit.leases.protocol import LeaseState
+from lockgate.storage_core.commit.records.job import OnLapse
+from lockgate.storage_core.commit.records.phase import UNDECIDED, JobPhase
+from lockgate.storage_core.commit.recovery.decision_table import RECOVERY, RecoveryAction, choose_action
 
 POLICIES: tuple[OnLapse, ...] = get_args(OnLapse)
 

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit import JobPhase
-from storage_core.commit.phase import JobPhase as Phase
-from storage_core.commit.registering import PHASES
-from storage_core.commit.registry.queries import find_job
-from storage_core.commit.registry.rows import Job as RegisteredJob
-from storage_core.commit.registry.rows import TaskAttempt
-from storage_core.commit.rescan import Rescanned, rescan
-from storage_core.errors import InvalidInputError, JobFailedError, ObjectNotFoundError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.ids import JobId, job_resource
-from storage_core.journal import Leases
-from storage_core.journal.configured import close_journals
-from storage_core.journal.rows import Lease
+from lockgate.storage_core.commit import JobPhase
+from lockgate.storage_core.commit.leases.registry import PHASES
+from lockgate.storage_core.commit.records.phase import JobPhase as Phase
+from lockgate.storage_core.commit.recovery.registry_rebuild import Rescanned, rescan
+from lockgate.storage_core.commit.registry.queries import find_job
+from lockgate.storage_core.commit.registry.rows import Job as RegisteredJob
+from lockgate.storage_core.commit.registry.rows import TaskAttempt
+from lockgate.storage_core.errors import InvalidInputError, JobFailedError, ObjectNotFoundError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import JobId, job_resource
+from lockgate.storage_core.journal import Leases
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.process_journal import close_journals
 from tests.commit_world import World, write
 
 

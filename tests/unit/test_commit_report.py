@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from storage_core.commit import fates
-from storage_core.commit.fates import read_fates
-from storage_core.commit.phase import JobPhase
-from storage_core.errors import JobFailedError
+from lockgate.storage_core.commit.publish import file_report
+from lockgate.storage_core.commit.publish.file_report import read_fates
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.errors import JobFailedError
 from tests.commit_world import World, plain, write
 
 FILES = {f"day={number % 3}/{number:02d}.csv": b"x" * number for number in range(17)}
@@ -42,7 +42,7 @@ def test_the_report_of_a_reverted_job_names_what_was_lost_and_what_was_taken_bac
     write(job, "t", {"a.csv": b"a", "b.csv": b"b"})
     lost = next(upload for page in world.store.upload_pages() for upload in page if "b-" in upload.key)
     # The preflight saw the upload; then another tool aborts it.
-    monkeypatch.setattr("storage_core.commit.plan._preflight", lambda *_: world.store.abort_upload(
+    monkeypatch.setattr("lockgate.storage_core.commit.decide.plan._preflight", lambda *_: world.store.abort_upload(
         lost.key, lost.upload_id
     ))  # fmt: skip
     with pytest.raises(JobFailedError, match="reverted"):
@@ -54,7 +54,7 @@ def test_the_report_of_a_reverted_job_names_what_was_lost_and_what_was_taken_bac
 def test_a_long_report_lies_in_shards_and_still_names_every_file(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fates, "SHARD_ENTRIES", 5)
+    monkeypatch.setattr(file_report, "SHARD_ENTRIES", 5)
     job = world.open_job("sales")
     write(job, "t", FILES)
     job.commit()

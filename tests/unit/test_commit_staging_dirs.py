@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit import JobPhase
-from storage_core.errors import ConflictError
+from lockgate.storage_core.commit import JobPhase
+from lockgate.storage_core.errors import ConflictError
 from tests.commit_world import World, write
 
 

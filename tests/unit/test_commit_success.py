@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from storage_core.commit import success
-from storage_core.commit.layout import SUCCESS
-from storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.commit.publish import success_file
+from lockgate.storage_core.commit.records.layout import SUCCESS
+from lockgate.storage_core.failpoints import FAILPOINTS
 from tests.commit_world import Crash, World, write
 
 FILES = {"day=1/a.csv": b"1\n", "day=2/b.csv": b"2\n" * 3}
@@ -59,7 +59,7 @@ def test_its_metrics_count_what_was_done(world: World) -> None:
 def test_a_long_listing_is_cut_and_its_links_lead_to_all_files(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(success, "MAX_LISTED", 3)
+    monkeypatch.setattr(success_file, "MAX_LISTED", 3)
     world.run("sales", {f"{number:02}.csv": b"x" * number for number in range(10)})
     summary = told(world)
     assert (len(summary["filenames"]), len(summary["listing"]), summary["omitted"]) == (3, 3, 7)
@@ -73,7 +73,7 @@ def test_a_long_listing_is_cut_and_its_links_lead_to_all_files(
 
 
 def test_it_stays_small_however_many_files_a_job_has(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(success, "MAX_LISTED", 10)
+    monkeypatch.setattr(success_file, "MAX_LISTED", 10)
     sizes = []
     for count in (10, 60):
         world.run(f"job-{count}", {f"{number:02}.csv": b"" for number in range(count)})
@@ -86,7 +86,7 @@ def test_it_stays_small_however_many_files_a_job_has(world: World, monkeypatch: 
 def test_a_success_file_of_another_tool_is_never_taken_for_a_manifest(world: World, foreign: bytes) -> None:
     world.store.put("theirs.parquet", b"1")
     world.store.put(SUCCESS, foreign)
-    assert success.find_success(world.store) is None
+    assert success_file.find_success(world.store) is None
     assert world.live() == {}
     assert world.manifest().turn == 0
     world.run("sales", {"a.csv": b"1"})

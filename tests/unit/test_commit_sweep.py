@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from storage_core.commit import (
+from lockgate.storage_core.commit import (
     Job,
     SweepAction,
     SweepReport,
@@ -19,13 +19,13 @@ from storage_core.commit import (
     recover_job,
     sweep_uploads,
 )
-from storage_core.commit.roll import call_roll
-from storage_core.commit.upload_cost import measured
-from storage_core.errors import InvalidInputError, JobFailedError, UploadGoneError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.ids import JobId, new_token
-from storage_core.stores.local import LocalStore
-from storage_core.stores.watched import WatchedStore
+from lockgate.storage_core.commit.records.job_listing import call_roll
+from lockgate.storage_core.commit.uploads.upload_cost import measured
+from lockgate.storage_core.errors import InvalidInputError, JobFailedError, UploadGoneError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import JobId, new_token
+from lockgate.storage_core.stores.instrumented import WatchedStore
+from lockgate.storage_core.stores.local.store import LocalStore
 from tests.commit_world import Crash, World, write
 from tests.fake_s3 import faults
 from tests.s3_world import s3_world
@@ -293,7 +293,7 @@ def test_uploads_whose_listing_tells_no_bytes_are_asked_in_parallel_and_keep_the
 def test_a_sweep_remembers_no_more_than_it_may_and_takes_the_rest_later(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage_core.commit.sweep.MAX_STAGED", 2)
+    monkeypatch.setattr("lockgate.storage_core.commit.recovery.orphan_sweep.MAX_STAGED", 2)
     for number in range(3):
         stray(world, f"{number}.bin")
     left = []
@@ -349,7 +349,7 @@ def test_the_second_look_after_a_revert_spares_what_a_later_generation_published
     (lost,) = (info for page in world.store.upload_pages("b.csv") for info in page)
     with monkeypatch.context() as patch:
         patch.setattr(
-            "storage_core.commit.plan._preflight",
+            "lockgate.storage_core.commit.decide.plan._preflight",
             lambda *_: world.store.abort_upload(lost.key, lost.upload_id),
         )
         with pytest.raises(JobFailedError, match="reverted"):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit.phase import JobPhase
-from storage_core.errors import StoreUnavailableError, UnsupportedStoreError
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.errors import StoreUnavailableError, UnsupportedStoreError
 from tests.commit_world import write
 from tests.fake_s3 import Options, faults
 from tests.s3_world import S3World, s3_world

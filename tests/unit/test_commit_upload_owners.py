@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from storage_core.commit import ExpectedTask, recover_job, sweep_uploads
-from storage_core.commit.phase import JobPhase
-from storage_core.commit.sweep import SweepAction
-from storage_core.errors import (
+from lockgate.storage_core.commit import ExpectedTask, recover_job, sweep_uploads
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.recovery.orphan_sweep import SweepAction
+from lockgate.storage_core.errors import (
     InvalidInputError,
     LockgateError,
     MalformedRecordError,
 )
-from storage_core.ids import TaskId, new_token
+from lockgate.storage_core.ids import TaskId, new_token
 from tests.commit_world import World, write
 
 DAY = 86_400.0

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from storage_core.commit import attach_job
-from storage_core.commit.attempt import Attempt
-from storage_core.commit.folder import CREATE_TRIES
-from storage_core.commit.phase import JobPhase
-from storage_core.errors import StoreUnavailableError
-from storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.commit import attach_job
+from lockgate.storage_core.commit.records.job_folder import CREATE_TRIES
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.task.attempt import Attempt
+from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.failpoints import FAILPOINTS
 from tests.commit_world import World, write
 
 MIB = 1024 * 1024

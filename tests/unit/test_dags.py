@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from operators.demo.airflow_home import dags_folder
+from lockgate.operators.demo.airflow_home import dags_folder
 
 HEAVY = ("pyspark", "great_expectations", "boto3", "botocore", "pandas", "pyarrow", "celery", "numpy")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from operators.demo import library
-from operators.demo.failed import DemoFailedError
-from operators.demo.flightdelays import word_for
+from lockgate.operators.demo import library
+from lockgate.operators.demo.failed import DemoFailedError
+from lockgate.operators.demo.flightdelays import word_for
 
 
 def test_the_wheel_can_be_imported_where_it_is_on_the_path_and_nowhere_else(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.errors import InvalidInputError, OutcomeUnknownError, StoreUnavailableError
-from storage_core.failpoints import FAILPOINTS, Failpoints, current_step, parse_failpoints, step
+from lockgate.storage_core.errors import InvalidInputError, OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.failpoints import FAILPOINTS, Failpoints, current_step, parse_failpoints, step
 
 
 def test_the_text_of_the_environment_names_points_and_actions() -> None:
@@ -92,8 +92,8 @@ def test_arming_replaces_what_was_armed_before() -> None:
 def test_kill_really_kills_before_or_after_the_effect(tmp_path: Path, when: str, exists: bool) -> None:
     program = (
         "import sys\n"
-        "from storage_core.failpoints import step\n"
-        "from storage_core.stores import open_store\n"
+        "from lockgate.storage_core.failpoints import step\n"
+        "from lockgate.storage_core.stores import open_store\n"
         "store = open_store(sys.argv[1])\n"
         "with step('decide'):\n"
         "    store.create('marker', b'x')\n"

@@ -19,7 +19,7 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 
-from storage_core.settings import MIB
+from lockgate.storage_core.settings import MIB
 from tests.commit_world import Crash, ManualClock
 from tests.fake_s3 import FakeS3, Options, faults, served
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage_core.errors import InvalidInputError
-from storage_core.fsspec.paths import (
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.fsspec.paths import (
     check_path,
     destination_at,
     fs_path,
@@ -15,7 +15,7 @@ from storage_core.fsspec.paths import (
     magic_root,
     strip_protocol,
 )
-from storage_core.ids import JobId
+from lockgate.storage_core.ids import JobId
 
 TASK = "/lake/sales/__magic_job-day-g1/part-0"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.errors import InvalidInputError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.fsspec import LockgateFileSystem, job_filesystem
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.fsspec import LockgateFileSystem, job_filesystem
 from tests.commit_world import World, plain, write
 
 DAYS = {"day=1/a.csv": b"one", "day=2/b.csv": b"three", "c d é%2F?.csv": b""}

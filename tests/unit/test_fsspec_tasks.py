@@ -9,10 +9,10 @@ from collections.abc import Callable
 import fsspec  # type: ignore[import-untyped]  # fsspec has no types
 import pytest
 
-from storage_core.commit import JobPhase
-from storage_core.errors import ConflictError, FencedError, OutcomeUnknownError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.fsspec import LockgateFileSystem, job_filesystem
+from lockgate.storage_core.commit import JobPhase
+from lockgate.storage_core.errors import ConflictError, FencedError, OutcomeUnknownError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.fsspec import LockgateFileSystem, job_filesystem
 from tests.commit_world import World
 from tests.fsspec_world import root_of, write_half
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.errors import (
+from lockgate.storage_core.errors import (
     ConflictError,
     InvalidInputError,
     LockgateError,
     ObjectNotFoundError,
 )
-from storage_core.failpoints import FAILPOINTS
-from storage_core.fsspec import LockgateFileSystem
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.fsspec import LockgateFileSystem
 from tests.commit_world import World
 from tests.fsspec_world import root_of, write_half
 

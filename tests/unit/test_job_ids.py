@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from storage_core.commit import list_jobs
-from storage_core.commit.records import JobRecord
-from storage_core.ids import ShortId, new_attempt_id, new_job_attempt_id, new_token, short_id
+from lockgate.storage_core.commit import list_jobs
+from lockgate.storage_core.commit.records.job import JobRecord
+from lockgate.storage_core.ids import ShortId, new_attempt_id, new_job_attempt_id, new_token, short_id
 from tests.commit_world import World, write
 
 
@@ -53,6 +53,6 @@ def test_two_jobs_whose_short_ids_would_be_the_same_get_two(
     def colliding(destination: str, job: str, salt: int = 0) -> ShortId:
         return taken.short_id if salt == 0 else short_id(destination, job, salt)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("storage_core.commit.setup.short_id", colliding)
+    monkeypatch.setattr("lockgate.storage_core.commit.setup.job_setup.short_id", colliding)
     other: JobRecord = world.open_job("other").record
     assert other.short_id != taken.short_id

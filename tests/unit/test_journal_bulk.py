@@ -6,19 +6,21 @@ import msgspec
 import pytest
 from sqlalchemy import Connection
 
-from storage_core.blobs.registry.rows import Blob, BlobJob, Reference
-from storage_core.commit.registry.entries import RecordTask
-from storage_core.commit.registry.rows import Job, TaskAttempt
-from storage_core.errors import MalformedJournalError
-from storage_core.journal import Journal, Mutation, bulk, open_journal, writing
-from storage_core.journal.entries.family import known_families
-from storage_core.journal.reading import Entry
-from storage_core.journal.rows import Claim, Lease, Row, Standing
-from storage_core.journal.schema import ENTRY, REQUEST, table_of
-from storage_core.journal.state import Key
-from storage_core.journal.tables import SqlRows
-from storage_core.journal.together import ask
-from storage_core.journal.writing import lock_head
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference
+from lockgate.storage_core.commit.registry.entries import RecordTask
+from lockgate.storage_core.commit.registry.rows import Job, TaskAttempt
+from lockgate.storage_core.errors import MalformedJournalError
+from lockgate.storage_core.journal import Journal, Mutation, open_journal
+from lockgate.storage_core.journal.database import bulk
+from lockgate.storage_core.journal.database.pipeline import ask
+from lockgate.storage_core.journal.database.row_access import SqlRows
+from lockgate.storage_core.journal.database.schema import ENTRY, REQUEST, table_of
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.rows import Claim, Lease, Row, Standing
+from lockgate.storage_core.journal.entries.state import Key
+from lockgate.storage_core.journal.read.snapshot_read import Entry
+from lockgate.storage_core.journal.write import transaction
+from lockgate.storage_core.journal.write.transaction import lock_head
 from tests.postgres_world import Server
 
 TEXTS = ("", "plain", "quote ' \" and \\ and \n\t{}[],", "ü 漢字 🦊", "NULL", "$[0]", "%s", ":given")
@@ -135,7 +137,7 @@ def test_no_plan_is_kept_that_could_read_all_rows_by_another_index_than_the_keys
         for _ in range(2):
             with journal.database.write() as connection:
                 rows = SqlRows(connection, journal.name, lock=True)
-                lock = writing._locking(journal.database, journal.name, keeps_plans=True)
+                lock = transaction._locking(journal.database, journal.name, keeps_plans=True)
                 ask(connection, [lock, rows.looking_for(kind, [("k",) * len(kind.KEY)])])
                 ask(connection, [rows.looking_in(kind, beginnings)])
         with journal.database.snapshot() as connection:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.errors import ConflictError, MalformedJournalError, ObjectNotFoundError
-from storage_core.journal import Stamp, open_journal
-from storage_core.settings import Settings
+from lockgate.storage_core.errors import ConflictError, MalformedJournalError, ObjectNotFoundError
+from lockgate.storage_core.journal import Stamp, open_journal
+from lockgate.storage_core.settings import Settings
 from tests.checkpoint_world import take
 from tests.cli_world import Run, document
 

@@ -7,11 +7,11 @@ from typing import IO
 
 import pytest
 
-from storage_core.errors import ConflictError, MalformedJournalError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal import Mutation, Stamp, Written
-from storage_core.journal.checkpoint import Checkpoints
-from storage_core.journal.reading import Reading
+from lockgate.storage_core.errors import ConflictError, MalformedJournalError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import Mutation, Stamp, Written
+from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
+from lockgate.storage_core.journal.read.snapshot_read import Reading
 from tests.checkpoint_world import JournalWorld, file_of, take
 from tests.postgres_world import Server
 
@@ -81,8 +81,8 @@ def test_a_checkpoint_that_is_pruned_as_soon_as_it_is_made_is_told_of(
 
 
 def test_a_snapshot_greater_than_a_part_is_uploaded_in_parts(journals: JournalWorld) -> None:
-    from storage_core.journal.checkpoint import take_checkpoint
-    from storage_core.stores import open_store
+    from lockgate.storage_core.journal.checkpoint.checkpoints import take_checkpoint
+    from lockgate.storage_core.stores import open_store
 
     journals.live()
     small = Checkpoints(open_store(str(journals.root / "checkpoints")), "main", part_bytes=100)

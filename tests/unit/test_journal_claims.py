@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from storage_core.journal import Journal
-from storage_core.journal.claims import Claims
-from storage_core.journal.entries.encoding import decode_op, encode_op
-from storage_core.journal.ops.claims import ClaimName, ReleaseName
-from storage_core.journal.reading import Reading
-from storage_core.journal.rows import Claim
+from lockgate.storage_core.journal import Journal
+from lockgate.storage_core.journal.claims import Claims
+from lockgate.storage_core.journal.entries.claims import ClaimName, ReleaseName
+from lockgate.storage_core.journal.entries.encoding import decode_op, encode_op
+from lockgate.storage_core.journal.entries.rows import Claim
+from lockgate.storage_core.journal.read.snapshot_read import Reading
 
 STORE = "s3://lake"
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.clock import SystemClock
-from storage_core.errors import JournalUnavailableError
-from storage_core.journal import Journal, configured, open_journal
-from storage_core.journal.configured import close_journals, configured_journal
-from storage_core.journal.ops.leases import TakeLease
-from storage_core.settings import Settings
+from lockgate.storage_core.clock import SystemClock
+from lockgate.storage_core.errors import JournalUnavailableError
+from lockgate.storage_core.journal import Journal, open_journal, process_journal
+from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
+from lockgate.storage_core.settings import Settings
 from tests.commit_world import ManualClock
 
 
@@ -85,8 +85,8 @@ class Slow:
         raise JournalUnavailableError(f"journal {url}: connection timeout expired")
 
     def stands_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(configured, "open_journal", self.open_journal)
-        monkeypatch.setattr(configured, "monotonic", lambda: self.now_s)
+        monkeypatch.setattr(process_journal, "open_journal", self.open_journal)
+        monkeypatch.setattr(process_journal, "monotonic", lambda: self.now_s)
 
 
 def test_a_journal_that_is_long_silent_is_not_waited_for_by_everybody_who_asks(
@@ -101,8 +101,8 @@ def test_a_journal_that_is_long_silent_is_not_waited_for_by_everybody_who_asks(
         opened(settings)
     assert (slow.asked, slow.now_s) == (1, 10.0)
 
-    slow.now_s += configured.REST_S
-    monkeypatch.setattr(configured, "open_journal", open_journal)
+    slow.now_s += process_journal.REST_S
+    monkeypatch.setattr(process_journal, "open_journal", open_journal)
     assert opened(settings).status().stamp.sequence == 0
 
 

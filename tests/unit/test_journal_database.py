@@ -10,15 +10,15 @@ import pytest
 from sqlalchemy import Connection, event, insert, text
 from sqlalchemy.exc import OperationalError
 
-from storage_core.errors import (
+from lockgate.storage_core.errors import (
     InvalidInputError,
     MalformedJournalError,
     ObjectNotFoundError,
     OutcomeUnknownError,
 )
-from storage_core.journal import Journal, Stamp, open_journal
-from storage_core.journal.database import Database, parse_url
-from storage_core.journal.schema import EPOCH
+from lockgate.storage_core.journal import Journal, Stamp, open_journal
+from lockgate.storage_core.journal.database.database import Database, parse_url
+from lockgate.storage_core.journal.database.schema import EPOCH
 from tests.database_world import QUICK, entries, take
 
 

@@ -8,17 +8,17 @@ import msgspec
 import pytest
 from sqlalchemy import select
 
-from storage_core.blobs.registry.references import SubmitBlobJob
-from storage_core.commit.registry.entries import ForgetJob
-from storage_core.errors import FencedError, JournalVersionError
-from storage_core.ids import job_resource
-from storage_core.journal import Journal, open_journal
-from storage_core.journal.entries import family as family_module
-from storage_core.journal.entries.events import ArtefactsTaken, ResourceEnded
-from storage_core.journal.entries.family import FAMILIES, Families, Family, known_families
-from storage_core.journal.restore import open_survivor, restore
-from storage_core.journal.schema import VERSION_TABLE
-from storage_core.journal.verify import verify
+from lockgate.storage_core.blobs.registry.references import SubmitBlobJob
+from lockgate.storage_core.commit.registry.entries import ForgetJob
+from lockgate.storage_core.errors import FencedError, JournalVersionError
+from lockgate.storage_core.ids import job_resource
+from lockgate.storage_core.journal import Journal, open_journal
+from lockgate.storage_core.journal.checkpoint.restore import open_survivor, restore
+from lockgate.storage_core.journal.checkpoint.verify import verify
+from lockgate.storage_core.journal.database.schema import VERSION_TABLE
+from lockgate.storage_core.journal.entries import family as family_module
+from lockgate.storage_core.journal.entries.events import ArtefactsTaken, ResourceEnded
+from lockgate.storage_core.journal.entries.family import FAMILIES, Families, Family, known_families
 from tests.checkpoint_world import DEST, JournalWorld, job
 from tests.fruit_family import FRUIT, Eat, Fruit
 

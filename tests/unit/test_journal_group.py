@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from storage_core.errors import JournalUnavailableError, OutcomeUnknownError
-from storage_core.journal import group as group_module
-from storage_core.journal.group import LARGEST, Group
-from storage_core.journal.mutation import Mutation, Outcome, Written
-from storage_core.journal.ops.claims import ReleaseName
-from storage_core.stamp import Stamp
+from lockgate.storage_core.errors import JournalUnavailableError, OutcomeUnknownError
+from lockgate.storage_core.journal.entries.claims import ReleaseName
+from lockgate.storage_core.journal.write import group_commit as group_module
+from lockgate.storage_core.journal.write.group_commit import LARGEST, Group
+from lockgate.storage_core.journal.write.mutation import Mutation, Outcome, Written
+from lockgate.storage_core.stamp import Stamp
 
 
 def named(name: str) -> Mutation:
@@ -200,7 +200,7 @@ def test_nobody_waits_for_a_thread_that_was_interrupted_while_it_waited(
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
-            patched.setattr("storage_core.journal.group._Waiting.wait", interrupted)
+            patched.setattr("lockgate.storage_core.journal.write.group_commit._Waiting.wait", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 group.submit(names(1, "gone"))
         callers.submit(names(1, "after"), queued=lambda: appointed or len(group._queue) == 1)

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.blobs.registry.references import SubmitBlobJob, TakeReference
-from storage_core.blobs.registry.rows import Blob, BlobJob, Guarantee, Reference
-from storage_core.blobs.registry.uploads import BeginUpload, CompleteUpload, PutBlob, upload_resource
-from storage_core.commit.registry.entries import ForgetJob, RecordJob
-from storage_core.commit.registry.rows import Phase
-from storage_core.errors import ConflictError, FencedError, ObjectNotFoundError
-from storage_core.journal import Journal, Mutation, Refused
-from storage_core.journal.checkpoint import Checkpoints
-from storage_core.journal.ops.leases import TakeLease
-from storage_core.journal.verify import verify
-from storage_core.stores.local import LocalStore
+from lockgate.storage_core.blobs.registry.references import SubmitBlobJob, TakeReference
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Guarantee, Reference
+from lockgate.storage_core.blobs.registry.uploads import BeginUpload, CompleteUpload, PutBlob, upload_resource
+from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob
+from lockgate.storage_core.commit.registry.rows import Phase
+from lockgate.storage_core.errors import ConflictError, FencedError, ObjectNotFoundError
+from lockgate.storage_core.journal import Journal, Mutation, Refused
+from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
+from lockgate.storage_core.journal.checkpoint.verify import verify
+from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.stores.local.store import LocalStore
 from tests.commit_world import ManualClock
 
 LAKE = "s3://lake/sales"

@@ -7,11 +7,11 @@ from typing import get_args
 
 import pytest
 
-from storage_core.errors import FencedError, LeaseHeldError
-from storage_core.journal import Journal, Leases, LeaseState, Mutation, Refused, Stamp
-from storage_core.journal import leases as leases_module
-from storage_core.journal.ops.leases import NEXT, TAKES, DropLease, Purpose, TakeLease
-from storage_core.journal.rows import Standing
+from lockgate.storage_core.errors import FencedError, LeaseHeldError
+from lockgate.storage_core.journal import Journal, Leases, LeaseState, Mutation, Refused, Stamp
+from lockgate.storage_core.journal.entries.leases import NEXT, TAKES, DropLease, Purpose, TakeLease
+from lockgate.storage_core.journal.entries.rows import Standing
+from lockgate.storage_core.journal.leases import leases as leases_module
 from tests.commit_world import ManualClock
 
 SOFT_S, HARD_S, PARKED_S = 30.0, 120.0, 90.0

@@ -11,10 +11,10 @@ from urllib.request import urlopen
 
 import pytest
 
-from storage_core.journal import Journal, Leases, Mutation, Stamp, metrics, open_journal
-from storage_core.journal.exposition import serve_metrics
-from storage_core.journal.ops.leases import TakeLease
-from storage_core.journal.safe_mode import enter_safe_mode
+from lockgate.storage_core.journal import Journal, Leases, Mutation, Stamp, metrics, open_journal
+from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.metrics_endpoint import serve_metrics
+from lockgate.storage_core.journal.safe_mode import enter_safe_mode
 from tests.cli_world import Run
 from tests.commit_world import ManualClock
 
@@ -133,8 +133,8 @@ def test_opentelemetry_reads_the_same_figures_and_a_span_a_write(tmp_path: Path)
 
 _FORKED = """
 import json, os, sys
-from storage_core.journal import Mutation, metrics, open_journal
-from storage_core.journal.ops.leases import TakeLease
+from lockgate.storage_core.journal import Mutation, metrics, open_journal
+from lockgate.storage_core.journal.entries.leases import TakeLease
 
 def take(resource):
     return Mutation(op=TakeLease(resource=resource, holder="h", purpose="write", soft_s=30, hard_s=120))
@@ -163,9 +163,9 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from storage_core.journal import Mutation, metrics, open_journal
-from storage_core.journal.exposition import watched_leases
-from storage_core.journal.ops.leases import TakeLease
+from lockgate.storage_core.journal import Mutation, metrics, open_journal
+from lockgate.storage_core.journal.metrics_endpoint import watched_leases
+from lockgate.storage_core.journal.entries.leases import TakeLease
 
 def take(resource):
     return Mutation(op=TakeLease(resource=resource, holder="h", purpose="write", soft_s=30, hard_s=120))

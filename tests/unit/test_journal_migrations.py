@@ -15,17 +15,18 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, delete, insert, inspect, select, text, update
 
-from storage_core.commit.registry.entries import RecordJob
-from storage_core.errors import InvalidInputError, JournalVersionError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal import Journal, Stamp, migrate, open_journal
-from storage_core.journal.database import Database, parse_url
-from storage_core.journal.entries.family import Family, known_families
-from storage_core.journal.entries.own_family import JOURNAL
-from storage_core.journal.ops.leases import FreeLease, TakeLease
-from storage_core.journal.restore import open_survivor
-from storage_core.journal.rows import Lease, Request
-from storage_core.journal.schema import ENTRY, METADATA, VERSION_TABLE, table_of
+from lockgate.storage_core.commit.registry.entries import RecordJob
+from lockgate.storage_core.errors import InvalidInputError, JournalVersionError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import Journal, Stamp, open_journal
+from lockgate.storage_core.journal.checkpoint.restore import open_survivor
+from lockgate.storage_core.journal.database import migrate
+from lockgate.storage_core.journal.database.database import Database, parse_url
+from lockgate.storage_core.journal.database.schema import ENTRY, METADATA, VERSION_TABLE, table_of
+from lockgate.storage_core.journal.entries.family import Family, known_families
+from lockgate.storage_core.journal.entries.leases import FreeLease, TakeLease
+from lockgate.storage_core.journal.entries.own_family import JOURNAL
+from lockgate.storage_core.journal.entries.rows import Lease, Request
 from tests.commit_world import Crash
 
 REVISIONS = [family.revision for family in known_families()]
@@ -106,7 +107,7 @@ def upgrade(url: str) -> None:
 @pytest.mark.parametrize("family", [*known_families()], ids=lambda family: family.name)
 def test_every_version_of_a_family_has_a_step_and_the_steps_are_in_line(family: Family) -> None:
     config = Config()
-    config.set_main_option("script_location", "storage_core.journal:migrations")
+    config.set_main_option("script_location", "lockgate.storage_core.journal:migrations")
     config.set_main_option("path_separator", "newline")
     config.set_main_option("version_locations", "\n".join(migrate._folders()))
     steps = list(ScriptDirectory.from_config(config).walk_revisions(head=f"{family.name}@head"))
@@ -180,8 +181,8 @@ def test_an_upgrade_that_is_killed_leaves_the_older_database_and_the_next_one_en
     make_without_families(journal_url)
     before = shape_of(journal_url)
     program = (
-        "import sys; from storage_core.failpoints import FAILPOINTS;"
-        "from storage_core.journal import open_journal;"
+        "import sys; from lockgate.storage_core.failpoints import FAILPOINTS;"
+        "from lockgate.storage_core.journal import open_journal;"
         "FAILPOINTS.arm({'journal-upgrade.jobs_1': 'kill'}); open_journal(sys.argv[1])"
     )
     died = subprocess.run([sys.executable, "-c", program, journal_url], check=False, timeout=120)
@@ -194,7 +195,7 @@ def test_an_upgrade_that_is_killed_leaves_the_older_database_and_the_next_one_en
 
 OPENING = """
 import sys
-from storage_core.journal import open_journal
+from lockgate.storage_core.journal import open_journal
 sys.stdin.readline()
 with open_journal(sys.argv[1]) as journal:
     print(journal.identity)
@@ -320,7 +321,7 @@ def test_opening_a_database_of_these_families_does_not_import_alembic(tmp_path: 
     url = f"sqlite:///{tmp_path / 'journal.db'}"
     open_journal(url).close()
     program = (
-        "import sys; from storage_core.journal import open_journal;"
+        "import sys; from lockgate.storage_core.journal import open_journal;"
         "open_journal(sys.argv[1]).close(); sys.exit('alembic' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program, url], check=False, timeout=120).returncode == 0
@@ -328,8 +329,8 @@ def test_opening_a_database_of_these_families_does_not_import_alembic(tmp_path: 
 
 def test_describing_the_families_imports_no_protocol_and_no_store() -> None:
     program = (
-        "import sys; from storage_core.journal.entries.family import known_families; known_families();"
+        "import sys; from lockgate.storage_core.journal.entries.family import known_families; known_families();"
         "sys.exit(any(name in sys.modules for name in"
-        " ('boto3', 'storage_core.stores.s3', 'storage_core.commit.job', 'storage_core.blobs.server')))"
+        " ('boto3', 'lockgate.storage_core.stores.s3.store', 'lockgate.storage_core.commit.job', 'lockgate.storage_core.blobs.server.server')))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=120).returncode == 0

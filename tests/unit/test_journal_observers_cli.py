@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from storage_core.cli.app import build
-from storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.cli.app import build
+from lockgate.storage_core.failpoints import FAILPOINTS
 from tests.cli_world import Run, document
 from tests.observer_world import ObserverWorld, take
 

@@ -11,12 +11,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine, event
 
-from storage_core.errors import JournalUnavailableError, LeaseHeldError, ObjectNotFoundError, StateLostError
-from storage_core.journal import Reading, Stamp
-from storage_core.journal.observers import Token, configured_reads
-from storage_core.journal.observers.client import REST_S
-from storage_core.journal.observers.rota import FIRST_PROBE_S
-from storage_core.settings import Settings
+from lockgate.storage_core.errors import (
+    JournalUnavailableError,
+    LeaseHeldError,
+    ObjectNotFoundError,
+    StateLostError,
+)
+from lockgate.storage_core.journal import Reading, Stamp
+from lockgate.storage_core.journal.observers import Token, configured_reads
+from lockgate.storage_core.journal.observers.client import REST_S
+from lockgate.storage_core.journal.observers.observer_pool import FIRST_PROBE_S
+from lockgate.storage_core.settings import Settings
 from tests.observer_world import ObserverWorld, asked, figure, lose_after, take
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete, update
 
-from storage_core.journal.schema import ENTRY
+from lockgate.storage_core.journal.database.schema import ENTRY
 from tests.observer_world import (
     ObserverWorld,
     copied_until,

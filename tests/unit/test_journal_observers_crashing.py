@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal.observers import Tailer
-from storage_core.journal.observers.tailer import RENEWALS_EVERY_S
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal.observers import Tailer
+from lockgate.storage_core.journal.observers.tailer import RENEWALS_EVERY_S
 from tests.commit_world import crash_at
 from tests.observer_world import (
     ObserverWorld,

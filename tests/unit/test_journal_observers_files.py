@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.errors import (
+from lockgate.storage_core.errors import (
     InvalidInputError,
     JournalVersionError,
     MalformedJournalError,
     ObjectNotFoundError,
 )
-from storage_core.journal import Stamp, open_journal
-from storage_core.journal.observers import open_tailer
+from lockgate.storage_core.journal import Stamp, open_journal
+from lockgate.storage_core.journal.observers import open_tailer
 from tests.observer_world import (
     ObserverWorld,
     copied_until,

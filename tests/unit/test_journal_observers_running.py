@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.errors import JournalUnavailableError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal import open_journal
-from storage_core.journal.observers import open_tailer
+from lockgate.storage_core.errors import JournalUnavailableError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import open_journal
+from lockgate.storage_core.journal.observers import open_tailer
 from tests.commit_world import ManualClock
 from tests.observer_world import ObserverWorld, asked, take
 from tests.postgres_world import Server

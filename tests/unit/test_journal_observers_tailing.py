@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal import Leases, LeaseState
-from storage_core.journal.observers.tailer import BATCH
-from storage_core.journal.ops.leases import state_of
-from storage_core.journal.rows import Lease
-from storage_core.journal.schema import HEAD
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import Leases, LeaseState
+from lockgate.storage_core.journal.database.schema import HEAD
+from lockgate.storage_core.journal.entries.leases import state_of
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.observers.tailer import BATCH
 from tests.observer_world import (
     ObserverWorld,
     asked,

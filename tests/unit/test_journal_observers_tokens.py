@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from storage_core.errors import InvalidInputError
-from storage_core.journal import Stamp
-from storage_core.journal.observers import CARRIED_AS, Token, carried, carry
-from storage_core.journal.sight import Sight
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.journal import Stamp
+from lockgate.storage_core.journal.observers import CARRIED_AS, Token, carried, carry
+from lockgate.storage_core.journal.read.seen_stamps import Sight
 from tests.commit_world import ManualClock
 
 

@@ -8,11 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.errors import StateLostError
-from storage_core.journal import Journal, Reading, Stamp, open_journal
-from storage_core.journal.configured import close_journals, configured_journal
-from storage_core.journal.observers import CARRIED_AS, carried, configured_reads, headers, heed, open_tailer
-from storage_core.settings import Settings
+from lockgate.storage_core.errors import StateLostError
+from lockgate.storage_core.journal import Journal, Reading, Stamp, open_journal
+from lockgate.storage_core.journal.observers import (
+    CARRIED_AS,
+    carried,
+    configured_reads,
+    headers,
+    heed,
+    open_tailer,
+)
+from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
+from lockgate.storage_core.settings import Settings
 from tests.observer_world import take
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.journal import open_journal
-from storage_core.journal.observers.watch import Watch
+from lockgate.storage_core.journal import open_journal
+from lockgate.storage_core.journal.observers.file_watch import Watch
 from tests.observer_world import ObserverWorld, take
 
 

@@ -10,18 +10,19 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event, text
 
-from storage_core.errors import (
+from lockgate.storage_core.errors import (
     InvalidInputError,
     JournalUnavailableError,
     LockgateError,
     MalformedJournalError,
     OutcomeUnknownError,
 )
-from storage_core.journal import Stamp, engines, open_journal
-from storage_core.journal.database import parse_url
-from storage_core.journal.rows import Lease
-from storage_core.journal.schema import table_of
-from storage_core.journal.trouble import TransactionUndoneError
+from lockgate.storage_core.journal import Stamp, open_journal
+from lockgate.storage_core.journal.database import engines
+from lockgate.storage_core.journal.database.database import parse_url
+from lockgate.storage_core.journal.database.errors import TransactionUndoneError
+from lockgate.storage_core.journal.database.schema import table_of
+from lockgate.storage_core.journal.entries.rows import Lease
 from tests.database_world import QUICK, entries, take
 from tests.forgetful_proxy import forgetful_proxy
 from tests.postgres_world import Server, free_port, primary

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from storage_core.errors import ConflictError, MalformedJournalError, StaleRequestError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal import Mutation, Refused, Written
+from lockgate.storage_core.errors import ConflictError, MalformedJournalError, StaleRequestError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import Mutation, Refused, Written
 from tests.checkpoint_world import JournalWorld, file_of, flip_a_byte, take
 
 

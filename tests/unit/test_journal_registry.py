@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from storage_core.commit.registry import queries as registry
-from storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask
-from storage_core.commit.registry.rows import Job, Phase, TaskAttempt
-from storage_core.errors import ConflictError, ObjectNotFoundError
-from storage_core.ids import job_resource
-from storage_core.journal import Journal, Leases
+from lockgate.storage_core.commit.registry import queries as registry
+from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask
+from lockgate.storage_core.commit.registry.rows import Job, Phase, TaskAttempt
+from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
+from lockgate.storage_core.ids import job_resource
+from lockgate.storage_core.journal import Journal, Leases
 from tests.commit_world import ManualClock
 
 LAKE, BARN = "s3://lake/sales", "s3://barn/sales"

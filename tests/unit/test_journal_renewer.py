@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from storage_core.errors import FencedError, JournalUnavailableError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal import Journal, Leases, LeaseState, Stamp, open_journal
-from storage_core.journal.renewer import RENEWER, Renewer, new_holder
+from lockgate.storage_core.errors import FencedError, JournalUnavailableError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import Journal, Leases, LeaseState, Stamp, open_journal
+from lockgate.storage_core.journal.leases.renewer import RENEWER, Renewer, new_holder
 from tests.commit_world import ManualClock
 
 SOFT_S, HARD_S, EVERY_S = 30.0, 120.0, 10.0

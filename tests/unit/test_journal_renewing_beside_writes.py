@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal import Journal, Leases, Mutation, Refused, open_journal
-from storage_core.journal.ops.leases import FreeLease
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import Journal, Leases, Mutation, Refused, open_journal
+from lockgate.storage_core.journal.entries.leases import FreeLease
 from tests.commit_world import dying
 from tests.postgres_world import Server
 

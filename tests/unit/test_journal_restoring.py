@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from storage_core.errors import ConflictError, MalformedJournalError, ObjectNotFoundError
-from storage_core.journal import Stamp
-from storage_core.journal.restore import restore, restore_in_place
+from lockgate.storage_core.errors import ConflictError, MalformedJournalError, ObjectNotFoundError
+from lockgate.storage_core.journal import Stamp
+from lockgate.storage_core.journal.checkpoint.restore import restore, restore_in_place
 from tests.checkpoint_world import DEST, JournalWorld, file_of, flip_a_byte, take
 
 

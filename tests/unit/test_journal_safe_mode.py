@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from storage_core.errors import SafeModeError
-from storage_core.journal import Leases, LeaseState, Stamp
-from storage_core.journal.rows import Lease
-from storage_core.journal.safe_mode import leave_safe_mode, refuse_in_safe_mode
+from lockgate.storage_core.errors import SafeModeError
+from lockgate.storage_core.journal import Leases, LeaseState, Stamp
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.safe_mode import leave_safe_mode, refuse_in_safe_mode
 from tests.checkpoint_world import JournalWorld
 
 

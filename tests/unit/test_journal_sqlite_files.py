@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from sqlalchemy import event, text
 
-from storage_core.errors import (
+from lockgate.storage_core.errors import (
     InvalidInputError,
     JournalUnavailableError,
     MalformedJournalError,
 )
-from storage_core.journal import Journal, Stamp, open_journal
-from storage_core.journal.rows import Lease
+from lockgate.storage_core.journal import Journal, Stamp, open_journal
+from lockgate.storage_core.journal.entries.rows import Lease
 from tests.database_world import QUICK, entries, take
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage_core.errors import InvalidInputError
-from storage_core.journal import Stamp
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.journal import Stamp
 
 COUNTS = st.integers(0, 10**18 - 1)
 STAMPS = st.builds(Stamp, COUNTS, COUNTS)

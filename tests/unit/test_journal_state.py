@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage_core.blobs.registry.references import FailBlobJob
-from storage_core.blobs.registry.removals import ForgetBlobJob
-from storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
-from storage_core.blobs.registry.uploads import CompleteUpload
-from storage_core.commit.registry.rows import Destination
-from storage_core.journal.entries.family import known_families
-from storage_core.journal.ops.base import Moment, Op
-from storage_core.journal.rows import Claim, Row
-from storage_core.journal.state import State, by_length
-from storage_core.stamp import Stamp
+from lockgate.storage_core.blobs.registry.references import FailBlobJob
+from lockgate.storage_core.blobs.registry.removals import ForgetBlobJob
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
+from lockgate.storage_core.blobs.registry.uploads import CompleteUpload
+from lockgate.storage_core.commit.registry.rows import Destination
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.op import Moment, Op
+from lockgate.storage_core.journal.entries.rows import Claim, Row
+from lockgate.storage_core.journal.entries.state import State, by_length
+from lockgate.storage_core.stamp import Stamp
 
 R = TypeVar("R", bound=Row)
 

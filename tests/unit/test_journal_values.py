@@ -7,14 +7,14 @@ import math
 import msgspec
 import pytest
 
-from storage_core.blobs.registry.references import SubmitBlobJob
-from storage_core.blobs.registry.uploads import PutBlob
-from storage_core.commit.registry.entries import RecordTask
-from storage_core.errors import InvalidInputError
-from storage_core.journal import Journal, Mutation, Stamp
-from storage_core.journal.ops.base import Op
-from storage_core.journal.ops.leases import TakeLease
-from storage_core.journal.rows import Lease
+from lockgate.storage_core.blobs.registry.references import SubmitBlobJob
+from lockgate.storage_core.blobs.registry.uploads import PutBlob
+from lockgate.storage_core.commit.registry.entries import RecordTask
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.journal import Journal, Mutation, Stamp
+from lockgate.storage_core.journal.entries.leases import TakeLease
+from lockgate.storage_core.journal.entries.op import Op
+from lockgate.storage_core.journal.entries.rows import Lease
 
 
 def take(resource: str = "a", *, detail: str = "", soft_s: float = 30, hard_s: float = 120) -> TakeLease:

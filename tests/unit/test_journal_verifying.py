@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.errors import JournalUnavailableError, LeaseHeldError, MalformedJournalError
-from storage_core.journal import Leases, Mutation, Stamp, scratch
-from storage_core.journal.checkpoint import Checkpoint, Checkpoints
-from storage_core.journal.ops.leases import TakeLease
-from storage_core.journal.replay import BATCH
+from lockgate.storage_core.errors import JournalUnavailableError, LeaseHeldError, MalformedJournalError
+from lockgate.storage_core.journal import Leases, Mutation, Stamp
+from lockgate.storage_core.journal.checkpoint import temp_database
+from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoint, Checkpoints
+from lockgate.storage_core.journal.checkpoint.replay import BATCH
+from lockgate.storage_core.journal.entries.leases import TakeLease
 from tests.checkpoint_world import JournalWorld, file_of, flip_a_byte, take, task
 
 
@@ -186,14 +187,14 @@ def test_a_full_disk_of_temporary_files_is_told_of(
     journals: JournalWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_tasks(journals, 2000)
-    connect = scratch._connect
+    connect = temp_database._connect
 
     def connect_to_little() -> sqlite3.Connection:
         connection = connect()
         connection.execute("PRAGMA max_page_count=60").close()
         return connection
 
-    monkeypatch.setattr(scratch, "_connect", connect_to_little)
+    monkeypatch.setattr(temp_database, "_connect", connect_to_little)
     with pytest.raises(JournalUnavailableError, match=r"temporary database .* is full; .* TMPDIR"):
         journals.verify()
 

@@ -13,15 +13,15 @@ import msgspec
 import pytest
 from sqlalchemy import insert, update
 
-from storage_core.journal import Journal, open_journal
-from storage_core.journal.entries.family import Family, known_families, tag_of
-from storage_core.journal.epochs import read_epochs
-from storage_core.journal.reading import Entry, Reading
-from storage_core.journal.replay import replay
-from storage_core.journal.rows import Row
-from storage_core.journal.schema import ENTRY, HEAD
-from storage_core.journal.tables import SqlRows
-from storage_core.journal.upkeep import upkeep
+from lockgate.storage_core.journal import Journal, open_journal
+from lockgate.storage_core.journal.checkpoint.replay import replay
+from lockgate.storage_core.journal.database.row_access import SqlRows
+from lockgate.storage_core.journal.database.schema import ENTRY, HEAD
+from lockgate.storage_core.journal.entries.family import Family, known_families, tag_of
+from lockgate.storage_core.journal.entries.rows import Row
+from lockgate.storage_core.journal.maintenance import upkeep
+from lockgate.storage_core.journal.read.epochs import read_epochs
+from lockgate.storage_core.journal.read.snapshot_read import Entry, Reading
 from tests.checkpoint_world import JournalWorld
 
 KEPT: Final = Path(__file__).parent / "journal_version_1"

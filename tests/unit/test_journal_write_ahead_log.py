@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from storage_core.journal.database import Database, parse_url
-from storage_core.journal.engines import WAL_BYTES
+from lockgate.storage_core.journal.database.database import Database, parse_url
+from lockgate.storage_core.journal.database.engines import WAL_BYTES
 
 
 @pytest.mark.parametrize("is_copy", [False, True])

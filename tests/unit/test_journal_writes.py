@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from storage_core.errors import LeaseHeldError
-from storage_core.journal import Journal, Mutation, Refused, Stamp, Written, open_journal
-from storage_core.journal.ops.leases import TakeLease
+from lockgate.storage_core.errors import LeaseHeldError
+from lockgate.storage_core.journal import Journal, Mutation, Refused, Stamp, Written, open_journal
+from lockgate.storage_core.journal.entries.leases import TakeLease
 
 
 def take(resource: str) -> TakeLease:

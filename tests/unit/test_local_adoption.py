@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.errors import InvalidInputError, UnsupportedStoreError, UploadGoneError
-from storage_core.ids import new_token
-from storage_core.stores.file_tree import FileTree, folders_of
-from storage_core.stores.local import LocalStore
-from storage_core.stores.watched import WatchedStore, watched
+from lockgate.storage_core.errors import InvalidInputError, UnsupportedStoreError, UploadGoneError
+from lockgate.storage_core.ids import new_token
+from lockgate.storage_core.stores.file_tree import FileTree, folders_of
+from lockgate.storage_core.stores.instrumented import WatchedStore, watched
+from lockgate.storage_core.stores.local.store import LocalStore
 
 
 @pytest.fixture

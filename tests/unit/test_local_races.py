@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from storage_core.ids import new_token
-from storage_core.stores.local import LocalStore, _shard
+from lockgate.storage_core.ids import new_token
+from lockgate.storage_core.stores.local.store import LocalStore, _shard
 
 
 def test_once_an_abort_has_returned_nothing_of_the_upload_becomes_visible_any_more(

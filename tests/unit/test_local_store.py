@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.errors import (
+from lockgate.storage_core.errors import (
     AccessDeniedError,
     AlreadyExistsError,
     InvalidInputError,
@@ -22,10 +22,10 @@ from storage_core.errors import (
     UnsupportedStoreError,
     UploadGoneError,
 )
-from storage_core.ids import new_token
-from storage_core.stores import PendingUpload
-from storage_core.stores.local import LocalStore
-from storage_core.stores.local_tree import Tree
+from lockgate.storage_core.ids import new_token
+from lockgate.storage_core.stores import PendingUpload
+from lockgate.storage_core.stores.local.rooted_dir import Tree
+from lockgate.storage_core.stores.local.store import LocalStore
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ class TestNames:
         store.create("day/x", b"")
         # This file system tells them apart; the next store is told that it does not.
         folding = LocalStore(store.root)
-        monkeypatch.setattr("storage_core.stores.local_tree._folds_case", lambda root: True)
+        monkeypatch.setattr("lockgate.storage_core.stores.local.rooted_dir._folds_case", lambda root: True)
 
         for call in (
             lambda: folding.create(other, b""),

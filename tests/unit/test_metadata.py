@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storage_core.errors import InvalidInputError
-from storage_core.stores.metadata import check_metadata
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.stores.metadata import check_metadata
 from tests.commit_world import World
 
 

@@ -11,17 +11,17 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from celery.contrib.testing.worker import start_worker
 
-from operators.blobs import BlobSweepOperator, BlobUploadOperator, summary_table
-from storage_core.blobs import Artefacts, BlobInfo, open_blobs
-from storage_core.blobs.reports import Amount, SweepReport, Why
-from storage_core.errors import MissingPartError, ObjectNotFoundError, StoreUnavailableError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.settings import load_settings
+from lockgate.operators.blobs import BlobSweepOperator, BlobUploadOperator, summary_table
+from lockgate.storage_core.blobs import Artefacts, BlobInfo, open_blobs
+from lockgate.storage_core.blobs.reports import Amount, SweepReport, Why
+from lockgate.storage_core.errors import MissingPartError, ObjectNotFoundError, StoreUnavailableError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.settings import load_settings
+from lockgate.workers import gather
+from lockgate.workers.app import QUEUES, app
 from tests.airflow_world import TaskRun
 from tests.celery_world import memory_broker
 from tests.commit_world import ManualClock
-from workers import gather
-from workers.application import QUEUES, app
 
 
 @pytest.fixture(autouse=True)

@@ -10,15 +10,15 @@ import pytest
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowFailException
 
-from operators.handle import attach
-from operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
-from operators.receipts import asset_of
-from storage_core.commit import JobPhase, LeaseState, list_jobs, recover_all
-from storage_core.errors import StoreUnavailableError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.journal import Journal, Stamp
-from storage_core.journal.configured import close_journals, configured_journal
-from storage_core.settings import Settings
+from lockgate.operators.dag_run.job_handle import attach
+from lockgate.operators.dag_run.receipts import asset_of
+from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
+from lockgate.storage_core.commit import JobPhase, LeaseState, list_jobs, recover_all
+from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.journal import Journal, Stamp
+from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
+from lockgate.storage_core.settings import Settings
 from tests.airflow_world import OutletEvent, TaskRun, die_at
 from tests.artefact_world import bytes_of, is_ended, uploaded
 from tests.commit_world import World

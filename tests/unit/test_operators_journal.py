@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from operators.journal import JournalCheckpointOperator
-from storage_core.errors import SafeModeError
-from storage_core.journal import Journal
-from storage_core.journal.checkpoint import open_checkpoints
-from storage_core.journal.configured import configured_journal
-from storage_core.journal.restore import restore_in_place
-from storage_core.settings import Settings
+from lockgate.operators.journal import JournalCheckpointOperator
+from lockgate.storage_core.errors import SafeModeError
+from lockgate.storage_core.journal import Journal
+from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
+from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
+from lockgate.storage_core.journal.process_journal import configured_journal
+from lockgate.storage_core.settings import Settings
 from tests.airflow_world import TaskRun
 from tests.checkpoint_world import take
 

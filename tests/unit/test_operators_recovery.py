@@ -9,11 +9,11 @@ import pytest
 from airflow.sdk import Variable
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from operators.destinations import as_destinations
-from operators.recovery import JobRecoveryOperator, summary_table
-from operators.sweep import UploadSweepOperator
-from storage_core import open_job
-from storage_core.commit import JobPhase, list_jobs, recover_all
+from lockgate import open_job
+from lockgate.operators.dag_run.destinations import as_destinations
+from lockgate.operators.recovery import JobRecoveryOperator, summary_table
+from lockgate.operators.sweep import UploadSweepOperator
+from lockgate.storage_core.commit import JobPhase, list_jobs, recover_all
 from tests.airflow_world import TaskRun, die_at
 from tests.artefact_world import bytes_of, uploaded
 from tests.commit_world import World, write

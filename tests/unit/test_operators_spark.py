@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from operators.spark import SparkWriteOperator, chunked, writer_options
-from operators.spark_process import SparkChild, SparkWork, pickled
-from storage_core.errors import InvalidInputError
+from lockgate.operators.spark import SparkWriteOperator, chunked, writer_options
+from lockgate.operators.spark_process.process import SparkChild, SparkWork, pickled
+from lockgate.storage_core.errors import InvalidInputError
 
 
 class Lines:

@@ -16,16 +16,16 @@ from airflow.sdk._shared.module_loading import import_string
 from airflow.sdk.configuration import conf
 from airflow.utils.state import TaskInstanceState
 
-from operators import task_logs
-from operators.task_logs import BlobTaskLogs
-from storage_core.blobs.configured_cache import configured_cache
-from storage_core.blobs.log_following import LogFollower
-from storage_core.blobs.log_reading import LogReader
-from storage_core.blobs.log_versions import Log
-from storage_core.blobs.logs import LogWriter
-from storage_core.blobs.server import BlobServer
-from storage_core.errors import StoreUnavailableError
-from storage_core.settings import load_settings
+from lockgate.operators import task_logs
+from lockgate.operators.task_logs import BlobTaskLogs
+from lockgate.storage_core.blobs.cache.process_cache import configured_cache
+from lockgate.storage_core.blobs.logs.publisher_thread import LogFollower
+from lockgate.storage_core.blobs.logs.reader import LogReader
+from lockgate.storage_core.blobs.logs.versions import Log
+from lockgate.storage_core.blobs.logs.writer import LogWriter
+from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.settings import load_settings
 from tests.blob_world import BlobWorld, blob_world, damage
 
 TASK = "dag_id=sales/run_id=r/task_id=load/attempt=1.log"
@@ -93,7 +93,9 @@ def event(logs: BlobTaskLogs, file: str | int) -> Any:
 
 
 def test_airflow_finds_the_handler_beside_its_own_logging_configuration() -> None:
-    handler, connection = discover_remote_log_handler("operators.task_logs.LOGGING_CONFIG", "", import_string)
+    handler, connection = discover_remote_log_handler(
+        "lockgate.operators.task_logs.LOGGING_CONFIG", "", import_string
+    )
     assert isinstance(handler, RemoteLogStreamIO)
     assert connection is None
     assert task_logs.LOGGING_CONFIG is DEFAULT_LOGGING_CONFIG

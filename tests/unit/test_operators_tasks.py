@@ -10,14 +10,14 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 from celery.contrib.testing.worker import start_worker
 
-from operators.handle import handle_of
-from operators.jobs import JobCommitOperator
-from operators.tasks import TaskCommitOperator
-from storage_core.commit import LeaseState, list_jobs
-from storage_core.settings import Settings
+from lockgate.operators.dag_run.job_handle import handle_of
+from lockgate.operators.jobs import JobCommitOperator
+from lockgate.operators.tasks import TaskCommitOperator
+from lockgate.storage_core.commit import LeaseState, list_jobs
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.app import QUEUES, app
 from tests.airflow_world import TaskRun
 from tests.celery_world import StagedJob, memory_broker
-from workers.application import QUEUES, app
 
 
 @pytest.fixture(scope="module", autouse=True)

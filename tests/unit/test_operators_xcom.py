@@ -16,14 +16,14 @@ from airflow.sdk.execution_time.comms import XComResult
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators import xcom
-from operators.xcom import BlobXCom
-from operators.xcom_rows import MARK, XComRow
-from storage_core.blobs.configured_cache import configured_cache
-from storage_core.blobs.keys import BlobKey
-from storage_core.blobs.server import BlobServer
-from storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
-from storage_core.settings import load_settings
+from lockgate.operators.xcom import backend as xcom
+from lockgate.operators.xcom.backend import BlobXCom
+from lockgate.operators.xcom.rows import MARK, XComRow
+from lockgate.storage_core.blobs.cache.process_cache import configured_cache
+from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
+from lockgate.storage_core.settings import load_settings
 from tests.blob_world import damage
 from tests.xcom_world import XComTable
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from operators import xcom_sweep
-from operators.commands import register
-from operators.xcom_rows import XComRow
-from operators.xcom_sweep import XComSweep, sweep_xcoms
-from storage_core.blobs import open_blobs
-from storage_core.blobs.keys import BlobKey
-from storage_core.blobs.protocol import BlobInfo
-from storage_core.cli.app import build
-from storage_core.settings import Settings
+from lockgate.operators.commands import register
+from lockgate.operators.xcom import sweep
+from lockgate.operators.xcom.rows import XComRow
+from lockgate.operators.xcom.sweep import XComSweep, sweep_xcoms
+from lockgate.storage_core.blobs import open_blobs
+from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.cli.app import build
+from lockgate.storage_core.settings import Settings
 from tests.blob_world import BlobWorld, blob_world
 
 Named = dict[XComRow, BlobKey]
@@ -42,8 +42,8 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Named:
             if (row.dag_id, row.run_id, row.task_id) in asked
         }
 
-    monkeypatch.setattr(xcom_sweep, "_known_dags", lambda: {"sales"})
-    monkeypatch.setattr(xcom_sweep, "_named", named)
+    monkeypatch.setattr(sweep, "_known_dags", lambda: {"sales"})
+    monkeypatch.setattr(sweep, "_named", named)
     return rows
 
 

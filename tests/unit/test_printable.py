@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from operators.recovery import summary_table
-from storage_core.commit import JobPhase, RecoveryAction, RecoveryResult
-from storage_core.commit.lease import LeaseState
-from storage_core.ids import JobId
-from storage_core.printable import printable
-from storage_core.settings import Settings
+from lockgate.operators.recovery import summary_table
+from lockgate.storage_core.commit import JobPhase, RecoveryAction, RecoveryResult
+from lockgate.storage_core.commit.leases.protocol import LeaseState
+from lockgate.storage_core.ids import JobId
+from lockgate.storage_core.printable import printable
+from lockgate.storage_core.settings import Settings
 from tests.cli_world import Run, lapsed_job, open_written_job
 
 TRICK = "\x1b[2J\x1b]0;yours\x07"

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit import Job, JobPhase, RecoveryAction, RecoveryResult, recover_job
-from storage_core.commit.folder import JobFolder
-from storage_core.commit.lapsed import (
+from lockgate.storage_core.commit import Job, JobPhase, RecoveryAction, RecoveryResult, recover_job
+from lockgate.storage_core.commit.leases.protocol import LeaseState as JobLease
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.recovery.expired_jobs import (
     LIVE,
     PARKED,
     RECOVERED,
@@ -20,16 +21,15 @@ from storage_core.commit.lapsed import (
     lapsed_jobs,
     recover_everything,
 )
-from storage_core.commit.lease import LeaseState as JobLease
-from storage_core.commit.recovery import JobAt
-from storage_core.commit.recovery_lease import recovery_lease
-from storage_core.commit.rescan import rescan
-from storage_core.errors import FencedError, InvalidInputError, JobFailedError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.ids import job_resource
-from storage_core.journal import Journal, Leases, LeaseState
-from storage_core.journal.configured import configured_journal
-from storage_core.journal.safe_mode import enter_safe_mode
+from lockgate.storage_core.commit.recovery.lease_takeover import recovery_lease
+from lockgate.storage_core.commit.recovery.recover import JobAt
+from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
+from lockgate.storage_core.errors import FencedError, InvalidInputError, JobFailedError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import job_resource
+from lockgate.storage_core.journal import Journal, Leases, LeaseState
+from lockgate.storage_core.journal.process_journal import configured_journal
+from lockgate.storage_core.journal.safe_mode import enter_safe_mode
 from tests.airflow_world import die_at
 from tests.commit_world import World, write
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from storage_core.settings import MIB
+from lockgate.storage_core.settings import MIB
 from tests.commit_world import write
 from tests.fake_s3 import Options, Seen
 from tests.s3_world import S3World, s3_world

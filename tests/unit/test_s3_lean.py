@@ -16,12 +16,12 @@ from botocore.config import Config
 from botocore.exceptions import ConnectionClosedError, ParamValidationError
 from s3_rude_server import Manner, RudeServer, answer, hangs_up, rude_server
 
-from storage_core.errors import OutcomeUnknownError, StoreUnavailableError
-from storage_core.settings import Settings
-from storage_core.stores.s3 import S3Store
-from storage_core.stores.s3_bulk import make_lean
-from storage_core.stores.s3_client import clients_for
-from storage_core.stores.s3_templates import LeanRequest
+from lockgate.storage_core.errors import OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores.s3.clients import clients_for
+from lockgate.storage_core.stores.s3.fast_path.endpoint import make_lean
+from lockgate.storage_core.stores.s3.fast_path.request_template import LeanRequest
+from lockgate.storage_core.stores.s3.store import S3Store
 from tests.certificates import certify
 from tests.moto_world import mocked_aws
 

@@ -23,13 +23,13 @@ from s3_rude_server import RudeServer, answer, refusal, rude_server, says
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import ClosedPoolError
 
-from storage_core.errors import OutcomeUnknownError
-from storage_core.settings import Settings
-from storage_core.stores import s3_bulk
-from storage_core.stores.s3 import S3Store
-from storage_core.stores.s3_bulk import make_lean
-from storage_core.stores.s3_footing import warn
-from storage_core.stores.s3_wire import ReadAnswer
+from lockgate.storage_core.errors import OutcomeUnknownError
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores.s3.fast_path import endpoint as s3_bulk
+from lockgate.storage_core.stores.s3.fast_path.compatibility import warn
+from lockgate.storage_core.stores.s3.fast_path.connection import ReadAnswer
+from lockgate.storage_core.stores.s3.fast_path.endpoint import make_lean
+from lockgate.storage_core.stores.s3.store import S3Store
 
 OK = b'HTTP/1.1 200 OK\r\nETag: "e"\r\n'
 LATE = OK.replace(b'"e"', b'"late"') + b"Content-Length: 0\r\n\r\n"
@@ -70,7 +70,7 @@ def standing(client: Any) -> list[Any]:
 @pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     warn.cache_clear()
-    caplog.set_level(logging.WARNING, "storage_core.stores")
+    caplog.set_level(logging.WARNING, "lockgate.storage_core.stores")
     return lambda: [record.getMessage() for record in caplog.records if "LEAN" in record.getMessage()]
 
 
@@ -125,7 +125,10 @@ def test_a_pool_of_another_make_leaves_the_sending_to_boto3(
     monkeypatch: pytest.MonkeyPatch, warnings: Callable[[], list[str]], new_client: Callable[[], Any]
 ) -> None:
     client = new_client()
-    monkeypatch.setattr("storage_core.stores.s3_wire.Wire._taken", lambda self, request: request.no_such_name)
+    monkeypatch.setattr(
+        "lockgate.storage_core.stores.s3.fast_path.connection.Wire._taken",
+        lambda self, request: request.no_such_name,
+    )
     assert [put(client) for _ in range(3)] == ['"e"'] * 3
     assert len(warnings()) == 1
 

@@ -14,9 +14,9 @@ from botocore.parsers import ResponseParserError
 from botocore.retries.standard import ExponentialBackoff
 from s3_rude_server import COMPLETED, Manner, RudeServer, answer, hangs_up, refusal, resets, rude_server, says
 
-from storage_core.stores.s3_bulk import make_lean
-from storage_core.stores.s3_client import LostTries
-from storage_core.stores.s3_wire import Answer
+from lockgate.storage_core.stores.s3.clients import LostTries
+from lockgate.storage_core.stores.s3.fast_path.connection import Answer
+from lockgate.storage_core.stores.s3.fast_path.endpoint import make_lean
 
 Clients = Callable[[int], list[Any]]
 

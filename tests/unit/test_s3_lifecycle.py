@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from storage_core import open_job
-from storage_core.settings import Settings
-from storage_core.stores import open_store
-from storage_core.stores.probe import probe
-from storage_core.stores.s3_lifecycle import doubt_of_rules
+from lockgate import open_job
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import open_store
+from lockgate.storage_core.stores.probe import probe
+from lockgate.storage_core.stores.s3.lifecycle import doubt_of_rules
 from tests.cli_world import Run
 from tests.moto_world import mocked_aws
 

@@ -14,8 +14,8 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage_core.stores.s3_signing import Signable, Signer
-from storage_core.stores.s3_templates import Template, fits
+from lockgate.storage_core.stores.s3.fast_path.request_template import Template, fits
+from lockgate.storage_core.stores.s3.fast_path.signer import Signable, Signer
 
 HARD = st.sampled_from(
     [" ", "+", "%", "%2F", "/", "//", ".", "..", "~", "é", "日", "🙂", "?", "#", "&", "=", "'"]

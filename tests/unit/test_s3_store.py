@@ -13,7 +13,7 @@ import pytest
 from botocore.retries.standard import ExponentialBackoff
 from s3_script import Answer, Handler, Script, ScriptedServer, error
 
-from storage_core.errors import (
+from lockgate.storage_core.errors import (
     AccessDeniedError,
     AlreadyExistsError,
     InvalidInputError,
@@ -26,11 +26,11 @@ from storage_core.errors import (
     UnsupportedStoreError,
     UploadGoneError,
 )
-from storage_core.ids import Token
-from storage_core.settings import Settings
-from storage_core.stores import Part, PendingUpload
-from storage_core.stores.s3 import S3Store
-from storage_core.stores.s3_client import clients_for
+from lockgate.storage_core.ids import Token
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import Part, PendingUpload
+from lockgate.storage_core.stores.s3.clients import clients_for
+from lockgate.storage_core.stores.s3.store import S3Store
 
 SECRET = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
 ACCESS_KEY = "AKIAIOSFODNN7EXAMPLE"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storage_core.errors import InvalidInputError
-from storage_core.settings import load_settings
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.settings import load_settings
 
 
 @pytest.mark.parametrize("name", ["LOCKGATE_COMMIT_WINDOW_S", "LOCKGATE_LEASE_RENEW_S"])

@@ -10,9 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage_core.errors import InvalidInputError
-from storage_core.spark.hive import escape, partition_folder, partition_values, unescape, value_text
-from storage_core.stores.protocol import check_key
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.spark.schema.hive_layout import (
+    escape,
+    partition_folder,
+    partition_values,
+    unescape,
+    value_text,
+)
+from lockgate.storage_core.stores.protocol import check_key
 
 PRINTABLE = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storage_core.errors import InvalidInputError
-from storage_core.spark.options import FileOptions, read_options, write_options
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.spark.options import FileOptions, read_options, write_options
 
 
 def test_a_plain_append_has_the_defaults() -> None:

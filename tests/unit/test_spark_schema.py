@@ -21,8 +21,8 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from storage_core.errors import InvalidInputError
-from storage_core.spark.schema import check_columns, ddl_type, file_schema, recorded_columns
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.spark.schema.columns import check_columns, ddl_type, file_schema, recorded_columns
 
 SALES = StructType().add("id", LongType()).add("Day", StringType()).add("city", StringType())
 

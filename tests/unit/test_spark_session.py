@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.errors import MissingPartError
-from storage_core.spark import check_java, spark_session
+from lockgate.storage_core.errors import MissingPartError
+from lockgate.storage_core.spark import check_java, spark_session
 
 
 def _java(home: Path, script: str) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit.records import StagedFile
-from storage_core.commit.staged import group_into_tasks, list_staged
-from storage_core.errors import ConflictError, InvalidInputError
+from lockgate.storage_core.commit.records.job import StagedFile
+from lockgate.storage_core.commit.staged_files.listing import group_into_tasks, list_staged
+from lockgate.storage_core.errors import ConflictError, InvalidInputError
 
 
 def _stage(root: Path, files: dict[str, int], *, finished: bool = True) -> Path:
@@ -100,5 +100,5 @@ def test_limits_below_one_are_refused(limits: dict[str, int]) -> None:
 
 
 def test_workers_list_and_group_without_pyspark() -> None:
-    code = "import sys, storage_core.commit.staged; sys.exit(bool({'pyspark', 'pyarrow'} & set(sys.modules)))"
+    code = "import sys, lockgate.storage_core.commit.staged_files.listing; sys.exit(bool({'pyspark', 'pyarrow'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

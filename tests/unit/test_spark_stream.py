@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructType
 
-from storage_core import attach_job, read_manifest, recover_job
-from storage_core.clock import SystemClock
-from storage_core.commit import JobPhase, list_jobs
-from storage_core.errors import ConflictError, FencedError, InvalidInputError, StoreUnavailableError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.spark import task_write
-from storage_core.spark.options import stream_options
-from storage_core.spark.stream import QUERY_ID, TaskOfBatch, TaskWithoutRows
-from storage_core.stores import open_store
+from lockgate import attach_job, read_manifest, recover_job
+from lockgate.storage_core.clock import SystemClock
+from lockgate.storage_core.commit import JobPhase, list_jobs
+from lockgate.storage_core.errors import ConflictError, FencedError, InvalidInputError, StoreUnavailableError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.spark.options import stream_options
+from lockgate.storage_core.spark.writer import task as task_write
+from lockgate.storage_core.spark.writer.stream import QUERY_ID, TaskOfBatch, TaskWithoutRows
+from lockgate.storage_core.stores import open_store
 from tests.stream_world import QUERY, SparkTask, Stream, TasksHere
 
 

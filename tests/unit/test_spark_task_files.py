@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from storage_core.commit import ColumnStatistics
-from storage_core.spark.nullable import nullable_schema
-from storage_core.spark.options import FileOptions
-from storage_core.spark.task_files import TaskFiles, split
+from lockgate.storage_core.commit import ColumnStatistics
+from lockgate.storage_core.spark.options import FileOptions
+from lockgate.storage_core.spark.schema.nullable import nullable_schema
+from lockgate.storage_core.spark.writer.partition_files import TaskFiles, split
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 

@@ -9,13 +9,18 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import LongType, StringType, StructType
 
-from storage_core import attach_job, open_job, read_manifest
-from storage_core.commit import JobPhase, list_jobs
-from storage_core.errors import ConflictError, InvalidInputError, ObjectNotFoundError, StoreUnavailableError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.spark.options import write_options
-from storage_core.spark.schema import recorded_columns
-from storage_core.spark.writer import plan_write
+from lockgate import attach_job, open_job, read_manifest
+from lockgate.storage_core.commit import JobPhase, list_jobs
+from lockgate.storage_core.errors import (
+    ConflictError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    StoreUnavailableError,
+)
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.spark.options import write_options
+from lockgate.storage_core.spark.schema.columns import recorded_columns
+from lockgate.storage_core.spark.writer.batch import plan_write
 
 SALES = StructType().add("id", LongType()).add("day", StringType())
 

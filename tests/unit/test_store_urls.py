@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage_core.errors import InvalidInputError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.settings import Settings
-from storage_core.stores import open_store
-from storage_core.stores.urls import parse_destination
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import open_store
+from lockgate.storage_core.stores.open_store import parse_destination
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.commit.phase import JobPhase
-from storage_core.commit.writer import PARTS_A_SIZE
-from storage_core.settings import MIB
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.uploads.pending_file import PARTS_A_SIZE
+from lockgate.storage_core.settings import MIB
 from tests.commit_world import write
 from tests.fake_s3 import Options, faults
 from tests.s3_world import S3World, s3_world

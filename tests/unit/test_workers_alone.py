@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from storage_core.errors import InvalidInputError, MissingPartError, OutcomeUnknownError
-from storage_core.settings import Settings
+from lockgate.storage_core.errors import InvalidInputError, MissingPartError, OutcomeUnknownError
+from lockgate.storage_core.settings import Settings
+from lockgate.workers import gather
+from lockgate.workers.app import COMMIT_QUEUE, QUEUES, app, configuration, result_backend
+from lockgate.workers.dispatch import commit_tasks, complete_by_workers
+from lockgate.workers.task_commit import commit_staged_task
 from tests.celery_world import StagedJob, memory_broker
-from workers import gather
-from workers.application import COMMIT_QUEUE, QUEUES, app, configuration, result_backend
-from workers.dispatch import commit_tasks, complete_by_workers
-from workers.staged import commit_staged_task
 
 
 @pytest.fixture(autouse=True)

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from celery.contrib.testing.worker import start_worker
 
-from storage_core.errors import (
+from lockgate.storage_core.errors import (
     ConflictError,
     InvalidInputError,
     LockgateError,
     OutcomeUnknownError,
 )
-from storage_core.failpoints import FAILPOINTS
-from storage_core.settings import Settings
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.settings import Settings
+from lockgate.workers import gather
+from lockgate.workers.app import QUEUES, app
+from lockgate.workers.dispatch import commit_tasks, complete_by_workers, sweep
 from tests.celery_world import StagedJob, memory_broker
-from workers import gather
-from workers.application import QUEUES, app
-from workers.dispatch import commit_tasks, complete_by_workers, sweep
 
 
 @pytest.fixture(scope="module", autouse=True)

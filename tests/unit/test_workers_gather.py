@@ -13,10 +13,10 @@ from celery.canvas import Signature
 from celery.exceptions import TaskRevokedError
 from redis.exceptions import ConnectionError as NoBroker
 
-from storage_core.errors import LockgateError, MissingPartError, OutcomeUnknownError
+from lockgate.storage_core.errors import LockgateError, MissingPartError, OutcomeUnknownError
+from lockgate.workers import gather
+from lockgate.workers.app import app
 from tests.celery_world import memory_broker
-from workers import gather
-from workers.application import app
 
 GRACE_S = 60.0
 

@@ -15,14 +15,14 @@ from celery.exceptions import Ignore, Reject
 from kombu import Exchange, Queue
 from kombu.common import Broadcast
 
-from storage_core.blobs.configured_cache import close_caches, configured_cache
-from storage_core.errors import CorruptBlobError, FencedError, InvalidInputError, ObjectNotFoundError
-from storage_core.settings import Settings
+from lockgate.storage_core.blobs.cache.process_cache import close_caches, configured_cache
+from lockgate.storage_core.errors import CorruptBlobError, FencedError, InvalidInputError, ObjectNotFoundError
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.offload.sender import GUARD, HEADER, install_offload
 from tests.blob_http_world import served
 from tests.blob_world import blob_world, damage
 from tests.celery_world import wait_until
 from tests.guest_world import BIG, PATIENCE_S, SMALL, Guest, application, files_of, got, length
-from workers.offload import GUARD, HEADER, install_offload
 
 DAY_S = 86_400
 
@@ -64,12 +64,12 @@ def test_small_messages_load_nothing_of_blobs(tmp_path: Path) -> None:
     script = f"""
 import sys
 from celery import Celery
-from storage_core.settings import Settings
-from workers.offload import install_offload
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.offload.sender import install_offload
 app = Celery("guest", broker="memory://", backend="cache+memory://")
 install_offload(app, Settings(home={str(tmp_path)!r}))
 app.send_task("some", ("small",))
-print([name for name in ("sqlalchemy", "storage_core.blobs", "workers.messages") if name in sys.modules])
+print([name for name in ("sqlalchemy", "lockgate.storage_core.blobs", "lockgate.workers.offload.receiver") if name in sys.modules])
 """
     said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=120)
     assert said.stdout.strip() == b"[]", said.stdout

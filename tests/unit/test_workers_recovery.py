@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from celery.contrib.testing.worker import start_worker
 
-from storage_core import open_job
-from storage_core.commit import Job, JobPhase, RecoveryAction, RecoveryResult
-from storage_core.commit.recovery import JobAt
-from storage_core.errors import JournalUnavailableError
-from storage_core.ids import JobId
-from storage_core.settings import Settings
+from lockgate import open_job
+from lockgate.storage_core.commit import Job, JobPhase, RecoveryAction, RecoveryResult
+from lockgate.storage_core.commit.recovery.recover import JobAt
+from lockgate.storage_core.errors import JournalUnavailableError
+from lockgate.storage_core.ids import JobId
+from lockgate.storage_core.settings import Settings
+from lockgate.workers import gather
+from lockgate.workers.app import QUEUES, app
+from lockgate.workers.recovery import settle_by_workers
 from tests.celery_world import memory_broker
-from workers import gather
-from workers.application import QUEUES, app
-from workers.recovery import settle_by_workers
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_job_that_could_not_be_settled_for_now_needs_no_operator(
         raise JournalUnavailableError("journal: gone; nothing was applied; try again later")
 
     job = lapsed(tmp_path, settings)
-    monkeypatch.setattr("workers.tasks.recover", gone)
+    monkeypatch.setattr("lockgate.workers.tasks.recover", gone)
 
     with worker():
         (found,) = settle_by_workers([at(job)], settings=settings, timeout_s=60)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from celery import chain, group
 
-from storage_core.blobs.messages import Messages
-from storage_core.errors import ObjectNotFoundError, OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.blobs.claim_check import Messages
+from lockgate.storage_core.errors import ObjectNotFoundError, OutcomeUnknownError, StoreUnavailableError
+from lockgate.workers.offload import results
 from tests.celery_world import wait_until
 from tests.guest_world import BIG, PATIENCE_S, Guest, files_of, got, length
-from workers import results
 
 
 def test_a_large_result_is_let_go_once_it_was_read(guest: Guest) -> None:

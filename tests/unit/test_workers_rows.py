@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc, parquet
 
-from storage_core.errors import MalformedRecordError
-from workers import rows
-from workers.rows import count_rows
+from lockgate.storage_core.errors import MalformedRecordError
+from lockgate.workers import row_counts
+from lockgate.workers.row_counts import count_rows
 
 TABLE = pa.table({"flight": [1, 2, 3]})
 
@@ -46,7 +46,7 @@ def test_compressed_json_lines_are_counted(tmp_path: Path) -> None:
 
 
 def test_json_lines_are_counted_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "BLOCK_BYTES", 16)
+    monkeypatch.setattr(row_counts, "BLOCK_BYTES", 16)
     (tmp_path / "a.json").write_text('{"a": 1}\n' * 100)
 
     assert count_rows(tmp_path / "a.json") == 100

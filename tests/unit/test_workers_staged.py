@@ -8,13 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from storage_core import open_job
-from storage_core.commit import ExpectedTask, JobPhase, StagedFile
-from storage_core.errors import ConflictError, InvalidInputError, MalformedRecordError, StoreUnavailableError
-from storage_core.failpoints import FAILPOINTS
-from storage_core.settings import Settings
+from lockgate import open_job
+from lockgate.storage_core.commit import ExpectedTask, JobPhase, StagedFile
+from lockgate.storage_core.errors import (
+    ConflictError,
+    InvalidInputError,
+    MalformedRecordError,
+    StoreUnavailableError,
+)
+from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.task_commit import commit_staged_task
 from tests.celery_world import StagedJob
-from workers.staged import commit_staged_task
 
 
 @pytest.fixture

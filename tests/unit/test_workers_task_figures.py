@@ -12,12 +12,12 @@ from celery import signals
 from celery.contrib.testing.worker import start_worker
 from prometheus_client import CollectorRegistry
 
-from storage_core.errors import InvalidInputError
-from storage_core.settings import load_settings
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.settings import load_settings
+from lockgate.workers.app import COMMIT_QUEUE, app
+from lockgate.workers.metrics.figures import TaskFigures
 from tests import worker_tasks
 from tests.celery_world import memory_broker, wait_until
-from workers.application import COMMIT_QUEUE, app
-from workers.figures import TaskFigures
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -80,10 +80,10 @@ def test_a_port_that_cannot_be_is_refused_by_name(monkeypatch: pytest.MonkeyPatc
 
 def test_a_worker_without_a_port_serves_nothing_and_loads_nothing_for_it(tmp_path: Path) -> None:
     script = (
-        "import sys; from workers.application import app; "
+        "import sys; from lockgate.workers.app import app; "
         "worker = app.Worker(pool='solo', hostname='w@h', quiet=True); "
         "print([step.obj for step in worker.steps if type(step).__name__ == 'ServeFigures'], "
-        "'workers.figures' in sys.modules)"
+        "'lockgate.workers.metrics.figures' in sys.modules)"
     )
     said = subprocess.run(
         [sys.executable, "-c", script],

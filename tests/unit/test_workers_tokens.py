@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from celery.contrib.testing.worker import start_worker
 
-from storage_core.journal import Journal, Stamp
-from storage_core.journal.configured import close_journals, configured_journal
-from storage_core.settings import Settings
+from lockgate.storage_core.journal import Journal, Stamp
+from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
+from lockgate.storage_core.settings import Settings
+from lockgate.workers.app import COMMIT_QUEUE, app
+from lockgate.workers.gather import gather
+from lockgate.workers.session.token import HEADER
 from tests import worker_tasks
 from tests.celery_world import memory_broker
 from tests.observer_world import take
-from workers.application import COMMIT_QUEUE, app
-from workers.gather import gather
-from workers.tokens import HEADER
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -119,7 +119,7 @@ def test_a_task_that_is_called_as_a_function_is_the_function() -> None:
 
 def test_a_process_that_has_no_journal_sends_without_loading_any_of_it() -> None:
     script = (
-        "import sys, workers.tasks; from workers.tokens import tokens, take_up; "
+        "import sys, lockgate.workers.tasks; from lockgate.workers.session.token import tokens, take_up; "
         "take_up({}); print(tokens(), 'sqlalchemy' in sys.modules)"
     )
     said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=120)

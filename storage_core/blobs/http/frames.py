@@ -13,11 +13,11 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from storage_core.blobs.http.wire import Message, Trouble, error_of
-from storage_core.blobs.keys import BlobKey
-from storage_core.blobs.protocol import BlobInfo, NewBlob
-from storage_core.errors import InvalidInputError
-from storage_core.settings import MIB
+from lockgate.storage_core.blobs.http.messages import Message, Trouble, error_of
+from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.settings import MIB
 
 FRAME_BYTES: Final = 4 * MIB
 """A blob in a frame is in memory whole: a larger one goes by itself."""

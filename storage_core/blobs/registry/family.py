@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage_core.blobs.registry.references import (
+from lockgate.storage_core.blobs.registry.references import (
     DropReference,
     FailBlobJob,
     FinishBlobJob,
@@ -16,17 +16,17 @@ from storage_core.blobs.registry.references import (
     fail_blobs,
     take_artefacts,
 )
-from storage_core.blobs.registry.removals import (
+from lockgate.storage_core.blobs.registry.removals import (
     AdoptBlob,
     ForgetBlob,
     ForgetBlobJob,
     MarkDeleting,
     RestageBlob,
 )
-from storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
-from storage_core.blobs.registry.uploads import AbandonUpload, BeginUpload, CompleteUpload, PutBlob
-from storage_core.journal.entries.events import ArtefactsTaken, DriverReplaced, ResourceEnded
-from storage_core.journal.entries.family import Family, Reaction
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
+from lockgate.storage_core.blobs.registry.uploads import AbandonUpload, BeginUpload, CompleteUpload, PutBlob
+from lockgate.storage_core.journal.entries.events import ArtefactsTaken, DriverReplaced, ResourceEnded
+from lockgate.storage_core.journal.entries.family import Family, Reaction
 
 BLOBS: Final = Family(
     name="blobs",
@@ -49,11 +49,11 @@ BLOBS: Final = Family(
         ForgetBlob,
         ForgetBlobJob,
     ),
-    migrations="storage_core.blobs.registry.migrations",
+    migrations="lockgate.storage_core.blobs.registry.migrations",
     reactions=(
         Reaction(event=ArtefactsTaken, fold=take_artefacts, touches=artefacts_touched),
         Reaction(event=DriverReplaced, fold=fail_blobs),
         Reaction(event=ResourceEnded, fold=end_blobs),
     ),
-    rearm="storage_core.blobs.registry.queries:restaged",
+    rearm="lockgate.storage_core.blobs.registry.queries:restaged",
 )

@@ -8,13 +8,13 @@ from typing import Final
 import msgspec
 from sqlalchemy import BigInteger, ColumnElement, and_, cast, exists, func, select, tuple_, union
 
-from storage_core.blobs.registry.removals import RestageBlob
-from storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
-from storage_core.journal.bulk import matching, parameters
-from storage_core.journal.reading import Reading
-from storage_core.journal.schema import table_of
-from storage_core.journal.tables import columns_of, row_of
-from storage_core.journal.together import is_sqlite
+from lockgate.storage_core.blobs.registry.removals import RestageBlob
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
+from lockgate.storage_core.journal.database.bulk import matching, parameters
+from lockgate.storage_core.journal.database.pipeline import is_sqlite
+from lockgate.storage_core.journal.database.row_access import columns_of, row_of
+from lockgate.storage_core.journal.database.schema import table_of
+from lockgate.storage_core.journal.read.snapshot_read import Reading
 
 PAGE: Final = 1_000
 """Rows a question, and entries a transaction of a sweep."""

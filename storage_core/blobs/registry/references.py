@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
-from storage_core.blobs.registry.rows import Blob, BlobJob, Reference
-from storage_core.errors import ConflictError, FencedError, ObjectNotFoundError, SafeModeError
-from storage_core.ids import job_of_resource, job_resource
-from storage_core.journal.entries.events import (
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference
+from lockgate.storage_core.errors import ConflictError, FencedError, ObjectNotFoundError, SafeModeError
+from lockgate.storage_core.ids import job_of_resource, job_resource
+from lockgate.storage_core.journal.entries.events import (
     ArtefactsTaken,
     DriverReplaced,
     Event,
     ResourceEnded,
     ResourceUsed,
 )
-from storage_core.journal.entries.family import announce
-from storage_core.journal.ops.base import Moment, Op
-from storage_core.journal.state import Key, Span, State
+from lockgate.storage_core.journal.entries.family import announce
+from lockgate.storage_core.journal.entries.op import Moment, Op
+from lockgate.storage_core.journal.entries.state import Key, Span, State
 
 if TYPE_CHECKING:
-    from storage_core.journal.reading import Reading
+    from lockgate.storage_core.journal.read.snapshot_read import Reading
 
 JOB_OWNER: Final = "job"
 """Owner of the reference that a job has to what it was submitted with."""

@@ -10,11 +10,11 @@ from typing import ClassVar
 
 import msgspec
 
-from storage_core.blobs.registry.references import is_ended, references_to, refuse_safe_mode
-from storage_core.blobs.registry.rows import Blob, BlobJob, Guarantee, Reference, UploadSet
-from storage_core.errors import ConflictError
-from storage_core.journal.ops.base import Moment, Op
-from storage_core.journal.state import Key, Span, State
+from lockgate.storage_core.blobs.registry.references import is_ended, references_to, refuse_safe_mode
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Guarantee, Reference, UploadSet
+from lockgate.storage_core.errors import ConflictError
+from lockgate.storage_core.journal.entries.op import Moment, Op
+from lockgate.storage_core.journal.entries.state import Key, Span, State
 
 
 class AdoptBlob(Op, frozen=True, tag="adopt-blob"):

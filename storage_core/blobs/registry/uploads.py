@@ -10,13 +10,13 @@ from typing import ClassVar
 
 import msgspec
 
-from storage_core.blobs.registry.references import references_to, refuse_ended, refuse_safe_mode
-from storage_core.blobs.registry.rows import Blob, BlobJob, BlobUse, Guarantee, Reference, UploadSet
-from storage_core.errors import ConflictError, FencedError
-from storage_core.journal.ops.base import Moment, Op
-from storage_core.journal.ops.leases import LeaseState, state_of
-from storage_core.journal.rows import Lease
-from storage_core.journal.state import Key, State
+from lockgate.storage_core.blobs.registry.references import references_to, refuse_ended, refuse_safe_mode
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, BlobUse, Guarantee, Reference, UploadSet
+from lockgate.storage_core.errors import ConflictError, FencedError
+from lockgate.storage_core.journal.entries.leases import LeaseState, state_of
+from lockgate.storage_core.journal.entries.op import Moment, Op
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.state import Key, State
 
 
 def upload_resource(upload_set: str) -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from storage_core.commit.committers.magic import MagicCommitter
-from storage_core.commit.committers.protocol import Uploads, VisibleAt
-from storage_core.commit.records import PendingFile
+from lockgate.storage_core.commit.committers.magic import MagicCommitter
+from lockgate.storage_core.commit.committers.protocol import Uploads, VisibleAt
+from lockgate.storage_core.commit.records.job import PendingFile
 
 
 @dataclass(frozen=True)

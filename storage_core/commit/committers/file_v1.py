@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from storage_core.commit.committers.protocol import Place, Uploads, VisibleAt
-from storage_core.commit.committers.real_files import add_files, open_file
-from storage_core.commit.records import PendingFile, Scope
+from lockgate.storage_core.commit.committers.base_file import add_files, open_file
+from lockgate.storage_core.commit.committers.protocol import Place, Uploads, VisibleAt
+from lockgate.storage_core.commit.records.job import PendingFile, Scope
 
 
 @dataclass(frozen=True)

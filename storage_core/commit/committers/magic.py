@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from storage_core.commit.committers.protocol import Place, Uploads, VisibleAt
-from storage_core.commit.records import PendingFile, Scope
+from lockgate.storage_core.commit.committers.protocol import Place, Uploads, VisibleAt
+from lockgate.storage_core.commit.records.job import PendingFile, Scope
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from storage_core.commit.committers.staging import StagingCommitter
-from storage_core.commit.records import Scope
+from lockgate.storage_core.commit.committers.staging import StagingCommitter
+from lockgate.storage_core.commit.records.job import Scope
 
 
 @dataclass(frozen=True)

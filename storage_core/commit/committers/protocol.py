@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
-from storage_core.commit.records import PendingFile, Scope
-from storage_core.commit.writer import PendingFileWriter
+from lockgate.storage_core.commit.records.job import PendingFile, Scope
+from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
 
 VisibleAt = Literal["job commit", "task commit", "close"]
 Place = Literal["any store", "file systems"]

@@ -11,19 +11,19 @@ from collections.abc import Iterable
 
 import msgspec
 
-from storage_core.commit.registry.rows import Destination, Job, Phase, TaskAttempt
-from storage_core.errors import FencedError
-from storage_core.ids import job_of_resource, job_resource
-from storage_core.journal.entries.events import (
+from lockgate.storage_core.commit.registry.rows import Destination, Job, Phase, TaskAttempt
+from lockgate.storage_core.errors import FencedError
+from lockgate.storage_core.ids import job_of_resource, job_resource
+from lockgate.storage_core.journal.entries.events import (
     ArtefactsTaken,
     DriverReplaced,
     Event,
     ResourceEnded,
     ResourceUsed,
 )
-from storage_core.journal.entries.family import announce
-from storage_core.journal.ops.base import Moment, Op
-from storage_core.journal.state import Key, State
+from lockgate.storage_core.journal.entries.family import announce
+from lockgate.storage_core.journal.entries.op import Moment, Op
+from lockgate.storage_core.journal.entries.state import Key, State
 
 TERMINAL = frozenset({"committed", "failed"})
 

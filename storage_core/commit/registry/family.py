@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage_core.commit.registry.entries import (
+from lockgate.storage_core.commit.registry.entries import (
     ForgetJob,
     RecordJob,
     RecordTask,
@@ -12,15 +12,15 @@ from storage_core.commit.registry.entries import (
     job_touched,
     refuse_ended,
 )
-from storage_core.commit.registry.rows import Destination, Job, TaskAttempt
-from storage_core.journal.entries.events import ResourceUsed
-from storage_core.journal.entries.family import Family, Reaction
+from lockgate.storage_core.commit.registry.rows import Destination, Job, TaskAttempt
+from lockgate.storage_core.journal.entries.events import ResourceUsed
+from lockgate.storage_core.journal.entries.family import Family, Reaction
 
 JOBS: Final = Family(
     name="jobs",
     version=1,
     rows=(Destination, Job, TaskAttempt),
     ops=(RecordJob, RecordTask, ForgetJob, TakeArtefacts),
-    migrations="storage_core.commit.registry.migrations",
+    migrations="lockgate.storage_core.commit.registry.migrations",
     reactions=(Reaction(event=ResourceUsed, fold=refuse_ended, touches=job_touched),),
 )

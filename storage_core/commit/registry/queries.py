@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from storage_core.commit.registry.rows import Destination, Job
-from storage_core.errors import ConflictError, ObjectNotFoundError
-from storage_core.ids import job_of_resource, job_resource
-from storage_core.journal.reading import Reading
-from storage_core.journal.rows import Lease
+from lockgate.storage_core.commit.registry.rows import Destination, Job
+from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
+from lockgate.storage_core.ids import job_of_resource, job_resource
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.read.snapshot_read import Reading
 
 UNDECIDED: Final = frozenset({"open"})
 UNENDED: Final = frozenset({"open", "committing", "aborting"})

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from storage_core.errors import MalformedJournalError
-from storage_core.journal.entries.family import known_families, tag_of
-from storage_core.journal.ops.base import Op
+from lockgate.storage_core.errors import MalformedJournalError
+from lockgate.storage_core.journal.entries.family import known_families, tag_of
+from lockgate.storage_core.journal.entries.op import Op
 
 
 def encode_op(op: Op) -> tuple[str, str]:

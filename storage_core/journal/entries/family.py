@@ -17,16 +17,16 @@ from typing import Any, Final
 
 import msgspec
 
-from storage_core.errors import JournalVersionError
-from storage_core.journal.entries.events import Event
-from storage_core.journal.ops.base import Moment, Op
-from storage_core.journal.rows import Row
-from storage_core.journal.state import Key, Span, State
+from lockgate.storage_core.errors import JournalVersionError
+from lockgate.storage_core.journal.entries.events import Event
+from lockgate.storage_core.journal.entries.op import Moment, Op
+from lockgate.storage_core.journal.entries.rows import Row
+from lockgate.storage_core.journal.entries.state import Key, Span, State
 
 FAMILIES: Final[tuple[str, ...]] = (
-    "storage_core.journal.entries.own_family:JOURNAL",
-    "storage_core.commit.registry.family:JOBS",
-    "storage_core.blobs.registry.family:BLOBS",
+    "lockgate.storage_core.journal.entries.own_family:JOURNAL",
+    "lockgate.storage_core.commit.registry.family:JOBS",
+    "lockgate.storage_core.blobs.registry.family:BLOBS",
 )
 """Where the families are described, as `module:name`."""
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage_core.journal.entries.family import Family
-from storage_core.journal.ops.claims import ClaimName, ReleaseName
-from storage_core.journal.ops.leases import DropLease, FreeLease, ParkLease, RearmLeases, TakeLease
-from storage_core.journal.rows import Claim, Lease, Request
+from lockgate.storage_core.journal.entries.claims import ClaimName, ReleaseName
+from lockgate.storage_core.journal.entries.family import Family
+from lockgate.storage_core.journal.entries.leases import (
+    DropLease,
+    FreeLease,
+    ParkLease,
+    RearmLeases,
+    TakeLease,
+)
+from lockgate.storage_core.journal.entries.rows import Claim, Lease, Request
 
 JOURNAL: Final = Family(
     name="journal",
     version=1,
     rows=(Lease, Claim),
     ops=(TakeLease, ParkLease, FreeLease, DropLease, RearmLeases, ClaimName, ReleaseName),
-    migrations="storage_core.journal.migrations.versions",
+    migrations="lockgate.storage_core.journal.database.migrations.versions",
     other_tables=("head", "epoch", "entry", Request.TABLE),
 )

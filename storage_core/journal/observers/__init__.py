@@ -6,14 +6,14 @@
 Source: the observers of HDFS: state ids, msync, fast-path tailing.
 """
 
-from storage_core.journal.observers.client import Client, ObserverStatus
-from storage_core.journal.observers.configured import configured_reads, open_observer
-from storage_core.journal.observers.hot_standby import HotStandby
-from storage_core.journal.observers.observer import Observer
-from storage_core.journal.observers.tailer import Tailer, open_tailer
-from storage_core.journal.observers.tailing_observer import TailingObserver
-from storage_core.journal.observers.token import CARRIED_AS, Token, carried, carry
-from storage_core.journal.observers.travel import headers, heed
+from lockgate.storage_core.journal.observers.client import Client, ObserverStatus
+from lockgate.storage_core.journal.observers.hot_standby import HotStandby
+from lockgate.storage_core.journal.observers.observer import Observer
+from lockgate.storage_core.journal.observers.process_reader import configured_reads, open_observer
+from lockgate.storage_core.journal.observers.sqlite_replica import TailingObserver
+from lockgate.storage_core.journal.observers.tailer import Tailer, open_tailer
+from lockgate.storage_core.journal.propagation import headers, heed
+from lockgate.storage_core.journal.session_token import CARRIED_AS, Token, carried, carry
 
 __all__ = [
     "CARRIED_AS",

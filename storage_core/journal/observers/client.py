@@ -10,17 +10,17 @@ from typing import Final, Self, TypeVar
 
 import msgspec
 
-from storage_core.clock import Clock, SystemClock
-from storage_core.errors import JournalUnavailableError, MalformedJournalError, StateLostError
-from storage_core.journal import metrics
-from storage_core.journal.journal import Journal
-from storage_core.journal.observers.observer import Observer
-from storage_core.journal.observers.reaching import BehindError, reading_at_least
-from storage_core.journal.observers.rota import Rota
-from storage_core.journal.observers.token import Token
-from storage_core.journal.reading import Reading
-from storage_core.journal.told import travels_as
-from storage_core.stamp import Stamp
+from lockgate.storage_core.clock import Clock, SystemClock
+from lockgate.storage_core.errors import JournalUnavailableError, MalformedJournalError, StateLostError
+from lockgate.storage_core.journal import metrics
+from lockgate.storage_core.journal.journal import Journal
+from lockgate.storage_core.journal.observers.catch_up import BehindError, reading_at_least
+from lockgate.storage_core.journal.observers.observer import Observer
+from lockgate.storage_core.journal.observers.observer_pool import Rota
+from lockgate.storage_core.journal.read.snapshot_read import Reading
+from lockgate.storage_core.journal.session_token import Token
+from lockgate.storage_core.journal.told import travels_as
+from lockgate.storage_core.stamp import Stamp
 
 T = TypeVar("T")
 Question = Callable[[Reading], T]

@@ -9,10 +9,10 @@ from typing import Final
 from sqlalchemy import Boolean, func
 from sqlalchemy.engine import URL
 
-from storage_core.journal.database import Database
-from storage_core.journal.observers.reaching import reading_at_least
-from storage_core.journal.reading import Reading
-from storage_core.stamp import Stamp
+from lockgate.storage_core.journal.database.database import Database
+from lockgate.storage_core.journal.observers.catch_up import reading_at_least
+from lockgate.storage_core.journal.read.snapshot_read import Reading
+from lockgate.storage_core.stamp import Stamp
 
 PATIENCE_S: Final = 2
 """For a connection, and for a packet to arrive: a standby that is gone holds up no read for long."""

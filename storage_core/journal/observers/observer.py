@@ -6,8 +6,8 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from storage_core.journal.reading import Reading
-from storage_core.stamp import Stamp
+from lockgate.storage_core.journal.read.snapshot_read import Reading
+from lockgate.storage_core.stamp import Stamp
 
 
 class Observer(Protocol):

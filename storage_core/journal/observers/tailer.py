@@ -17,26 +17,26 @@ from typing import Final, Self
 from sqlalchemy import select
 from sqlalchemy.engine import URL
 
-from storage_core.clock import Clock, SystemClock
-from storage_core.errors import (
+from lockgate.storage_core.clock import Clock, SystemClock
+from lockgate.storage_core.errors import (
     JournalUnavailableError,
     JournalVersionError,
     MalformedJournalError,
     ObjectNotFoundError,
     OutcomeUnknownError,
 )
-from storage_core.failpoints import FAILPOINTS, step
-from storage_core.journal import metrics
-from storage_core.journal.database import Database, parse_url
-from storage_core.journal.journal import MAIN
-from storage_core.journal.migrate import outdated
-from storage_core.journal.observers.mirror import Mirror, News, Renewal
-from storage_core.journal.observers.watch import Watch
-from storage_core.journal.reading import Reading, Status
-from storage_core.journal.replay import batches
-from storage_core.journal.rows import Lease
-from storage_core.journal.schema import table_of
-from storage_core.stamp import Stamp
+from lockgate.storage_core.failpoints import FAILPOINTS, step
+from lockgate.storage_core.journal import metrics
+from lockgate.storage_core.journal.checkpoint.replay import batches
+from lockgate.storage_core.journal.database.database import Database, parse_url
+from lockgate.storage_core.journal.database.migrate import outdated
+from lockgate.storage_core.journal.database.schema import table_of
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.journal import MAIN
+from lockgate.storage_core.journal.observers.file_watch import Watch
+from lockgate.storage_core.journal.observers.replica_file import Mirror, News, Renewal
+from lockgate.storage_core.journal.read.snapshot_read import Reading, Status
+from lockgate.storage_core.stamp import Stamp
 
 LEASE: Final = table_of(Lease)
 

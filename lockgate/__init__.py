@@ -1,0 +1,79 @@
+"""Lockgate: job output that appears all at once, or not at all.
+
+from lockgate import open_job
+
+with open_job("s3://lake/sales", "sales-2026-11-21") as job:
+    with job.attempt("part-0") as attempt, attempt.open("day=1/a.csv") as file:
+        file.write(b"...")
+    receipt = job.commit()
+
+The names of `__all__` are public. They are imported at their first use: `import lockgate` alone is cheap enough
+for a DAG file. Further public modules: `lockgate.spark`, `lockgate.fsspec`, `lockgate.operators`,
+`lockgate.workers`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from lockgate.storage_core.commit import (
+        Job,
+        JobPhase,
+        Manifest,
+        Receipt,
+        attach_job,
+        list_jobs,
+        open_job,
+        read_live,
+        read_manifest,
+        recover_job,
+        sweep_uploads,
+    )
+    from lockgate.storage_core.errors import (
+        FencedError,
+        LockgateError,
+        NotAppliedError,
+        OutcomeUnknownError,
+    )
+    from lockgate.storage_core.settings import Settings, load_settings
+
+__all__ = [
+    "FencedError",
+    "Job",
+    "JobPhase",
+    "LockgateError",
+    "Manifest",
+    "NotAppliedError",
+    "OutcomeUnknownError",
+    "Receipt",
+    "Settings",
+    "attach_job",
+    "list_jobs",
+    "load_settings",
+    "open_job",
+    "read_live",
+    "read_manifest",
+    "recover_job",
+    "sweep_uploads",
+]
+
+_MODULES: Final = {
+    "errors": ("FencedError", "LockgateError", "NotAppliedError", "OutcomeUnknownError"),
+    "settings": ("Settings", "load_settings"),
+}
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"lockgate.storage_core.{_MODULE_OF.get(name, 'commit')}")
+    value = getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""Audit staged rows with Great Expectations, before the job commits."""

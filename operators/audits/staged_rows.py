@@ -1,0 +1,135 @@
+"""The staged files that an audit reads: are they what was committed, and the rows in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lockgate.operators.audits.suites import Suite, Validation, validate
+from lockgate.storage_core.errors import AuditFailedError, MissingPartError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lockgate.storage_core.commit import ExpectedTasks, Job, PendingSet
+
+
+class StagedRows:
+    """The frozen listing of one job attempt, checked against the disk and the pending sets.
+
+    Attributes:
+        root: The staging directory.
+        paths: Of its files, relative to the root.
+        rows: That the workers counted; None if they could not.
+    """
+
+    def __init__(self, root: Path, paths: Sequence[str], rows: int | None) -> None:
+        self.root = root
+        self.paths = paths
+        self.rows = rows
+
+    def files(self) -> list[str]:
+        """Return the absolute paths."""
+        return [str(self.root / path) for path in self.paths]
+
+
+def staged_rows(job: Job) -> StagedRows:
+    """Return what the audit has to read.
+
+    Raises:
+        AuditFailedError: The files on disk are not those that the workers committed, so a verdict on the one
+            would say nothing about the other.
+    """
+    expected = job.expected()
+    if expected is None or expected.staging is None:
+        raise AuditFailedError(
+            f"job {job.job_id}, attempt {job.job_attempt}: has no frozen list of staged files to audit; "
+            "run SparkWriteOperator and TaskCommitOperator first, and pass the job of the former"
+        )
+    root = Path(expected.staging)
+    frozen = {file.path: file.size for task in expected.tasks for file in task.files}
+    _check_disk(job, root, frozen)
+    return StagedRows(root, sorted(frozen), _check_pending(job, expected, frozen))
+
+
+def _check_disk(job: Job, root: Path, frozen: Mapping[str, int]) -> None:
+    for path, size in frozen.items():
+        try:
+            found = (root / path).stat().st_size
+        except OSError as error:
+            raise AuditFailedError(
+                f"job {job.job_id}: staged file {path} cannot be read: {error}; no verdict"
+            ) from error
+        if found != size:
+            raise AuditFailedError(
+                f"job {job.job_id}: staged file {path} has {found} bytes, not the {size} of the frozen "
+                "listing; no verdict"
+            )
+
+
+def _check_pending(job: Job, expected: ExpectedTasks, frozen: Mapping[str, int]) -> int | None:
+    chosen: dict[str, PendingSet] = {}
+    for pending in job.pending_sets():
+        chosen[pending.task_id] = pending
+        for file in pending.files:
+            if frozen.get(file.path) != file.upload.size:
+                raise AuditFailedError(
+                    f"job {job.job_id}, task {pending.task_id}: pending file {file.path} has "
+                    f"{file.upload.size} bytes, staged were {frozen.get(file.path)}; no verdict"
+                )
+    missing = [task.task_id for task in expected.tasks if task.task_id not in chosen]
+    if missing:
+        raise AuditFailedError(
+            f"job {job.job_id}: {len(missing)} tasks are not committed yet, {missing[0]} among them; "
+            "audit after TaskCommitOperator"
+        )
+    counts = [file.rows for pending in chosen.values() for file in pending.files]
+    return None if None in counts else sum(count or 0 for count in counts)
+
+
+def validate_in_pandas(
+    staged: StagedRows,
+    suite: Suite,
+    *,
+    format: str,  # noqa: A002 - as Spark calls it
+    columns: Sequence[str] | None,
+) -> Validation:
+    """Read the staged rows into memory and validate them.
+
+    Args:
+        staged: What to read.
+        suite: What is expected.
+        format: `parquet`, `orc`, `json` (lines) or `csv` (with a header).
+        columns: Read only these; None: all.
+    """
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - slow
+        import pyarrow.dataset as ds  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingPartError(
+            f"an audit in pandas needs pyarrow: pip install 'lockgate[spark]' ({error})"
+        ) from error
+    if not staged.paths:
+        table = pa.table({})
+    else:
+        hive = ds.HivePartitioning.discover(infer_dictionary=False)
+        dataset = ds.dataset(
+            staged.files(), format=format, partitioning=hive, partition_base_dir=str(staged.root)
+        )
+        table = dataset.to_table(columns=list(columns) if columns else None)
+    return validate(table.to_pandas(), suite, rows=table.num_rows)
+
+
+def validate_in_spark(
+    spark: SparkSession,
+    *,
+    root: str,
+    files: Sequence[str],
+    suite: Suite,
+    format: str,  # noqa: A002 - as Spark calls it
+    options: Mapping[str, str],
+) -> dict[str, Any]:
+    """Validate the staged rows where they need not fit into memory; runs in the Spark child."""
+    frame = spark.read.format(format).options(**{"basePath": root, **options}).load(list(files))
+    return dict(validate(frame, suite, rows=frame.count()))

@@ -1,0 +1,84 @@
+"""Which destinations the scheduled DAGs look after; asked at run time, never while a DAG is parsed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from airflow.sdk.exceptions import AirflowException
+
+from lockgate.storage_core.errors import InvalidInputError, LockgateError
+
+if TYPE_CHECKING:
+    from airflow.sdk.types import Logger
+
+R = TypeVar("R")
+
+VARIABLE: Final = "lockgate_destinations"
+ENVIRONMENT: Final = "LOCKGATE_DESTINATIONS"
+
+
+def as_destinations(value: str | Iterable[str] | None) -> list[str]:
+    """Return destinations given as a list, or as text with commas or line breaks between them."""
+    parts = value.replace(",", "\n").splitlines() if isinstance(value, str) else list(value or ())
+    cleaned = (str(part).strip().rstrip("/") for part in parts)
+    return list(dict.fromkeys(part for part in cleaned if part))
+
+
+def watched_destinations(given: str | Iterable[str] | None) -> list[str]:
+    """Return the given destinations; without any, those of the environment, then of the Airflow Variable.
+
+    Raises:
+        InvalidInputError: Nothing names a destination.
+    """
+    found = as_destinations(given) or configured_destinations()
+    if not found:
+        raise InvalidInputError(
+            f"no destination to look after: set the Airflow Variable {VARIABLE}, or {ENVIRONMENT} where "
+            "Airflow's tasks run, to URLs or paths separated by commas; nothing was done"
+        )
+    return found
+
+
+def configured_destinations() -> list[str]:
+    """Return the destinations of the environment, else of the Airflow Variable, else none."""
+    return as_destinations(os.environ.get(ENVIRONMENT)) or _of_variable()
+
+
+def for_each_destination(destinations: Iterable[str], work: Callable[[str], R], log: Logger) -> dict[str, R]:
+    """Do the work at every destination, so that one that cannot be reached holds up no other.
+
+    Raises:
+        AirflowException: At the end, if any failed; the message names each with its error.
+    """
+    results, failures = {}, []
+    for destination in destinations:
+        try:
+            results[destination] = work(destination)
+            log.info("%s: %s", destination, results[destination] or "nothing to do")
+        except LockgateError as error:
+            log.error("%s: %s: %s", destination, type(error).__name__, error)  # noqa: TRY400 - told once, whole, below
+            failures.append(f"{destination}: {type(error).__name__}: {error}")
+    if failures:
+        raise AirflowException(f"{len(failures)} destinations need a look: {'; '.join(failures)}")
+    return results
+
+
+def check_bool(name: str, value: object) -> None:
+    """Refuse text where true or false is meant: a template renders to text, and "False" would count as true.
+
+    Raises:
+        InvalidInputError: It is neither true nor false.
+    """
+    if not isinstance(value, bool):
+        raise InvalidInputError(
+            f"{name}={value!r} is neither true nor false; pass dag.param(…) instead of a template; "
+            "nothing was done"
+        )
+
+
+def _of_variable() -> list[str]:
+    from airflow.sdk import Variable  # noqa: PLC0415 - talks to the metadata service
+
+    return as_destinations(Variable.get(VARIABLE, default=None))

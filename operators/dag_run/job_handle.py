@@ -1,0 +1,175 @@
+"""A job as it travels between Airflow tasks: a small dictionary in XCom, attached to again in each task.
+
+Between two tasks no process holds the job: a step that ends without deciding parks it, with a deadline
+until which recovery leaves it alone. Source: commit protocol, "Set-up" and "Identity".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypedDict
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from lockgate import attach_job
+from lockgate.storage_core.commit import JobPhase
+from lockgate.storage_core.concurrency import no_progress
+from lockgate.storage_core.errors import FencedError, InvalidInputError, LockgateError
+from lockgate.storage_core.ids import JobAttemptId, JobId, JobName, job_name
+from lockgate.storage_core.settings import load_settings
+from lockgate.workers.session.token import HEADER, take_up, tokens
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from airflow.sdk.types import Logger
+
+    from lockgate.storage_core.commit import Job, Progress
+
+
+class NamedJob(TypedDict):
+    """Names a job, and a run of its driver."""
+
+    destination: str
+    job_id: str
+    job_attempt: str
+
+
+class JobHandle(NamedJob, total=False):
+    """What one task tells the next about a job; small, JSON, no secret in it.
+
+    Attributes:
+        lockgate_at_least: Token of what the task has seen of the journal, where there is one.
+    """
+
+    lockgate_at_least: str
+
+
+def handle_of(job: Job) -> JobHandle:
+    """Return what the next task needs to attach to this job, and to read what this one has written so far."""
+    handle = JobHandle(destination=job.destination, job_id=job.job_id, job_attempt=job.job_attempt)
+    if token := tokens().get(HEADER):
+        handle["lockgate_at_least"] = token
+    return handle
+
+
+def check_handle(handle: object) -> JobHandle:
+    """Return the handle if it is one; it came through XCom or from a user's DAG.
+
+    Raises:
+        InvalidInputError: It is something else, most often because the set-up task did not run.
+    """
+    if not isinstance(handle, dict) or not JobHandle.__required_keys__ <= handle.keys():
+        raise InvalidInputError(
+            f"job={str(handle)[:120]!r} is no job: pass the output of JobSetupOperator, `job=setup.output`, "
+            'or of SparkWriteOperator, `job=write.output["job"]`'
+        )
+    return JobHandle(
+        destination=str(handle["destination"]),
+        job_id=str(handle["job_id"]),
+        job_attempt=str(handle["job_attempt"]),
+        lockgate_at_least=str(handle.get("lockgate_at_least", "")),
+    )
+
+
+def attach(
+    handle: object, *, job_attempt: JobAttemptId | None = None, progress: Progress = no_progress
+) -> Job:
+    """Return the job that a handle names.
+
+    Args:
+        handle: What an earlier task left in XCom.
+        job_attempt: A new run of the driver, instead of the one that the handle names.
+        progress: Called as a commit advances.
+
+    Raises:
+        InvalidInputError: It is not a handle.
+        ObjectNotFoundError: There is no such job any more.
+    """
+    known = check_handle(handle)
+    take_up({HEADER: known["lockgate_at_least"]})
+    return attach_job(
+        known["destination"],
+        JobId(known["job_id"]),
+        job_attempt=job_attempt or JobAttemptId(known["job_attempt"]),
+        progress=progress,
+    )
+
+
+def run_name(context: Context, write_name: str) -> JobName:
+    """Return the job's name, the same for every retry and clear of one task of one DAG run.
+
+    Args:
+        context: Of the set-up task.
+        write_name: Tells apart two data sets that one set-up task prepares.
+    """
+    ti = context["ti"]
+    index = "" if ti.map_index is None or ti.map_index < 0 else str(ti.map_index)
+    # None of the first four can hold a slash, so two runs never share a name.
+    return job_name("/".join((ti.dag_id, ti.run_id, ti.task_id, index, write_name)))
+
+
+def attach_open(handle: object, *, job_attempt: JobAttemptId | None = None) -> Job:
+    """Return the job that a handle names, if it can still be written; arguments as for `attach`.
+
+    Raises:
+        AirflowFailException: It is decided or has ended; no retry changes that.
+    """
+    job = attach(handle, job_attempt=job_attempt)
+    phase = job.phase()
+    if phase is not JobPhase.OPEN:
+        raise AirflowFailException(
+            f"job {job.job_id} at {job.destination} is {phase}: nothing can be added to it; nothing was "
+            "changed; clear the run from its set-up task on, to compute it again"
+        )
+    return job
+
+
+@contextmanager
+def parked_after(job: Job, timeout_s: float | None, log: Logger) -> Iterator[None]:
+    """Leave the job parked when the step is over, also when it failed: the retry goes on with it.
+
+    Args:
+        job: Attached or open.
+        timeout_s: How long recovery leaves it alone; None: `LOCKGATE_PARK_TIMEOUT_S`.
+        log: Of the task.
+    """
+    with parked_on_failure(job, timeout_s, log):
+        yield
+    park(job, timeout_s, log)
+
+
+@contextmanager
+def parked_on_failure(job: Job, timeout_s: float | None, log: Logger) -> Iterator[None]:
+    """Leave the job parked if the step fails; arguments as for `parked_after`."""
+    try:
+        yield
+    except BaseException:
+        try:
+            park(job, timeout_s, log)
+        except LockgateError as error:
+            log.warning("job %s could not be parked after the failure below: %s", job.job_id, error)
+        raise
+
+
+def drop_artefacts(job: Job) -> None:
+    """Delete what the job was set up with, if it has ended; the next sweep deletes what this leaves."""
+    if job.spec.artefacts is not None:
+        drop_blobs(job.spec.artefacts.job_id)
+
+
+def drop_blobs(blob_job: str) -> None:
+    """Delete the blobs of a job, by its id in the blob stores, if the journal says that it has ended."""
+    from lockgate.storage_core.blobs.job_end import delete_ended  # noqa: PLC0415 - SQLAlchemy
+
+    delete_ended(blob_job, load_settings())
+
+
+def park(job: Job, timeout_s: float | None, log: Logger) -> None:
+    """Park the job while it is undecided; arguments as for `parked_after`."""
+    try:
+        if job.phase() is JobPhase.OPEN:
+            job.park(timeout_s)
+    except FencedError:
+        # Mapped tasks end at the same time; whoever took the lease last parks the job for all of them.
+        log.info("job %s: another step holds it now, and will park it", job.job_id)

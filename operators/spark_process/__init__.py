@@ -1,0 +1,1 @@
+"""Run Spark in a child process of the Airflow task."""

@@ -1,0 +1,1 @@
+"""Keep large XCom values as blobs."""

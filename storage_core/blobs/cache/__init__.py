@@ -1,0 +1,1 @@
+"""Blobs on a worker's machine, shared by its processes (Flink: PermanentBlobCache)."""

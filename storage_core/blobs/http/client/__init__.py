@@ -1,0 +1,1 @@
+"""Call a blob server over HTTP."""

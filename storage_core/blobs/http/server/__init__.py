@@ -1,0 +1,1 @@
+"""The blob server as a FastAPI application."""

@@ -1,0 +1,1 @@
+"""Decide who may do what with which job's blobs."""

@@ -1,0 +1,1 @@
+"""The routes of the blob server, one file a family of calls."""

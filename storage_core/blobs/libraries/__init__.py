@@ -1,0 +1,1 @@
+"""A job's Python code and jars."""

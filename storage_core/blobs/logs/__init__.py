@@ -1,0 +1,1 @@
+"""Growing task logs, kept as blobs."""

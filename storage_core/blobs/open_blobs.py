@@ -1,0 +1,96 @@
+"""The blob server that the settings name: another process over HTTP, or this one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lockgate.storage_core.blobs.http.client.client import BlobClient
+from lockgate.storage_core.blobs.http.client.connection import Connection
+from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.storage.ha import HaBlobs
+from lockgate.storage_core.blobs.storage.local import LocalBlobs
+from lockgate.storage_core.clock import Clock, SystemClock
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.journal.process_journal import configured_journal
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import open_store
+
+
+def open_blobs(settings: Settings, *, clock: Clock | None = None) -> BlobServer | BlobClient:
+    """Open the blob server of the settings: elsewhere if `blob_server_url` says so, else in this process.
+
+    Close it after use.
+
+    Args:
+        settings: See `open_client` and `open_server`.
+        clock: Takes the place of the machine's, and of the journal's, for tests.
+
+    Raises:
+        InvalidInputError: The settings name none that can be.
+    """
+    if settings.blob_server_url is None:
+        return open_server(settings, clock=clock)
+    return open_client(settings, clock=clock)
+
+
+def open_server(settings: Settings, *, clock: Clock | None = None) -> BlobServer:
+    """Open the blob server of this process; close it after use.
+
+    Args:
+        settings: `blob_dir`, `blob_store_url`, `retention_interval_s` and the journal's count.
+        clock: Takes the place of the machine's, and of the journal's, for tests.
+
+    Raises:
+        InvalidInputError: There is no journal: it knows what keeps a blob.
+    """
+    journal = configured_journal(settings, clock)
+    if journal is None:
+        raise InvalidInputError(
+            "blobs need a journal, and LOCKGATE_JOURNAL_URL is none: it knows what keeps a blob; unset it "
+            "for SQLite below LOCKGATE_HOME, or name a PostgreSQL"
+        )
+    return BlobServer(
+        LocalBlobs(blob_dir(settings)),
+        ha_blobs(settings),
+        journal,
+        retention_s=settings.retention_interval_s,
+        clock=clock,
+    )
+
+
+def open_client(settings: Settings, *, clock: Clock | None = None) -> BlobClient:
+    """Open a client of a blob server elsewhere; close it after use. Nothing is asked of it yet.
+
+    Args:
+        settings: `blob_server_url`, `blob_token_file`, `blob_ca_file` and `blob_timeout_s` count.
+        clock: Waits in the place of the machine's, for tests.
+
+    Raises:
+        InvalidInputError: There is no URL, or a file that the settings name cannot be read.
+    """
+    if settings.blob_server_url is None:
+        raise InvalidInputError("LOCKGATE_BLOB_SERVER_URL names no blob server; set it to one")
+    connection = Connection(
+        settings.blob_server_url,
+        token_file=settings.blob_token_file,
+        ca_file=settings.blob_ca_file,
+        timeout_s=settings.blob_timeout_s,
+        clock=clock or SystemClock(),
+    )
+    return BlobClient(connection, clock=clock)
+
+
+def ha_blobs(settings: Settings) -> HaBlobs | None:
+    """Return the HA store of the settings, None if they name none."""
+    if settings.blob_store_url is None:
+        return None
+    return HaBlobs(
+        open_store(settings.blob_store_url, settings),
+        part_bytes=settings.part_bytes,
+        parallelism=settings.parallelism,
+    )
+
+
+def blob_dir(settings: Settings) -> Path:
+    """Return the directory of the local store."""
+    return settings.blob_dir or settings.home_dir / "blobs"

@@ -1,0 +1,1 @@
+"""Receive, record and serve blobs; keep upload sets."""

@@ -1,0 +1,135 @@
+"""Hands blobs out: from the local store, verified, else refilled from the HA store, for all who ask at once.
+
+No journal need answer for that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from lockgate.storage_core.blobs.keys import BlobKey, digest_of
+from lockgate.storage_core.blobs.registry.references import is_ended
+from lockgate.storage_core.blobs.registry.rows import Blob
+from lockgate.storage_core.blobs.server.single_flight import Flights
+from lockgate.storage_core.blobs.sources import CHUNK
+from lockgate.storage_core.blobs.storage.ha import HaBlobs
+from lockgate.storage_core.blobs.storage.listing_marker import LastListing
+from lockgate.storage_core.blobs.storage.local import LocalBlobs
+from lockgate.storage_core.errors import CorruptBlobError, LockgateError, ObjectNotFoundError
+from lockgate.storage_core.journal import Journal
+from lockgate.storage_core.journal.read.snapshot_read import Reading
+from lockgate.storage_core.stores.os_errors import translated
+
+
+class HandingOut:
+    """What a blob server gives to those who ask.
+
+    Args:
+        local: Its files.
+        ha: Refills them; None: there is no other copy.
+        journal: Tells what is being deleted, if it answers.
+    """
+
+    def __init__(self, local: LocalBlobs, ha: HaBlobs | None, journal: Journal) -> None:
+        self.local = local
+        self.ha = ha
+        self.journal = journal
+        self._refills = Flights[Path]()
+
+    def path(self, job_id: str, blob_key: BlobKey) -> Path:
+        """Return the path of a blob's verified file, refilled from the HA store if need be.
+
+        Raises:
+            ObjectNotFoundError: There is no such blob.
+            CorruptBlobError: Every copy of it is damaged.
+        """
+        damaged: CorruptBlobError | None = None
+        try:
+            return self.local.verified(job_id, blob_key)
+        except CorruptBlobError as error:
+            damaged = error
+        except ObjectNotFoundError:
+            pass
+        try:
+            if self.ha is not None:
+                refill = partial(self._refilled, self.ha, job_id, blob_key)
+                return self._refills.join((job_id, blob_key), refill)
+        except ObjectNotFoundError:
+            pass
+        if damaged is not None:
+            raise damaged
+        raise ObjectNotFoundError(
+            f"blob {job_id}/{blob_key}: neither the local store nor the HA store has it; "
+            "it was deleted, or never put"
+        )
+
+    def recheck(self, job_id: str, blob_key: BlobKey) -> None:
+        """Read a blob's file again, and heal it, for somebody has received other bytes; raises as `path`."""
+        self.local.forget_verified(job_id, blob_key)
+        self.path(job_id, blob_key)
+
+    def fetch(self, local: LocalBlobs, job_id: str, blob_key: BlobKey) -> Path:
+        """Copy a blob to another local store; see `Blobs.fetch`."""
+        path = self.path(job_id, blob_key)
+        try:
+            return _copied(path, local, job_id, blob_key)
+        except CorruptBlobError:  # damaged without a trace since it was verified
+            self.local.forget_verified(job_id, blob_key)
+            return _copied(self.path(job_id, blob_key), local, job_id, blob_key)
+
+    def get(self, job_id: str, blob_key: BlobKey) -> bytes:
+        """Return a blob's bytes; see `Blobs.get`."""
+        for _ in range(2):
+            data = _read(self.path(job_id, blob_key))
+            if hashlib.sha256(data).hexdigest() == digest_of(blob_key):
+                return data
+            self.local.forget_verified(job_id, blob_key)
+        raise CorruptBlobError(
+            f"blob {job_id}/{blob_key} in {self.local.path} reads otherwise than when it was verified; "
+            "nothing was handed out; see to this machine's disk and memory"
+        )
+
+    def _refilled(self, ha: HaBlobs, job_id: str, blob_key: BlobKey) -> Path:
+        """Copy a blob from the HA store, unless it goes: its sweep may have passed here already.
+
+        Raises:
+            ObjectNotFoundError: It is not there, or goes.
+        """
+        with suppress(ObjectNotFoundError, CorruptBlobError):
+            return self.local.verified(job_id, blob_key)  # another has just refilled it
+        path = ha.fill(self.local, job_id, blob_key)
+        if self._goes(job_id, blob_key):
+            self.local.delete(job_id, blob_key)
+            self.local.drop_empty(job_id)
+            raise ObjectNotFoundError(f"blob {job_id}/{blob_key} is being deleted: nothing refers to it")
+        return path
+
+    def _goes(self, job_id: str, blob_key: BlobKey) -> bool:
+        """Tell whether a blob is being deleted; where nobody knows, it is not."""
+        try:
+            with self.journal.reading() as reading:
+                return _is_going(reading, job_id, blob_key) and reading.status().safe_since_s is None
+        except LockgateError:  # a get needs no journal; the next listing finds what should not be here
+            LastListing(self.local.path).forget()
+            return False
+
+
+def _is_going(reading: Reading, job_id: str, blob_key: BlobKey) -> bool:
+    blob = reading.get(Blob, job_id, blob_key)
+    return blob is None or blob.deleting_s is not None or is_ended(reading, job_id)
+
+
+def _read(path: Path) -> bytes:
+    with translated("read", str(path), changes=False):
+        return path.read_bytes()
+
+
+def _copied(path: Path, local: LocalBlobs, job_id: str, blob_key: BlobKey) -> Path:
+    with local.incoming() as incoming:
+        with translated("read", str(path), changes=False), path.open("rb", buffering=0) as file:
+            while data := file.read(CHUNK):
+                incoming.write(data)
+        return local.place(incoming, job_id, blob_key)

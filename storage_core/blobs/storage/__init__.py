@@ -1,0 +1,1 @@
+"""Where a blob's bytes lie: local disk and HA store."""

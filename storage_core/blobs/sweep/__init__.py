@@ -1,0 +1,1 @@
+"""Staged clean-up of blobs, and verification of their copies."""

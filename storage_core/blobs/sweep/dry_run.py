@@ -1,0 +1,105 @@
+"""What a sweep would do now: asked of the journal and the stores, nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from lockgate.storage_core.blobs.registry.queries import (
+    blobs_of,
+    deleting,
+    every_staged,
+    final_jobs,
+    lapsed_count,
+    upload_sets,
+)
+from lockgate.storage_core.blobs.registry.rows import Blob, UploadSet
+from lockgate.storage_core.blobs.registry.uploads import upload_resource
+from lockgate.storage_core.blobs.reports import SweepReport, Why
+from lockgate.storage_core.blobs.storage.listing_marker import LastListing
+from lockgate.storage_core.blobs.sweep.orphans import seek_orphans
+from lockgate.storage_core.blobs.tally import Tally
+from lockgate.storage_core.concurrency import Progress
+from lockgate.storage_core.journal.entries.leases import LeaseState, state_of
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.read.snapshot_read import Reading
+
+if TYPE_CHECKING:
+    from lockgate.storage_core.blobs.server.server import BlobServer
+
+GONE: Final = frozenset({LeaseState.HARD, LeaseState.FREE})
+"""How the lease of a set stands whose uploader is gone."""
+
+
+def foresee(server: BlobServer, *, orphans: bool | None, progress: Progress) -> SweepReport:
+    """Say what a sweep would do now; what it would stage, a later one would delete.
+
+    Args:
+        server: Whose stores and journal.
+        orphans: List the stores, too; None: where a sweep would.
+        progress: Hears how far it is.
+    """
+    tally = Tally()
+    with server.journal.reading() as reading:
+        reading.stay_open()
+        now_s = reading.now_s()
+        ended = [job.job_id for job in final_jobs(reading)]
+        for job_id in ended:
+            _take(tally, Why.FINAL, _blobs_of(reading, job_id))
+        apart = frozenset(ended)
+        _take(tally, Why.STAGED, every_staged(reading, now_s - server.retention_s), apart=apart)
+        _take(tally, Why.MARKED, _marked(reading), apart=apart)
+        lapsed = lapsed_count(reading, now_s)
+        abandoned = len(lapsed_sets(reading))
+        epoch = reading.status().stamp.epoch
+    is_due = orphans
+    if is_due is None:
+        listing = LastListing(server.local.path)
+        is_due = abandoned > 0 or server.presence.has_dead() or listing.is_due(now_s, epoch)
+    sought = seek_orphans(server, tally, dry_run=True, progress=progress) if is_due else None
+    return SweepReport(
+        is_dry_run=True,
+        lapsed_references=lapsed,
+        abandoned_sets=abandoned,
+        swept=tally.swept,
+        final_jobs=len(ended),
+        aborted_uploads=0 if sought is None else sought.aborted_uploads,
+        sought_orphans=sought is not None,
+        blobs=tuple(tally.blobs),
+    )
+
+
+def lapsed_sets(reading: Reading) -> Sequence[UploadSet]:
+    """Return the upload sets whose uploaders are gone."""
+    opened = upload_sets(reading)
+    leases = {
+        lease.resource: lease
+        for lease in reading.find(Lease, [(upload_resource(one.upload_set),) for one in opened])
+    }
+    now_s = reading.now_s()
+
+    def is_gone(upload_set: str) -> bool:
+        lease = leases.get(upload_resource(upload_set))
+        return lease is None or state_of(lease, now_s) in GONE
+
+    return [one for one in opened if is_gone(one.upload_set)]
+
+
+def _take(tally: Tally, why: Why, blobs: Iterator[Blob], *, apart: frozenset[str] = frozenset()) -> None:
+    for blob in blobs:
+        if blob.job_id not in apart:
+            tally.take(why, blob.job_id, blob.blob_key, blob.size_bytes)
+
+
+def _blobs_of(reading: Reading, job_id: str) -> Iterator[Blob]:
+    after = ("", "")
+    while page := blobs_of(reading, job_id, after=after):
+        yield from page
+        after = (page[-1].job_id, page[-1].blob_key)
+
+
+def _marked(reading: Reading) -> Iterator[Blob]:
+    last: Blob | None = None
+    while page := deleting(reading, after=last):
+        yield from page
+        last = page[-1]

@@ -1,0 +1,50 @@
+"""Logs that nothing refers to any more: deleted at once, for whoever needs one can have it made again.
+
+Source: Flink BLOB storage, "Log Files".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from lockgate.storage_core.blobs.keys import check_blob_key
+from lockgate.storage_core.blobs.registry.removals import ForgetBlob, MarkDeleting
+from lockgate.storage_core.blobs.registry.rows import Blob
+from lockgate.storage_core.errors import LockgateError
+from lockgate.storage_core.failpoints import step
+
+if TYPE_CHECKING:
+    from lockgate.storage_core.blobs.server.server import BlobServer
+
+
+def delete_logs(server: BlobServer, blobs: Sequence[tuple[str, str]]) -> None:
+    """Delete those of these blobs that are logs and that nothing keeps; what cannot be is left to the sweep.
+
+    Args:
+        server: Whose stores and journal.
+        blobs: Pairs of job and key, whose last reference may just have gone.
+    """
+    with suppress(LockgateError), step("blob-log"):  # in safe mode, too: all of them are staged
+        for blob in _idle_logs(server, blobs):
+            _delete(server, blob)
+
+
+def _idle_logs(server: BlobServer, blobs: Sequence[tuple[str, str]]) -> list[Blob]:
+    with server.journal.reading() as reading:
+        found = reading.find(Blob, blobs)
+    return [
+        blob
+        for blob in found
+        if blob.use == "log" and blob.guarantee == "recreatable" and blob.staged_s is not None
+    ]
+
+
+def _delete(server: BlobServer, blob: Blob) -> None:
+    job_id, blob_key = blob.job_id, check_blob_key(blob.blob_key)
+    mark = MarkDeleting(job_id=job_id, blob_key=blob_key, staged_for_s=0.0)
+    if server.journal.apply(mark).result:
+        server.local.delete(job_id, blob_key)
+        server.local.drop_empty(job_id)
+        server.journal.apply(ForgetBlob(job_id=job_id, blob_key=blob_key))

@@ -1,0 +1,302 @@
+"""The staged clean-up of blobs: what nothing has referred to for a whole interval is deleted.
+
+    references whose owners never came      dropped: may stage their blobs
+    upload sets whose uploaders are gone    given up: stages their blobs
+    jobs that have ended                    folders deleted, whatever refers to their blobs
+    blobs staged an interval ago            marked: no reference is taken from here on
+    marked blobs                            bytes deleted in both stores, then rows
+    bytes that no row knows                 staged, where listing the stores is due: see `orphans`
+
+A blob is staged in the entry that takes its last reference, so an unreferenced one lives one to two intervals
+if a sweep runs each interval, and two sweeps at once, or in one minute, take nothing earlier. Every step may
+die and be repeated: a row stands until its bytes are gone.
+
+Source: Flink BLOB storage, "Staged Cleanup".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.blobs.registry.queries import (
+    blobs_of,
+    deleting,
+    final_jobs,
+    lapsed_references,
+    staged_before,
+)
+from lockgate.storage_core.blobs.registry.references import LapseReference
+from lockgate.storage_core.blobs.registry.removals import ForgetBlob, ForgetBlobJob, MarkDeleting
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, UploadSet
+from lockgate.storage_core.blobs.registry.uploads import AbandonUpload
+from lockgate.storage_core.blobs.reports import SweepReport, Why
+from lockgate.storage_core.blobs.storage.listing_marker import LastListing
+from lockgate.storage_core.blobs.sweep.dry_run import foresee, lapsed_sets
+from lockgate.storage_core.blobs.sweep.ended_jobs import that_go
+from lockgate.storage_core.blobs.sweep.orphans import Sought, seek_orphans
+from lockgate.storage_core.blobs.tally import Tally
+from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
+from lockgate.storage_core.errors import ConflictError, JournalUnavailableError, LockgateError, SafeModeError
+from lockgate.storage_core.failpoints import FAILPOINTS, step
+from lockgate.storage_core.journal import Mutation, Refused
+from lockgate.storage_core.journal.entries.op import Op
+from lockgate.storage_core.journal.read.snapshot_read import Reading
+from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
+
+if TYPE_CHECKING:
+    from lockgate.storage_core.blobs.server.server import BlobServer
+
+FOLDERS_AT_ONCE: Final = 8
+
+T = TypeVar("T")
+
+
+def sweep(
+    server: BlobServer,
+    *,
+    dry_run: bool,
+    orphans: bool | None = None,
+    progress: Progress = no_progress,
+) -> SweepReport:
+    """Delete what nothing keeps, and say what it was.
+
+    Safe beside itself and beside everything else. What a store keeps, or gives no answer about, stays marked
+    for the next sweep; the report says so.
+
+    Args:
+        server: Whose stores and journal.
+        dry_run: Change nothing, say what would go; also in safe mode.
+        orphans: List the stores, too, for bytes that no row knows; None: where that is due.
+        progress: Hears how far it is.
+
+    Raises:
+        SafeModeError: The journal is in safe mode; nothing was deleted.
+        JournalUnavailableError: It went away amid the sweep; what was done is done.
+        OutcomeUnknownError: It gave no answer; the next sweep goes on.
+
+    Source: Flink BLOB storage, "Staged Cleanup".
+    """
+    with step("blob-sweep"):
+        if dry_run:
+            return foresee(server, orphans=orphans, progress=progress)
+        refuse_in_safe_mode(server.journal, "sweeping blobs")
+        return _Sweep(server, progress).run(orphans=orphans)
+
+
+class _Sweep:
+    """One sweep, as it goes."""
+
+    def __init__(self, server: BlobServer, progress: Progress) -> None:
+        self._server = server
+        self._journal = server.journal
+        self._progress = progress
+        self._tally = Tally()
+        self._ha_is_away = False
+        self._began_s = self._read(Reading.now_s)
+        self._epoch = self._read(Reading.status).stamp.epoch
+
+    def run(self, *, orphans: bool | None) -> SweepReport:
+        """Take every step, in their order."""
+        lapsed = self._drop_lapsed()
+        abandoned = self._abandon_sets()
+        final, forgotten = self._end_jobs()
+        self._mark_staged()
+        self._delete_marked()
+        self._server.local.drop_abandoned()
+        self._server.presence.heed_the_dead()
+        listing = LastListing(self._server.local.path)
+        is_due = listing.is_due(self._began_s, self._epoch) if orphans is None else orphans
+        sought = self._seek() if is_due else None
+        return SweepReport(
+            is_dry_run=False,
+            lapsed_references=lapsed,
+            abandoned_sets=abandoned,
+            swept=self._tally.swept,
+            final_jobs=final,
+            forgotten_jobs=forgotten,
+            aborted_uploads=0 if sought is None else sought.aborted_uploads,
+            sought_orphans=sought is not None,
+            blobs=tuple(self._tally.blobs),
+            left=self._tally.left,
+            problems=tuple(self._tally.problems),
+        )
+
+    def _drop_lapsed(self) -> int:
+        dropped = 0
+        for page in self._pages(lambda reading: lapsed_references(reading, self._began_s)):
+            self._write(
+                [LapseReference(job_id=one.job_id, blob_key=one.blob_key, owner=one.owner) for one in page]
+            )
+            dropped += len(page)
+        return dropped
+
+    def _abandon_sets(self) -> int:
+        lapsed = self._read(lapsed_sets)
+        if lapsed:  # before they are given up: a sweep that dies between leaves it not to the day's listing
+            LastListing(self._server.local.path).forget()
+        given_up = [self._write([AbandonUpload(upload_set=one.upload_set)]) for one in lapsed]
+        return sum(result is not None for (result,) in given_up)
+
+    def _end_jobs(self) -> tuple[int, int]:
+        """Delete what ended jobs have left; returns how many there are, and how many are forgotten now."""
+        jobs = self._read(final_jobs)
+        done = forgotten = 0
+        for job, problem in in_parallel(self._delete_folders, jobs, FOLDERS_AT_ONCE):
+            if problem is None:
+                continue
+            if problem:
+                self._tally.keep(0, f"blobs of job {job.job_id}, which has ended: {problem}")
+                continue
+            done += 1
+            forgotten += self._forget_job(job)
+            self._progress("ended jobs", done, len(jobs))
+        return done, forgotten
+
+    def _delete_folders(self, job: BlobJob) -> tuple[BlobJob, str | None]:
+        """Delete an ended job's folders; see `ended_jobs`.
+
+        Returns:
+            The job, and why some of it is left; None: it was let be, for another sweep has forgotten it, and
+            the folders may be those of a new job of the same id.
+        """
+        if not self._read(lambda reading: _is_as_before(reading, job)):
+            return job, None
+        ha, goes = self._server.ha, partial(that_go, self._journal, job.job_id)
+        try:
+            self._server.local.delete_listed(job.job_id, goes)
+        except LockgateError as error:
+            return job, str(error)
+        if ha is None:
+            return job, ""
+        if self._ha_is_away:
+            return job, f"{ha.store.url} is away"
+        try:
+            left = ha.delete_listed(job.job_id, goes)
+        except LockgateError as error:
+            self._ha_is_away = True
+            return job, str(error)
+        return job, f"{ha.store.url} kept {left} of them" if left else ""
+
+    def _forget_job(self, job: BlobJob) -> bool:
+        for page in self._pages(lambda reading: blobs_of(reading, job.job_id)):
+            results = self._write([op for blob in page for op in self._removal(blob)])
+            marked = results[::2]
+            self._count(Why.FINAL, [blob for blob, is_marked in zip(page, marked, strict=True) if is_marked])
+        if self._read(lambda reading: _is_being_uploaded_for(reading, job)):
+            return False
+        (is_gone,) = self._write([ForgetBlobJob(job_id=job.job_id, final_for_s=self._server.retention_s)])
+        return bool(is_gone)
+
+    def _removal(self, blob: Blob) -> tuple[MarkDeleting, ForgetBlob]:
+        """Return what forgets a blob of an ended job at once, and lets those of a new job of its id be."""
+        interval_s = self._server.retention_s
+        return (
+            MarkDeleting(job_id=blob.job_id, blob_key=blob.blob_key, staged_for_s=interval_s),
+            ForgetBlob(job_id=blob.job_id, blob_key=blob.blob_key),
+        )
+
+    def _mark_staged(self) -> None:
+        interval_s = self._server.retention_s
+        for page in self._pages(lambda reading: staged_before(reading, self._began_s - interval_s)):
+            self._write(
+                [
+                    MarkDeleting(job_id=blob.job_id, blob_key=blob.blob_key, staged_for_s=interval_s)
+                    for blob in page
+                ]
+            )
+
+    def _delete_marked(self) -> None:
+        """Delete the bytes of all that is marked, also by a sweep that did not come to its end."""
+        page: Sequence[Blob] = ()
+        while page := self._read(partial(deleting, after=page[-1] if page else None)):
+            refuse_in_safe_mode(self._journal, "deleting blobs that are marked")
+            gone = self._without_bytes(page)
+            self._write([ForgetBlob(job_id=blob.job_id, blob_key=blob.blob_key) for blob in gone])
+            ours = [blob for blob in gone if (blob.deleting_s or 0.0) >= self._began_s]
+            self._count(Why.STAGED, ours)
+            self._count(Why.MARKED, [blob for blob in gone if (blob.deleting_s or 0.0) < self._began_s])
+
+    def _without_bytes(self, page: Sequence[Blob]) -> list[Blob]:
+        """Delete blobs in the local store and then, in bulk, in the HA store; returns those that are gone."""
+        local = self._server.local
+        gone = []
+        for blob in page:
+            try:
+                local.delete(blob.job_id, BlobKey(blob.blob_key))
+                gone.append(blob)
+            except LockgateError as error:
+                self._tally.keep(1, str(error))
+        for job_id in {blob.job_id for blob in gone}:
+            local.drop_empty(job_id)
+        FAILPOINTS.hit("blob-sweep.local-delete.after")
+        left = self._left_in_ha([blob for blob in gone if blob.guarantee == "ha"])
+        return [blob for blob in gone if blob.key not in left]
+
+    def _left_in_ha(self, blobs: Sequence[Blob]) -> set[tuple[Any, ...]]:
+        ha = self._server.ha
+        if ha is None or not blobs:
+            return set()
+        keys = [(blob.job_id, BlobKey(blob.blob_key)) for blob in blobs]
+        left: Sequence[tuple[str, BlobKey]] = keys
+        problem = f"{ha.store.url} kept blobs that were to go"
+        if not self._ha_is_away:
+            try:
+                left = ha.delete(keys)
+            except LockgateError as error:  # also without an answer: they stay marked
+                self._ha_is_away, problem = True, str(error)
+        if left:
+            self._tally.keep(len(left), problem)
+        return set(left)
+
+    def _seek(self) -> Sought | None:
+        try:
+            return seek_orphans(self._server, self._tally, dry_run=False, progress=self._progress)
+        except (JournalUnavailableError, SafeModeError):
+            raise
+        except LockgateError as error:
+            self._tally.keep(0, f"looking for bytes that no row knows: {error}")
+            return None
+
+    def _count(self, why: Why, blobs: Sequence[Blob]) -> None:
+        for blob in blobs:
+            self._tally.take(why, blob.job_id, blob.blob_key, blob.size_bytes)
+        if blobs:
+            self._progress("delete", sum(amount.blobs for amount in self._tally.swept.values()), 0)
+
+    def _pages(self, ask: Callable[[Reading], Sequence[T]]) -> Iterator[Sequence[T]]:
+        """Ask again and again, for what is answered is changed by whoever is given it, until none is left."""
+        before: Sequence[T] = ()
+        while (page := self._read(ask)) and page != before:
+            yield page
+            before = page
+
+    def _read(self, ask: Callable[[Reading], T]) -> T:
+        with self._journal.reading() as reading:
+            return ask(reading)
+
+    def _write(self, ops: Sequence[Op]) -> list[Any]:
+        """Write entries together; returns what came of each, None where another was there first."""
+        results = []
+        for outcome in self._journal.write([Mutation(op=op) for op in ops]) if ops else []:
+            if isinstance(outcome, Refused) and not isinstance(outcome.error, ConflictError):
+                raise outcome.error
+            results.append(None if isinstance(outcome, Refused) else outcome.result)
+        return results
+
+
+def _is_as_before(reading: Reading, job: BlobJob) -> bool:
+    return reading.get(BlobJob, job.job_id) == job
+
+
+def _is_being_uploaded_for(reading: Reading, job: BlobJob) -> bool:
+    """Tell whether a put may ask to be recorded for an ended job that began before its end.
+
+    Of a set for any job nobody knows: so one counts that is as old. A server ends its own in time.
+    """
+    own = reading.where(UploadSet, {"job_id": ""})
+    return bool(reading.where(UploadSet, {"job_id": job.job_id})) or any(
+        job.final_s is not None and one.began_s <= job.final_s for one in own
+    )

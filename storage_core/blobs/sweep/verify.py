@@ -1,0 +1,161 @@
+"""Whether blobs that are kept have their bytes, copy by copy; a bad copy is healed from the good one.
+
+A file that is missing from the local store alone is no fault: it is fetched from the HA store at its first
+use. An object that is missing from the HA store is one: the blob was promised to outlive this machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from lockgate.storage_core.blobs.keys import BlobKey, digest_of
+from lockgate.storage_core.blobs.registry.queries import blobs_of
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob
+from lockgate.storage_core.blobs.reports import Copy, Fault, Finding, Verified
+from lockgate.storage_core.blobs.storage.ha import HaBlobs
+from lockgate.storage_core.blobs.storage.local import LocalBlobs
+from lockgate.storage_core.concurrency import in_order
+from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError
+from lockgate.storage_core.failpoints import step
+from lockgate.storage_core.settings import MIB
+from lockgate.storage_core.stores.os_errors import translated
+
+if TYPE_CHECKING:
+    from lockgate.storage_core.blobs.server.server import BlobServer
+
+DEEP_BYTES: Final = 1024 * MIB
+"""A page of blobs that are read ends after so many: whoever asks hears from it in time."""
+
+AT_ONCE: Final = 16
+
+
+def verify(
+    server: BlobServer,
+    job_id: str | None = None,
+    *,
+    after: tuple[str, str] = ("", ""),
+    deep: bool = False,
+    heal: bool = False,
+) -> Verified:
+    """Look at a page of blobs; those that are about to go are left out.
+
+    Args:
+        server: Whose stores and journal.
+        job_id: Of the job; None: of all.
+        after: Job and key of the last one of the page before.
+        deep: Read all bytes and hash them; else only sizes are looked at.
+        heal: Replace a bad copy by the good one.
+
+    Raises:
+        LockgateError: A store or the journal could not be asked.
+    """
+    with step("blob-verify"):
+        with server.journal.reading() as reading:
+            page = blobs_of(reading, job_id, after=after)
+        if deep:
+            page = list(_of_so_many_bytes(page))
+        kept = _still_kept(server, page)
+        looked = in_order(lambda blob: _look(server, blob, deep=deep), kept, 4 if deep else AT_ONCE)
+        faulty = {
+            blob.key: finding for blob, finding in zip(kept, looked, strict=True) if finding is not None
+        }
+        # What went while it was looked at is no finding.
+        there = [blob for blob in _still_kept(server, kept) if blob.key in faulty] if faulty else []
+        findings = [_healed(server, blob, faulty[blob.key]) if heal else faulty[blob.key] for blob in there]
+    return Verified(
+        blobs=len(kept),
+        size_bytes=sum(blob.size_bytes for blob in kept),
+        findings=tuple(findings),
+        after=page[-1].key if page else None,
+    )
+
+
+def _of_so_many_bytes(page: Sequence[Blob]) -> Iterator[Blob]:
+    size_bytes = 0
+    for blob in page:
+        yield blob
+        size_bytes += blob.size_bytes
+        if size_bytes >= DEEP_BYTES:
+            return
+
+
+def _still_kept(server: BlobServer, blobs: Sequence[Blob]) -> list[Blob]:
+    """Return those whose bytes must be there: neither they nor their jobs are about to go."""
+    with server.journal.reading() as reading:
+        found = reading.find(Blob, [blob.key for blob in blobs])
+        jobs = reading.find(BlobJob, [(job_id,) for job_id in {blob.job_id for blob in blobs}])
+    ended = {job.job_id for job in jobs if job.final_s is not None}
+    kept = (blob for blob in found if blob.deleting_s is None and blob.job_id not in ended)
+    return sorted(kept, key=lambda blob: blob.key)
+
+
+def _look(server: BlobServer, blob: Blob, *, deep: bool) -> Finding | None:
+    local = _local_fault(server.local, blob, deep=deep)
+    ha, has_ha = None, server.ha is not None and blob.guarantee == "ha"
+    if server.ha is not None and has_ha:
+        ha = _ha_fault(server.ha, server.local, blob, deep=deep)
+    is_lost = local is not None and (ha is not None or not has_ha)
+    is_adopted = blob.staged_s is not None  # what was found in one store need not be in the other
+    if not is_lost and (local in {None, Fault.MISSING}) and (ha is None or is_adopted):
+        return None
+    faults = {copy: fault for copy, fault in ((Copy.LOCAL, local), (Copy.HA, ha)) if fault is not None}
+    return Finding(
+        job_id=blob.job_id,
+        blob_key=BlobKey(blob.blob_key),
+        name=blob.name,
+        size_bytes=blob.size_bytes,
+        faults=faults,
+        is_lost=is_lost,
+    )
+
+
+def _local_fault(local: LocalBlobs, blob: Blob, *, deep: bool) -> Fault | None:
+    path = local.path_of(blob.job_id, BlobKey(blob.blob_key))
+    try:
+        with translated("read", str(path), changes=False), path.open("rb", buffering=0) as file:
+            if os.fstat(file.fileno()).st_size != blob.size_bytes:
+                return Fault.DAMAGED
+            if deep and hashlib.file_digest(file, "sha256").hexdigest() != digest_of(BlobKey(blob.blob_key)):
+                return Fault.DAMAGED
+    except ObjectNotFoundError:
+        return Fault.MISSING
+    return None
+
+
+def _ha_fault(ha: HaBlobs, local: LocalBlobs, blob: Blob, *, deep: bool) -> Fault | None:
+    blob_key = BlobKey(blob.blob_key)
+    size_bytes = ha.size_of(blob.job_id, blob_key)
+    if size_bytes is None:
+        return Fault.MISSING
+    if size_bytes != blob.size_bytes:
+        return Fault.DAMAGED
+    if deep:
+        try:
+            with local.incoming() as incoming:
+                ha.get_into(incoming, blob.job_id, blob_key)
+        except ObjectNotFoundError:
+            return Fault.MISSING
+        except CorruptBlobError:
+            return Fault.DAMAGED
+    return None
+
+
+def _healed(server: BlobServer, blob: Blob, finding: Finding) -> Finding:
+    """Replace a bad copy by the good one, unless there is none."""
+    local, ha, blob_key = server.local, server.ha, BlobKey(blob.blob_key)
+    if finding.is_lost or ha is None:
+        return finding
+    if Copy.LOCAL in finding.faults:
+        local.delete(blob.job_id, blob_key)
+        ha.fill(local, blob.job_id, blob_key)
+    else:
+        ha.put(local.verified(blob.job_id, blob_key), blob.job_id, blob_key)
+    if not _still_kept(server, [blob]):  # it went meanwhile: what was copied goes, too
+        local.delete(blob.job_id, blob_key)
+        ha.delete([(blob.job_id, blob_key)])
+    return msgspec.structs.replace(finding, is_healed=True)

@@ -1,0 +1,1 @@
+"""`lockgate blobs` and `lockgate blob-server`."""

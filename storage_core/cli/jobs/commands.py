@@ -1,0 +1,381 @@
+"""`lockgate jobs`: look at a destination's jobs, and bring one to its end by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lockgate.storage_core.cli.journal.observers import AtLeast
+from lockgate.storage_core.cli.render import (
+    DESTINATION_HELP,
+    Destination,
+    JsonFlag,
+    byte_size,
+    moment,
+    print_fields,
+    print_json,
+    print_line,
+    print_table,
+    progress_bar,
+)
+from lockgate.storage_core.errors import (
+    ConflictError,
+    InvalidInputError,
+    LockgateError,
+    MalformedRecordError,
+    OutcomeUnknownError,
+)
+
+if TYPE_CHECKING:
+    from lockgate.storage_core.cli.jobs.job_index import IndexedJob
+    from lockgate.storage_core.commit import JobSummary, Receipt, RecoveryResult
+    from lockgate.storage_core.commit.publish.success_file import SuccessSummary
+    from lockgate.storage_core.commit.records.artefacts import JobArtefacts
+    from lockgate.storage_core.concurrency import Progress
+
+commands = typer.Typer(help="Look at jobs, and bring one to its end by hand.", no_args_is_help=True)
+
+JOB_HELP = (
+    "A job id such as sales-2026-11-21-g1, or a job's name for its newest generation. Without its "
+    "destination it is looked up in the journal."
+)
+JobWords = Annotated[list[str], typer.Argument(metavar="[DEST] JOB", help=JOB_HELP)]
+
+
+@commands.command("list")
+def list_all(
+    destination: Annotated[
+        str | None, typer.Argument(metavar="[DEST]", help=DESTINATION_HELP, show_default=False)
+    ] = None,
+    *,
+    at_least: AtLeast = "",
+    json: JsonFlag = False,
+) -> None:
+    """List all jobs of a destination, or all that the journal knows, with their phases and leases."""
+    if destination is not None and at_least:
+        raise InvalidInputError(
+            "--at-least is of the journal, and a destination's jobs are listed from its store"
+        )
+    if destination is None:
+        _list_index(at_least, json=json)
+        return
+    from lockgate.storage_core.commit import list_jobs  # noqa: PLC0415 - slow to import, see `lockgate.storage_core.cli`
+
+    summaries = list(list_jobs(destination))
+    if json:
+        print_json(summaries)
+        return
+    print_table(
+        ("job", "phase", "lease", "created (UTC)", "mode", "files", "rows", "note"),
+        [_summary_row(summary) for summary in summaries],
+        empty=f"no jobs at {destination}",
+    )
+
+
+@commands.command("show")
+def show(job: JobWords, json: JsonFlag = False) -> None:
+    """Show what stands in the store about one job."""
+    from lockgate.storage_core.cli.jobs.job_index import locate  # noqa: PLC0415
+    from lockgate.storage_core.cli.jobs.job_view import view_job  # noqa: PLC0415
+
+    destination, job_id = locate(job)
+    view = view_job(destination, job_id, every_fate=json)
+    if json:
+        print_json(view)
+        return
+    record, receipt, decision = view.record, view.receipt, view.decision
+    print_fields(
+        [
+            ("job", record.job_id),
+            ("short id", record.short_id),
+            ("description", record.description or None),
+            ("phase", view.phase),
+            ("lease", view.lease if view.ended is None else None),
+            ("created", f"{moment(record.created_s)} by {record.created_by}"),
+            ("mode", record.spec.mode),
+            ("committer", record.spec.committer),
+            ("audit", "required" if record.spec.audit else None),
+            ("on lapse", record.spec.on_lapse),
+            ("job attempt", view.job_attempt),
+            ("journal", record.journal.partition("@")[2] or None),
+            ("artefacts", record.spec.artefacts and _told(record.spec.artefacts)),
+            ("tasks", view.tasks and f"{view.tasks.committed} of {view.tasks.text} committed"),
+            ("decision", decision and f"{decision.verdict} at {moment(decision.decided_s)}"),
+            ("reason", (decision and decision.reason) or None),
+            ("ended", view.ended and f"{view.ended.ended} at {moment(view.ended.ended_s)}"),
+            ("files", view.report and ", ".join(f"{n} {fate}" for fate, n in view.report.counts.items())),
+        ]
+    )
+    if receipt is not None:
+        print_line("")
+        _print_receipt(receipt)
+    if view.success is not None:
+        print_line("")
+        _print_success(destination, view.success)
+
+
+@commands.command("commit")
+def commit(
+    job: JobWords,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Even if its driver lives; that driver is fenced.")
+    ] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Commit a job whose tasks have committed; safe to repeat."""
+    from lockgate.storage_core.cli.jobs.job_index import locate  # noqa: PLC0415
+    from lockgate.storage_core.cli.jobs.job_view import lease_of  # noqa: PLC0415
+    from lockgate.storage_core.commit import LeaseState, attach_job  # noqa: PLC0415
+
+    destination, job_id = locate(job)
+    with progress_bar() as progress:
+        attached = attach_job(destination, job_id, progress=progress)
+        if not take_over and attached.receipt is None and lease_of(attached) is LeaseState.LIVE:
+            raise ConflictError(
+                f"job {job_id} at {attached.destination}: its driver lives and will commit it; nothing was "
+                "done; wait for it, or take the job from it with --take-over"
+            )
+        receipt = attached.commit()
+    _drop_artefacts(attached.spec.artefacts)
+    if json:
+        print_json(receipt)
+    else:
+        _print_receipt(receipt)
+
+
+@commands.command("abort")
+def abort(
+    job: JobWords,
+    reason: Annotated[str, typer.Option(help="Kept with the decision.")] = "by hand",
+    json: JsonFlag = False,
+) -> None:
+    """Abort an undecided job and drop all that it wrote."""
+    from lockgate.storage_core.cli.jobs.job_index import locate  # noqa: PLC0415
+    from lockgate.storage_core.commit import JobPhase, attach_job  # noqa: PLC0415
+
+    destination, job_id = locate(job)
+    with progress_bar() as progress:
+        attached = attach_job(destination, job_id, progress=progress)
+        phase = attached.abort(reason)
+    _drop_artefacts(attached.spec.artefacts)
+    if phase not in {JobPhase.ABORTING, JobPhase.FAILED}:
+        raise ConflictError(
+            f"job {job_id} at {destination} is {phase}: its commit is decided, so it was not aborted; "
+            f"`lockgate jobs recover {destination} {job_id}` brings it to its end"
+        )
+    if json:
+        print_json({"job_id": job_id, "phase": phase})
+    else:
+        print_line(f"{job_id} is {phase}")
+
+
+@commands.command("recover")
+def recover(
+    job: Annotated[
+        list[str] | None, typer.Argument(metavar="[DEST] [JOB]", help=JOB_HELP, show_default=False)
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every job that has not ended: of DEST, or that the journal knows.")
+    ] = False,
+    scan: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Every job that left something below s3://bucket/prefix or DIR."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Settle what drivers left behind.
+
+    What is decided is finished; what has lapsed is aborted or resumed, as its job was set up to; what lives
+    or is parked is left alone. `--scan` finds jobs by their open uploads and their folders, also when the
+    journal is lost, and tells it of them. Exits with 3 where markers contradict each other or nobody lets us
+    in, with 10 where something is not settled yet.
+    """
+    results: list[RecoveryResult] = []
+    try:
+        with progress_bar() as progress:
+            if scan is None:
+                found = _recovered(job or [], every=every, dry_run=dry_run, progress=progress)
+            else:
+                found = _scanned(scan, job or [], every=every, dry_run=dry_run, progress=progress)
+            for result in found:
+                results.append(result)  # what was settled before an error is shown, too
+                _drop_blobs(result.artefacts)
+    except LockgateError:
+        if results and not json:
+            _print_recovered(results, dry_run=dry_run)
+        raise
+    if json:
+        print_json(results)
+    else:
+        _print_recovered(results, dry_run=dry_run)
+    _exit_by(results)
+
+
+@commands.command("rescan")
+def rescan(
+    destination: Destination,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what differs.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Bring the journal's index of jobs to what a destination's folders say; decides nothing."""
+    from lockgate.storage_core.commit.recovery.registry_rebuild import rescan as compare  # noqa: PLC0415
+
+    with progress_bar() as progress:
+        found = list(compare(destination, dry_run=dry_run, progress=progress))
+    if json:
+        print_json(found)
+    else:
+        print_table(
+            ("job", "would do" if dry_run else "done", "was", "now", "why"),
+            [(one.job_id, one.action, one.was, one.now, one.detail) for one in found],
+            empty=f"the index knows all jobs at {destination}",
+        )
+
+
+def _told(artefacts: JobArtefacts) -> str:
+    return f"{', '.join(artefacts.names)} (blobs of {artefacts.job_id})"
+
+
+def _drop_artefacts(artefacts: JobArtefacts | None) -> None:
+    if artefacts is not None:
+        _drop_blobs(artefacts.job_id)
+
+
+def _drop_blobs(blob_job: str) -> None:
+    """Delete what a job was set up with, if there was something, and it has ended."""
+    if blob_job:
+        from lockgate.storage_core.blobs.job_end import delete_ended  # noqa: PLC0415
+        from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
+
+        delete_ended(blob_job, load_settings())
+
+
+def _recovered(
+    words: list[str], *, every: bool, dry_run: bool, progress: Progress
+) -> Iterable[RecoveryResult]:
+    from lockgate.storage_core.cli.jobs.job_index import is_place, locate  # noqa: PLC0415
+    from lockgate.storage_core.commit import recover_all, recover_job  # noqa: PLC0415
+    from lockgate.storage_core.commit.recovery.expired_jobs import recover_everything  # noqa: PLC0415
+    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
+
+    match words, every:
+        case [], True:
+            return recover_everything(load_settings(), dry_run=dry_run, progress=progress)
+        case [destination], True:
+            return recover_all(destination, dry_run=dry_run, progress=progress)
+        case [*_, job], False if len(words) > 1 or not is_place(job):
+            destination, job_id = locate(words)
+            return [recover_job(destination, job_id, dry_run=dry_run, progress=progress)]
+    raise InvalidInputError(
+        "jobs recover: give either one JOB or --all, each with or without its DEST, or --scan URL; "
+        "nothing was done"
+    )
+
+
+def _print_recovered(results: list[RecoveryResult], *, dry_run: bool) -> None:
+    print_table(
+        ("job", "destination", "found", "lease", "would do" if dry_run else "done", "now", "why"),
+        [(r.job_id, r.destination, r.found, r.lease, r.action, r.ended, r.detail) for r in results],
+        empty="no job is unfinished",
+    )
+
+
+def _scanned(
+    url: str, words: list[str], *, every: bool, dry_run: bool, progress: Progress
+) -> Iterable[RecoveryResult]:
+    from lockgate.storage_core.commit.recovery.prefix_scan import scan  # noqa: PLC0415
+
+    if words or every:
+        raise InvalidInputError(
+            "jobs recover: --scan URL finds every job below that URL: leave DEST, JOB and --all out; nothing "
+            "was done"
+        )
+    return scan(url, dry_run=dry_run, progress=progress)
+
+
+def _list_index(at_least: str, *, json: bool) -> None:
+    from lockgate.storage_core.cli.jobs.job_index import index_reads, read_index  # noqa: PLC0415
+
+    with index_reads("name a destination", at_least) as reads:
+        index = reads.read(read_index)
+    if json:
+        print_json(index)
+        return
+    print_table(
+        ("job", "destination", "phase", "lease", "set up (UTC)", "told (UTC)", "mode"),
+        [_index_row(found) for found in index.jobs],
+        empty="the journal knows no jobs",
+    )
+    told = "never" if index.told_s is None else f"at {moment(index.told_s)}"
+    print_line("")
+    print_line(
+        f"An index over what the stores say, in journal {index.journal} at {index.stamp}, told last {told}; "
+        "`lockgate jobs rescan DEST` makes it anew."
+    )
+
+
+def _index_row(found: IndexedJob) -> tuple[object, ...]:
+    job = found.job
+    return (
+        job.job_id,
+        job.destination,
+        job.phase,
+        found.lease,
+        moment(job.set_up_s),
+        moment(job.changed_s),
+        job.mode,
+    )
+
+
+def _exit_by(results: list[RecoveryResult]) -> None:
+    """Let scripts see what an operator must look at."""
+    if any(result.needs_an_operator for result in results):
+        raise typer.Exit(MalformedRecordError.exit_code)
+    if any(result.ended is None for result in results):
+        raise typer.Exit(OutcomeUnknownError.exit_code)
+
+
+def _summary_row(summary: JobSummary) -> tuple[object, ...]:
+    record, receipt = summary.record, summary.receipt
+    return (
+        summary.job_id,
+        summary.phase or "unreadable",
+        None if summary.has_ended else summary.lease,
+        None if record is None else moment(record.created_s),
+        None if record is None else record.spec.mode,
+        None if receipt is None else receipt.files,
+        None if receipt is None else receipt.rows,
+        summary.detail,
+    )
+
+
+def _print_receipt(receipt: Receipt) -> None:
+    print_fields(
+        [
+            ("published", f"{moment(receipt.published_s)} in turn {receipt.turn}, mode {receipt.mode}"),
+            ("files", receipt.files),
+            ("rows", "not known" if receipt.rows is None else receipt.rows),
+            ("size", byte_size(receipt.size)),
+            ("removed", f"{receipt.removed_files} files" if receipt.removed_files else None),
+            ("plan", receipt.plan),
+        ]
+    )
+
+
+def _print_success(destination: str, success: SuccessSummary) -> None:
+    metrics = ", ".join(f"{name} {count}" for name, count in success.metrics.items())
+    shown = f"all {success.files}" if not success.omitted else f"{len(success.filenames)} of {success.files}"
+    print_fields(
+        [
+            ("_SUCCESS", f"format {success.name} {success.version}, lists {shown} files"),
+            ("all files", f"{destination.rstrip('/')}/{success.log} and its shards"),
+            ("digest", success.listing_digest),
+            ("started", moment(success.started_s)),
+            ("took", f"{success.duration_s:.1f} s"),
+            ("finished on", success.hostname),
+            ("metrics", metrics),
+        ]
+    )

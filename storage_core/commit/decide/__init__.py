@@ -1,0 +1,1 @@
+"""Everything up to COMMIT_STARTED: select attempts, take the turn, freeze the plan, decide."""

@@ -1,0 +1,59 @@
+"""The decision: `COMMIT_STARTED`, created if absent, once. Abort is the same decision.
+
+Source: commit protocol, step 5.
+"""
+
+from __future__ import annotations
+
+from lockgate.storage_core.clock import Clock
+from lockgate.storage_core.commit.records.job import Decision
+from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
+from lockgate.storage_core.commit.setup.job_setup import who
+from lockgate.storage_core.failpoints import step
+from lockgate.storage_core.ids import Token
+from lockgate.storage_core.stamp import Stamp
+
+
+def decide_commit(
+    folder: JobFolder, *, plan: str, turn: int, token: Token, stamp: Stamp, clock: Clock
+) -> Decision:
+    """Decide to commit a plan in a turn; returns the decision that stands, which may be another's.
+
+    Raises:
+        ObjectNotFoundError: The job has no `job.json`: it was swept long ago; nothing was decided.
+        OutcomeUnknownError: It is not known what was decided; recovery reads it.
+    """
+    with step("decide"):
+        folder.job()
+        decision = Decision(
+            job_id=folder.job_id,
+            verdict="commit",
+            plan=plan,
+            turn=turn,
+            token=token,
+            stamp=stamp,
+            decided_s=clock.now_s(),
+            decided_by=who(),
+        )
+        return claim(folder.store, folder.key("COMMIT_STARTED"), decision)
+
+
+def decide_abort(folder: JobFolder, *, reason: str, token: Token, clock: Clock) -> Decision:
+    """Decide to abort; returns the decision that stands, which may be a commit.
+
+    Raises:
+        ObjectNotFoundError: There is no such job.
+        OutcomeUnknownError: It is not known what was decided; recovery reads it.
+    """
+    with step("decide"):
+        folder.job()
+        decision = Decision(
+            job_id=folder.job_id,
+            verdict="abort",
+            token=token,
+            stamp=Stamp(),
+            decided_s=clock.now_s(),
+            decided_by=who(),
+            reason=reason[:2000],
+        )
+        return claim(folder.store, folder.key("COMMIT_STARTED"), decision)

@@ -1,0 +1,312 @@
+"""The plan: the frozen, digested list of what the commit makes visible and what it takes away.
+
+Source: commit protocol, steps 1 and 4.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from lockgate.storage_core.commit.committers import committer_named
+from lockgate.storage_core.commit.decide.task_selection import Chosen, chosen_digest
+from lockgate.storage_core.commit.destination.conflict_mode import earlier_generations as earlier
+from lockgate.storage_core.commit.destination.conflict_mode import (
+    refuse_if_occupied,
+    refuse_if_overwriting,
+    removals,
+)
+from lockgate.storage_core.commit.destination.log import DestinationLog
+from lockgate.storage_core.commit.destination.path_conflicts import find_clashes
+from lockgate.storage_core.commit.destination.scope import EVERYWHERE, Reach, partition_of
+from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, decode, digest, encode
+from lockgate.storage_core.commit.records.job import (
+    AdditionShard,
+    JobRecord,
+    PendingFile,
+    PendingSet,
+    PlanHead,
+    RemovalShard,
+    RemovedFile,
+    Scope,
+    ShardRef,
+)
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.layout import is_hidden
+from lockgate.storage_core.commit.records.shards import (
+    batches,
+    read_shard,
+    shard_ref,
+    total_rows,
+    write_shard,
+)
+from lockgate.storage_core.concurrency import in_parallel
+from lockgate.storage_core.errors import (
+    AuditFailedError,
+    InvalidInputError,
+    MalformedRecordError,
+    UploadGoneError,
+)
+from lockgate.storage_core.failpoints import step
+from lockgate.storage_core.ids import JobAttemptId, check_id, with_short_id
+from lockgate.storage_core.stores.protocol import check_key, check_parts
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan that stands in the store; shards are read as they are needed."""
+
+    folder: JobFolder
+    name: str
+    head: PlanHead
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of all added files; None if one is unknown."""
+        return total_rows(ref.rows for ref in self.head.additions)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all added files."""
+        return sum(ref.size for ref in self.head.additions)
+
+    @property
+    def files(self) -> int:
+        """How many files are added."""
+        return sum(ref.files for ref in self.head.additions)
+
+    def additions(self, shard: int) -> tuple[PendingFile, ...]:
+        """Read one shard of the files that are added."""
+        name = self.head.additions[shard].digest
+        return read_shard(self.folder.store, AdditionShard, self._shard_key, name).files
+
+    def all_additions(self) -> Iterator[PendingFile]:
+        """Yield all files that are added, a shard in memory at a time."""
+        for shard in range(len(self.head.additions)):
+            yield from self.additions(shard)
+
+    def all_removals(self) -> Iterator[RemovedFile]:
+        """Yield all files that are taken away."""
+        for ref in self.head.removals:
+            yield from read_shard(self.folder.store, RemovalShard, self._shard_key, ref.digest).files
+
+    def _shard_key(self, name: str) -> str:
+        return shard_key(self.folder, name)
+
+
+def shard_key(folder: JobFolder, name: str) -> str:
+    """Key of a shard of a plan; shards of all plans of a job lie together, for they may be shared."""
+    return folder.key(f"plan/shards/{check_id('shard digest', name)}.json")
+
+
+def plan_key(folder: JobFolder, name: str) -> str:
+    """Key of a plan's head."""
+    return folder.key(f"plan/{check_id('plan digest', name)}/plan.json")
+
+
+def read_plan(folder: JobFolder, name: str) -> Plan:
+    """Read a plan by its digest.
+
+    Raises:
+        ObjectNotFoundError: It is gone: the job has ended and was cleaned up.
+        MalformedRecordError: It is not what its name says.
+    """
+    key = plan_key(folder, name)
+    data = folder.store.get(key, length=MAX_RECORD_BYTES + 1)
+    if digest(data) != name:
+        raise MalformedRecordError(f"{key}: its content has another digest than its name says")
+    head = decode(PlanHead, data, key)
+    if head.job_id != folder.job_id:
+        raise MalformedRecordError(f"{key}: field job_id is {head.job_id}")
+    return Plan(folder, name, head)
+
+
+@dataclass
+class _Seen:
+    """Which keys and uploads a plan has, as short digests (a million fit in memory), and which partitions."""
+
+    keys: set[bytes] = field(default_factory=set)
+    uploads: set[bytes] = field(default_factory=set)
+    partitions: set[str] = field(default_factory=set)
+
+    def add(self, file: PendingFile, where: str) -> None:
+        key = _short(file.key)
+        if key in self.keys:
+            raise InvalidInputError(
+                f"two tasks write {file.key}, the second one in {where}; nothing was published; give them "
+                "other names"
+            )
+        self.keys.add(key)
+        self.partitions.add(partition_of(file.key))
+        self.uploads.add(_upload(file.key, file.upload.upload_id))
+
+    def writes(self, key: str) -> bool:
+        return _short(key) in self.keys
+
+    def reach(self, scope: Scope) -> Reach:
+        return EVERYWHERE if scope == "destination" else Reach(frozenset(self.partitions))
+
+
+def freeze(
+    folder: JobFolder,
+    job: JobRecord,
+    job_attempt: JobAttemptId,
+    chosen: list[Chosen],
+    turn: int,
+    *,
+    parallelism: int,
+) -> Plan:
+    """Freeze the plan of a commit within its turn, under its digest.
+
+    Args:
+        folder: Of the job.
+        job: Its record.
+        job_attempt: Whose tasks it takes.
+        chosen: Their pending sets.
+        turn: Within which it commits.
+        parallelism: How many files may be asked about at a time.
+
+    Raises:
+        AuditFailedError: The job requires an audit, and none that passed stands for these pending sets.
+        ConflictError: The destination has data that the mode does not allow, or something is in a key's way.
+        InvalidInputError: Two tasks write one file.
+        MalformedRecordError: A pending set is not what it should be.
+        UploadGoneError: An upload is not alive any more.
+    """
+    with step("plan"):
+        audit = check_audit(folder, job, chosen)
+        seen = _Seen()
+        additions = tuple(_freeze_additions(folder, job, chosen, seen))
+        manifest = DestinationLog(folder.store).manifest()
+        reach = seen.reach(job.spec.scope)
+        if job.spec.mode == "fail":
+            before = earlier(job.name, job.generation, job.spec)
+            refuse_if_occupied(folder.store, manifest, before, reach)
+        if not job.spec.unique_filenames:
+            for file in _frozen(folder, additions):
+                refuse_if_overwriting(folder.store, job, file.key)
+        clashes = find_clashes(folder.store, (file.key for file in _frozen(folder, additions)), seen.writes)
+        if job.spec.mode != "replace" or not committer_named(job.spec.committer).merges:
+            clashes.refuse_rest()
+        taken = tuple(
+            shard_ref(_write(folder, RemovalShard(files=batch)), (f.size for f in batch), ())
+            for batch in batches(map(clashes.mark, removals(folder.store, job, manifest, seen.writes, reach)))
+        )
+        clashes.refuse_rest()
+        _preflight(folder, seen, additions, parallelism)
+        head = PlanHead(
+            job_id=folder.job_id,
+            job_attempt=job_attempt,
+            turn=turn,
+            mode=job.spec.mode,
+            chosen_digest=chosen_digest(chosen),
+            audit=audit,
+            additions=additions,
+            removals=taken,
+        )
+        return read_plan(folder, write_shard(folder.store, lambda name: plan_key(folder, name), head))
+
+
+def check_audit(folder: JobFolder, job: JobRecord, chosen: list[Chosen]) -> str | None:
+    """The gate: return the digest of the verdict over what was chosen.
+
+    Raises:
+        AuditFailedError: It failed, or the job requires one and there is none for exactly these data.
+    """
+    wanted = chosen_digest(chosen)
+    verdict = folder.audit(wanted)
+    if verdict is None:
+        if job.spec.audit:
+            raise AuditFailedError(
+                f"job {folder.job_id} requires an audit and none stands for what would be committed; "
+                "nothing was published; run the audit after the last task commit"
+            )
+        return None
+    if not verdict.passed:
+        raise AuditFailedError(
+            f"job {folder.job_id}: the audit {verdict.suite!r} failed; nothing was published; "
+            f"its verdict is {folder.store.url}/{folder.audit_key(wanted)}"
+        )
+    return digest(encode(verdict))
+
+
+def check_pending_file(file: PendingFile, job: JobRecord, where: str) -> None:
+    """Refuse a pending file whose key or parts cannot be this job's.
+
+    Raises:
+        MalformedRecordError: The key leaves the destination, is hidden or of another job; a size is wrong.
+    """
+    try:
+        check_key(file.path)
+        check_key(file.key)
+        ordered = check_parts(file.key, file.upload.parts)
+    except InvalidInputError as error:
+        raise MalformedRecordError(f"{where}: {error}") from None
+    wanted = with_short_id(file.path, job.short_id) if job.spec.unique_filenames else file.path
+    if file.key != wanted:
+        raise MalformedRecordError(f"{where}: field key is {file.key!r}, but path makes it {wanted!r}")
+    if is_hidden(file.key):
+        raise MalformedRecordError(f"{where}: field key {file.key!r} is a hidden name")
+    if ordered != file.upload.parts:
+        raise MalformedRecordError(f"{where}: field parts of {file.key!r} is not in the order of its numbers")
+    if sum(part.size for part in ordered) != file.upload.size or any(part.size < 0 for part in ordered):
+        raise MalformedRecordError(f"{where}: field size of {file.key!r} is not the sum of its parts")
+
+
+def _freeze_additions(
+    folder: JobFolder, job: JobRecord, chosen: list[Chosen], seen: _Seen
+) -> Iterator[ShardRef]:
+    def files() -> Iterator[PendingFile]:
+        for one in chosen:
+            key = folder.pending_set_key(one.task_id, one.attempt_id)
+            data = folder.store.get(key, length=MAX_RECORD_BYTES + 1)
+            if digest(data) != one.digest:
+                raise MalformedRecordError(f"{key}: it changed after it was chosen")
+            for file in decode(PendingSet, data, key).files:
+                check_pending_file(file, job, key)
+                seen.add(file, key)
+                yield file
+
+    for batch in batches(files()):
+        name = _write(folder, AdditionShard(files=batch))
+        yield shard_ref(name, (f.upload.size for f in batch), (f.rows for f in batch))
+
+
+def _write(folder: JobFolder, shard: AdditionShard | RemovalShard) -> str:
+    return write_shard(folder.store, lambda name: shard_key(folder, name), shard)
+
+
+def _frozen(folder: JobFolder, additions: Iterable[ShardRef]) -> Iterator[PendingFile]:
+    for ref in additions:
+        yield from read_shard(
+            folder.store, AdditionShard, lambda name: shard_key(folder, name), ref.digest
+        ).files
+
+
+def _preflight(folder: JobFolder, seen: _Seen, additions: Iterable[ShardRef], parallelism: int) -> None:
+    """Check with one listing that all uploads are alive; what is not open may be seen already (`file-v2`)."""
+    closed = set(seen.uploads)
+    if not closed:
+        return
+    for page in folder.store.upload_pages():
+        closed.difference_update(_upload(info.key, info.upload_id) for info in page)
+    if not closed:
+        return
+    uploads = (file.upload for file in _frozen(folder, additions))
+    suspects = (upload for upload in uploads if _upload(upload.key, upload.upload_id) in closed)
+    gone = sum(not held for held in in_parallel(folder.store.holds, suspects, parallelism))
+    if gone:
+        raise UploadGoneError(
+            f"job {folder.job_id} at {folder.store.url}: {gone} of its {len(seen.uploads)} pending "
+            "uploads are gone (a lifecycle rule or another tool aborted them); nothing was published; "
+            "run the job again"
+        )
+
+
+def _short(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def _upload(key: str, upload_id: str) -> bytes:
+    return _short(f"{key}\n{upload_id}")

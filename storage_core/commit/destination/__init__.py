@@ -1,0 +1,1 @@
+"""What a destination holds already: its log, live files, modes, conflicts."""

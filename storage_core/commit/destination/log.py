@@ -1,0 +1,254 @@
+"""The destination log: one outcome a turn. Folding it gives the live files.
+
+Source: commit protocol, "What lies where" and step 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.commit.records.codec import encode
+from lockgate.storage_core.commit.records.job import (
+    Checkpoint,
+    CheckpointHint,
+    Column,
+    KeyShard,
+    LiveFile,
+    LiveShard,
+    Outcome,
+    TurnClaim,
+)
+from lockgate.storage_core.commit.records.job_folder import claim, find, read
+from lockgate.storage_core.commit.records.shards import batches, read_shard, shard_ref, write_shard
+from lockgate.storage_core.errors import (
+    InvalidInputError,
+    MalformedLogError,
+    MalformedRecordError,
+)
+from lockgate.storage_core.failpoints import step
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import Store, open_store
+from lockgate.storage_core.stores.protocol import check_key
+
+CHECKPOINT_TURNS: Final = 100
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """Whole jobs only: what a destination holds after a turn.
+
+    Attributes:
+        turn: The last turn folded in; 0 where nothing was ever published.
+        files: By key.
+        columns: As the last job that knew them wrote them.
+    """
+
+    turn: int
+    files: dict[str, LiveFile]
+    columns: tuple[Column, ...] | None
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of all files; None if one is unknown."""
+        counts = [file.rows for file in self.files.values()]
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files.values())
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn of the log: who claimed it, and its outcome if it has one."""
+
+    number: int
+    claim: TurnClaim
+    outcome: Outcome | None
+
+
+@dataclass(frozen=True)
+class DestinationLog:
+    """Reads the log of one destination."""
+
+    store: Store
+
+    def highest(self) -> Turn | None:
+        """Return the highest turn that was ever claimed, None where there is none."""
+        hint = self._hint()
+        # A hint that points behind the log's end would make it look empty.
+        number = self._highest_claimed(hint) or (self._highest_claimed(0) if hint else 0)
+        return self.turn(number) if number else None
+
+    def turn(self, number: int) -> Turn:
+        """Read one turn.
+
+        Raises:
+            ObjectNotFoundError: It was never claimed.
+        """
+        with self._reading():
+            claimed = read(self.store, TurnClaim, layout.turn_claim(number))
+            outcome = find(self.store, Outcome, layout.turn_outcome(number))
+            if outcome is not None:
+                _check_turn(outcome.turn, number, layout.turn_outcome(number))
+            return Turn(number, claimed, outcome)
+
+    def outcomes(self, after: int = 0) -> Iterator[Outcome]:
+        """Yield the outcomes of turns greater than `after`, in order and without a gap.
+
+        Every turn has its outcome before the next one is claimed. A listing of several pages may miss one
+        that was written behind its back, so what is missing before a later one is read by name.
+        """
+        following = after + 1
+        for number, kind in self._entries(after):
+            if kind == "json":
+                for turn in range(following, number + 1):
+                    outcome = read(self.store, Outcome, layout.turn_outcome(turn))
+                    _check_turn(outcome.turn, turn, layout.turn_outcome(turn))
+                    yield outcome
+                following = number + 1
+
+    def manifest(self, as_of: int | None = None) -> Manifest:
+        """Fold the log into the set of live files.
+
+        Args:
+            as_of: Up to this turn; all by default.
+
+        Raises:
+            InvalidInputError: `as_of` is negative or beyond the log.
+            MalformedLogError: An outcome or a shard is not what it should be.
+        """
+        with step("manifest"), self._reading():
+            base = self._newest_checkpoint(as_of)
+            files: dict[str, LiveFile] = {}
+            turn, columns = 0, None
+            if base is not None:
+                turn, columns = base.turn, base.columns
+                for ref in base.live:
+                    shard = read_shard(self.store, LiveShard, layout.log_shard, ref.digest)
+                    files.update(_by_key(shard, layout.checkpoint(base.turn)))
+            for outcome in self.outcomes(turn):
+                if as_of is not None and outcome.turn > as_of:
+                    break
+                turn, columns = outcome.turn, outcome.columns or columns
+                self._apply(outcome, files)
+        if as_of is not None and not 0 <= as_of <= turn:
+            raise InvalidInputError(f"as_of={as_of}: the log of {self.store.url} has turns 0 to {turn}")
+        return Manifest(turn=turn, files=files, columns=columns)
+
+    def columns(self) -> tuple[Column, ...] | None:
+        """Return the columns of the last published job that knew them; reads no list of files."""
+        with self._reading():
+            base = self._newest_checkpoint(None)
+            turn, columns = (0, None) if base is None else (base.turn, base.columns)
+            for outcome in self.outcomes(turn):
+                columns = outcome.columns or columns
+        return columns
+
+    def keep_checkpoint(self, turn: int) -> None:
+        """Write the checkpoint of a turn whose number is a multiple of 100; other turns need none.
+
+        Called by whoever finishes a job; a checkpoint that is missing only costs readers time.
+        """
+        if turn % CHECKPOINT_TURNS:
+            return
+        with step("checkpoint"):
+            manifest = self.manifest(turn)
+            refs = []
+            for batch in batches(manifest.files.values()):
+                name = write_shard(self.store, layout.log_shard, LiveShard(files=batch))
+                refs.append(shard_ref(name, (f.size for f in batch), (f.rows for f in batch)))
+            record = Checkpoint(turn=turn, live=tuple(refs), columns=manifest.columns)
+            claim(self.store, layout.checkpoint(turn), record)
+            self.store.put(layout.CHECKPOINT_HINT, encode(CheckpointHint(turn=turn)))
+
+    def _apply(self, outcome: Outcome, files: dict[str, LiveFile]) -> None:
+        for ref in outcome.removed:
+            for key in read_shard(self.store, KeyShard, layout.log_shard, ref.digest).keys:
+                files.pop(key, None)
+        for ref in outcome.added:
+            shard = read_shard(self.store, LiveShard, layout.log_shard, ref.digest)
+            files.update(_by_key(shard, layout.turn_outcome(outcome.turn)))
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Tell faults of the log from those of a job's own records: for these no job is to blame."""
+        try:
+            yield
+        except MalformedRecordError as error:
+            raise MalformedLogError(
+                f"the log of {self.store.url} cannot be read: {error}; nothing was changed; no job commits "
+                "here until that record is as it was"
+            ) from None
+
+    def _highest_claimed(self, after: int) -> int:
+        return max((turn for turn, kind in self._entries(after) if kind == "turn"), default=0)
+
+    def _hint(self) -> int:
+        try:
+            hint = find(self.store, CheckpointHint, layout.CHECKPOINT_HINT)
+        except MalformedRecordError:
+            return 0  # a hint saves time only: without it the whole log is listed
+        # The hinted turn itself is listed too, so that a log that ends there is not taken for empty.
+        return 0 if hint is None else max(0, hint.turn - 1)
+
+    def _newest_checkpoint(self, up_to: int | None) -> Checkpoint | None:
+        start = self._hint()
+        if up_to is not None and start >= up_to:
+            start = max(0, (up_to // CHECKPOINT_TURNS) * CHECKPOINT_TURNS - 1)
+        newest = 0
+        for number, kind in self._entries(start):
+            if kind == "checkpoint" and (up_to is None or number <= up_to):
+                newest = number
+        if newest == 0:
+            return None
+        checkpoint = find(self.store, Checkpoint, layout.checkpoint(newest))
+        if checkpoint is not None:
+            _check_turn(checkpoint.turn, newest, layout.checkpoint(newest))
+        return checkpoint
+
+    def _entries(self, after: int) -> Iterator[tuple[int, str]]:
+        """Yield turn and kind of the log's keys behind a turn, in order."""
+        # "z" sorts behind every kind of the turn `after`.
+        for page in self.store.pages(layout.LOG, after=f"{layout.LOG}{after:08d}.z"):
+            for info in page:
+                entry = layout.parse_log_key(info.key)
+                if entry is not None:
+                    yield entry
+
+
+def _check_turn(said: int, turn: int, where: str) -> None:
+    if said != turn:
+        raise MalformedRecordError(f"{where}: field turn is {said}")
+
+
+def _by_key(shard: LiveShard, where: str) -> Iterator[tuple[str, LiveFile]]:
+    """Yield the files of a shard by their keys, none of which leads out of the destination."""
+    for file in shard.files:
+        try:
+            yield check_key(file.key), file
+        except InvalidInputError as error:
+            raise MalformedRecordError(f"{where}: a file's {error}") from None
+
+
+def read_manifest(
+    destination: str, *, as_of: int | None = None, settings: Settings | None = None
+) -> Manifest:
+    """Read which files are live at a destination: whole jobs only, also while one commits.
+
+    Args:
+        destination: `s3://bucket/prefix`, `file:///dir` or a path.
+        as_of: A turn of the log; its files may be gone if a later `replace` took them away.
+        settings: From the environment by default.
+
+    Raises:
+        InvalidInputError: The destination or `as_of` cannot be.
+        LockgateError: The store said no.
+    """
+    return DestinationLog(open_store(destination, settings)).manifest(as_of)

@@ -1,0 +1,1 @@
+"""Who drives a job now, and what the registry of jobs learns."""

@@ -1,0 +1,142 @@
+"""Leases where there is no journal: heartbeat objects in the job's folder, for a job needs only a store.
+
+Renewals overwrite the object, whoever comes later takes it with a greater stamp, and who finds another holder
+in it is fenced. Two takers in the same instant may both believe they hold it.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+from lockgate.storage_core.clock import Clock
+from lockgate.storage_core.commit.leases.protocol import LeaseState, LeaseView
+from lockgate.storage_core.commit.records.codec import encode
+from lockgate.storage_core.commit.records.job import JobRecord, LeaseRecord
+from lockgate.storage_core.commit.records.job_folder import JobFolder, find
+from lockgate.storage_core.errors import FencedError, LockgateError, MalformedRecordError
+from lockgate.storage_core.failpoints import step
+from lockgate.storage_core.ids import JobAttemptId, Token, new_token
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stamp import Stamp
+
+RENEWER: Final = "lockgate-heartbeat"
+"""Name of the thread that renews one job's."""
+
+
+@dataclass(frozen=True)
+class HeartbeatLeases:
+    """Leases as heartbeat objects in the jobs' folders."""
+
+    settings: Settings
+    clock: Clock
+
+    def hold(self, folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId) -> Heartbeat:  # noqa: ARG002
+        """Take the lease with a new stamp, from whoever holds it, and renew it from now on."""
+        with step("lease"):
+            standing = _find(folder)
+            epoch = standing.stamp.epoch + 1 if standing is not None else 1
+            return Heartbeat(folder, job_attempt, Stamp(epoch, 0), settings=self.settings, clock=self.clock)
+
+    def look(self, folder: JobFolder, job: JobRecord | None = None) -> LeaseView:  # noqa: ARG002
+        """Tell how the job's lease stands."""
+        with step("lease"):
+            standing = _find(folder)
+        if standing is None:
+            return LeaseView(LeaseState.UNKNOWN)
+        if self.clock.now_s() >= standing.deadline_s:
+            state = LeaseState.LAPSED
+        else:
+            state = LeaseState.PARKED if standing.state == "parked" else LeaseState.LIVE
+        return LeaseView(state, standing.stamp, standing.job_attempt)
+
+
+class Heartbeat:
+    """A lease that this process took: a thread renews it until it is parked, abandoned or lost."""
+
+    def __init__(
+        self,
+        folder: JobFolder,
+        job_attempt: JobAttemptId,
+        stamp: Stamp,
+        *,
+        settings: Settings,
+        clock: Clock,
+    ) -> None:
+        self.stamp = stamp
+        self._holder: Token = new_token()
+        self._folder = folder
+        self._job_attempt = job_attempt
+        self._settings = settings
+        self._clock = clock
+        self._renewed_s = clock.now_s()
+        self._write("held", settings.lease_hard_s)
+        self._lost: FencedError | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._renew_often, name=RENEWER, daemon=True)
+        self._thread.start()
+
+    def check(self, within_s: float = 0.0) -> None:
+        """Raise if the lease is lost; renew it now unless it was renewed within `within_s`."""
+        if self._lost is not None:
+            raise self._lost
+        if self._clock.now_s() - self._renewed_s >= within_s:
+            self._renew()
+
+    def park(self, timeout_s: float) -> None:
+        """Stop renewing and leave the job to its next step; it lapses after `timeout_s`."""
+        self.abandon()
+        with step("lease"):
+            self._check_holder()
+            self._write("parked", timeout_s)
+
+    def abandon(self) -> None:
+        """Stop renewing and let the lease lapse, as a crash would."""
+        self._ended.set()
+        self._thread.join()
+
+    def _renew(self) -> None:
+        began_s = self._clock.now_s()  # before the call: a slow answer must not make the lease look younger
+        with step("lease"):
+            self._check_holder()
+            self._write("held", self._settings.lease_hard_s)
+        self._renewed_s = began_s
+
+    def _renew_often(self) -> None:
+        while not self._clock.wait(self._ended, self._settings.lease_renew_s):
+            try:
+                self._renew()
+            except FencedError as error:
+                self._lost = error
+                return
+            except LockgateError:
+                continue  # the next renewal may pass; if none does, the lease lapses and others see it
+
+    def _check_holder(self) -> None:
+        standing = _find(self._folder)
+        if standing is None or standing.holder != self._holder:
+            raise FencedError(
+                f"job {self._folder.job_id} at {self._folder.store.url}: another driver has taken it over; "
+                "this one stops and changes nothing more"
+            )
+
+    def _write(self, state: str, lasts_s: float) -> None:
+        now_s = self._clock.now_s()
+        record = LeaseRecord(
+            job_id=self._folder.job_id,
+            job_attempt=self._job_attempt,
+            holder=self._holder,
+            stamp=self.stamp,
+            state=state,  # type: ignore[arg-type]
+            renewed_s=now_s,
+            deadline_s=now_s + lasts_s,
+        )
+        self._folder.store.put(self._folder.key("lease.json"), encode(record))
+
+
+def _find(folder: JobFolder) -> LeaseRecord | None:
+    found = find(folder.store, LeaseRecord, folder.key("lease.json"))
+    if found is not None and found.job_id != folder.job_id:
+        raise MalformedRecordError(f"{folder.key('lease.json')}: field job_id is {found.job_id}")
+    return found

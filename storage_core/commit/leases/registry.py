@@ -1,0 +1,202 @@
+"""What is told to the registry of jobs: an index in the journal over what the stores say.
+
+It decides nothing, so trouble with it fails no job: `lockgate jobs rescan` makes up for what it missed. To
+tell it twice is to tell it once: the ids of the requests are made of the job, its attempt and the phase.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from lockgate.storage_core.clock import Clock
+from lockgate.storage_core.commit.destination.location import linked_place, place_of
+from lockgate.storage_core.commit.leases.job_leases import is_journal_of, own_journal
+from lockgate.storage_core.commit.records.job import JobRecord, PendingSet
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask, TakeArtefacts
+from lockgate.storage_core.commit.registry.rows import Job, Phase
+from lockgate.storage_core.errors import ArtefactsGoneError, FencedError, LockgateError
+from lockgate.storage_core.failpoints import step
+from lockgate.storage_core.ids import JobId, job_resource
+from lockgate.storage_core.journal import Journal, Mutation, Outcome, Refused
+from lockgate.storage_core.journal.entries.leases import DropLease, FreeLease
+from lockgate.storage_core.journal.entries.op import Op
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.settings import Settings
+
+LOG: Final = logging.getLogger("lockgate.registry")
+
+PHASES: Final[Mapping[JobPhase, Phase]] = {
+    JobPhase.OPEN: "open",
+    JobPhase.DECIDED: "committing",
+    JobPhase.PUBLISHED: "committing",
+    JobPhase.REVERTING: "committing",
+    JobPhase.ABORTING: "aborting",
+    JobPhase.COMMITTED: "committed",
+    JobPhase.FAILED: "failed",
+}
+"""What the registry calls where a job stands."""
+
+
+def register_job(
+    folder: JobFolder, job: JobRecord, phase: JobPhase, *, settings: Settings, clock: Clock
+) -> None:
+    """Tell this process's journal where a job stands; with the job's end its lease goes, too."""
+
+    def mutations(journal: Journal) -> list[Mutation]:
+        told = [job_mutation(folder, job, phase)]
+        return told + end_of_leases(journal, folder) if phase in TERMINAL else told
+
+    _register(folder, mutations, settings, clock)
+
+
+def register_task(
+    folder: JobFolder, job: JobRecord, committed: PendingSet, *, settings: Settings, clock: Clock
+) -> None:
+    """Tell the job's journal that a task has committed; a process that has another one tells nobody."""
+
+    def mutations(journal: Journal) -> list[Mutation]:
+        return [_task_mutation(folder, job, committed)] if is_journal_of(journal, job) else []
+
+    _register(folder, mutations, settings, clock)
+
+
+def record_job(folder: JobFolder, job: JobRecord, phase: JobPhase, job_attempt: str = "") -> RecordJob:
+    """Return the entry that a job stands so.
+
+    Args:
+        folder: Of the job.
+        job: Its record.
+        phase: Where it stands.
+        job_attempt: The newest run of its driver; empty: as the registry knows it.
+    """
+    return RecordJob(
+        destination=place_of(folder.store),
+        job_id=job.job_id,
+        name=job.name,
+        short_id=job.short_id,
+        committer=job.spec.committer,
+        mode=job.spec.mode,
+        phase=PHASES[phase],
+        job_attempt=job_attempt,
+        set_up_s=job.created_s,
+    )
+
+
+def job_mutation(folder: JobFolder, job: JobRecord, phase: JobPhase, job_attempt: str = "") -> Mutation:
+    """Return `record_job` under the id that it has whoever tells it, and however often."""
+    entry = record_job(folder, job, phase, job_attempt)
+    return _once(entry, folder, job, job_attempt, entry.phase)
+
+
+def submission(folder: JobFolder, job: JobRecord, job_attempt: str) -> list[Mutation]:
+    """Return what makes a job's artefacts its own, to be written right after `job_mutation`; none: nothing.
+
+    Each driver asks once: the failure of the one before it has let go what can be made again.
+    """
+    artefacts = job.spec.artefacts
+    if artefacts is None:
+        return []
+    entry = TakeArtefacts(
+        destination=place_of(folder.store),
+        job_id=job.job_id,
+        owner=artefacts.job_id,
+        keys=artefacts.blob_keys,
+    )
+    return [_once(entry, folder, job, job_attempt, "artefacts")]
+
+
+def refuse_unsubmitted(folder: JobFolder, submitted: Sequence[Outcome]) -> None:
+    """Let a job go on only with its artefacts; once it is decided it needs them no more.
+
+    Raises:
+        ArtefactsGoneError: They are not there for it; its registry entry stands.
+    """
+    for outcome in submitted:
+        if isinstance(outcome, Refused) and folder.decision() is None:
+            raise ArtefactsGoneError(
+                f"job {folder.job_id} at {folder.store.url} has not got its artefacts ({outcome.error}); it "
+                "can only be aborted; upload them again and set a job up with what that returns"
+            )
+
+
+def end_of_leases(journal: Journal, folder: JobFolder) -> list[Mutation]:
+    """Free and forget an ended job's lease, whoever holds it: there is nothing left to drive."""
+    return _end_of_lease(journal, place_of(folder.store), folder.job_id) + end_of_link(journal, folder)
+
+
+def end_of_link(journal: Journal, folder: JobFolder) -> list[Mutation]:
+    """Forget what was told of a job by the name of a link, and end the lease that was taken by it."""
+    link = linked_place(folder.store)
+    if link is None:
+        return []
+    with journal.reading() as reading:
+        known = reading.get(Job, link, folder.job_id)
+    forget = [] if known is None else [Mutation(op=ForgetJob(destination=link, job_id=folder.job_id))]
+    return forget + _end_of_lease(journal, link, folder.job_id)
+
+
+def warn_untold(folder: JobFolder, error: LockgateError) -> None:
+    """Say that the registry does not know what it should."""
+    LOG.warning(
+        "job %s at %s: the journal's index of jobs was not told (%s); the job is not affected; "
+        "`lockgate jobs rescan %s` makes up for it",
+        folder.job_id,
+        folder.store.url,
+        error,
+        folder.store.url,
+    )
+
+
+def _register(
+    folder: JobFolder, mutations: Callable[[Journal], Sequence[Mutation]], settings: Settings, clock: Clock
+) -> None:
+    try:
+        with step("register"):
+            journal = own_journal(settings, clock)
+            wanted = mutations(journal) if journal is not None else ()
+            outcomes = journal.write(wanted) if journal is not None and wanted else ()
+    except LockgateError as error:
+        warn_untold(folder, error)
+        return
+    for outcome in outcomes:
+        # Fenced: somebody has taken the ended job's lease in the same instant, and gives it back.
+        if isinstance(outcome, Refused) and not isinstance(outcome.error, FencedError):
+            warn_untold(folder, outcome.error)
+
+
+def _end_of_lease(journal: Journal, place: str, job_id: JobId) -> list[Mutation]:
+    resource = job_resource(place, job_id)
+    with journal.reading() as reading:
+        lease = reading.get(Lease, resource)
+    if lease is None:
+        return []
+    return [
+        Mutation(op=FreeLease(resource=resource, stamp=lease.stamp)),
+        Mutation(op=DropLease(resource=resource)),
+    ]
+
+
+def _task_mutation(folder: JobFolder, job: JobRecord, committed: PendingSet) -> Mutation:
+    counted = [file.rows for file in committed.files]
+    entry = RecordTask(
+        destination=place_of(folder.store),
+        job_id=job.job_id,
+        task_id=committed.task_id,
+        attempt_id=committed.attempt_id,
+        job_attempt=committed.job_attempt,
+        files=len(committed.files),
+        rows=None if None in counted else sum(rows or 0 for rows in counted),
+        size_bytes=sum(file.upload.size for file in committed.files),
+    )
+    return _once(entry, folder, job, committed.job_attempt, f"{committed.task_id}/{committed.attempt_id}")
+
+
+def _once(entry: Op, folder: JobFolder, job: JobRecord, job_attempt: str, what: str) -> Mutation:
+    # The token tells the job from one of the same id before the destination was emptied.
+    parts = "\n".join((place_of(folder.store), job.job_id, job.token, job_attempt, what))
+    return Mutation(op=entry, request_id=hashlib.sha256(parts.encode()).hexdigest())

@@ -1,0 +1,1 @@
+"""Everything after COMMIT_STARTED: complete uploads, publish, finalize, or roll back."""

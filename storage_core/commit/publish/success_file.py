@@ -1,0 +1,212 @@
+"""`_SUCCESS`: what readers and tools that expect the file are told about the last published job.
+
+It is a summary and never a manifest: which files are live, the destination log says. The one that Spark
+leaves is empty, and is taken for nothing.
+Source: commit protocol, step 9; the S3A committers' `SuccessData`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Final
+
+import msgspec
+
+from lockgate.storage_core.commit.decide.plan import Plan
+from lockgate.storage_core.commit.publish.commit_context import JobWork
+from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.commit.records.codec import Record, encode
+from lockgate.storage_core.commit.records.job import Count, Decision, Mode, Outcome, PendingFile, Receipt
+from lockgate.storage_core.commit.records.job_folder import create, find, while_busy
+from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES
+from lockgate.storage_core.errors import (
+    AlreadyExistsError,
+    MalformedRecordError,
+    ObjectNotFoundError,
+    OutcomeUnknownError,
+    PreconditionFailedError,
+)
+from lockgate.storage_core.ids import JobId
+from lockgate.storage_core.stores import Store
+from lockgate.storage_core.stores.instrumented import WatchedStore
+
+WRITE_TRIES: Final = 5
+MAX_LISTED: Final = SHARD_ENTRIES
+"""How many files, and shards of the full list, `_SUCCESS` names: it stays small however large a job is."""
+
+
+class FileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file as `_SUCCESS` lists it."""
+
+    key: str
+    size: Count
+    rows: Count | None
+
+
+class SuccessSummary(Record, frozen=True, tag="success"):
+    r"""`_SUCCESS`: a summary of the last published job.
+
+    Attributes:
+        name: Of the format; its version is `version`.
+        hostname: Of the machine that finished the job.
+        date: Of the publication, in UTC; `timestamp` is the same in milliseconds since the epoch.
+        started_s: Of the set-up.
+        committed_s: Of the publication.
+        rows: None if any file's writer did not know its rows.
+        size: Bytes.
+        filenames: The first 1,000 files.
+        listing: The same, with bytes and rows.
+        omitted: How many more there are.
+        listing_digest: SHA-256 over `<key>\t<size>\n` of all files, in their order.
+        log: The outcome in the destination log, which names every shard of the full list.
+        shards: The first 1,000 of these, each with up to 1,000 files.
+        metrics: Counts of what was done, by name.
+        diagnostics: For people who wonder how it came about.
+    """
+
+    name: str
+    job_id: JobId
+    turn: int
+    committer: str
+    mode: Mode
+    description: str
+    hostname: str
+    date: str
+    timestamp_ms: int = msgspec.field(name="timestamp")
+    started_s: float
+    committed_s: float
+    duration_s: float
+    files: Count
+    rows: Count | None
+    size: Count
+    plan: str
+    filenames: tuple[str, ...]
+    listing: tuple[FileEntry, ...]
+    omitted: Count
+    listing_digest: str
+    log: str
+    shards: tuple[str, ...]
+    metrics: dict[str, int]
+    diagnostics: dict[str, str]
+
+
+@dataclass
+class Published:
+    """What a job has published: the first of its files, and what stands for all of them."""
+
+    decision: Decision
+    outcome: Outcome
+    receipt: Receipt
+    plan: Plan
+    entries: list[FileEntry] = field(default_factory=list)
+    parts: int = 0
+
+    def __post_init__(self) -> None:
+        self._digest = hashlib.sha256()
+
+    def add(self, file: PendingFile) -> None:
+        """Note one file, in the order of the plan."""
+        self._digest.update(f"{file.key}\t{file.upload.size}\n".encode())
+        self.parts += len(file.upload.parts)
+        if len(self.entries) < MAX_LISTED:
+            self.entries.append(FileEntry(key=file.key, size=file.upload.size, rows=file.rows))
+
+    @property
+    def listing_digest(self) -> str:
+        """SHA-256 over all files so far."""
+        return self._digest.hexdigest()
+
+
+def find_success(store: Store) -> SuccessSummary | None:
+    """Return what `_SUCCESS` says; None where there is none, or another tool's: Spark's is empty."""
+    try:
+        return find(store, SuccessSummary, layout.SUCCESS)
+    except MalformedRecordError:
+        return None
+
+
+def write_success(work: JobWork, published: Published) -> None:
+    """Write `_SUCCESS`, unless that of a later turn stands.
+
+    Where the store can replace by version, a process that was paused here cannot put an older summary over
+    a newer one.
+
+    Raises:
+        OutcomeUnknownError: It is not known whether it stands; try again.
+    """
+    data = encode(_summary(work, published))
+    for _ in range(WRITE_TRIES):
+        try:
+            standing = work.store.head(layout.SUCCESS)
+        except ObjectNotFoundError:
+            found = None
+        else:
+            found = standing.version
+            summary = find_success(work.store)
+            if summary is not None and summary.turn >= published.receipt.turn:
+                return
+        try:
+            if found is None:
+                create(work.store, layout.SUCCESS, data)
+            elif work.store.capabilities.conditional_put:
+                while_busy()(work.store.put, layout.SUCCESS, data, if_version=found)
+            else:
+                work.store.put(layout.SUCCESS, data)
+        except (AlreadyExistsError, PreconditionFailedError, OutcomeUnknownError):
+            continue  # look again at what stands
+        return
+    raise OutcomeUnknownError(
+        f"{work.store.url}/{layout.SUCCESS}: writing it was tried {WRITE_TRIES} times; the job is "
+        "published; run recovery to finish its markers"
+    )
+
+
+def _summary(work: JobWork, published: Published) -> SuccessSummary:
+    receipt, entries = published.receipt, tuple(published.entries)
+    return SuccessSummary(
+        name="lockgate",
+        job_id=work.job.job_id,
+        turn=receipt.turn,
+        committer=receipt.committer,
+        mode=receipt.mode,
+        description=work.job.description,
+        hostname=socket.gethostname(),
+        date=datetime.fromtimestamp(receipt.published_s, tz=UTC).isoformat(),
+        timestamp_ms=int(receipt.published_s * 1000),
+        started_s=work.job.created_s,
+        committed_s=receipt.published_s,
+        duration_s=receipt.published_s - work.job.created_s,
+        files=receipt.files,
+        rows=receipt.rows,
+        size=receipt.size,
+        plan=receipt.plan,
+        filenames=tuple(entry.key for entry in entries),
+        listing=entries,
+        omitted=receipt.files - len(entries),
+        listing_digest=published.listing_digest,
+        log=layout.turn_outcome(receipt.turn),
+        shards=tuple(layout.log_shard(ref.digest) for ref in published.outcome.added[:MAX_LISTED]),
+        metrics=_metrics(work, published),
+        diagnostics={
+            "created_by": work.job.created_by,
+            "decided_by": published.decision.decided_by,
+            "job_attempt": published.plan.head.job_attempt,
+            "lockgate_version": version("lockgate"),
+        },
+    )
+
+
+def _metrics(work: JobWork, published: Published) -> dict[str, int]:
+    """Count what is known of the job, and the calls of the one process that finishes it, by verb."""
+    # A copy: other threads of this process may be at work on the same store.
+    requests = dict(work.store.requests) if isinstance(work.store, WatchedStore) else {}
+    return {
+        **{f"files_{fate}": count for fate, count in work.fates.counts.items()},
+        "bytes_replaced": sum(ref.size for ref in published.plan.head.removals),
+        "parts": published.parts,
+        **{f"requests_{verb}": count for verb, count in sorted(requests.items())},
+    }

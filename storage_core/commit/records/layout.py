@@ -1,0 +1,83 @@
+"""Where each record lies under a destination.
+
+DEST/_lockgate/
+    log/00000007.turn  log/00000007.json  log/00000100.checkpoint
+    shards/<digest>.json  checkpoint.json
+    ids/<short id>  store.json  sweep.json
+    jobs/<job id>/
+        job.json  lease.json  COMMIT_STARTED  COMMIT_SUCCESS  COMMIT_FAIL  report.json
+        attempts/<job attempt>.json
+        tasks/<task>/<attempt>.pendingset
+        audits/<chosen digest>.json
+        plan/<digest>/plan.json  plan/<digest>/<shard digest>.json
+DEST/_SUCCESS
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from lockgate.storage_core.ids import JobId, ShortId, check_id, split_job_id
+
+ROOT: Final = "_lockgate/"
+LOG: Final = f"{ROOT}log/"
+JOBS: Final = f"{ROOT}jobs/"
+SUCCESS: Final = "_SUCCESS"
+SWEEP_STATE: Final = f"{ROOT}sweep.json"
+PROBED: Final = f"{ROOT}store.json"
+CHECKPOINT_HINT: Final = f"{ROOT}checkpoint.json"
+
+_TURN: Final = re.compile(r"(?P<turn>[0-9]{8,})\.(?P<kind>turn|json|checkpoint)")
+
+
+def turn_claim(turn: int) -> str:
+    """Key of the claim of a turn."""
+    return f"{LOG}{turn:08d}.turn"
+
+
+def turn_outcome(turn: int) -> str:
+    """Key of the outcome of a turn."""
+    return f"{LOG}{turn:08d}.json"
+
+
+def checkpoint(turn: int) -> str:
+    """Key of the checkpoint of the log up to a turn."""
+    return f"{LOG}{turn:08d}.checkpoint"
+
+
+def log_shard(digest: str) -> str:
+    """Key of a shard of an outcome or a checkpoint."""
+    return f"{ROOT}shards/{check_id('shard digest', digest)}.json"
+
+
+def parse_log_key(key: str) -> tuple[int, str] | None:
+    """Return turn and kind (`turn`, `json`, `checkpoint`) of a key in the log; None for others."""
+    match = _TURN.fullmatch(key.removeprefix(LOG))
+    return None if match is None else (int(match["turn"]), match["kind"])
+
+
+def short_id_claim(short: ShortId) -> str:
+    """Key that says whose short id it is."""
+    return f"{ROOT}ids/{short}"
+
+
+def job_folder(job: JobId) -> str:
+    """Prefix of all records of a job, ending in `/`.
+
+    Raises:
+        InvalidInputError: It is not a job id.
+    """
+    split_job_id(job)
+    return f"{JOBS}{job}/"
+
+
+def is_hidden(key: str) -> bool:
+    """Tell whether a listing reader skips this key, by Spark's rule.
+
+    A segment hides what is below it if it starts with `.`, or with `_` and is no partition (`_a=1`).
+    """
+    return any(
+        segment.startswith(".") or (segment.startswith("_") and "=" not in segment)
+        for segment in key.split("/")
+    )

@@ -1,0 +1,1 @@
+"""After a crash: finish jobs, abort them, sweep what they left."""

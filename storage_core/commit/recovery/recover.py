@@ -1,0 +1,303 @@
+"""Recovery: what is found decides what is done. Several recoveries at once are harmless.
+
+Source: commit protocol, "Recovery".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from lockgate.storage_core.clock import Clock, SystemClock
+from lockgate.storage_core.commit.decide.decision import decide_abort
+from lockgate.storage_core.commit.decide.task_selection import choose, chosen_digest
+from lockgate.storage_core.commit.job_summary import receipt_of, summarise
+from lockgate.storage_core.commit.leases.job_leases import own_journal
+from lockgate.storage_core.commit.leases.protocol import LeaseState, leases_for
+from lockgate.storage_core.commit.open_job import attach_job
+from lockgate.storage_core.commit.publish.commit_context import JobWork
+from lockgate.storage_core.commit.publish.roll_forward import roll_forward
+from lockgate.storage_core.commit.records.job import Receipt
+from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.job_listing import call_roll
+from lockgate.storage_core.commit.records.phase import TERMINAL, UNDECIDED, JobPhase
+from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction, choose_action
+from lockgate.storage_core.commit.setup.capabilities import probed
+from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
+from lockgate.storage_core.errors import (
+    AccessDeniedError,
+    ConflictError,
+    FencedError,
+    InvalidInputError,
+    LeaseHeldError,
+    LockgateError,
+    MalformedRecordError,
+    ObjectNotFoundError,
+    SafeModeError,
+    TurnBusyError,
+    UnsupportedStoreError,
+)
+from lockgate.storage_core.failpoints import step
+from lockgate.storage_core.ids import JobId, new_token
+from lockgate.storage_core.settings import Settings, load_settings
+from lockgate.storage_core.stores import open_store
+
+__all__ = ["JobAt", "RecoveryAction", "RecoveryResult", "recover_all", "recover_job", "settle", "unsettled"]
+
+JOBS_AT_ONCE: Final = 4
+"""In one process; each may have as many calls in flight as the settings allow."""
+
+NOT_BY_ITSELF: Final = (
+    AccessDeniedError,
+    InvalidInputError,
+    MalformedRecordError,
+    ObjectNotFoundError,
+    UnsupportedStoreError,
+)
+"""Errors that the next recovery would only meet again."""
+
+ELSEWHERE: Final = (FencedError, LeaseHeldError, SafeModeError)
+"""Somebody else has the job, or nobody may: it is left alone."""
+
+
+class JobAt(msgspec.Struct, frozen=True, order=True):
+    """A job and where it writes."""
+
+    destination: str
+    job_id: JobId
+
+
+class RecoveryResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What recovery found of one job, and did.
+
+    Attributes:
+        destination: URL that the job writes.
+        found: The phase before; None if the markers cannot be read.
+        ended: The phase after; None if nothing could be done.
+        detail: Why, for people.
+        needs_an_operator: Whether nothing was touched and no later recovery will: markers contradict each
+            other or cannot be read, or the store does not let us in.
+        artefacts: Blob job id of what the job was set up with, if it has ended now: whoever asked for the
+            recovery deletes it. Empty otherwise.
+    """
+
+    destination: str
+    job_id: JobId
+    found: JobPhase | None
+    lease: LeaseState
+    action: RecoveryAction
+    ended: JobPhase | None
+    receipt: Receipt | None = None
+    detail: str = ""
+    needs_an_operator: bool = False
+    artefacts: str = ""
+
+
+def recover_job(
+    destination: str,
+    job_id: str,
+    *,
+    dry_run: bool = False,
+    settings: Settings | None = None,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
+) -> RecoveryResult:
+    """Settle one job by what stands in the store; safe beside its driver and other recoveries.
+
+    Args:
+        destination: Of the job.
+        job_id: As set up.
+        dry_run: Say what would be done and change nothing.
+        settings: From the environment by default.
+        clock: The machine's by default.
+        progress: Hears how far long steps are.
+
+    Raises:
+        ObjectNotFoundError: There is no such job.
+        OutcomeUnknownError: Something is still not settled; nothing was deleted on that; run it again.
+    """
+    settings = settings or load_settings()
+    clock = clock or SystemClock()
+    store = open_store(destination, settings)
+    folder = JobFolder(store, JobId(job_id))
+    lease = LeaseState.UNKNOWN
+    with step("recover"):
+        try:
+            record = folder.job()  # before anything is written at a destination that was mistyped
+            folder = JobFolder(probed(store, settings, clock), folder.job_id)
+            view = leases_for(settings, clock).look(folder, record)
+            lease, found = view.state, folder.phase()
+        except MalformedRecordError as error:
+            return RecoveryResult(
+                destination=store.url,
+                job_id=folder.job_id,
+                found=None,
+                lease=lease,
+                action=RecoveryAction.REFUSE,
+                ended=None,
+                detail=str(error),
+                needs_an_operator=True,
+            )
+        action, detail = choose_action(
+            found,
+            lease,
+            on_lapse=record.spec.on_lapse,
+            is_young=lambda: _younger_than(folder, settings.orphan_age_s, clock),
+        )
+        if view.unread and found in UNDECIDED:
+            detail = f"{detail} ({view.unread})"
+    if action is not RecoveryAction.LEAVE:
+        work = JobWork(
+            folder=folder, job=record, settings=settings, clock=clock, progress=progress or no_progress
+        )
+        try:
+            is_decided = found not in UNDECIDED
+            with _lease(folder, settings, clock, is_decided=is_decided, dry_run=dry_run) as check:
+                if not dry_run:
+                    detail = _act(work, action, detail, check)
+        except ELSEWHERE as error:
+            action, detail = RecoveryAction.LEAVE, str(error)
+    ended = folder.phase()
+    has_ended = ended in TERMINAL and not dry_run
+    return RecoveryResult(
+        destination=store.url,
+        job_id=folder.job_id,
+        found=found,
+        lease=lease,
+        action=action,
+        ended=ended,
+        receipt=receipt_of(folder),
+        detail=detail,
+        artefacts=record.spec.artefacts.job_id if record.spec.artefacts is not None and has_ended else "",
+    )
+
+
+def recover_all(
+    destination: str,
+    *,
+    dry_run: bool = False,
+    settings: Settings | None = None,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
+) -> Iterator[RecoveryResult]:
+    """Settle every job of a destination that is not done; one that fails does not stop the others.
+
+    Yields:
+        A result a job, as it is settled; `detail` says what is not settled yet.
+    """
+    settings = settings or load_settings()
+    store, now = open_store(destination, settings), clock or SystemClock()
+    for job in call_roll(store).others:
+        summary = summarise(store, job, settings=settings, clock=now)
+        if not summary.needs_recovery:
+            continue
+        try:
+            yield recover_job(
+                destination,
+                summary.job_id,
+                dry_run=dry_run,
+                settings=settings,
+                clock=clock,
+                progress=progress,
+            )
+        except LockgateError as error:
+            told = unsettled(JobAt(store.url, summary.job_id), error)
+            yield msgspec.structs.replace(told, found=summary.phase, lease=summary.lease)
+
+
+def settle(
+    jobs: Iterable[JobAt],
+    *,
+    dry_run: bool = False,
+    settings: Settings,
+    clock: Clock | None = None,
+    jobs_at_once: int = JOBS_AT_ONCE,
+) -> Iterator[RecoveryResult]:
+    """Settle these jobs, some at a time; one that fails does not stop the others.
+
+    Yields:
+        A result a job, as it is settled; `detail` says what is not settled yet.
+    """
+    recover = partial(_settle, dry_run=dry_run, settings=settings, clock=clock)
+    return in_parallel(recover, jobs, jobs_at_once)
+
+
+def unsettled(job: JobAt, error: LockgateError) -> RecoveryResult:
+    """Return what is to be told of a job whose recovery has failed."""
+    remedy = ""
+    if isinstance(error, ObjectNotFoundError):
+        remedy = f"; if it was removed by hand, tell the journal: `lockgate jobs rescan {job.destination}`"
+    return RecoveryResult(
+        destination=job.destination,
+        job_id=job.job_id,
+        found=None,
+        lease=LeaseState.UNKNOWN,
+        action=RecoveryAction.LEAVE,
+        ended=None,
+        detail=f"{type(error).__name__}: {error}{remedy}",
+        needs_an_operator=isinstance(error, NOT_BY_ITSELF),
+    )
+
+
+def _settle(job: JobAt, *, dry_run: bool, settings: Settings, clock: Clock | None) -> RecoveryResult:
+    try:
+        return recover_job(job.destination, job.job_id, dry_run=dry_run, settings=settings, clock=clock)
+    except LockgateError as error:
+        return unsettled(job, error)
+
+
+def _lease(
+    folder: JobFolder, settings: Settings, clock: Clock, *, is_decided: bool, dry_run: bool
+) -> AbstractContextManager[Callable[[], None]]:
+    journal = own_journal(settings, clock)
+    if journal is None:
+        return nullcontext(lambda: None)
+    from lockgate.storage_core.commit.recovery.lease_takeover import recovery_lease  # noqa: PLC0415 - SQLAlchemy: half a second
+
+    return recovery_lease(
+        journal, folder, settings=settings, clock=clock, is_decided=is_decided, dry_run=dry_run
+    )
+
+
+def _act(work: JobWork, action: RecoveryAction, detail: str, check: Callable[[], None]) -> str:
+    match action:
+        case RecoveryAction.ABORT:
+            check()  # a driver that has come back in the meantime keeps its job
+            decide_abort(work.folder, reason=f"recovery: {detail}", token=new_token(), clock=work.clock)
+            roll_forward(work)
+        case RecoveryAction.RESUME:
+            return _resume(work)
+        case RecoveryAction.ROLL_FORWARD | RecoveryAction.CLEAN_UP:
+            roll_forward(work)
+        case _:
+            pass
+    return detail
+
+
+def _resume(work: JobWork) -> str:
+    """Go on from the pending sets if all tasks have committed; else only a new run of the driver can."""
+    job = attach_job(work.store.url, work.job.job_id, settings=work.settings, clock=work.clock)
+    if job.expected() is None:
+        return "its task list is not known: run its driver again, or abort it"
+    try:
+        chosen = choose(work.folder, job.job_attempt)
+    except ConflictError as error:
+        return f"{error}; run its driver again"
+    if work.job.spec.audit and work.folder.audit(chosen_digest(chosen)) is None:
+        return "all its tasks have committed and its audit has not run: run its driver again"
+    try:
+        job.commit()
+    except (ConflictError, TurnBusyError) as error:
+        return str(error)
+    return "all its tasks had committed"
+
+
+def _younger_than(folder: JobFolder, age_s: float, clock: Clock) -> bool:
+    newest = max(
+        (info.modified_s for page in folder.store.pages(folder.prefix) for info in page), default=0.0
+    )
+    return clock.now_s() - newest < age_s

@@ -1,0 +1,1 @@
+"""Before anything is written: the job's identity, and what the store can do."""

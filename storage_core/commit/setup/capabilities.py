@@ -1,0 +1,160 @@
+"""What a destination's store was seen to do, and who decides there what is created once.
+
+The first set-up probes and writes down what it saw; later processes read that. A store that has no
+conditional create needs a journal as arbiter, and everyone who comes to the destination needs the same one.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from lockgate.storage_core.clock import Clock
+from lockgate.storage_core.commit.destination.location import place_of
+from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.commit.records.job import StoreRecord
+from lockgate.storage_core.commit.records.job_folder import claim, find
+from lockgate.storage_core.errors import ConflictError, UnsupportedStoreError
+from lockgate.storage_core.failpoints import step
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import Store
+from lockgate.storage_core.stores.probe import probe, with_capabilities
+
+if TYPE_CHECKING:
+    from lockgate.storage_core.commit.setup.arbitrated_store import ArbitratedStore
+    from lockgate.storage_core.journal import Journal
+    from lockgate.storage_core.journal.claims import Claims
+
+LOG: Final = logging.getLogger("lockgate.setup")
+
+
+def probed(store: Store, settings: Settings, clock: Clock) -> Store:
+    """Return the store with the capabilities that it has shown at this destination.
+
+    The first set-up probes and writes down what it saw; later ones read that. Where the store has no
+    conditional create, the journal is the arbiter of what is created there.
+
+    Args:
+        store: At the destination.
+        settings: Name the journal.
+        clock: Tells the time of the probe.
+
+    Raises:
+        UnsupportedStoreError: It has no conditional create, without which a commit cannot be safe, and this
+            process has no journal, or another one than the destination's.
+        ConflictError: The journal holds names of the destination, and the store has nothing of it.
+        JournalUnavailableError: The journal cannot be reached.
+    """
+    with step("probe"):
+        known = find(store, StoreRecord, layout.PROBED) or _first_seen(store, settings, clock)
+        return _as_known(store, known, settings, clock)
+
+
+def as_probed(store: Store, settings: Settings, clock: Clock) -> Store:
+    """Return the store as `probed` does; as it is where no job was ever set up.
+
+    Raises:
+        UnsupportedStoreError: As `probed`.
+        JournalUnavailableError: As `probed`.
+    """
+    with step("probe"):
+        known = find(store, StoreRecord, layout.PROBED)
+        return store if known is None else _as_known(store, known, settings, clock)
+
+
+def forget_destination(store: Store, journal: Journal) -> int:
+    """Let the journal forget the names of a destination that was deleted by hand; returns how many it held.
+
+    Raises:
+        ConflictError: The store holds records of jobs there; nothing was forgotten.
+    """
+    left = next(iter(store.pages(layout.ROOT, page_size=1)), ())
+    if left:
+        raise ConflictError(
+            f"{store.url}: {left[0].key} is there: the destination was not deleted, and the journal still "
+            "decides in it; nothing was forgotten; delete all that lies in its _lockgate/ first"
+        )
+    claims = _claims(store, journal)
+    return claims.release(claims.names())
+
+
+def arbiter_for(store: Store, settings: Settings, clock: Clock | None = None) -> Journal:
+    """Return the journal that may decide for a store without conditional create.
+
+    Raises:
+        UnsupportedStoreError: There is none.
+        JournalUnavailableError: It cannot be reached.
+    """
+    from lockgate.storage_core.journal.process_journal import configured_journal  # noqa: PLC0415 - SQLAlchemy: half a second
+
+    journal = configured_journal(settings, clock)
+    if journal is None:
+        raise UnsupportedStoreError(
+            f"{store.url}: this store has no conditional create (two writers of one key both succeeded), so "
+            "a commit could be decided twice; nothing was changed; name a journal that decides in its place "
+            "(LOCKGATE_JOURNAL_URL), the same one in all processes, or use a store that has it "
+            f"(`lockgate store check {store.url}` shows what was seen)"
+        )
+    return journal
+
+
+def _first_seen(store: Store, settings: Settings, clock: Clock) -> StoreRecord:
+    report = probe(store)
+    for finding in report.findings:
+        if not finding.ok:
+            LOG.warning("%s: %s: %s", store.url, finding.name, finding.detail)
+    seen = StoreRecord(capabilities=report.capabilities, probed_s=clock.now_s())
+    if report.capabilities.conditional_create:
+        return claim(store, layout.PROBED, seen)
+    journal = arbiter_for(store, settings, clock)
+    claims = _claims(store, journal)
+    # Names are claimed only where the record stands. So it stands by now, or somebody has deleted it.
+    if set(claims.names()) - {layout.PROBED}:
+        known = find(store, StoreRecord, layout.PROBED)
+        if known is None:
+            raise _deleted_by_hand(store, journal)
+        return known
+    LOG.warning("%s: journal %s decides from now on what is created there once", store.url, journal.url)
+    seen = StoreRecord(
+        capabilities=report.capabilities,
+        probed_s=seen.probed_s,
+        arbiter=journal.identity,
+        arbiter_url=journal.url,
+    )
+    return claim(_arbitrated(store, claims), layout.PROBED, seen)
+
+
+def _as_known(store: Store, known: StoreRecord, settings: Settings, clock: Clock) -> Store:
+    trusted = with_capabilities(store, known.capabilities)
+    if known.capabilities.conditional_create:
+        return trusted
+    journal = arbiter_for(store, settings, clock)
+    if journal.identity != known.arbiter:
+        raise UnsupportedStoreError(
+            f"{store.url}: this store has no conditional create, and journal {known.arbiter[:8]} at "
+            f"{known.arbiter_url} decides in its place; this process has journal {journal.identity[:8]} at "
+            f"{journal.url}; nothing was changed; set LOCKGATE_JOURNAL_URL to the former, on drivers, Spark "
+            "executors, Celery workers and wherever recovery runs"
+        )
+    return _arbitrated(trusted, _claims(store, journal))
+
+
+def _deleted_by_hand(store: Store, journal: Journal) -> ConflictError:
+    return ConflictError(
+        f"{store.url}: journal {journal.url} has decided there before, and the store has nothing of it: the "
+        "destination was deleted by hand, or it is on another server that has a bucket of this name; nothing "
+        f"was changed; in the first case run `lockgate store forget {store.url}`, in the second use another "
+        "journal (LOCKGATE_JOURNAL)"
+    )
+
+
+def _claims(store: Store, journal: Journal) -> Claims:
+    from lockgate.storage_core.journal.claims import Claims  # noqa: PLC0415 - as above
+
+    return Claims(journal, place_of(store))
+
+
+def _arbitrated(store: Store, claims: Claims) -> ArbitratedStore:
+    from lockgate.storage_core.commit.setup.arbitrated_store import ArbitratedStore  # noqa: PLC0415 - as above
+
+    return ArbitratedStore(store, claims)

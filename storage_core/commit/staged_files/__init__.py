@@ -1,0 +1,1 @@
+"""Files that attempts stage before they become uploads."""

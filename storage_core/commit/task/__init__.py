@@ -1,0 +1,1 @@
+"""A task writes and commits: from attempt to pending set."""

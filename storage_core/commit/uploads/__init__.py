@@ -1,0 +1,1 @@
+"""One pending upload: written, completed, owned, counted."""

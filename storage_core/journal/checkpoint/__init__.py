@@ -1,0 +1,1 @@
+"""Snapshot, replay, verify, prune and restore a journal (HDFS: fsimage)."""

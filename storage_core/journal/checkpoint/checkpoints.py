@@ -1,0 +1,318 @@
+"""Checkpoints: snapshots of a journal in a store, each named by its stamp and created if absent.
+
+<journal>/checkpoints/<epoch>.<sequence>.jsonl.zst     the snapshot
+<journal>/verified/<epoch>.<sequence>.json             folding entries gave the same: may be pruned to
+<journal>/epochs/<epoch>.json                          whose restore began this epoch
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, Final
+from urllib.parse import quote
+
+import msgspec
+
+from lockgate.storage_core.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    MalformedJournalError,
+    UnsupportedStoreError,
+)
+from lockgate.storage_core.failpoints import step
+from lockgate.storage_core.ids import new_token
+from lockgate.storage_core.journal.checkpoint.snapshot_file import End, SnapshotReader, write_snapshot
+from lockgate.storage_core.journal.read.snapshot_read import Reading
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.stores import Part, Store, open_store
+
+_NAME: Final = re.compile(r"(\d{18})\.(\d{18})\.(?:jsonl\.zst|json)")
+_IN_MEMORY_BYTES: Final = 8 * 1024 * 1024
+"""A greater snapshot lies in a temporary file until it is uploaded."""
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One checkpoint in the store.
+
+    Attributes:
+        stamp: The newest entry that it holds.
+        size: Compressed, in bytes.
+        made_s: By the store's clock.
+    """
+
+    stamp: Stamp
+    size: int
+    made_s: float
+
+
+class Verified(msgspec.Struct, frozen=True, kw_only=True):
+    """What `verify` leaves beside a checkpoint that it vouches for.
+
+    Attributes:
+        sha256: The digest that the checkpoint had.
+        verified_s: By the database's clock.
+    """
+
+    sha256: str
+    verified_s: float
+
+
+class Checkpoints:
+    """The checkpoints of one journal.
+
+    Args:
+        store: Creates if absent.
+        journal: Its name.
+        part_bytes: A greater snapshot is uploaded in parts of so many bytes.
+    """
+
+    def __init__(self, store: Store, journal: str, *, part_bytes: int = _IN_MEMORY_BYTES) -> None:
+        if not store.capabilities.conditional_create:
+            raise UnsupportedStoreError(
+                f"{store.url} cannot create an object only if it is absent, which checkpoints need; "
+                "nothing was done; set LOCKGATE_CHECKPOINT_URL to a store that can"
+            )
+        self.store = store
+        self.journal = journal
+        self._folder = quote(journal, safe="")
+        self._part_bytes = part_bytes
+
+    def all(self) -> list[Checkpoint]:
+        """Return the checkpoints, oldest first."""
+        return [
+            Checkpoint(stamp=stamp, size=info.size, made_s=info.modified_s)
+            for page in self.store.pages(f"{self._folder}/checkpoints/")
+            for info in page
+            if (stamp := _stamp_of(info.key)) is not None
+        ]
+
+    def newest(self) -> Checkpoint | None:
+        """Return the newest checkpoint, None if there is none."""
+        return next(reversed(self.all()), None)
+
+    @contextmanager
+    def open(self, stamp: Stamp, identity: str | None = None) -> Iterator[SnapshotReader]:
+        """Read a checkpoint.
+
+        Args:
+            stamp: Of the checkpoint.
+            identity: Of the journal that it must be of.
+
+        Raises:
+            ObjectNotFoundError: There is none of this stamp.
+            MalformedJournalError: It cannot be read, or is of another journal.
+        """
+        key = self._key(stamp)
+        name = f"checkpoint {self.store.url}/{key}"
+        with io.BufferedReader(_StoredFile(self.store, key)) as file:
+            snapshot = SnapshotReader(file, name)
+            header = snapshot.header
+            if header.stamp != stamp:
+                raise MalformedJournalError(
+                    f"{name} says that it is of stamp {header.stamp}; nothing was changed"
+                )
+            if identity is not None and header.identity != identity:
+                raise _anothers(name, header.identity, identity)
+            yield snapshot
+
+    def create(self, stamp: Stamp, file: IO[bytes]) -> bool:
+        """Store a snapshot under its stamp; returns whether there was none before.
+
+        Raises:
+            OutcomeUnknownError: No answer; taking the checkpoint again finds it, or makes it.
+        """
+        key = self._key(stamp)
+        first = file.read(self._part_bytes)
+        with suppress(AlreadyExistsError):
+            if len(first) < self._part_bytes:
+                self.store.create(key, first)
+            else:
+                self._upload(key, first, file)
+            return True
+        return False
+
+    def delete(self, stamp: Stamp) -> None:
+        """Remove a checkpoint; first the word that vouches for it."""
+        self.store.delete(self._verified_key(stamp))
+        self.store.delete(self._key(stamp))
+
+    def vouch(self, stamp: Stamp, end: End, now_s: float) -> None:
+        """Note that folding entries gave what this checkpoint holds."""
+        word = Verified(sha256=end.sha256, verified_s=now_s)
+        self.store.put(self._verified_key(stamp), msgspec.json.encode(word))
+
+    def vouched(self) -> list[Stamp]:
+        """Return the stamps of the verified checkpoints, oldest first."""
+        pages = self.store.pages(f"{self._folder}/verified/")
+        return [stamp for page in pages for info in page if (stamp := _stamp_of(info.key)) is not None]
+
+    def check_vouched(self, stamp: Stamp, identity: str) -> None:
+        """Read a verified checkpoint whole, and see that it still is what was verified.
+
+        Raises:
+            MalformedJournalError: It is not.
+        """
+        key = self._verified_key(stamp)
+        try:
+            word = msgspec.json.decode(self.store.get(key), type=Verified)
+        except msgspec.DecodeError as error:
+            raise MalformedJournalError(
+                f"{self.store.url}/{key} cannot be read: {error}; nothing was changed; verify anew"
+            ) from None
+        with self.open(stamp, identity) as snapshot:
+            end = snapshot.check()
+            if end.sha256 != word.sha256:
+                raise MalformedJournalError(
+                    f"{snapshot.name} is not the one that was verified; nothing was changed; verify anew"
+                )
+
+    def claim_epoch(self, epoch: int, claim: bytes) -> bool:
+        """Claim the number of an epoch, once and for ever; returns whether it is this claim's.
+
+        Args:
+            epoch: Its number.
+            claim: Tells the claimant from every other, and is the same when it asks again.
+        """
+        return self._claim(f"epochs/{epoch:018d}.json", claim) == claim
+
+    def claim_folder(self, identity: str) -> None:
+        """Take the folder for a journal.
+
+        Raises:
+            MalformedJournalError: Another journal of the same name has it.
+        """
+        holder = self._claim("journal.json", msgspec.json.encode({"identity": identity}))
+        try:
+            found = msgspec.json.decode(holder, type=dict[str, str]).get("identity", "")
+        except msgspec.DecodeError as error:
+            raise MalformedJournalError(
+                f"{self.store.url}/{self._folder}/journal.json cannot be read: {error}; nothing was changed"
+            ) from None
+        if found != identity:
+            raise _anothers(f"{self.store.url}/{self._folder}", found, identity)
+
+    def abort_uploads(self, before_s: float) -> None:
+        """Drop what checkpoints that died left behind, begun before a moment of the store's clock."""
+        for page in self.store.upload_pages(f"{self._folder}/checkpoints/"):
+            for upload in page:
+                if upload.begun_s < before_s:
+                    self.store.abort_upload(upload.key, upload.upload_id)
+
+    def _claim(self, name: str, claim: bytes) -> bytes:
+        """Create an object if it is absent; returns what stands there, which may be an earlier try's."""
+        key = f"{self._folder}/{name}"
+        try:
+            self.store.create(key, claim)
+        except AlreadyExistsError:
+            return self.store.get(key)
+        return claim
+
+    def _upload(self, key: str, first: bytes, file: IO[bytes]) -> None:
+        token = new_token()
+        upload_id = self.store.begin_upload(key, token)
+        parts: list[Part] = []
+        offset, data = 0, first
+        while data:
+            parts.append(self.store.put_part(key, upload_id, len(parts) + 1, offset, data))
+            offset += len(data)
+            data = file.read(self._part_bytes)
+        try:
+            self.store.complete_upload(self.store.seal_upload(key, upload_id, token, parts), if_absent=True)
+        except AlreadyExistsError:
+            self.store.abort_upload(key, upload_id)
+            raise
+
+    def _key(self, stamp: Stamp) -> str:
+        return f"{self._folder}/checkpoints/{_name_of(stamp)}.jsonl.zst"
+
+    def _verified_key(self, stamp: Stamp) -> str:
+        return f"{self._folder}/verified/{_name_of(stamp)}.json"
+
+
+def open_checkpoints(settings: Settings) -> Checkpoints:
+    """Open the checkpoints of the journal that the settings name.
+
+    Raises:
+        InvalidInputError: `checkpoint_url` cannot be.
+        UnsupportedStoreError: The store has no conditional create.
+    """
+    url = settings.checkpoint_url or str(settings.home_dir.absolute() / "checkpoints")
+    return Checkpoints(open_store(url, settings), settings.journal, part_bytes=settings.part_bytes)
+
+
+def take_checkpoint(reading: Reading, checkpoints: Checkpoints) -> tuple[Checkpoint, bool]:
+    """Store what one state of the journal holds; returns the checkpoint, and whether it is a new one.
+
+    Writers are not held up. A checkpoint of the same stamp is left as it is: it holds the same entries.
+
+    Args:
+        reading: Of the state, on the primary or on an observer.
+        checkpoints: Where to.
+
+    Raises:
+        MalformedJournalError: Those that are there are of another journal.
+        ConflictError: It was pruned as soon as it was made, for newer ones stand.
+        OutcomeUnknownError: No answer from the store; taking it again finds it, or makes it.
+    """
+    reading.stay_open()
+    status, is_new = reading.status(), False
+    with step("checkpoint"):
+        checkpoints.claim_folder(status.identity)
+        found = checkpoints.all()
+        if status.stamp not in {checkpoint.stamp for checkpoint in found}:
+            with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
+                write_snapshot(reading, file)
+                file.seek(0)
+                is_new = checkpoints.create(status.stamp, file)
+            found = checkpoints.all()
+    taken = next((checkpoint for checkpoint in found if checkpoint.stamp == status.stamp), None)
+    if taken is None:
+        raise ConflictError(
+            f"checkpoint {status.stamp} at {checkpoints.store.url} was pruned as soon as it was made: newer "
+            "ones stand, and the journal was not changed; take another, of the state that is newest then"
+        )
+    return taken, is_new
+
+
+class _StoredFile(io.RawIOBase):
+    """An object's bytes as a file that is read from its beginning to its end."""
+
+    def __init__(self, store: Store, key: str) -> None:
+        self._store = store
+        self._key = key
+        self._start = 0
+        self._ahead = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: memoryview) -> int:  # type: ignore[override]
+        if not self._ahead:
+            data = self._store.get(self._key, start=self._start, length=_IN_MEMORY_BYTES)
+            self._start += len(data)
+            self._ahead = memoryview(data)
+        count = min(len(into), len(self._ahead))
+        into[:count] = self._ahead[:count]
+        self._ahead = self._ahead[count:]
+        return count
+
+
+def _anothers(name: str, found: str, identity: str) -> MalformedJournalError:
+    return MalformedJournalError(
+        f"{name} is of another journal: its identity is {found}, not {identity}; nothing was changed; give "
+        "each journal a LOCKGATE_CHECKPOINT_URL, or a name (LOCKGATE_JOURNAL), of its own"
+    )
+
+
+def _name_of(stamp: Stamp) -> str:
+    return f"{stamp.epoch:018d}.{stamp.sequence:018d}"
+
+
+def _stamp_of(key: str) -> Stamp | None:
+    match = _NAME.fullmatch(key.rpartition("/")[2])
+    return None if match is None else Stamp(int(match[1]), int(match[2]))

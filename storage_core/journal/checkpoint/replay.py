@@ -1,0 +1,113 @@
+"""Replay: entries folded again, as they were when they were written.
+
+Renewals are no entries, so a replayed lease looks older than it did: what could be taken then can be taken
+now, and only the word in which its state was told may differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from lockgate.storage_core.errors import LockgateError, MalformedJournalError
+from lockgate.storage_core.journal.entries.encoding import decode_op, decode_result
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.leases import Granted, LeaseState
+from lockgate.storage_core.journal.entries.op import Moment, Op
+from lockgate.storage_core.journal.entries.rows import Row
+from lockgate.storage_core.journal.entries.state import Key, Rows, State
+from lockgate.storage_core.journal.read.epochs import Epoch, epoch_of
+from lockgate.storage_core.journal.read.snapshot_read import Entry, Reading
+
+BATCH: Final = 1000
+"""Entries that are read, folded and written together."""
+
+_BY_RENEWAL: Final = frozenset({LeaseState.HELD, LeaseState.SOFT, LeaseState.HARD, LeaseState.RECOVERING})
+
+
+class WritableRows(Rows, Protocol):
+    """Rows that can be changed, too."""
+
+    def write(self, changes: Mapping[Key, Row | None]) -> None:
+        """Write rows, and remove those that are None."""
+
+
+def batches(reading: Reading, after: int, last: int) -> Iterator[Sequence[Entry]]:
+    """Yield the entries after one sequence up to another, some at a time.
+
+    Raises:
+        MalformedJournalError: One is missing; the message names it.
+    """
+    while after < last:
+        entries = reading.entries(after, min(BATCH, last - after))
+        expected = range(after + 1, after + 1 + len(entries))
+        for entry, sequence in zip(entries, expected, strict=True):
+            if entry.sequence != sequence:
+                raise _gap(sequence, entry.sequence - 1)
+        if not entries:
+            raise _gap(after + 1, last)
+        yield entries
+        after = entries[-1].sequence
+
+
+def replay(rows: WritableRows, entries: Sequence[Entry], epochs: Sequence[Epoch]) -> None:
+    """Fold entries into rows, and see that each is what it was.
+
+    Raises:
+        MalformedJournalError: An entry is unknown, of a wrong epoch, is refused or has another result now;
+            the message names it. None of these entries was written to the rows.
+    """
+    families = known_families()
+    ops = [decode_op(entry.op, entry.payload, _name(entry)) for entry in entries]
+    state = State(rows)
+    state.load(key for op in ops for key in families.touches(op))
+    for entry, op in zip(entries, ops, strict=True):
+        if entry.epoch != epoch_of(epochs, entry.sequence):
+            raise MalformedJournalError(
+                f"{_name(entry)}: by the journal's epochs it belongs to {epoch_of(epochs, entry.sequence)}"
+            )
+        _fold(state, entry, op)
+    rows.write(state.changes)
+
+
+def _fold(state: State, entry: Entry, op: Op) -> None:
+    stored = decode_result(op, entry.result, _name(entry))
+    try:
+        result = op.fold(state, Moment(stamp=entry.stamp, at_s=entry.at_s))
+    except LockgateError as error:
+        raise MalformedJournalError(
+            f"{_name(entry)}: {entry.op} was accepted once, and is refused on replay: {error}"
+        ) from None
+    if _comparable(result) != _comparable(stored):
+        raise MalformedJournalError(
+            f"{_name(entry)}: {entry.op} gives {result!r} on replay, where {stored!r} was answered"
+        )
+
+
+def _comparable(result: Any) -> Any:
+    """Leave out what renewals decide: they are outside the fold."""
+    if isinstance(result, Granted) and result.before in _BY_RENEWAL:
+        return msgspec.structs.replace(result, before=LeaseState.HELD)
+    return result
+
+
+def _gap(first: int, last: int) -> MalformedJournalError:
+    missing = f"entry {first} is" if first >= last else f"entries {first} to {last} are"
+    return MalformedJournalError(f"{missing} missing: the journal has a gap; what follows cannot be replayed")
+
+
+def _name(entry: Entry) -> str:
+    return f"entry {entry.stamp}"
+
+
+def load(rows: WritableRows, loaded: Iterable[Row]) -> None:
+    """Put rows of a snapshot under what will be replayed."""
+    some: dict[Key, Row | None] = {}
+    for row in loaded:
+        some[type(row), row.key] = row
+        if len(some) == BATCH:
+            rows.write(some)
+            some = {}
+    rows.write(some)

@@ -1,0 +1,219 @@
+"""A snapshot: all that a journal knows at a stamp, as one compressed file.
+
+JSON lines under zstandard: a header, a line a row (`["lease", {…}]`), a line a kept request id
+(`["request", {…}]`), and an end that counts them and carries a digest of all lines before it. So it is
+written and read as a stream, and a file that was cut off or changed is found out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterator
+from itertools import chain
+from typing import IO, Any, Final
+
+import msgspec
+import zstandard
+from sqlalchemy import Select, Table, select, union_all
+
+from lockgate.storage_core.errors import MalformedJournalError
+from lockgate.storage_core.journal.database.row_access import columns_of, row_of
+from lockgate.storage_core.journal.database.schema import ENTRY, REQUEST, table_of
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.rows import Request, Row
+from lockgate.storage_core.journal.read.epochs import Epoch, read_epochs
+from lockgate.storage_core.journal.read.snapshot_read import Reading
+from lockgate.storage_core.stamp import Stamp
+
+FORMAT: Final = 1
+_LEVEL: Final = 6
+_FETCH: Final = 1000
+_END: Final = "end"
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot is of.
+
+    Attributes:
+        format: Of the file.
+        journal: Its name.
+        identity: Tells the journal from every other.
+        stamp: The newest entry that the snapshot holds.
+        epochs: All until then, each with its predecessors' last sequence.
+        taken_s: By the database's clock.
+        requests_since_s: Request ids from then on are kept.
+        families: Version of each family of entries whose rows it may hold.
+    """
+
+    format: int = FORMAT
+    journal: str
+    identity: str
+    stamp: Stamp
+    epochs: tuple[Epoch, ...]
+    taken_s: float
+    requests_since_s: float
+    families: dict[str, int]
+
+
+class End(msgspec.Struct, frozen=True, kw_only=True):
+    """The last line.
+
+    Attributes:
+        lines: Before this one, without the header.
+        sha256: Of every line before this one, the header's, too.
+    """
+
+    lines: int
+    sha256: str
+
+
+def write_snapshot(reading: Reading, file: IO[bytes]) -> tuple[Header, End]:
+    """Write what one state of a journal holds.
+
+    Args:
+        reading: Of the state, on the primary or on an observer; nobody waits for it.
+        file: Is written on from where it stands, and stays open.
+    """
+    status = reading.status()
+    header = Header(
+        journal=reading.journal,
+        identity=status.identity,
+        stamp=status.stamp,
+        epochs=tuple(read_epochs(reading)),
+        taken_s=reading.now_s(),
+        requests_since_s=status.requests_since_s,
+        families=known_families().versions,
+    )
+    digest, lines = hashlib.sha256(), 0
+    with zstandard.ZstdCompressor(level=_LEVEL).stream_writer(file, closefd=False) as out:
+
+        def put(line: Any) -> None:
+            text = msgspec.json.encode(line) + b"\n"
+            digest.update(text)
+            out.write(text)
+
+        put(header)
+        for row in chain(table_rows(reading), _kept_requests(reading)):
+            put((row.TABLE, row))
+            lines += 1
+        end = End(lines=lines, sha256=digest.hexdigest())
+        put((_END, end))
+    return header, end
+
+
+class SnapshotReader:
+    """Reads a snapshot, once, as a stream.
+
+    Args:
+        file: At its beginning.
+        name: Of the file, for people.
+
+    Raises:
+        MalformedJournalError: It does not begin with a header that this program knows.
+        JournalVersionError: It holds a family of entries that this program does not know, or a newer version.
+    """
+
+    def __init__(self, file: IO[bytes], name: str) -> None:
+        self.name = name
+        self._lines = io.BufferedReader(_decompressed(file))
+        self._digest = hashlib.sha256()
+        self._end: End | None = None
+        self.header = self._decode(self._line(), Header)
+        if self.header.format != FORMAT:
+            raise self._wrong(f"is of format {self.header.format}, and this program reads {FORMAT}")
+        known_families().refuse_unknown(self.header.families, name)
+
+    def rows(self) -> Iterator[Row]:
+        """Yield every row and kept request; what was read counts only when this has come to its end.
+
+        Raises:
+            MalformedJournalError: It was cut off or changed; the message names it.
+        """
+        count = 0
+        while True:
+            digest = self._digest.hexdigest()
+            table, rest = self._decode(self._line(), tuple[str, msgspec.Raw])
+            if table == _END:
+                break
+            kind = Request if table == Request.TABLE else known_families().row(table)
+            if kind is None:
+                raise self._wrong(f"has rows of {table[:40]!r}, which this program does not know")
+            yield self._decode(bytes(rest), kind)
+            count += 1
+        end = self._decode(bytes(rest), End)
+        if (end.lines, end.sha256) != (count, digest):
+            raise self._wrong(
+                f"has {count} rows of digest {digest}, where {end.lines} of {end.sha256} were written"
+            )
+        self._end = end
+
+    def check(self) -> End:
+        """Read it to its end, and return that.
+
+        Raises:
+            MalformedJournalError: It was cut off or changed.
+        """
+        for _ in self.rows():
+            pass
+        return self.end
+
+    @property
+    def end(self) -> End:
+        """Its last line, once all rows were read.
+
+        Raises:
+            MalformedJournalError: They were not.
+        """
+        if self._end is None:
+            raise self._wrong("was not read to its end")
+        return self._end
+
+    def _line(self) -> bytes:
+        try:
+            line = self._lines.readline()
+        except zstandard.ZstdError as error:
+            raise self._wrong(f"cannot be decompressed: {error}") from None
+        if not line.endswith(b"\n"):
+            raise self._wrong("ends in the middle")
+        self._digest.update(line)
+        return line
+
+    def _decode(self, text: bytes, kind: Any) -> Any:
+        try:
+            return msgspec.json.decode(text, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._wrong(f"has a line that cannot be read: {error}") from None
+
+    def _wrong(self, what: str) -> MalformedJournalError:
+        return MalformedJournalError(
+            f"{self.name} {what}; nothing was changed; do not trust this checkpoint, name another"
+        )
+
+
+def _decompressed(file: IO[bytes]) -> Any:
+    return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=False, closefd=False)
+
+
+def table_rows(reading: Reading) -> Iterator[Row]:
+    """Yield every row of every table that entries fold into, as a stream."""
+    for kind in known_families().rows:
+        table = table_of(kind)
+        question = select(*columns_of(kind)).where(table.c.journal == reading.journal)
+        yield from _fetched(reading, kind, question.order_by(*(table.c[name] for name in kind.KEY)))
+
+
+def _kept_requests(reading: Reading) -> Iterator[Row]:
+    kept = union_all(*(_requests(table, reading.journal) for table in (REQUEST, ENTRY)))
+    yield from _fetched(reading, Request, kept)
+
+
+def _requests(table: Table, journal: str) -> Select[Any]:
+    names = [field.name for field in msgspec.structs.fields(Request)]
+    return select(*(table.c[name] for name in names)).where(table.c.journal == journal)
+
+
+def _fetched(reading: Reading, kind: type[Row], question: Any) -> Iterator[Row]:
+    with reading.connection.execute(question.execution_options(yield_per=_FETCH)) as found:
+        for row in found:
+            yield row_of(kind, row)

@@ -1,0 +1,130 @@
+"""What a database's error means: what it leaves applied, and what people can do."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
+
+from lockgate.storage_core.errors import (
+    InvalidInputError,
+    JournalUnavailableError,
+    MalformedJournalError,
+    NotAppliedError,
+)
+
+
+class TransactionUndoneError(JournalUnavailableError):
+    """The database took back a transaction that had begun. Nothing was applied; the same may pass at once."""
+
+
+_UNDONE: Final = frozenset({"40001", "40P01"})
+"""PostgreSQL could not serialise it, or ended a deadlock with it."""
+
+_RESTORE: Final = "name another file, or restore the journal: `lockgate journal restore`"
+
+_REMEDIES: Final[Sequence[tuple[tuple[str, ...], type[NotAppliedError], str]]] = (
+    (
+        ("database is locked", "database is busy", "lock timeout", "canceling statement due to lock"),
+        JournalUnavailableError,
+        "another process has held its lock for too long; try again later",
+    ),
+    (
+        ("hot standby", "recovery is in progress", "in a read-only transaction"),
+        JournalUnavailableError,
+        "it is a standby: name the primary in LOCKGATE_JOURNAL_URL, a standby in LOCKGATE_OBSERVER_URLS",
+    ),
+    (
+        ("readonly database", "read-only", "Read-only"),
+        JournalUnavailableError,
+        "make the file, its directory and its disk writable for this user, or name another (LOCKGATE_HOME)",
+    ),
+    (
+        ("disk is full", "No space left", "could not extend file"),
+        JournalUnavailableError,
+        "free space on its disk, then try again",
+    ),
+    (("permission denied",), JournalUnavailableError, "give its user the right to make and to write tables"),
+    (("is not a database", "malformed", "no such table"), MalformedJournalError, _RESTORE),
+    (
+        ('relation "', 'column "'),
+        MalformedJournalError,
+        "its tables are not as this program made them: " + _RESTORE,
+    ),
+    (
+        ("password", "authentication failed", "pg_hba.conf", 'role "'),
+        JournalUnavailableError,
+        "see the user and the password in LOCKGATE_JOURNAL_URL, or PGPASSFILE",
+    ),
+    (
+        ('database "',),
+        JournalUnavailableError,
+        "create the database with `createdb`, or name another in LOCKGATE_JOURNAL_URL",
+    ),
+    (
+        ("unable to open", "Permission denied", "Not a directory", "File exists"),
+        JournalUnavailableError,
+        "see that the file's directory exists and is writable for this user (LOCKGATE_HOME)",
+    ),
+    (
+        ("slots are reserved", "too many clients", "too many connections", "QueuePool limit"),
+        JournalUnavailableError,
+        "all connections are in use; try again later, or allow more of them",
+    ),
+)
+
+
+def explain(name: str, error: Exception) -> NotAppliedError:
+    """Return what to raise for an error that came before the commit: nothing was applied.
+
+    Args:
+        name: Of the journal's database, without its password.
+        error: As SQLAlchemy or the operating system raised it.
+    """
+    said = first_line(error)
+    if _is_undone(error):
+        return TransactionUndoneError(
+            f"journal {name}: {said}; nothing was applied, the database took the transaction back; try again"
+        )
+    kind: type[NotAppliedError] = JournalUnavailableError
+    remedy = "see that it runs and can be reached (LOCKGATE_JOURNAL_URL), and try again"
+    if isinstance(error, DataError):
+        kind, remedy = InvalidInputError, "the database cannot keep such a value; ask with another"
+    elif isinstance(error, IntegrityError):
+        kind, remedy = MalformedJournalError, "it contradicts itself: see `lockgate journal verify`"
+    else:
+        for words, of, what in _REMEDIES:
+            if any(word in said for word in words):
+                kind, remedy = of, what
+                break
+    return kind(f"journal {name}: {said}; nothing was applied; {remedy}")
+
+
+def refused_commit(error: SQLAlchemyError) -> bool:
+    """Tell whether a commit was answered with no: then nothing was applied. Any other error is no answer."""
+    cause = getattr(error, "orig", None)
+    if isinstance(cause, sqlite3.Error):
+        return any(words in str(cause) for words in ("database is locked", "database or disk is full"))
+    return _severity(cause) == "ERROR" and not _is_lost(error)
+
+
+def first_line(error: Exception) -> str:
+    """Return what a driver said, in one line and without the statement."""
+    cause = getattr(error, "orig", None) or error
+    return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
+
+
+def _is_undone(error: Exception) -> bool:
+    return _is_lost(error) or getattr(getattr(error, "orig", None), "sqlstate", None) in _UNDONE
+
+
+def _is_lost(error: Exception) -> bool:
+    """Tell whether the connection broke amid the transaction."""
+    return isinstance(error, DBAPIError) and error.connection_invalidated
+
+
+def _severity(cause: Any) -> str | None:
+    severity: str | None = getattr(getattr(cause, "diag", None), "severity_nonlocalized", None)
+    return severity

@@ -1,0 +1,22 @@
+"""What is tried again: a transaction that the database took back, or whose commit got no answer."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from lockgate.storage_core.errors import OutcomeUnknownError
+from lockgate.storage_core.journal.database.errors import TransactionUndoneError
+
+_TRIES: Final = 4
+
+
+def tries() -> Retrying:
+    """Return the tries of one transaction that does no harm when it is done twice."""
+    return Retrying(
+        retry=retry_if_exception_type((OutcomeUnknownError, TransactionUndoneError)),
+        stop=stop_after_attempt(_TRIES),
+        wait=wait_random_exponential(multiplier=0.05, max=1.0),
+        reraise=True,
+    )

@@ -1,0 +1,126 @@
+"""The tables: those that order entries, and how the tables of rows are derived from the rows.
+
+Migrations make them, or bring an older database to them; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final, cast
+
+from msgspec.inspect import (
+    EnumType,
+    Field,
+    FloatType,
+    IntType,
+    LiteralType,
+    NoneType,
+    StrType,
+    StructType,
+    Type,
+    UnionType,
+    type_info,
+)
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Double,
+    Index,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.types import TypeEngine
+
+from lockgate.storage_core.journal.entries.rows import Request, Row
+
+METADATA: Final = MetaData()
+"""The tables without rows of entries."""
+
+_SQL_TYPES: Final[Mapping[type[Type], type[TypeEngine[Any]]]] = {
+    StrType: Text,
+    LiteralType: Text,
+    EnumType: Text,
+    IntType: BigInteger,
+    FloatType: Double,
+}
+VERSION_TABLE: Final = Table(
+    "alembic_version",
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
+"""Alembic's own, as Alembic makes it: one row a family, `<name>_<version>`."""
+
+OBSERVER_MARK: Final = int.from_bytes(b"LGob", "big")
+"""The `application_id` of a SQLite file that an observer keeps: nothing but its tailer writes there."""
+
+
+@cache
+def table_of(kind: type[Row]) -> Table:
+    """Return the table of a kind of row: a column a field, after the name of the journal."""
+    fields = cast("StructType", type_info(kind)).fields
+    return Table(
+        kind.TABLE,
+        MetaData(),
+        Column("journal", Text, primary_key=True),
+        *(_column(field, is_key=field.name in kind.KEY) for field in fields),
+        *(Index(f"{kind.TABLE}_by_{'_'.join(columns)}", "journal", *columns) for columns in kind.INDEXES),
+    )
+
+
+def _column(field: Field, *, is_key: bool) -> Column[Any]:
+    kinds = field.type.types if isinstance(field.type, UnionType) else (field.type,)
+    (kind,) = (kind for kind in kinds if not isinstance(kind, NoneType))
+    return Column(field.name, _SQL_TYPES[type(kind)], primary_key=is_key, nullable=len(kinds) > 1)
+
+
+def _table(name: str, *columns: Column[object] | Index | UniqueConstraint) -> Table:
+    return Table(name, METADATA, Column("journal", Text, primary_key=True), *columns)
+
+
+HEAD: Final = _table(
+    "head",
+    Column("identity", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("timeline", BigInteger, nullable=False),
+    Column("safe_since_s", Double),
+    Column("safe_reason", Text, nullable=False, default=""),
+    Column("pruned_sequence", BigInteger, nullable=False, default=0),
+    Column("requests_since_s", Double, nullable=False, default=0.0),
+)
+"""One row a journal. Locking it is the first statement of a write: it serialises the journal's writers.
+
+`identity` tells the journal from every other, whatever their names. Entries up to `pruned_sequence` are gone.
+Request ids from `requests_since_s` on are kept. `safe_since_s` is set while the journal is in safe mode.
+"""
+
+EPOCH: Final = _table(
+    "epoch",
+    Column("epoch", BigInteger, primary_key=True),
+    Column("before", BigInteger, nullable=False),
+    Column("timeline", BigInteger, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("began_s", Double, nullable=False),
+)
+"""`before`: the last sequence of the epochs before it that survived."""
+
+ENTRY: Final = _table(
+    "entry",
+    Column("sequence", BigInteger, primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("op", Text, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("result", Text, nullable=False),
+    Column("at_s", Double, nullable=False),
+    UniqueConstraint("journal", "request_id", name="entry_request"),
+)
+
+REQUEST: Final = table_of(Request)
+"""The request ids of entries that were pruned."""

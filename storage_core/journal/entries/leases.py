@@ -1,0 +1,239 @@
+"""Entries about leases: taken, parked, freed. Renewals are no entries.
+
+Source: journal, "Leases".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import ClassVar, Final, Literal
+
+import msgspec
+
+from lockgate.storage_core.errors import FencedError, LeaseHeldError, SafeModeError
+from lockgate.storage_core.journal.entries.op import Moment, Op
+from lockgate.storage_core.journal.entries.rows import Lease, Standing
+from lockgate.storage_core.journal.entries.state import Key, State
+from lockgate.storage_core.stamp import Stamp
+
+
+class LeaseState(StrEnum):
+    """How a lease stands at a moment."""
+
+    HELD = "held"
+    SOFT = "soft"
+    """Its renewal is overdue: another writer may pre-empt."""
+    PARKED = "parked"
+    """Between two steps; left alone until its deadline."""
+    HARD = "hard"
+    """Lapsed: recovery may start."""
+    RECOVERING = "recovering"
+    FREE = "free"
+
+
+NEXT: Final[Mapping[LeaseState, frozenset[LeaseState]]] = {
+    LeaseState.HELD: frozenset({LeaseState.SOFT, LeaseState.PARKED, LeaseState.FREE}),
+    LeaseState.SOFT: frozenset({LeaseState.HELD, LeaseState.HARD, LeaseState.PARKED, LeaseState.FREE}),
+    LeaseState.PARKED: frozenset({LeaseState.HELD, LeaseState.HARD, LeaseState.FREE}),
+    LeaseState.HARD: frozenset({LeaseState.HELD, LeaseState.RECOVERING, LeaseState.PARKED, LeaseState.FREE}),
+    LeaseState.RECOVERING: frozenset({LeaseState.HARD, LeaseState.HELD, LeaseState.PARKED, LeaseState.FREE}),
+    LeaseState.FREE: frozenset({LeaseState.HELD, LeaseState.RECOVERING}),
+}
+"""What may follow what, by an entry, a renewal or the passing of time."""
+
+Purpose = Literal["write", "pre-empt", "recover", "take over"]
+
+TAKES: Final[Mapping[Purpose, frozenset[LeaseState]]] = {
+    "write": frozenset({LeaseState.FREE}),
+    "pre-empt": frozenset({LeaseState.FREE, LeaseState.SOFT, LeaseState.HARD}),
+    "recover": frozenset({LeaseState.FREE, LeaseState.HARD}),
+    "take over": frozenset(LeaseState),
+}
+"""From which states a lease can be taken, by what for. A job's next driver takes over from any: it fences."""
+
+
+def state_of(lease: Lease, now_s: float) -> LeaseState:
+    """Tell how a lease stands at a moment, in seconds since the epoch by the database's clock."""
+    age_s = now_s - lease.renewed_s
+    match lease.standing:
+        case Standing.FREE:
+            return LeaseState.FREE
+        case Standing.PARKED:
+            return LeaseState.PARKED if now_s < (lease.parked_until_s or 0.0) else LeaseState.HARD
+        case Standing.RECOVERING:
+            return LeaseState.RECOVERING if age_s < lease.hard_s else LeaseState.HARD
+        case Standing.HELD:
+            if age_s < lease.soft_s:
+                return LeaseState.HELD
+            return LeaseState.SOFT if age_s < lease.hard_s else LeaseState.HARD
+
+
+class Granted(msgspec.Struct, frozen=True):
+    """A lease that was taken.
+
+    Attributes:
+        stamp: Greater than every one before it: what the holder writes with.
+        before: How the lease stood.
+    """
+
+    stamp: Stamp
+    before: LeaseState
+
+
+class TakeLease(Op, frozen=True, tag="take-lease"):
+    """Take a resource's lease, with a new stamp.
+
+    Attributes:
+        holder: Whoever renews it from now on.
+        purpose: See `TAKES`.
+        soft_s: Of the new holder.
+        hard_s: At least `soft_s`.
+        detail: What the holder says of itself.
+    """
+
+    RESULT: ClassVar = Granted
+
+    resource: str
+    holder: str
+    purpose: Purpose
+    soft_s: float
+    hard_s: float
+    detail: str = ""
+
+    def touches(self) -> Iterable[Key]:
+        """Name the lease."""
+        return [(Lease, (self.resource,))]
+
+    def fold(self, state: State, moment: Moment) -> Granted:
+        """Take it if it may be taken."""
+        lease = state.get(Lease, self.resource)
+        before = LeaseState.FREE if lease is None else state_of(lease, moment.at_s)
+        if self.purpose == "recover" and moment.is_safe_mode:
+            raise SafeModeError(f"{self.resource}: the journal is in safe mode: no lease is recovered in it")
+        if lease is not None and before not in TAKES[self.purpose]:
+            raise LeaseHeldError(
+                f"{self.resource}: its lease is {before} by {lease.holder} since stamp {lease.stamp}; "
+                "nothing was changed; wait for it to lapse, or take it over"
+            )
+        standing = Standing.RECOVERING if self.purpose == "recover" else Standing.HELD
+        state.put(
+            Lease(
+                resource=self.resource,
+                holder=self.holder,
+                epoch=moment.stamp.epoch,
+                sequence=moment.stamp.sequence,
+                standing=standing,
+                renewed_s=moment.at_s,
+                soft_s=self.soft_s,
+                hard_s=self.hard_s,
+                detail=self.detail,
+            )
+        )
+        return Granted(moment.stamp, before)
+
+
+class ParkLease(Op, frozen=True, tag="park-lease"):
+    """Leave a resource to its next step: it has not lapsed for so long. Nobody renews it.
+
+    Attributes:
+        stamp: With which it was taken.
+    """
+
+    resource: str
+    stamp: Stamp
+    for_s: float
+
+    def touches(self) -> Iterable[Key]:
+        """Name the lease."""
+        return [(Lease, (self.resource,))]
+
+    def fold(self, state: State, moment: Moment) -> None:
+        """Park it, if the caller holds it."""
+        lease = held(state, self.resource, self.stamp)
+        until_s = moment.at_s + self.for_s
+        state.put(msgspec.structs.replace(lease, standing=Standing.PARKED, parked_until_s=until_s))
+
+
+class FreeLease(Op, frozen=True, tag="free-lease"):
+    """Give a resource back.
+
+    Attributes:
+        stamp: With which it was taken.
+    """
+
+    resource: str
+    stamp: Stamp
+
+    def touches(self) -> Iterable[Key]:
+        """Name the lease."""
+        return [(Lease, (self.resource,))]
+
+    def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
+        """Free it, if the caller holds it."""
+        lease = held(state, self.resource, self.stamp)
+        state.put(msgspec.structs.replace(lease, standing=Standing.FREE, parked_until_s=None))
+
+
+class DropLease(Op, frozen=True, tag="drop-lease"):
+    """Forget a resource whose lease is free, such as that of a job that has ended."""
+
+    resource: str
+
+    def touches(self) -> Iterable[Key]:
+        """Name the lease."""
+        return [(Lease, (self.resource,))]
+
+    def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
+        """Remove the row, if nobody holds it."""
+        lease = state.get(Lease, self.resource)
+        if lease is not None and lease.standing is Standing.FREE:
+            state.delete(lease)
+
+
+class RearmLeases(Op, frozen=True, tag="rearm-leases"):
+    """Give every holder its limits anew, for nobody could renew while the journal was away."""
+
+    RESULT: ClassVar = int
+
+    def fold(self, state: State, moment: Moment) -> int:
+        """Count each as renewed now, give a parked one at least its hard limit; returns their number."""
+        leases = [lease for lease in state.where(Lease) if lease.standing is not Standing.FREE]
+        for lease in leases:
+            until_s = lease.parked_until_s
+            if until_s is not None:
+                until_s = max(until_s, moment.at_s + lease.hard_s)
+            state.put(msgspec.structs.replace(lease, renewed_s=moment.at_s, parked_until_s=until_s))
+        return len(leases)
+
+
+def held(state: State, resource: str, stamp: Stamp) -> Lease:
+    """Return the lease that a caller's stamp still holds: the compare of every compare-and-swap.
+
+    Raises:
+        FencedError: Somebody has taken it with a newer stamp, or it was given back.
+    """
+    lease = state.get(Lease, resource)
+    if lease is None or lease.stamp != stamp or lease.standing is Standing.FREE:
+        raise FencedError(fenced(resource, stamp, lease))
+    return lease
+
+
+def fenced(resource: str, stamp: Stamp, lease: Lease | None) -> str:
+    """Say to a holder that it is one no more."""
+    why = _why_lost(stamp, lease)
+    return f"{resource}: the lease taken with stamp {stamp} is lost: {why}; stop, and change nothing more"
+
+
+def _why_lost(stamp: Stamp, lease: Lease | None) -> str:
+    if lease is None:
+        return "it is nobody's any more"
+    if lease.stamp != stamp:
+        return f"it is {lease.standing} by {lease.holder} since stamp {lease.stamp}"
+    match lease.standing:
+        case Standing.FREE:
+            return "it was given back"
+        case Standing.PARKED:
+            return "it was parked"
+        case _:
+            return f"it has lapsed, for it was not renewed for {lease.hard_s:g} s"

@@ -1,0 +1,1 @@
+"""Take, renew and inspect leases."""

@@ -1,0 +1,1 @@
+"""Read one consistent state, and remember what was seen of it."""

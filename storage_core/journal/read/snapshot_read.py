@@ -1,0 +1,113 @@
+"""One state of a journal, read: on the primary or on an observer, the same questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from sqlalchemy import Connection, select, text
+
+from lockgate.storage_core.errors import ObjectNotFoundError
+from lockgate.storage_core.journal.database.database import Database
+from lockgate.storage_core.journal.database.row_access import SqlRows
+from lockgate.storage_core.journal.database.schema import ENTRY, HEAD
+from lockgate.storage_core.journal.entries.rows import Row
+from lockgate.storage_core.stamp import Stamp
+
+R = TypeVar("R", bound=Row)
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a journal stands.
+
+    Attributes:
+        identity: Tells it from every other, whatever their names.
+        stamp: Of the newest entry.
+        safe_since_s: Since when it is in safe mode, None if it is not.
+        safe_reason: Why, for people.
+        pruned_sequence: Entries up to this one are gone.
+        requests_since_s: Request ids from then on are kept.
+    """
+
+    identity: str
+    stamp: Stamp
+    safe_since_s: float | None
+    safe_reason: str
+    pruned_sequence: int
+    requests_since_s: float
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry as it is stored: what was asked for and what came of it, in JSON."""
+
+    sequence: int
+    epoch: int
+    op: str
+    payload: str
+    request_id: str
+    result: str
+    at_s: float
+
+    @property
+    def stamp(self) -> Stamp:
+        """Its number."""
+        return Stamp(self.epoch, self.sequence)
+
+
+class Reading(SqlRows):
+    """What one transaction sees of one journal; it does not change while it is read.
+
+    Args:
+        connection: Its transaction has begun, and keeps one state.
+        database: Of the connection.
+        journal: Name of the journal.
+    """
+
+    def __init__(self, connection: Connection, database: Database, journal: str) -> None:
+        super().__init__(connection, journal)
+        self.database = database
+
+    def stay_open(self) -> None:
+        """Keep this state while other things are done, however slow: nobody waits for a reader."""
+        if not self.database.is_sqlite:  # which would end it after a minute without a question
+            self.connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+
+    def status(self) -> Status:
+        """Return where the journal stands.
+
+        Raises:
+            ObjectNotFoundError: There is no such journal in this database.
+        """
+        head = self.connection.execute(select(HEAD).where(HEAD.c.journal == self.journal)).one_or_none()
+        if head is None:
+            raise ObjectNotFoundError(
+                f"journal {self.database.name} holds no journal {self.journal!r}; see LOCKGATE_JOURNAL_URL"
+            )
+        return Status(
+            identity=head.identity,
+            stamp=Stamp(head.epoch, head.sequence),
+            safe_since_s=head.safe_since_s,
+            safe_reason=head.safe_reason,
+            pruned_sequence=head.pruned_sequence,
+            requests_since_s=head.requests_since_s,
+        )
+
+    def now_s(self) -> float:
+        """Return the time by the database's clock, in seconds since the epoch."""
+        return self.connection.execute(select(self.database.now())).scalar_one()
+
+    def get(self, kind: type[R], *key: Any) -> R | None:
+        """Return the row with this key, None if there is none."""
+        return next(iter(self.find(kind, [key])), None)
+
+    def entries(self, after: int, limit: int) -> Sequence[Entry]:
+        """Return at most `limit` entries whose sequence is greater, in their order."""
+        names = Entry.__struct_fields__
+        question = (
+            select(*(ENTRY.c[name] for name in names))
+            .where(ENTRY.c.journal == self.journal, ENTRY.c.sequence > after)
+            .order_by(ENTRY.c.sequence)
+            .limit(limit)
+        )
+        return [Entry(**dict(zip(names, row, strict=True))) for row in self.connection.execute(question)]

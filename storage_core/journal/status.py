@@ -1,0 +1,59 @@
+"""A journal at a glance: where it stands, since when, and what lies on its word."""
+
+from __future__ import annotations
+
+import msgspec
+from sqlalchemy import func, select
+
+from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoint, Checkpoints
+from lockgate.storage_core.journal.database.schema import ENTRY
+from lockgate.storage_core.journal.entries.leases import LeaseState, state_of
+from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.read.epochs import Epoch, read_epochs
+from lockgate.storage_core.journal.read.snapshot_read import Reading, Status
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """What `lockgate journal status` shows.
+
+    Attributes:
+        where: URL of the database that answered, without a password.
+        journal: Its name there.
+        status: Where it stands.
+        epochs: All that it has had.
+        entries: That are kept; older ones were pruned.
+        leases: How many stand so, by state.
+        checkpoint: The newest, None if there is none.
+        checkpoint_age_s: Since it was made.
+        entries_since_checkpoint: What a restore from it alone would lose.
+    """
+
+    where: str
+    journal: str
+    status: Status
+    epochs: tuple[Epoch, ...]
+    entries: int
+    leases: dict[LeaseState, int]
+    checkpoint: Checkpoint | None
+    checkpoint_age_s: float | None
+    entries_since_checkpoint: int
+
+
+def overview(reading: Reading, checkpoints: Checkpoints) -> Overview:
+    """Look at one state of a journal, and at its newest checkpoint."""
+    status, now_s, newest = reading.status(), reading.now_s(), checkpoints.newest()
+    leases = dict.fromkeys(LeaseState, 0)
+    for lease in reading.where(Lease, {}):
+        leases[state_of(lease, now_s)] += 1
+    kept = select(func.count()).select_from(ENTRY).where(ENTRY.c.journal == reading.journal)
+    return Overview(
+        where=reading.database.name,
+        journal=reading.journal,
+        status=status,
+        epochs=tuple(read_epochs(reading)),
+        entries=reading.connection.execute(kept).scalar_one(),
+        leases=leases,
+        checkpoint=newest,
+        checkpoint_age_s=None if newest is None else max(0.0, now_s - newest.made_s),
+        entries_since_checkpoint=status.stamp.sequence - (0 if newest is None else newest.stamp.sequence),
+    )

@@ -1,0 +1,1 @@
+"""Write entries: mutations, group commit, one transaction."""

@@ -1,0 +1,1 @@
+"""Read live files into rows."""

@@ -1,0 +1,69 @@
+"""The columns of a destination: as its log recorded them, else by a file's footer and the folders' names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from lockgate.storage_core.commit import Manifest
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.spark.reader.store_file import StoreFile
+from lockgate.storage_core.spark.schema.columns import SPARK_SCHEMA, ddl_type, quoted
+from lockgate.storage_core.spark.schema.hive_layout import partition_values
+from lockgate.storage_core.spark.schema.partition_types import guessed_type
+from lockgate.storage_core.stores import Store
+
+
+def published_schema(store: Store, manifest: Manifest) -> str:
+    """Return the columns as Spark DDL, partition columns last.
+
+    Raises:
+        InvalidInputError: Nothing was ever published there, or there are files other than Parquet.
+    """
+    check_parquet(store.url, manifest)
+    if manifest.columns is not None:
+        return _ddl({column.name: column.type for column in manifest.columns})
+    newest = max(manifest.files, default=None)
+    if newest is None:
+        raise InvalidInputError(
+            f"{store.url}: no job has published anything there, so there are no columns; check the path, or "
+            "read files that no job wrote with Spark's own reader"
+        )
+    folders = _folder_columns(manifest)
+    own = _footer_schema(store, newest, manifest.files[newest].size)
+    written = {field.name: ddl_type(field.dataType) for field in own.fields if field.name not in folders}
+    return _ddl({**written, **folders})
+
+
+def check_parquet(url: str, manifest: Manifest) -> None:
+    """Make sure that this reader can read every live file.
+
+    Raises:
+        InvalidInputError: There is a file that is not Parquet.
+    """
+    other = next((key for key in manifest.files if not key.endswith(".parquet")), None)
+    if other is not None:
+        raise InvalidInputError(
+            f"{url}: {other} is not Parquet, all that this reader reads; use spark.read.orc, json or csv"
+        )
+
+
+def _ddl(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
+
+
+def _folder_columns(manifest: Manifest) -> dict[str, str]:
+    rows = [partition_values(key) for key in manifest.files]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: guessed_type(row.get(name) for row in rows) for name in names}
+
+
+def _footer_schema(store: Store, key: str, size: int) -> StructType:
+    footer = pq.read_schema(pa.PythonFile(StoreFile(store, key, size), mode="r"))
+    recorded = (footer.metadata or {}).get(SPARK_SCHEMA)
+    return StructType.fromJson(json.loads(recorded)) if recorded else from_arrow_schema(footer)

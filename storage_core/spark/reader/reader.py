@@ -1,0 +1,94 @@
+"""Reads a destination by its log: whole jobs only, also while another job commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from lockgate.storage_core.commit import LiveFile, Manifest
+from lockgate.storage_core.spark.options import ReadOptions
+from lockgate.storage_core.spark.reader.store_file import StoreFile
+from lockgate.storage_core.spark.schema.hive_layout import partition_values
+from lockgate.storage_core.spark.schema.partition_types import folder_value
+from lockgate.storage_core.stores import Store, open_store
+
+BATCH_ROWS: Final = 16_384
+
+
+@dataclass(frozen=True)
+class FileGroup(InputPartition):
+    """What one Spark task reads: keys and sizes."""
+
+    files: tuple[tuple[str, int], ...]
+
+
+class LiveFilesReader(DataSourceReader):
+    """Reads the files that a manifest names.
+
+    It takes no filters from Spark: Spark 4.3 keeps the partitions that a reader planned under one query's
+    filters and reads only those for the next query over the same data frame.
+    """
+
+    def __init__(self, schema: StructType, manifest: Manifest, url: str, options: ReadOptions) -> None:
+        self._kinds = to_arrow_schema(schema, timezone="UTC")
+        self._url = url
+        self._time_zone = options.time_zone
+        self._split_bytes = options.split_bytes
+        self._files = list(manifest.files.values())
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Gather the live files to groups of about `splitBytes`."""
+        return [FileGroup(tuple((file.key, file.size) for file in group)) for group in self._groups()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a group of files as Arrow batches."""
+        if not isinstance(partition, FileGroup):
+            return  # Spark makes up a partition where there is none: no live file, no rows
+        store = open_store(self._url)
+        for key, size in partition.files:
+            yield from _read_file(store, key, size, self._kinds, self._time_zone)
+
+    def _groups(self) -> Iterator[list[LiveFile]]:
+        group: list[LiveFile] = []
+        size = 0
+        for file in self._files:
+            if group and size + file.size > self._split_bytes:
+                yield group
+                group, size = [], 0
+            group.append(file)
+            size += file.size
+        if group:
+            yield group
+
+
+def _read_file(
+    store: Store, key: str, size: int, wanted: pa.Schema, time_zone: str
+) -> Iterator[pa.RecordBatch]:
+    folders = partition_values(key)
+    with pq.ParquetFile(pa.PythonFile(StoreFile(store, key, size), mode="r")) as file:
+        own = [name for name in wanted.names if name not in folders and name in file.schema_arrow.names]
+        for batch in file.iter_batches(BATCH_ROWS, columns=own):
+            yield _shaped(batch, folders, wanted, time_zone)
+
+
+def _shaped(
+    batch: pa.RecordBatch, folders: Mapping[str, str | None], wanted: pa.Schema, time_zone: str
+) -> pa.RecordBatch:
+    """Return the batch with exactly the wanted columns: partition values added, types as Spark expects."""
+    columns = []
+    for field in wanted:
+        if field.name in folders:
+            value = folder_value(folders[field.name], field.type, time_zone)
+            columns.append(pa.repeat(value, batch.num_rows))
+        elif field.name in batch.schema.names:
+            columns.append(batch.column(field.name).cast(field.type))
+        else:
+            columns.append(pa.nulls(batch.num_rows, field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)

@@ -1,0 +1,1 @@
+"""Columns, their types and the Hive layout of partitions."""

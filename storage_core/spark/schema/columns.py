@@ -1,0 +1,145 @@
+"""What a data set's columns may be: checked before anything is written, recorded for readers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from lockgate.storage_core.commit.records.layout import is_hidden
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.spark.schema.hive_layout import escape
+from lockgate.storage_core.stores.protocol import check_key
+
+SPARK_SCHEMA: Final = b"org.apache.spark.sql.parquet.row.metadata"
+"""Where Parquet files keep Spark's own schema, beside Parquet's and Arrow's."""
+
+_FOLDERS: Final = (
+    StringType, BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType,
+    DecimalType, DateType, TimestampType, TimestampNTZType,
+)  # fmt: skip
+_KEPT: Final = (*_FOLDERS, BinaryType)
+
+
+def check_columns(schema: StructType, partition_by: Sequence[str]) -> tuple[str, ...]:
+    """Make sure that the Arrow route keeps every column, and return the partition columns.
+
+    Raises:
+        InvalidInputError: As `partition_columns`, or a type that Arrow or Parquet would change.
+    """
+    for field in schema.fields:
+        _check_kept(field.name, field.dataType)
+    return partition_columns(schema, partition_by)
+
+
+def partition_columns(schema: StructType, partition_by: Sequence[str]) -> tuple[str, ...]:
+    """Return the partition columns as the schema spells them.
+
+    Raises:
+        InvalidInputError: Two columns of one name, a partition column that is not there or cannot be a
+            folder, or no column left for the files. Nothing was written.
+    """
+    names = [field.name for field in schema.fields]
+    lowered = [name.lower() for name in names]
+    for name in names:
+        if lowered.count(name.lower()) > 1:
+            raise InvalidInputError(f"column {name!r} is there twice; rename one with withColumnRenamed")
+    chosen = tuple(_spelled(name, names) for name in partition_by)
+    if len(set(chosen)) < len(chosen):
+        raise InvalidInputError(f"partition_by names a column twice: {', '.join(partition_by)}")
+    for name in chosen:
+        _check_folder(name, schema[name].dataType)
+    if len(chosen) == len(names):
+        raise InvalidInputError(
+            f"no column is left for the files: {', '.join(names) or 'there is none'}"
+            f"{', all of them partition columns' if names else ''}; leave one out of partition_by"
+        )
+    return chosen
+
+
+def _check_folder(name: str, kind: DataType) -> None:
+    if is_hidden(check_key(f"{escape(name)}=x")):
+        raise InvalidInputError(f"partition column {name!r} makes folders that readers skip; rename it")
+    if not isinstance(kind, _FOLDERS):
+        raise InvalidInputError(
+            f"partition column {name!r} is {kind.simpleString()}, which cannot be a folder's name; "
+            "cast it to a string"
+        )
+
+
+def _spelled(name: str, names: Sequence[str]) -> str:
+    for known in names:
+        if known == name or known.lower() == name.lower():
+            return known
+    raise InvalidInputError(f"partition column {name!r} is not there; the columns are {', '.join(names)}")
+
+
+def _check_kept(path: str, kind: DataType) -> None:
+    match kind:
+        case StructType():
+            if not kind.fields:
+                raise InvalidInputError(
+                    f"column {path!r} is a struct without fields, which Parquet cannot keep"
+                )
+            for field in kind.fields:
+                _check_kept(f"{path}.{field.name}", field.dataType)
+        case ArrayType():
+            _check_kept(f"{path}.element", kind.elementType)
+        case MapType():
+            _check_kept(f"{path}.key", kind.keyType)
+            _check_kept(f"{path}.value", kind.valueType)
+        case _ if not isinstance(kind, _KEPT):
+            raise InvalidInputError(
+                f"column {path!r} has the type {kind.simpleString()}, which Spark's Arrow route changes; "
+                "nothing was written; cast it (an interval to a number of seconds, a variant or a "
+                "time to a string), or write it staged, with lockgate.storage_core.spark.stage"
+            )
+
+
+def recorded_columns(schema: StructType, partition_by: Sequence[str]) -> list[tuple[str, str]]:
+    """Return name and type (Spark DDL) of every column, partition columns last, as Spark orders them."""
+    own = [field for field in schema.fields if field.name not in partition_by]
+    folders = [schema[name] for name in partition_by]
+    return [(field.name, ddl_type(field.dataType)) for field in (*own, *folders)]
+
+
+def ddl_type(kind: DataType) -> str:
+    """Return a type in Spark's DDL, with nested names quoted, which `simpleString` leaves out."""
+    match kind:
+        case StructType():
+            return f"struct<{','.join(f'{quoted(f.name)}:{ddl_type(f.dataType)}' for f in kind.fields)}>"
+        case ArrayType():
+            return f"array<{ddl_type(kind.elementType)}>"
+        case MapType():
+            return f"map<{ddl_type(kind.keyType)},{ddl_type(kind.valueType)}>"
+        case _:
+            return kind.simpleString()
+
+
+def quoted(name: str) -> str:
+    """Return a column name as SQL and DDL take it, whatever is in it."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def file_schema(schema: StructType, partition_by: Sequence[str]) -> StructType:
+    """Return the columns that a file's body holds: all but the partition columns."""
+    return StructType([field for field in schema.fields if field.name not in partition_by])

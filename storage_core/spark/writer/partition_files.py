@@ -1,0 +1,168 @@
+"""The files of one task attempt: rows go to the file of their partition, and few files are open at a time."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+import numpy as np
+import pyarrow as pa
+
+from lockgate.storage_core.spark.options import FileOptions
+from lockgate.storage_core.spark.schema.hive_layout import partition_folder
+from lockgate.storage_core.spark.writer.parquet_file import ParquetFile, PendingFile
+
+BUFFERED_ROW_GROUPS: Final = 4
+"""All files of a task together gather at most this many row groups of Arrow data."""
+
+
+class TaskFiles:
+    """Routes rows to one Parquet file a partition.
+
+    Rows are gathered in memory first; the largest row groups are written when all files together gather too
+    much. A file is open from its first row group on, and beyond the limit of open files the least recently
+    used one is sealed; its partition gets another one later.
+
+    As a context manager it seals its files on success and forgets them on an exception.
+    """
+
+    def __init__(
+        self,
+        open_pending: Callable[[str], PendingFile],
+        *,
+        task: int,
+        schema: pa.Schema,
+        partition_by: Sequence[str],
+        options: FileOptions,
+        keep_empty: bool,
+    ) -> None:
+        """Start without a file.
+
+        Args:
+            open_pending: Opens a pending file at a path relative to the destination.
+            task: The task's number; file names carry it.
+            schema: Of the files: without the partition columns; batches are cast to it.
+            partition_by: Columns that become folders, in this order.
+            options: How rows become files.
+            keep_empty: Without any row and without partitions, write a file that has the columns only, as
+                Spark's first task does.
+        """
+        self._open_pending = open_pending
+        self._task = task
+        self._schema = schema
+        self._partition_by = tuple(partition_by)
+        self._options = options
+        self._keep_empty = keep_empty
+        self._files: dict[str, ParquetFile] = {}
+        self._open: OrderedDict[str, None] = OrderedDict()
+        self._opened = 0
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Memory of all row groups that are being gathered."""
+        return sum(file.buffered_bytes for file in self._files.values())
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take the rows of a batch.
+
+        Raises:
+            InvalidInputError: A partition value that cannot be a folder's name.
+        """
+        for folder, rows in split(batch, self._partition_by, self._schema):
+            self._add(folder, rows)
+        while self.buffered_bytes > BUFFERED_ROW_GROUPS * self._options.row_group_bytes:
+            max(self._files.values(), key=lambda file: file.buffered_bytes).flush()
+
+    def close(self) -> None:
+        """Seal all files."""
+        if self._keep_empty and not self._files and not self._opened and not self._partition_by:
+            self._file("")
+        while self._files:
+            self._seal(next(iter(self._open or self._files)))
+
+    def drop(self) -> None:
+        """Forget all files; their pending uploads are the attempt's to abort."""
+        while self._files:
+            self._files.popitem()[1].drop()
+        self._open.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self.close()
+        finally:
+            self.drop()
+
+    def _add(self, folder: str, rows: pa.RecordBatch) -> None:
+        limit = self._options.max_records_per_file
+        while rows.num_rows:
+            file = self._file(folder)
+            head = rows.slice(0, limit - file.rows) if limit else rows
+            rows = rows.slice(head.num_rows)
+            file.add(head)
+            if limit and file.rows >= limit:
+                self._seal(folder)
+
+    def _file(self, folder: str) -> ParquetFile:
+        file = self._files.get(folder)
+        if file is None:
+            file = ParquetFile(partial(self._begin, folder), self._schema, self._options)
+            self._files[folder] = file
+        if folder in self._open:
+            self._open.move_to_end(folder)
+        return file
+
+    def _begin(self, folder: str) -> PendingFile:
+        """Open the pending file of a partition's first row group, and make room for it before."""
+        while len(self._open) >= self._options.max_open_files:
+            self._seal(next(iter(self._open)))
+        pending = self._open_pending(self._path(folder))
+        self._opened += 1
+        self._open[folder] = None
+        return pending
+
+    def _seal(self, folder: str) -> None:
+        self._files[folder].close()
+        del self._files[folder]  # not before: what could not be sealed is still there to be dropped
+        del self._open[folder]
+
+    def _path(self, folder: str) -> str:
+        codec = self._options.compression
+        ending = "" if codec == "none" else f".{codec}"
+        name = f"part-{self._task:05d}-{self._opened:04d}{ending}.parquet"
+        return f"{folder}/{name}" if folder else name
+
+
+def split(
+    batch: pa.RecordBatch, partition_by: Sequence[str], schema: pa.Schema
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield the folder of each partition in a batch, with its rows as the files' schema has them.
+
+    Rows keep their order within a partition.
+    """
+    columns = [batch.column(field.name).cast(field.type) for field in schema]
+    body = pa.RecordBatch.from_arrays(columns, schema=schema)
+    if not partition_by or not batch.num_rows:
+        yield "", body
+        return
+    encoded = [batch.column(name).dictionary_encode("encode") for name in partition_by]
+    groups = np.zeros(batch.num_rows, dtype=np.int64)
+    for column in encoded:
+        # Renumbered after each column, so that the numbers never exceed the rows and cannot overflow.
+        groups = groups * len(column.dictionary) + column.indices.to_numpy(zero_copy_only=False)
+        groups = np.unique(groups, return_inverse=True)[1]
+    order = np.argsort(groups, kind="stable")
+    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    for start, stop in zip(starts, [*starts[1:], batch.num_rows], strict=True):
+        first = int(order[start])
+        folder = partition_folder(partition_by, [column[first].as_py() for column in encoded])
+        # A copy of these rows only: a slice would keep the whole batch alive for a few rows.
+        yield folder, body if len(starts) == 1 else body.take(pa.array(order[start:stop]))

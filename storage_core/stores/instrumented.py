@@ -1,0 +1,193 @@
+"""A store that counts its calls and passes a failpoint before and after each.
+
+A point is `<step>.<verb>.before` or `.after`: the step is what the protocol is doing (`failpoints.step`),
+the verb one of `VERBS`. The pages of a listing are a call each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+from lockgate.storage_core.failpoints import FAILPOINTS, current_step
+from lockgate.storage_core.ids import Token
+from lockgate.storage_core.stores.file_tree import FileTree, Obstacle
+from lockgate.storage_core.stores.protocol import (
+    PAGE,
+    Capabilities,
+    DeleteFailure,
+    ObjectInfo,
+    Part,
+    PendingUpload,
+    Store,
+    UploadInfo,
+)
+
+Answer = TypeVar("Answer")
+Item = TypeVar("Item")
+
+VERBS: Final = (
+    "put",
+    "create",
+    "get",
+    "head",
+    "list",
+    "delete",
+    "delete_many",
+    "begin",
+    "part",
+    "seal",
+    "complete",
+    "abort",
+    "holds",
+    "measure",
+    "uploads",
+    "adopt",
+    "move",
+    "obstacles",
+)
+"""What a store is asked to do, as it stands in the names of failpoints."""
+
+
+class WatchedStore:
+    """A `Store` around another.
+
+    Attributes:
+        inner: The store that does the work.
+        requests: Calls made so far, by verb.
+    """
+
+    def __init__(self, inner: Store, requests: Counter[str] | None = None) -> None:
+        self.inner = inner
+        self.requests = Counter[str]() if requests is None else requests
+
+    @property
+    def url(self) -> str:
+        """The destination; see `Store.url`."""
+        return self.inner.url
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the store can do; see `Store.capabilities`."""
+        return self.inner.capabilities
+
+    def put(self, key: str, data: bytes, *, if_version: str | None = None) -> ObjectInfo:
+        """See `Store.put`."""
+        return self._call("put", lambda: self.inner.put(key, data, if_version=if_version))
+
+    def create(self, key: str, data: bytes) -> ObjectInfo:
+        """See `Store.create`."""
+        return self._call("create", lambda: self.inner.create(key, data))
+
+    def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
+        """See `Store.get`."""
+        return self._call("get", lambda: self.inner.get(key, start=start, length=length))
+
+    def head(self, key: str) -> ObjectInfo:
+        """See `Store.head`."""
+        return self._call("head", lambda: self.inner.head(key))
+
+    def pages(
+        self, prefix: str = "", *, after: str = "", page_size: int = PAGE
+    ) -> Iterator[Sequence[ObjectInfo]]:
+        """See `Store.pages`."""
+        return self._each_page("list", self.inner.pages(prefix, after=after, page_size=page_size))
+
+    def delete(self, key: str, *, if_version: str | None = None) -> None:
+        """See `Store.delete`."""
+        self._call("delete", lambda: self.inner.delete(key, if_version=if_version))
+
+    def delete_many(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        """See `Store.delete_many`."""
+        return self._call("delete_many", lambda: self.inner.delete_many(keys))
+
+    def begin_upload(
+        self,
+        key: str,
+        token: Token,
+        *,
+        content_type: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> str:
+        """See `Store.begin_upload`."""
+        return self._call(
+            "begin",
+            lambda: self.inner.begin_upload(key, token, content_type=content_type, metadata=metadata),
+        )
+
+    def put_part(self, key: str, upload_id: str, number: int, offset: int, data: bytes) -> Part:
+        """See `Store.put_part`."""
+        return self._call("part", lambda: self.inner.put_part(key, upload_id, number, offset, data))
+
+    def seal_upload(self, key: str, upload_id: str, token: Token, parts: Sequence[Part]) -> PendingUpload:
+        """See `Store.seal_upload`."""
+        return self._call("seal", lambda: self.inner.seal_upload(key, upload_id, token, parts))
+
+    def complete_upload(self, pending: PendingUpload, *, if_absent: bool = False) -> ObjectInfo:
+        """See `Store.complete_upload`."""
+        return self._call("complete", lambda: self.inner.complete_upload(pending, if_absent=if_absent))
+
+    def abort_upload(self, key: str, upload_id: str) -> None:
+        """See `Store.abort_upload`."""
+        self._call("abort", lambda: self.inner.abort_upload(key, upload_id))
+
+    def holds(self, pending: PendingUpload) -> bool:
+        """See `Store.holds`."""
+        return self._call("holds", lambda: self.inner.holds(pending))
+
+    def upload_bytes(self, key: str, upload_id: str) -> int:
+        """See `Store.upload_bytes`."""
+        return self._call("measure", lambda: self.inner.upload_bytes(key, upload_id))
+
+    def upload_pages(self, prefix: str = "", *, page_size: int = PAGE) -> Iterator[Sequence[UploadInfo]]:
+        """See `Store.upload_pages`."""
+        return self._each_page("uploads", self.inner.upload_pages(prefix, page_size=page_size))
+
+    def _call(self, verb: str, call: Callable[[], Answer]) -> Answer:
+        point = f"{current_step()}.{verb}"
+        self.requests[verb] += 1
+        FAILPOINTS.hit(f"{point}.before")
+        answer = call()
+        FAILPOINTS.hit(f"{point}.after")
+        return answer
+
+    def _each_page(self, verb: str, pages: Iterator[Sequence[Item]]) -> Iterator[Sequence[Item]]:
+        while True:
+            page = self._call(verb, lambda: next(pages, None))
+            if page is None:
+                return
+            yield page
+
+
+class WatchedFileTree(WatchedStore):
+    """A `Store` around another that is a `FileTree`, and one itself."""
+
+    def __init__(self, inner: Store, tree: FileTree, requests: Counter[str] | None = None) -> None:
+        super().__init__(inner, requests)
+        self._tree = tree
+
+    def adopt_file(self, local: Path, key: str, token: Token) -> PendingUpload:
+        """See `FileTree.adopt_file`."""
+        return self._call("adopt", lambda: self._tree.adopt_file(local, key, token))
+
+    def move_file(self, key: str, to: str, version: str) -> bool:
+        """See `FileTree.move_file`."""
+        return self._call("move", lambda: self._tree.move_file(key, to, version))
+
+    def obstacles(self, keys: Sequence[str]) -> list[Obstacle]:
+        """See `FileTree.obstacles`."""
+        return self._call("obstacles", lambda: self._tree.obstacles(keys))
+
+
+def watched(store: Store, requests: Counter[str] | None = None) -> WatchedStore:
+    """Watch a store; a file tree stays one.
+
+    Args:
+        store: Not watched yet.
+        requests: Counts on from here.
+    """
+    if isinstance(store, FileTree):
+        return WatchedFileTree(store, store, requests)
+    return WatchedStore(store, requests)

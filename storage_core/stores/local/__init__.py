@@ -1,0 +1,1 @@
+"""Store objects as files of one directory tree."""

@@ -1,0 +1,127 @@
+"""Listings of a directory tree in the order of object stores: by the whole key, not by the walk.
+
+`a-b` comes before `a/b`, because `-` sorts before `/`: a folder takes its place as `a/`. One folder's names
+are in memory at a time, for each level of the tree.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
+
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.stores.local.rooted_dir import Tree
+from lockgate.storage_core.stores.protocol import ObjectInfo, UploadInfo
+
+UPLOADS: Final = ("_lockgate", "uploads")
+ASIDE: Final = ("_lockgate", "tmp")
+LOCKS: Final = ("_lockgate", "locks")
+
+_HIDDEN: Final = re.compile(r"(?:^|/)_lockgate/(?:uploads|tmp|locks)(?:/|$)")
+_UPLOAD_NAME: Final = re.compile(r"~([0-9a-f]{32})")
+_NO_FOLDER: Final = suppress(FileNotFoundError, NotADirectoryError)
+"""A folder that is not there, or is a file, lists as an empty one."""
+
+
+def is_hidden(key: str) -> bool:
+    """Tell whether a key lies where stores keep what nobody may see, here or in a destination below."""
+    return _HIDDEN.search(key) is not None
+
+
+def version_of(status: os.stat_result) -> str:
+    """Return what changes whenever a file is replaced or written to."""
+    return f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"
+
+
+def object_info(key: str, status: os.stat_result) -> ObjectInfo:
+    """Describe a file as an object."""
+    return ObjectInfo(
+        key=key, size=status.st_size, version=version_of(status), modified_s=status.st_mtime_ns / 1e9
+    )
+
+
+def objects(tree: Tree, prefix: str, after: str) -> Iterator[ObjectInfo]:
+    """Yield the visible files whose key starts with `prefix` and is greater than `after`, ordered by key.
+
+    A symbolic link is an object itself and is never followed.
+    """
+    folder = prefix.rpartition("/")[0]
+    names = folder.split("/") if folder else []
+    if {"", ".", ".."}.isdisjoint(names):
+        yield from _objects_below(tree, names, prefix, after)
+
+
+def _objects_below(tree: Tree, names: list[str], prefix: str, after: str) -> Iterator[ObjectInfo]:
+    base = "".join(f"{name}/" for name in names)
+    if is_hidden(base):
+        return
+    with _NO_FOLDER, tree.folder(names) as here:
+        for name in _ordered(here, base):
+            key = base + name
+            if name.endswith("/"):
+                if _may_hold(key, prefix, after):
+                    yield from _objects_below(tree, [*names, name[:-1]], prefix, after)
+            elif key.startswith(prefix) and key > after:
+                with suppress(FileNotFoundError):
+                    status = os.lstat(name, dir_fd=here)
+                    if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+                        yield object_info(key, status)
+
+
+def _may_hold(folder: str, prefix: str, after: str) -> bool:
+    in_prefix = folder.startswith(prefix) or prefix.startswith(folder)
+    return in_prefix and (folder > after or after.startswith(folder))
+
+
+def _ordered(folder: int, base: str) -> list[str]:
+    """Return a folder's entries in key order, sub-folders with a `/` at the end."""
+    with os.scandir(folder) as entries:
+        names = [f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name for e in entries]
+    for name in names:
+        if not name.isascii() and any("\udc80" <= letter <= "\udcff" for letter in name):
+            raise InvalidInputError(
+                f"list {base + name!r}: the name is not UTF-8; rename or remove that file"
+            )
+    # Python compares by code point, which is the order of the UTF-8 bytes.
+    return sorted(names)
+
+
+def uploads(tree: Tree, prefix: str) -> Iterator[tuple[UploadInfo, os.stat_result]]:
+    """Yield the hidden files of pending uploads whose key starts with `prefix`, ordered by key."""
+    folder = prefix.rpartition("/")[0]
+    names = folder.split("/") if folder else []
+    if {"", ".", ".."}.isdisjoint(names):
+        yield from _uploads_below(tree, names, prefix)
+
+
+def _uploads_below(tree: Tree, names: list[str], prefix: str) -> Iterator[tuple[UploadInfo, os.stat_result]]:
+    # A folder stands for two things: the key of its own name, and, from where `name/` sorts, what is below.
+    base = "".join(f"{name}/" for name in names)
+    with _NO_FOLDER, tree.folder([*UPLOADS, *names]) as here:
+        folders = [name for name in _ordered(here, base) if name.endswith("/")]
+        for name in sorted([*folders, *(folder[:-1] for folder in folders)]):
+            key = base + name
+            if name.endswith("/"):
+                if key.startswith(prefix) or prefix.startswith(key):
+                    yield from _uploads_below(tree, [*names, name[:-1]], prefix)
+            elif key.startswith(prefix):
+                yield from _uploads_of(tree, [*names, name], key)
+
+
+def _uploads_of(tree: Tree, names: list[str], key: str) -> Iterator[tuple[UploadInfo, os.stat_result]]:
+    with _NO_FOLDER, tree.folder([*UPLOADS, *names]) as here:
+        for entry in sorted(os.listdir(here)):  # noqa: PTH208 - pathlib cannot list an open folder
+            named = _UPLOAD_NAME.fullmatch(entry)
+            with suppress(FileNotFoundError):
+                status = os.lstat(entry, dir_fd=here)
+                if named and stat.S_ISREG(status.st_mode):
+                    # The last write is the youngest sign of life; a file's birth is not to be had everywhere.
+                    begun_s = status.st_mtime_ns / 1e9
+                    yield (
+                        UploadInfo(key=key, upload_id=named[1], begun_s=begun_s, size=status.st_size),
+                        status,
+                    )

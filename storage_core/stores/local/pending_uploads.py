@@ -1,0 +1,296 @@
+"""Pending uploads on a file system: one hidden file each, linked into place when it is completed.
+
+`_lockgate/uploads/<key>/~<upload id>` is written where it lies and named, never copied, at the key. A
+finished file that lies on the same file system is adopted: the hidden name is its second one. A crash
+between the link and the removal of the hidden name leaves two names of one file: that upload is complete,
+and whoever meets the hidden name next removes it.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import stat
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lockgate.storage_core.errors import AlreadyExistsError, InvalidInputError, UploadGoneError
+from lockgate.storage_core.ids import Token, new_token
+from lockgate.storage_core.stores.local.listing import ASIDE, UPLOADS, object_info, uploads, version_of
+from lockgate.storage_core.stores.local.rooted_dir import Tree
+from lockgate.storage_core.stores.os_errors import after_the_effect
+from lockgate.storage_core.stores.protocol import ObjectInfo, Part, PendingUpload, UploadInfo, check_parts
+
+_UPLOAD_ID: Final = re.compile(r"[0-9a-f]{32}")
+_MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def begin(tree: Tree, names: Sequence[str]) -> str:
+    """Make the hidden file of a new upload; returns the upload's id."""
+    upload_id = new_token()
+
+    def make(folder: int) -> None:
+        os.close(os.open(f"~{upload_id}", _MAKE, 0o666, dir_fd=folder))
+
+    tree.within([*UPLOADS, *names], make)
+    return upload_id
+
+
+def adopt(tree: Tree, names: Sequence[str], local: Path, token: Token) -> PendingUpload:
+    """Give a finished file the hidden name of a new upload; see `FileTree.adopt_file`."""
+    upload_id = new_token()
+    key = "/".join(names)
+    with _finished_file(local) as status:
+
+        def link(folder: int) -> None:
+            os.link(local, _hidden_name(upload_id), dst_dir_fd=folder, follow_symlinks=False)
+            if not os.path.samestat(os.lstat(_hidden_name(upload_id), dir_fd=folder), status):
+                os.unlink(_hidden_name(upload_id), dir_fd=folder)
+                raise _no_file(local, "it was replaced while it was taken")
+            os.fsync(folder)
+
+        tree.within([*UPLOADS, *names], link)
+    version = version_of(status)
+    part = Part(number=1, size=status.st_size, etag=version)
+    return PendingUpload(
+        key=key, upload_id=upload_id, token=token, size=status.st_size, parts=(part,), seal=version
+    )
+
+
+def write_part(tree: Tree, names: Sequence[str], upload_id: str, part: tuple[int, int], data: bytes) -> Part:
+    """Write one part (its number, its offset in bytes) where it belongs in the hidden file."""
+    number, offset = part
+    with _hidden_file(tree, names, upload_id) as file:
+        rest, position = memoryview(data), offset
+        while rest:
+            written = os.pwrite(file, rest, position)
+            rest, position = rest[written:], position + written
+    checksum = zlib.crc32(data).to_bytes(4, "big")
+    return Part(
+        number=number, size=len(data), etag=checksum.hex(), checksum=base64.b64encode(checksum).decode()
+    )
+
+
+def written_bytes(tree: Tree, names: Sequence[str], upload_id: str) -> int:
+    """Return how long the hidden file is by now."""
+    with _hidden_file(tree, names, upload_id) as file:
+        return os.fstat(file).st_size
+
+
+def seal(
+    tree: Tree, names: Sequence[str], upload_id: str, token: Token, parts: Sequence[Part]
+) -> PendingUpload:
+    """Make the hidden file durable, and note by what its completion will be recognised."""
+    key = "/".join(names)
+    ordered = check_parts(key, parts)
+    size = sum(part.size for part in ordered)
+    with _hidden_file(tree, names, upload_id) as file:
+        if os.fstat(file).st_size < size:
+            raise InvalidInputError(
+                f"seal upload {upload_id} of {key!r}: its parts claim {size} bytes, fewer were written; "
+                "nothing was changed; write the missing parts, or abort it"
+            )
+        # A part that was replaced by a shorter one leaves a tail.
+        os.ftruncate(file, size)
+        os.fsync(file)
+        status = os.fstat(file)
+    with tree.folder([*UPLOADS, *names]) as folder:
+        os.fsync(folder)
+    return PendingUpload(
+        key=key, upload_id=upload_id, token=token, size=size, parts=ordered, seal=version_of(status)
+    )
+
+
+def complete(tree: Tree, names: Sequence[str], pending: PendingUpload) -> ObjectInfo | None:
+    """Link the hidden file to its key if nothing stands there.
+
+    Returns:
+        The object; None if another file stands there and the upload is still open.
+
+    Raises:
+        UploadGoneError: The hidden file is gone, or was written to after it was sealed.
+    """
+    name = names[-1]
+    with _sealed(tree, names, pending) as hidden:
+
+        def link(folder: int) -> bool:
+            tree.refuse_other_case(folder, name)
+            try:
+                hidden.link_to(folder, name)
+            except FileExistsError:
+                if not os.path.samestat(os.lstat(name, dir_fd=folder), hidden.status):
+                    return False
+            with after_the_effect("complete upload", pending.key):
+                os.fsync(folder)
+            return True
+
+        if not tree.within(names[:-1], link):
+            return None
+    drop(tree, names, pending.upload_id)
+    return object_info(pending.key, hidden.status)
+
+
+def complete_over(tree: Tree, names: Sequence[str], pending: PendingUpload) -> ObjectInfo:
+    """Put the hidden file in the place of what stands at its key; the caller holds the key's lock."""
+    second_name = new_token()
+    with _sealed(tree, names, pending) as hidden, tree.folder(ASIDE, make=True) as aside:
+
+        def replace(folder: int) -> None:
+            os.rename(second_name, names[-1], src_dir_fd=aside, dst_dir_fd=folder)
+            with after_the_effect("complete upload", pending.key):
+                os.fsync(folder)
+
+        hidden.link_to(aside, second_name)
+        try:
+            tree.within(names[:-1], replace)
+        finally:
+            # The rename of one name of a file over another name of it leaves both.
+            with suppress(OSError):
+                os.unlink(second_name, dir_fd=aside)
+    drop(tree, names, pending.upload_id)
+    return object_info(pending.key, hidden.status)
+
+
+def drop(tree: Tree, names: Sequence[str], upload_id: str) -> None:
+    """Remove a hidden file, if it is there, and the folders that this empties."""
+    if not _UPLOAD_ID.fullmatch(upload_id):
+        return
+    folders = [*UPLOADS, *names]
+    with suppress(FileNotFoundError, NotADirectoryError):
+        with tree.folder(folders) as hidden:
+            os.unlink(_hidden_name(upload_id), dir_fd=hidden)
+        tree.remove_empty(folders, keep=len(UPLOADS))
+
+
+def still_open(tree: Tree, prefix: str) -> Iterator[UploadInfo]:
+    """Yield the open uploads, finishing on the way those whose completion a crash cut short."""
+    for upload, status in uploads(tree, prefix):
+        names = upload.key.split("/")
+        if status.st_nlink > 1 and _is_at_its_key(tree, names, status):
+            with suppress(OSError):
+                drop(tree, names, upload.upload_id)
+        else:
+            yield upload
+
+
+def _is_at_its_key(tree: Tree, names: Sequence[str], status: os.stat_result) -> bool:
+    with suppress(FileNotFoundError, NotADirectoryError), tree.folder(names[:-1]) as folder:
+        return os.path.samestat(os.lstat(names[-1], dir_fd=folder), status)
+    return False
+
+
+def _hidden_name(upload_id: str) -> str:
+    return f"~{upload_id}"
+
+
+@contextmanager
+def _hidden_folder(tree: Tree, names: Sequence[str], upload_id: str) -> Iterator[int]:
+    """Give the folder of a hidden file that is there.
+
+    Raises:
+        UploadGoneError: It is not, or the id is none that `begin` gives.
+    """
+    with ExitStack() as stack:
+        try:
+            if not _UPLOAD_ID.fullmatch(upload_id):
+                raise FileNotFoundError
+            folder = stack.enter_context(tree.folder([*UPLOADS, *names]))
+            os.lstat(_hidden_name(upload_id), dir_fd=folder)
+        except (FileNotFoundError, NotADirectoryError):
+            raise _gone("/".join(names), upload_id) from None
+        yield folder
+
+
+@contextmanager
+def _finished_file(local: Path) -> Iterator[os.stat_result]:
+    """Give the status of a regular file that is durable."""
+    file = os.open(local, _READ)
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise _no_file(local, "it is no regular file")
+        os.fsync(file)
+        yield status
+    finally:
+        os.close(file)
+
+
+def _no_file(local: Path, reason: str) -> InvalidInputError:
+    return InvalidInputError(f"adopt {local}: {reason}; nothing was taken; name a finished file")
+
+
+@contextmanager
+def _hidden_file(tree: Tree, names: Sequence[str], upload_id: str) -> Iterator[int]:
+    with _hidden_folder(tree, names, upload_id) as folder:
+        try:
+            file = os.open(_hidden_name(upload_id), _WRITE, dir_fd=folder)
+        except FileNotFoundError:
+            raise _gone("/".join(names), upload_id) from None
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+@dataclass(frozen=True)
+class _Hidden:
+    """A hidden file as it was sealed."""
+
+    key: str
+    upload_id: str
+    folder: int
+    status: os.stat_result
+
+    def link_to(self, folder: int, name: str) -> None:
+        """Give the file a second name; `UploadGoneError` where someone has just removed the first."""
+        hidden = _hidden_name(self.upload_id)
+        try:
+            os.link(hidden, name, src_dir_fd=self.folder, dst_dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            if _is_in(self.folder, hidden):
+                raise
+            raise _gone(self.key, self.upload_id) from None
+
+
+@contextmanager
+def _sealed(tree: Tree, names: Sequence[str], pending: PendingUpload) -> Iterator[_Hidden]:
+    """Give a hidden file that is as it was when it was sealed: nobody who woke up late wrote to it."""
+    with _hidden_folder(tree, names, pending.upload_id) as folder:
+        try:
+            status = os.lstat(_hidden_name(pending.upload_id), dir_fd=folder)
+        except FileNotFoundError:
+            raise _gone(pending.key, pending.upload_id) from None
+        if version_of(status) != pending.seal:
+            raise UploadGoneError(
+                f"complete upload {pending.upload_id} of {pending.key!r}: it was written to after it was "
+                "sealed; nothing was changed; abort it and run its task again"
+            )
+        yield _Hidden(pending.key, pending.upload_id, folder, status)
+
+
+def _is_in(folder: int, name: str) -> bool:
+    with suppress(FileNotFoundError):
+        os.lstat(name, dir_fd=folder)
+        return True
+    return False
+
+
+def _gone(key: str, upload_id: str) -> UploadGoneError:
+    return UploadGoneError(
+        f"upload {upload_id[:40]!r} of {key!r} is not open: it was completed, aborted or never begun; "
+        "nothing was changed; read the object to learn which"
+    )
+
+
+def already_there(path: str) -> AlreadyExistsError:
+    """Return the error of a conditional creation that met an object."""
+    return AlreadyExistsError(
+        f"create {path}: there is an object already; it was left as it is; read it to learn whose it is"
+    )

@@ -1,0 +1,437 @@
+"""A store in a directory: the promises of an object store, kept with links, locks and fsync.
+
+    DEST/<key>                               visible objects
+    DEST/_lockgate/uploads/<key>/~<id>       pending uploads, readable by their owner alone
+    DEST/_lockgate/tmp/<random>              what is being written, before it has a name
+    DEST/_lockgate/locks/<nn>                held while an object is checked and then changed
+
+An object is written aside, made durable, then linked (`create`) or renamed (`put`) into place, then its
+folder is made durable: a crash leaves the whole object or none.
+"""
+
+from __future__ import annotations
+
+import copy
+import errno
+import fcntl
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from lockgate.storage_core.errors import (
+    InvalidInputError,
+    NotAppliedError,
+    ObjectNotFoundError,
+    PreconditionFailedError,
+    UploadGoneError,
+)
+from lockgate.storage_core.ids import Token, new_token
+from lockgate.storage_core.stores.file_tree import Obstacle
+from lockgate.storage_core.stores.local import pending_uploads
+from lockgate.storage_core.stores.local.listing import (
+    ASIDE,
+    LOCKS,
+    UPLOADS,
+    is_hidden,
+    object_info,
+    objects,
+    version_of,
+)
+from lockgate.storage_core.stores.local.obstructions import obstacles
+from lockgate.storage_core.stores.local.rooted_dir import Tree
+from lockgate.storage_core.stores.os_errors import after_the_effect, translated
+from lockgate.storage_core.stores.pagination import in_pages
+from lockgate.storage_core.stores.protocol import (
+    PAGE,
+    Capabilities,
+    DeleteFailure,
+    ObjectInfo,
+    Part,
+    PendingUpload,
+    UploadInfo,
+    check_key,
+)
+
+_CAPABILITIES: Final = Capabilities(conditional_create=True, conditional_put=True, conditional_delete=True)
+_LOCKS: Final = 64
+_ABANDONED_S: Final = 86_400.0
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class _Aside:
+    """A durable file that has no visible name yet."""
+
+    folder: int
+    name: str
+    status: os.stat_result
+
+
+class LocalStore:
+    """A `Store` in a directory, which the first write makes.
+
+    Attributes:
+        root: The directory, absolute.
+        url: `file://` and the directory as it is, without percent encoding, as Spark and fsspec read it.
+        capabilities: All of them, unless a probe found otherwise.
+    """
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(os.path.abspath(root))  # noqa: PTH100 - keeps a root that is a link
+        self.url = f"file://{self.root}"
+        with translated("open", self.url, changes=False):
+            taken = self.root.is_symlink() or self.root.exists()
+            if taken and not self.root.is_dir():
+                raise InvalidInputError(f"destination {self.root} is a file or a dead link; name a directory")
+        self.capabilities = _CAPABILITIES
+        self._tree = Tree(self.root, private=frozenset({UPLOADS, ASIDE, LOCKS}))
+
+    def with_capabilities(self, capabilities: Capabilities) -> Self:
+        """Return the same store, as a probe found it."""
+        other = copy.copy(self)
+        other.capabilities = capabilities
+        return other
+
+    def put(self, key: str, data: bytes, *, if_version: str | None = None) -> ObjectInfo:
+        """Write aside, then rename over what stands there; see `Store.put`."""
+        names = self._names(key)
+        with (
+            translated("put", self._path(key), changes=True),
+            self._written_aside(data) as aside,
+            self._locked(key),
+        ):
+            if if_version is not None and self._version(names) != if_version:
+                raise _other_version("put", self._path(key), if_version)
+
+            def rename(folder: int) -> None:
+                self._tree.refuse_other_case(folder, names[-1])
+                os.rename(aside.name, names[-1], src_dir_fd=aside.folder, dst_dir_fd=folder)
+                with after_the_effect("put", self._path(key)):
+                    os.fsync(folder)
+
+            self._tree.within(names[:-1], rename)
+        return object_info(key, aside.status)
+
+    def create(self, key: str, data: bytes) -> ObjectInfo:
+        """Write aside, then link, which fails where a name exists; see `Store.create`."""
+        names = self._names(key)
+        with translated("create", self._path(key), changes=True), self._written_aside(data) as aside:
+
+            def link(folder: int) -> None:
+                self._tree.refuse_other_case(folder, names[-1])
+                os.link(
+                    aside.name,
+                    names[-1],
+                    src_dir_fd=aside.folder,
+                    dst_dir_fd=folder,
+                    follow_symlinks=False,
+                )
+                with after_the_effect("create", self._path(key)):
+                    os.fsync(folder)
+
+            try:
+                self._tree.within(names[:-1], link)
+            except FileExistsError:
+                self._refuse_directory(names)
+                raise pending_uploads.already_there(self._path(key)) from None
+        return object_info(key, aside.status)
+
+    def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
+        """Read a range of a file; see `Store.get`."""
+        names = self._names(key)
+        with self._reading("get", key), self._tree.folder(names[:-1]) as folder:
+            self._tree.refuse_other_case(folder, names[-1])
+            file = os.open(names[-1], _READ, dir_fd=folder)
+            try:
+                if not stat.S_ISREG(os.fstat(file).st_mode):
+                    raise FileNotFoundError(errno.ENOENT, "not a file")
+                return _read(file, start, length)
+            finally:
+                os.close(file)
+
+    def head(self, key: str) -> ObjectInfo:
+        """Look at a file; see `Store.head`."""
+        names = self._names(key)
+        with self._reading("head", key):
+            return object_info(key, self._status(names))
+
+    def pages(
+        self, prefix: str = "", *, after: str = "", page_size: int = PAGE
+    ) -> Iterator[Sequence[ObjectInfo]]:
+        """Walk the tree in key order; see `Store.pages`."""
+        with translated("list", self._path(prefix), changes=False), suppress(FileNotFoundError):
+            yield from in_pages(objects(self._tree, prefix, after), page_size)
+
+    def delete(self, key: str, *, if_version: str | None = None) -> None:
+        """Unlink a file, and the folders that this empties; see `Store.delete`."""
+        names = self._names(key)
+        with translated("delete", self._path(key), changes=True):
+            if self._unlink(key, names, if_version):
+                with after_the_effect("delete", self._path(key)):
+                    self._remove_empty(names[:-1])
+
+    def delete_many(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        """Unlink all, then make each folder durable once; see `Store.delete_many`."""
+        failures: list[DeleteFailure] = []
+        emptied: set[tuple[str, ...]] = set()
+        for key in keys:
+            try:
+                names = self._names(key)
+                with translated("delete", self._path(key), changes=True):
+                    if self._unlink(key, names, None):
+                        emptied.add(tuple(names[:-1]))
+            except NotAppliedError as refusal:
+                failures.append(DeleteFailure(key=key, reason=str(refusal)))
+        for folder in sorted(emptied, reverse=True):
+            with after_the_effect("delete", self._path("/".join(folder))):
+                self._remove_empty(folder)
+        return failures
+
+    def begin_upload(
+        self,
+        key: str,
+        token: Token,  # noqa: ARG002
+        *,
+        content_type: str | None = None,  # noqa: ARG002
+        metadata: Mapping[str, str] | None = None,  # noqa: ARG002
+    ) -> str:
+        """Make a hidden file; a file system has no place for what is said of it; see `Store.begin_upload`."""
+        names = self._names(key)
+        with translated("begin upload", self._path(key), changes=True):
+            return pending_uploads.begin(self._tree, names)
+
+    def put_part(self, key: str, upload_id: str, number: int, offset: int, data: bytes) -> Part:
+        """Write at the part's offset; see `Store.put_part`."""
+        if not 1 <= number <= self.capabilities.max_parts or offset < 0:
+            raise InvalidInputError(
+                f"put part {number} at {offset} of {key!r}: "
+                f"numbers go from 1 to {self.capabilities.max_parts}, offsets from 0"
+            )
+        names = self._names(key)
+        with translated("put part", self._path(key), changes=True):
+            return pending_uploads.write_part(self._tree, names, upload_id, (number, offset), data)
+
+    def seal_upload(self, key: str, upload_id: str, token: Token, parts: Sequence[Part]) -> PendingUpload:
+        """Make the hidden file durable; see `Store.seal_upload`."""
+        names = self._names(key)
+        with translated("seal upload", self._path(key), changes=True):
+            return pending_uploads.seal(self._tree, names, upload_id, token, parts)
+
+    def complete_upload(self, pending: PendingUpload, *, if_absent: bool = False) -> ObjectInfo:
+        """Link the hidden file to its key; see `Store.complete_upload`."""
+        names, path = self._names(pending.key), self._path(pending.key)
+        with translated("complete upload", path, changes=True):
+            try:
+                return self._complete(names, pending, if_absent=if_absent)
+            except UploadGoneError:
+                if not self._is_held(names, pending):
+                    raise
+                return object_info(pending.key, self._status(names))
+
+    def abort_upload(self, key: str, upload_id: str) -> None:
+        """Remove the hidden file; see `Store.abort_upload`."""
+        names = self._names(key)
+        # The lock keeps it apart from a completion that puts the file in the place of another: once the
+        # abort has returned, nothing of the upload becomes visible any more.
+        with translated("abort upload", self._path(key), changes=True), self._locked(key):
+            pending_uploads.drop(self._tree, names, upload_id)
+
+    def holds(self, pending: PendingUpload) -> bool:
+        """Compare inode, time and size with the seal; see `Store.holds`."""
+        names = self._names(pending.key)
+        with translated("read back", self._path(pending.key), changes=False):
+            return self._is_held(names, pending)
+
+    def upload_bytes(self, key: str, upload_id: str) -> int:
+        """Look at the hidden file; see `Store.upload_bytes`."""
+        names = self._names(key)
+        with translated("measure upload", self._path(key), changes=False):
+            return pending_uploads.written_bytes(self._tree, names, upload_id)
+
+    def upload_pages(self, prefix: str = "", *, page_size: int = PAGE) -> Iterator[Sequence[UploadInfo]]:
+        """Walk the hidden files in key order; see `Store.upload_pages`."""
+        with translated("list uploads", self._path(prefix), changes=False), suppress(FileNotFoundError):
+            self._drop_abandoned()
+            yield from in_pages(pending_uploads.still_open(self._tree, prefix), page_size)
+
+    def adopt_file(self, local: Path, key: str, token: Token) -> PendingUpload:
+        """Link the file to the hidden name of an upload; see `FileTree.adopt_file`."""
+        names = self._names(key)
+        with translated(f"adopt {local} as", self._path(key), changes=True):
+            return pending_uploads.adopt(self._tree, names, local, token)
+
+    def move_file(self, key: str, to: str, version: str) -> bool:
+        """Link to the new name, then unlink the old one; see `FileTree.move_file`."""
+        old, new = self._names(key), self._names(to)
+        with translated(f"move {key} to", self._path(to), changes=True), self._locked(key, to):
+            if self._version(old) != version:
+                return self._version(new) == version
+            if self._version(new) is None:
+                with suppress(FileExistsError):  # a folder, or a file that has just come
+                    self._link(old, new)
+            if self._version(new) != version:
+                return False
+            with self._tree.folder(old[:-1]) as folder:
+                os.unlink(old[-1], dir_fd=folder)
+            with after_the_effect("move", self._path(to)):
+                self._remove_empty(old[:-1])
+        return True
+
+    def obstacles(self, keys: Sequence[str]) -> list[Obstacle]:
+        """Look at every key and, once, at each of its folders; see `FileTree.obstacles`."""
+        for key in keys:
+            self._names(key)
+        with translated("look for obstacles in", self.url, changes=False):
+            return list(obstacles(self.root, keys))
+
+    def _names(self, key: str) -> list[str]:
+        if is_hidden(check_key(key)):
+            raise InvalidInputError(
+                f"key {key[:80]!r}: lies where pending data is hidden; choose another name"
+            )
+        return key.split("/")
+
+    def _path(self, key: str) -> str:
+        return f"{self.url}/{key}"
+
+    @contextmanager
+    def _reading(self, call: str, key: str) -> Iterator[None]:
+        with translated(call, self._path(key), changes=False):
+            try:
+                yield
+            except (FileNotFoundError, NotADirectoryError):
+                raise ObjectNotFoundError(f"{call} {self._path(key)}: there is no such object") from None
+
+    @contextmanager
+    def _written_aside(self, data: bytes) -> Iterator[_Aside]:
+        with self._tree.folder(ASIDE, make=True) as folder:
+            name = new_token()
+            try:
+                file = os.open(name, _MAKE, 0o666, dir_fd=folder)
+                try:
+                    rest = memoryview(data)
+                    while rest:
+                        rest = rest[os.write(file, rest) :]
+                    os.fsync(file)
+                    status = os.fstat(file)
+                finally:
+                    os.close(file)
+                yield _Aside(folder, name, status)
+            finally:
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=folder)
+
+    def _drop_abandoned(self) -> None:
+        """Remove what a crashed writer left aside: nobody writes one small file for a day, or can name it."""
+        with suppress(OSError), self._tree.folder(ASIDE) as folder:
+            for name in os.listdir(folder):  # noqa: PTH208 - pathlib cannot list an open folder
+                if os.lstat(name, dir_fd=folder).st_mtime < time.time() - _ABANDONED_S:
+                    os.unlink(name, dir_fd=folder)
+
+    @contextmanager
+    def _locked(self, *keys: str) -> Iterator[None]:
+        """Keep every other check-and-change of these keys out, in all processes; a crash lets go."""
+        with ExitStack() as held:
+            # Each lock once, or it would wait for itself; in one order, or two holders for each other.
+            for shard in sorted({_shard(key) for key in keys}):
+                held.enter_context(self._shard_locked(shard))
+            yield
+
+    @contextmanager
+    def _shard_locked(self, shard: int) -> Iterator[None]:
+        with self._tree.folder(LOCKS, make=True) as folder:
+            lock = os.open(f"{shard:02}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def _complete(self, names: Sequence[str], pending: PendingUpload, *, if_absent: bool) -> ObjectInfo:
+        done = pending_uploads.complete(self._tree, names, pending)
+        if done is not None:
+            return done
+        self._refuse_directory(names)
+        if if_absent:
+            raise pending_uploads.already_there(self._path(pending.key))
+        with self._locked(pending.key):
+            return pending_uploads.complete_over(self._tree, names, pending)
+
+    def _is_held(self, names: Sequence[str], pending: PendingUpload) -> bool:
+        return self._version(names) == pending.seal
+
+    def _link(self, old: Sequence[str], new: Sequence[str]) -> None:
+        with self._tree.folder(old[:-1]) as source:
+
+            def link(folder: int) -> None:
+                os.link(old[-1], new[-1], src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
+                os.fsync(folder)
+
+            self._tree.within(new[:-1], link)
+
+    def _unlink(self, key: str, names: Sequence[str], if_version: str | None) -> bool:
+        if self._version(names) is None:
+            return False
+        with self._locked(key):
+            version = self._version(names)
+            if if_version is not None and version not in {None, if_version}:
+                raise _other_version("delete", self._path(key), if_version)
+            with suppress(FileNotFoundError, NotADirectoryError), self._tree.folder(names[:-1]) as folder:
+                os.unlink(names[-1], dir_fd=folder)
+                return True
+        return False
+
+    def _remove_empty(self, folder: Sequence[str]) -> None:
+        self._tree.remove_empty(folder, keep=1 if folder and folder[0] == UPLOADS[0] else 0)
+
+    def _status(self, names: Sequence[str]) -> os.stat_result:
+        with self._tree.folder(names[:-1]) as folder:
+            self._tree.refuse_other_case(folder, names[-1])
+            status = os.lstat(names[-1], dir_fd=folder)
+        if stat.S_ISDIR(status.st_mode):
+            raise FileNotFoundError(errno.ENOENT, "not a file")
+        return status
+
+    def _version(self, names: Sequence[str]) -> str | None:
+        try:
+            return version_of(self._status(names))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _refuse_directory(self, names: Sequence[str]) -> None:
+        # What stood in the way may be gone by now: then it was no directory that anyone has to hear of.
+        with suppress(FileNotFoundError), self._tree.folder(names[:-1]) as folder:
+            if stat.S_ISDIR(os.lstat(names[-1], dir_fd=folder).st_mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+
+
+def _shard(key: str) -> int:
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:2], "big") % _LOCKS
+
+
+def _read(file: int, start: int, length: int | None) -> bytes:
+    there = os.fstat(file).st_size - start
+    # Python makes room for all that is asked for: a record's bound is a thousand times its size.
+    left = there if length is None else min(length, there)
+    chunks: list[bytes] = []
+    while left > 0:
+        chunk = os.pread(file, left, start)
+        if not chunk:
+            break
+        chunks.append(chunk)
+        start, left = start + len(chunk), left - len(chunk)
+    return b"".join(chunks)
+
+
+def _other_version(call: str, path: str, expected: str) -> PreconditionFailedError:
+    return PreconditionFailedError(
+        f"{call} {path}: another version stands there than {expected}, or none; it was left as it is; "
+        "read it and decide anew"
+    )

@@ -1,0 +1,100 @@
+"""From what a person writes to a store: `s3://bucket/prefix`, `file:///dir`, or a plain path."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.failpoints import FAILPOINTS, parse_failpoints
+from lockgate.storage_core.settings import Settings, load_settings
+from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.local.store import LocalStore
+from lockgate.storage_core.stores.protocol import Store, check_key
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_FORMS: Final = "write s3://bucket/prefix, file:///directory, or a plain path"
+
+
+def parse_destination(url: str) -> str:
+    """Return the one way to write a destination; parsing that again changes nothing.
+
+    Names stand as they are: `%` and `#` mean themselves, as in Spark and fsspec.
+
+    Args:
+        url: `s3://bucket[/prefix]`, `file:///dir`, or a path, which is relative to the current directory.
+
+    Returns:
+        `s3://bucket[/prefix]` or `file:///dir`, without a slash at the end.
+
+    Raises:
+        InvalidInputError: It is none of these; the message says what is wrong and what to write.
+    """
+    if not url.strip():
+        raise InvalidInputError(f"destination: it is empty; {_FORMS}")
+    if "?" in url:
+        raise InvalidInputError(f"destination {url!r}: a query (after `?`) has no meaning here; leave it out")
+    match = _SCHEME.fullmatch(url)
+    if match is None:
+        return _local(url, url)
+    scheme, rest = match[1].lower(), match[2]
+    if scheme == "file":
+        if not rest.startswith("/"):
+            raise InvalidInputError(
+                f"destination {url!r}: {rest.partition('/')[0]!r} stands where a host would; "
+                "write three slashes: file:///directory"
+            )
+        return _local(url, rest)
+    if scheme == "s3":
+        return _s3(url, rest)
+    hint = "for Hadoop's s3a:// write s3://; " if scheme in {"s3a", "s3n"} else ""
+    raise InvalidInputError(f"destination {url!r}: scheme {scheme!r} is not known; {hint}{_FORMS}")
+
+
+def open_store(url: str, settings: Settings | None = None) -> Store:
+    """Open the store at a destination; makes no call to it.
+
+    Args:
+        url: As `parse_destination` takes it.
+        settings: Absent: read from the environment. Its failpoints are armed in this process.
+
+    Raises:
+        InvalidInputError: The destination cannot be; the message says what to write.
+    """
+    destination = parse_destination(url)
+    settings = load_settings() if settings is None else settings
+    if settings.failpoints:
+        FAILPOINTS.arm(parse_failpoints(settings.failpoints))
+    if destination.startswith("file://"):
+        return watched(LocalStore(Path(destination.removeprefix("file://"))))
+    # boto3 takes a third of a second to import, which local destinations need not pay.
+    from lockgate.storage_core.stores.s3.store import S3Store  # noqa: PLC0415
+
+    bucket, _, prefix = destination.removeprefix("s3://").partition("/")
+    return watched(S3Store(bucket, prefix, settings))
+
+
+def _local(url: str, path: str) -> str:
+    if "\0" in path or any("\udc80" <= letter <= "\udcff" for letter in path):
+        raise InvalidInputError(f"destination {url!r}: the path is not printable UTF-8; choose another")
+    # abspath, not resolve: a destination that is a link stays the name that people know it by.
+    absolute = os.path.abspath(path)  # noqa: PTH100
+    return f"file:///{absolute.lstrip('/')}"
+
+
+def _s3(url: str, rest: str) -> str:
+    bucket, _, prefix = rest.partition("/")
+    if not _BUCKET.fullmatch(bucket):
+        said = f"{bucket!r} is no bucket's name" if bucket else "the bucket is missing"
+        raise InvalidInputError(f"destination {url!r}: {said}; write s3://bucket/prefix")
+    prefix = prefix.rstrip("/")
+    if not prefix:
+        return f"s3://{bucket}"
+    try:
+        check_key(prefix)
+    except InvalidInputError as fault:
+        raise InvalidInputError(f"destination {url!r}: {fault}") from None
+    return f"s3://{bucket}/{prefix}"

@@ -1,0 +1,1 @@
+"""Send frequent S3 calls from templates, with less CPU than botocore needs."""

@@ -1,0 +1,92 @@
+"""The Celery application. Nothing is read at import; the broker is found, or started, at the first use."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from celery import Celery
+
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.settings import load_settings
+from lockgate.workers.embedded_broker import broker_url
+from lockgate.workers.offload.sender import install_offload
+
+COMMIT_QUEUE: Final = "commit"
+RECOVERY_QUEUE: Final = "recovery"
+SWEEP_QUEUE: Final = "sweep"
+QUEUES: Final = (COMMIT_QUEUE, RECOVERY_QUEUE, SWEEP_QUEUE)
+
+ROUTES: Final = {
+    "lockgate.commit_task": {"queue": COMMIT_QUEUE},
+    "lockgate.complete_shard": {"queue": COMMIT_QUEUE},
+    "lockgate.recover_job": {"queue": RECOVERY_QUEUE},
+    "lockgate.sweep_uploads": {"queue": SWEEP_QUEUE},
+    "lockgate.sweep_blobs": {"queue": SWEEP_QUEUE},
+}
+
+SOFT_TIME_LIMIT_S: Final = 2 * 3600
+"""A task that takes this long is told to stop; it aborts what it uploaded."""
+TIME_LIMIT_S: Final = SOFT_TIME_LIMIT_S + 300
+"""And is killed after this; its uploads go at the end of its job."""
+
+
+def configuration() -> dict[str, Any]:
+    """Return the configuration of the Celery application, from the settings of this moment.
+
+    Raises:
+        InvalidInputError: A setting cannot be right, or the broker is none whose results can be read.
+        MissingPartError: There is no broker and none can be started.
+    """
+    settings = load_settings()
+    url = broker_url(settings)
+    return {
+        "broker_url": url,
+        "result_backend": result_backend(url),
+        "broker_connection_retry_on_startup": True,
+        "broker_transport_options": {
+            "visibility_timeout": settings.redelivery_s,
+            # Kombu looks for messages of dead workers every 100 s unless told otherwise.
+            "unacked_restore_interval": 1,
+            "unacked_restore_throttle": 1,
+        },
+        "accept_content": ["json"],
+        "task_serializer": "json",
+        "result_serializer": "json",
+        "task_routes": ROUTES,
+        "task_default_queue": COMMIT_QUEUE,
+        # A message is acknowledged when its effect stands, so that a dead worker's task is done by another.
+        "task_acks_late": True,
+        "task_reject_on_worker_lost": True,
+        "worker_prefetch_multiplier": 1,
+        "worker_cancel_long_running_tasks_on_connection_loss": True,
+        "task_soft_time_limit": SOFT_TIME_LIMIT_S,
+        "task_time_limit": TIME_LIMIT_S,
+        "worker_proc_alive_timeout": 60.0,
+        "worker_log_format": "%(asctime)s %(levelname)s %(processName)s %(message)s",
+        "worker_task_log_format": "%(asctime)s %(levelname)s %(task_name)s %(task_id)s %(message)s",
+    }
+
+
+def result_backend(url: str) -> str:
+    """Return where results go: to the broker itself, which must be a Redis (or memory, in tests).
+
+    Raises:
+        InvalidInputError: The broker keeps no results.
+    """
+    scheme = url.partition("://")[0]
+    if scheme == "memory":
+        return "cache+memory://"
+    if scheme not in {"redis", "rediss", "redis+socket"}:
+        raise InvalidInputError(
+            f"LOCKGATE_BROKER_URL: {scheme}://… is no Redis, and results are read from the broker; "
+            "nothing was sent; give redis://host:port/db or rediss://…"
+        )
+    return url
+
+
+app = Celery("lockgate", include=["lockgate.workers.tasks"])
+app.add_defaults(configuration)
+app.steps["worker"].update(
+    {"lockgate.workers.metrics.endpoint:ServeFigures", "lockgate.workers.libraries:KeepCache"}
+)
+install_offload(app)

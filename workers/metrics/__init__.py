@@ -1,0 +1,1 @@
+"""Count what a worker's processes do, and serve the figures to Prometheus."""

@@ -1,0 +1,1 @@
+"""Send large task arguments and results as blobs (pattern: Claim Check)."""

@@ -1,0 +1,1 @@
+"""Carry the journal's session token in Celery messages."""

@@ -1,0 +1,111 @@
+"""The task commit of the staged front end: the files of one task become pending uploads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from lockgate.storage_core.commit import Attempt, ExpectedTask, Job, PendingSet, StagedFile, attach_job
+from lockgate.storage_core.concurrency import in_parallel
+from lockgate.storage_core.errors import ConflictError, InvalidInputError
+from lockgate.storage_core.failpoints import step
+from lockgate.storage_core.ids import JobAttemptId, JobId, TaskId
+from lockgate.storage_core.settings import load_settings
+from lockgate.storage_core.stores.protocol import check_key
+from lockgate.workers.row_counts import count_rows
+
+FILES_AT_ONCE: Final = 8
+"""Each holds at most three parts in memory."""
+
+logger = logging.getLogger(__name__)
+
+
+def commit_staged_task(destination: str, job_id: str, job_attempt: str, task_id: str) -> dict[str, Any]:
+    """Commit one task of a job attempt; returns what was recorded.
+
+    May run any number of times, also at once with itself: a task that is committed is not committed again,
+    and of two attempts that both commit the plan takes one; the other's uploads go at the job's end.
+
+    Raises:
+        InvalidInputError: The job attempt has no such task, or its staging directory is not to be seen here,
+            or none of those that this worker may read.
+        ConflictError: The job is decided, or a staged file is not what the frozen listing promised.
+        StoreUnavailableError: The store refused for now; nothing of this attempt is left.
+        OutcomeUnknownError: It is not known whether the task is committed; running it again tells.
+    """
+    settings = load_settings()
+    job = attach_job(destination, JobId(job_id), job_attempt=JobAttemptId(job_attempt), settings=settings)
+    task, staging = _expected(job, TaskId(task_id))
+    _check_root(staging, settings.staging_roots)
+    committed = _find_committed(job, task)
+    if committed is None:
+        with job.attempt(task.task_id, input_digest=task.input_digest) as attempt, step("task-write"):
+            for _ in in_parallel(partial(_add, attempt, staging), task.files, FILES_AT_ONCE):
+                pass
+        committed = attempt.commit()  # it has: this returns what it recorded
+    return _row(committed)
+
+
+def _expected(job: Job, task_id: TaskId) -> tuple[ExpectedTask, Path]:
+    expected = job.expected()
+    if expected is None:
+        raise ConflictError(
+            f"job {job.job_id} attempt {job.job_attempt}: the job is {job.phase()} and has no list of "
+            "expected tasks; nothing was uploaded; `Job.expect` comes before the task commits, not after the "
+            "job's end"
+        )
+    task = next((task for task in expected.tasks if task.task_id == task_id), None)
+    if task is None or expected.staging is None:
+        raise InvalidInputError(
+            f"job {job.job_id} attempt {job.job_attempt} expects no staged task {task_id!r}; "
+            "nothing was uploaded"
+        )
+    return task, Path(expected.staging)
+
+
+def _check_root(staging: Path, roots: Collection[Path]) -> None:
+    """Refuse a directory that nobody allowed: its name comes from the store, which others may write to."""
+    if roots and not any(staging.resolve().is_relative_to(root.resolve()) for root in roots):
+        raise InvalidInputError(
+            f"staging directory {staging} lies in none of LOCKGATE_STAGING_ROOTS; nothing was read; "
+            "stage below one of them, or add the directory on this worker"
+        )
+
+
+def _find_committed(job: Job, task: ExpectedTask) -> PendingSet | None:
+    """Return the pending set that an earlier delivery of the same message has left."""
+    for found in job.pending_sets(task.task_id):
+        if found.input_digest == task.input_digest:
+            logger.info("task %s of job %s: was committed already", task.task_id, job.job_id)
+            return found
+    return None
+
+
+def _add(attempt: Attempt, staging: Path, file: StagedFile) -> None:
+    local = staging / check_key(file.path)
+    if not local.resolve().is_relative_to(staging.resolve()):
+        raise InvalidInputError(
+            f"staged file {local} leads out of its staging directory; nothing was uploaded"
+        )
+    attempt.add_file(local, file.path, rows=_rows(local), expected_size=file.size)
+
+
+def _rows(local: Path) -> int | None:
+    try:
+        return count_rows(local)
+    except FileNotFoundError:
+        return None  # `add_file` opens it next, and says what is wrong
+
+
+def _row(committed: PendingSet) -> dict[str, Any]:
+    rows = [file.rows for file in committed.files]
+    return {
+        "task_id": committed.task_id,
+        "attempt_id": committed.attempt_id,
+        "files": len(committed.files),
+        "rows": None if None in rows else sum(row for row in rows if row is not None),
+        "size": sum(file.upload.size for file in committed.files),
+    }
