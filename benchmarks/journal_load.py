@@ -13,10 +13,10 @@ from typing import Literal
 
 import msgspec
 
+from lockgate.storage_core.commit.registry.entries import RecordTask
+from lockgate.storage_core.commit.registry.rows import TaskAttempt
 from lockgate.storage_core.journal import Journal, Leases, Mutation, Written, open_journal
-from lockgate.storage_core.journal.entries.jobs import RecordTask
 from lockgate.storage_core.journal.entries.leases import TakeLease
-from lockgate.storage_core.journal.entries.rows import TaskAttempt
 from lockgate.storage_core.journal.observers import Client, open_observer
 
 JOBS = 50

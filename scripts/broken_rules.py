@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 JOURNAL: Final = "storage_core/journal"
+BLOB_REGISTRY: Final = "storage_core/blobs/registry"
 MODEL: Final = "tests/model/journal/test_journal_properties.py::test_a_journal_does_what_its_model_does"
 POLLING: Final = (
     "tests/model/journal/test_journal_polling.py::test_an_entry_that_commits_late_is_not_overtaken"
@@ -209,7 +210,7 @@ MUTANTS: Final = (
     Mutant(
         "delete-before-an-interval",
         "an unreferenced blob lives a whole interval",
-        [Edit(f"{JOURNAL}/ops/removals.py", "blob.staged_s + self.staged_for_s > moment.at_s", "False")],
+        [Edit(f"{BLOB_REGISTRY}/removals.py", "blob.staged_s + self.staged_for_s > moment.at_s", "False")],
         BLOBS,
     ),
     Mutant(
@@ -217,12 +218,14 @@ MUTANTS: Final = (
         "only what is staged is deleted",
         [
             Edit(
-                f"{JOURNAL}/ops/removals.py",
+                f"{BLOB_REGISTRY}/removals.py",
                 "            if blob.staged_s is None or",
                 "            if blob.staged_s is not None and",
             ),
             Edit(
-                f"{JOURNAL}/ops/removals.py", "if references_to(state, blob):  # never", "if False:  # never"
+                f"{BLOB_REGISTRY}/removals.py",
+                "if references_to(state, blob):  # never",
+                "if False:  # never",
             ),
         ],
         BLOBS,
@@ -232,7 +235,7 @@ MUTANTS: Final = (
         "a blob that is being deleted takes no reference",
         [
             Edit(
-                f"{JOURNAL}/ops/references.py",
+                f"{BLOB_REGISTRY}/references.py",
                 "if blob is None or blob.deleting_s is not None:",
                 "if blob is None:",
             )
@@ -244,7 +247,7 @@ MUTANTS: Final = (
         "the last reference that goes stages its blob",
         [
             Edit(
-                f"{JOURNAL}/ops/references.py",
+                f"{BLOB_REGISTRY}/references.py",
                 "if blob.staged_s is None and not blob.upload_set:",
                 "if False:",
             )
@@ -256,7 +259,7 @@ MUTANTS: Final = (
         "a set keeps its blobs until it is complete",
         [
             Edit(
-                f"{JOURNAL}/ops/references.py",
+                f"{BLOB_REGISTRY}/references.py",
                 "blob.staged_s is None and not blob.upload_set:",
                 "blob.staged_s is None:",
             )
@@ -268,7 +271,7 @@ MUTANTS: Final = (
         "a set is given up only when its lease has lapsed",
         [
             Edit(
-                f"{JOURNAL}/ops/uploads.py",
+                f"{BLOB_REGISTRY}/uploads.py",
                 "not in {LeaseState.HARD, LeaseState.FREE}:",
                 "not in set(LeaseState):",
             )
@@ -280,7 +283,7 @@ MUTANTS: Final = (
         "a set that is closed stages only what nothing refers to",
         [
             Edit(
-                f"{JOURNAL}/ops/uploads.py",
+                f"{BLOB_REGISTRY}/uploads.py",
                 "staged_s = None if references_to(state, blob) else moment.at_s",
                 "staged_s = moment.at_s",
             )
@@ -292,12 +295,12 @@ MUTANTS: Final = (
         "bytes are recorded only while their set is open",
         [
             Edit(
-                f"{JOURNAL}/ops/uploads.py",
+                f"{BLOB_REGISTRY}/uploads.py",
                 '        if opened is None:\n            raise FencedError(\n                f"blob ',
                 '        if False:\n            raise FencedError(\n                f"blob ',
             ),
             Edit(
-                f"{JOURNAL}/ops/uploads.py",
+                f"{BLOB_REGISTRY}/uploads.py",
                 "        if self.joins and opened.job_id != self.job_id:",
                 "        if self.joins and opened is not None and opened.job_id != self.job_id:",
             ),

@@ -135,3 +135,22 @@ def short_id_in(path: str) -> ShortId | None:
 def is_short_id(text: str) -> bool:
     """Tell whether a text has the form of a short id."""
     return _SHORT_ID.fullmatch(text) is not None
+
+
+def job_resource(destination: str, job_id: str) -> str:
+    """Return the name of the resource that a job's lease is on.
+
+    Args:
+        destination: URL of the destination, as the store opened at it names itself.
+        job_id: Id of the job.
+    """
+    return f"job:{destination}#{job_id}"
+
+
+def job_of_resource(resource: str) -> tuple[str, str] | None:
+    """Return the destination and the id of the job that a resource is, None if it is no job."""
+    kind, _, job = resource.partition(":")
+    if kind != "job":
+        return None
+    destination, _, job_id = job.rpartition("#")
+    return destination, job_id

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from airflow.sdk.execution_time.comms import XComResult
 
     from lockgate.storage_core.blobs.cache.cache import BlobCache
-    from lockgate.storage_core.journal.entries.rows import Guarantee
+    from lockgate.storage_core.blobs.registry.rows import Guarantee
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -6,13 +6,19 @@
     server       takes blobs in and hands them out
     opening      the server or the client that the settings name
 
-Source: Flink BLOB storage. The rows are the journal's: see `journal.ops.uploads`, `.references`, `.removals`.
+Source: Flink BLOB storage. `registry` has the entries and the rows.
 """
 
-from lockgate.storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId
-from lockgate.storage_core.blobs.open_blobs import open_blobs
-from lockgate.storage_core.blobs.protocol import ArtefactFile, Artefacts, BlobInfo, Blobs
-from lockgate.storage_core.blobs.sources import Source
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from lockgate.storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId
+    from lockgate.storage_core.blobs.open_blobs import open_blobs
+    from lockgate.storage_core.blobs.protocol import ArtefactFile, Artefacts, BlobInfo, Blobs
+    from lockgate.storage_core.blobs.sources import Source
 
 __all__ = [
     "NO_JOB",
@@ -25,3 +31,23 @@ __all__ = [
     "UploadSetId",
     "open_blobs",
 ]
+
+_MODULES: Final = {
+    "ArtefactFile": "lockgate.storage_core.blobs.protocol",
+    "Artefacts": "lockgate.storage_core.blobs.protocol",
+    "BlobInfo": "lockgate.storage_core.blobs.protocol",
+    "BlobKey": "lockgate.storage_core.blobs.keys",
+    "Blobs": "lockgate.storage_core.blobs.protocol",
+    "NO_JOB": "lockgate.storage_core.blobs.keys",
+    "Source": "lockgate.storage_core.blobs.sources",
+    "UploadSetId": "lockgate.storage_core.blobs.keys",
+    "open_blobs": "lockgate.storage_core.blobs.open_blobs",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: importing `registry` stays cheap."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value

@@ -6,10 +6,10 @@ import logging
 from typing import Final
 
 from lockgate.storage_core.blobs.open_blobs import open_blobs
+from lockgate.storage_core.blobs.registry.rows import BlobJob
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.failpoints import step
-from lockgate.storage_core.journal.entries.rows import BlobJob
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.settings import Settings
 

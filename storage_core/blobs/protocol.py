@@ -9,13 +9,13 @@ from typing import Annotated, Any, Protocol, Self, TypedDict, Unpack
 import msgspec
 
 from lockgate.storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId, check_blob_job, check_blob_key
+from lockgate.storage_core.blobs.registry.queries import JobBlobs
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobUse, Guarantee, Reference
 from lockgate.storage_core.blobs.reports import BlobSweepReport, VerifiedPage
 from lockgate.storage_core.blobs.sources import Source
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.journal.entries.rows import Blob, BlobUse, Guarantee, Reference
-from lockgate.storage_core.journal.queries.blobs import JobBlobs
 
 Lapse = Annotated[float, msgspec.Meta(ge=0)]
 """Seconds from now: a reference that had lapsed before would keep nothing, and say nothing."""

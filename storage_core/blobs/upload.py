@@ -14,10 +14,10 @@ import msgspec
 
 from lockgate.storage_core.blobs.keys import BlobKey, UploadSetId
 from lockgate.storage_core.blobs.protocol import BlobInfo, Blobs
+from lockgate.storage_core.blobs.registry.rows import BlobUse, Guarantee
 from lockgate.storage_core.blobs.sources import ObservedFile
 from lockgate.storage_core.concurrency import Progress, in_order, no_progress
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
-from lockgate.storage_core.journal.entries.rows import BlobUse, Guarantee
 from lockgate.storage_core.stores.os_errors import translated
 
 FILES_AT_ONCE: Final = 8

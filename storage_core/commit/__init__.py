@@ -1,45 +1,51 @@
 """The commit protocol: jobs, attempts, pending sets, turn, plan, decision, outcome, log, recovery, sweep."""
 
-from lockgate.storage_core.commit.destination.live_read import read_live
-from lockgate.storage_core.commit.destination.log import DestinationLog, Manifest, read_manifest
-from lockgate.storage_core.commit.job import Job
-from lockgate.storage_core.commit.job_summary import JobSummary, list_jobs
-from lockgate.storage_core.commit.leases.protocol import JobLeaseState
-from lockgate.storage_core.commit.open_job import attach_job, open_job
-from lockgate.storage_core.commit.publish.shard_completion import (
-    ShardCompleter,
-    ShardReport,
-    complete_shard_of,
-)
-from lockgate.storage_core.commit.records.job import Column, JobSpec
-from lockgate.storage_core.commit.records.log_entries import LiveFile, Receipt
-from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.commit.records.task import (
-    AuditVerdict,
-    ColumnStatistics,
-    ExpectedTask,
-    ExpectedTasks,
-    PendingFile,
-    PendingSet,
-    StagedFile,
-)
-from lockgate.storage_core.commit.recovery.orphan_sweep import SweepReport, sweep_uploads
-from lockgate.storage_core.commit.recovery.recover import (
-    RecoveryAction,
-    RecoveryResult,
-    recover_all,
-    recover_job,
-)
-from lockgate.storage_core.commit.task.attempt import Attempt
-from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
-from lockgate.storage_core.commit.uploads.upload_cost import UploadFigures
-from lockgate.storage_core.commit.uploads.upload_owner import (
-    SweepAction,
-    UploadFate,
-    UploadFilter,
-    count_uploads,
-)
-from lockgate.storage_core.concurrency import Progress
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from lockgate.storage_core.commit.destination.live_read import read_live
+    from lockgate.storage_core.commit.destination.log import DestinationLog, Manifest, read_manifest
+    from lockgate.storage_core.commit.job import Job
+    from lockgate.storage_core.commit.job_summary import JobSummary, list_jobs
+    from lockgate.storage_core.commit.leases.protocol import JobLeaseState
+    from lockgate.storage_core.commit.open_job import attach_job, open_job
+    from lockgate.storage_core.commit.publish.shard_completion import (
+        ShardCompleter,
+        ShardReport,
+        complete_shard_of,
+    )
+    from lockgate.storage_core.commit.records.job import Column, JobSpec
+    from lockgate.storage_core.commit.records.log_entries import LiveFile, Receipt
+    from lockgate.storage_core.commit.records.phase import JobPhase
+    from lockgate.storage_core.commit.records.task import (
+        AuditVerdict,
+        ColumnStatistics,
+        ExpectedTask,
+        ExpectedTasks,
+        PendingFile,
+        PendingSet,
+        StagedFile,
+    )
+    from lockgate.storage_core.commit.recovery.orphan_sweep import SweepReport, sweep_uploads
+    from lockgate.storage_core.commit.recovery.recover import (
+        RecoveryAction,
+        RecoveryResult,
+        recover_all,
+        recover_job,
+    )
+    from lockgate.storage_core.commit.task.attempt import Attempt
+    from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
+    from lockgate.storage_core.commit.uploads.upload_cost import UploadFigures
+    from lockgate.storage_core.commit.uploads.upload_owner import (
+        SweepAction,
+        UploadFate,
+        UploadFilter,
+        count_uploads,
+    )
+    from lockgate.storage_core.concurrency import Progress
 
 __all__ = [
     "Attempt",
@@ -82,3 +88,53 @@ __all__ = [
     "recover_job",
     "sweep_uploads",
 ]
+
+_MODULES: Final = {
+    "Attempt": "lockgate.storage_core.commit.task.attempt",
+    "AuditVerdict": "lockgate.storage_core.commit.records.task",
+    "Column": "lockgate.storage_core.commit.records.job",
+    "ColumnStatistics": "lockgate.storage_core.commit.records.task",
+    "DestinationLog": "lockgate.storage_core.commit.destination.log",
+    "ExpectedTask": "lockgate.storage_core.commit.records.task",
+    "ExpectedTasks": "lockgate.storage_core.commit.records.task",
+    "Job": "lockgate.storage_core.commit.job",
+    "JobPhase": "lockgate.storage_core.commit.records.phase",
+    "JobSpec": "lockgate.storage_core.commit.records.job",
+    "JobSummary": "lockgate.storage_core.commit.job_summary",
+    "JobLeaseState": "lockgate.storage_core.commit.leases.protocol",
+    "LiveFile": "lockgate.storage_core.commit.records.log_entries",
+    "Manifest": "lockgate.storage_core.commit.destination.log",
+    "PendingFile": "lockgate.storage_core.commit.records.task",
+    "PendingFileWriter": "lockgate.storage_core.commit.uploads.pending_file",
+    "PendingSet": "lockgate.storage_core.commit.records.task",
+    "Progress": "lockgate.storage_core.concurrency",
+    "Receipt": "lockgate.storage_core.commit.records.log_entries",
+    "RecoveryAction": "lockgate.storage_core.commit.recovery.recover",
+    "RecoveryResult": "lockgate.storage_core.commit.recovery.recover",
+    "ShardCompleter": "lockgate.storage_core.commit.publish.shard_completion",
+    "ShardReport": "lockgate.storage_core.commit.publish.shard_completion",
+    "StagedFile": "lockgate.storage_core.commit.records.task",
+    "SweepAction": "lockgate.storage_core.commit.uploads.upload_owner",
+    "SweepReport": "lockgate.storage_core.commit.recovery.orphan_sweep",
+    "UploadFate": "lockgate.storage_core.commit.uploads.upload_owner",
+    "UploadFigures": "lockgate.storage_core.commit.uploads.upload_cost",
+    "UploadFilter": "lockgate.storage_core.commit.uploads.upload_owner",
+    "attach_job": "lockgate.storage_core.commit.open_job",
+    "complete_shard_of": "lockgate.storage_core.commit.publish.shard_completion",
+    "count_uploads": "lockgate.storage_core.commit.uploads.upload_owner",
+    "list_jobs": "lockgate.storage_core.commit.job_summary",
+    "open_job": "lockgate.storage_core.commit.open_job",
+    "read_live": "lockgate.storage_core.commit.destination.live_read",
+    "read_manifest": "lockgate.storage_core.commit.destination.log",
+    "recover_all": "lockgate.storage_core.commit.recovery.recover",
+    "recover_job": "lockgate.storage_core.commit.recovery.recover",
+    "sweep_uploads": "lockgate.storage_core.commit.recovery.orphan_sweep",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: importing `registry` stays cheap."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value

@@ -20,7 +20,7 @@ from lockgate.storage_core.forks import FORKS, Forkable
 from lockgate.storage_core.journal.database.database import BUSY_S, Database, parse_url
 from lockgate.storage_core.journal.database.migrate import bring_up_to_date
 from lockgate.storage_core.journal.database.retry import tries
-from lockgate.storage_core.journal.entries import Op
+from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.read.seen_stamps import Sight
 from lockgate.storage_core.journal.read.snapshot_read import Reading, Status
 from lockgate.storage_core.journal.write.group_commit import Group

@@ -6,18 +6,23 @@ holder could not renew while the journal was away), pruning, and whatever else a
 
 from __future__ import annotations
 
+import pkgutil
+from typing import Final
+
 from sqlalchemy import Connection, update
 
 from lockgate.storage_core.errors import SafeModeError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.journal.database.schema import HEAD
+from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.leases import RearmLeases
-from lockgate.storage_core.journal.entries.removals import RestageBlob
 from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.journal.maintenance import upkeep
-from lockgate.storage_core.journal.queries.blobs import PAGE, every_staged
 from lockgate.storage_core.journal.write.mutation import Mutation
 from lockgate.storage_core.stores.pagination import in_pages
+
+PAGE: Final = 1_000
+"""Entries of other families in one transaction."""
 
 
 def enter_safe_mode(connection: Connection, journal: str, reason: str, now_s: float) -> None:
@@ -37,8 +42,9 @@ def enter_safe_mode(connection: Connection, journal: str, reason: str, now_s: fl
 def leave_safe_mode(journal: Journal) -> int | None:
     """Leave it, as an operator who has looked; returns how many leases were armed anew, None outside of it.
 
-    Every holder has its limits anew first, and every blob that nothing refers to a whole interval, in which
-    whoever has lost a reference takes it again. A crash between the steps leaves the journal in safe mode.
+    Every holder has its limits anew first; then each family gives new time to what it keeps (`Family.rearm`),
+    such as blobs that nothing refers to: owners that have lost a reference take it again. A crash between the
+    steps leaves the journal in safe mode.
 
     Raises:
         JournalUnavailableError: It was not left.
@@ -48,7 +54,7 @@ def leave_safe_mode(journal: Journal) -> int | None:
         if journal.status().safe_since_s is None:
             return None
         rearmed: int = journal.apply(RearmLeases()).result
-        _restage_blobs(journal)
+        _rearm_families(journal)
         with upkeep(journal, "leave") as (connection, _):
             left = update(HEAD).where(HEAD.c.journal == journal.name)
             connection.execute(left.values(safe_since_s=None, safe_reason=""))
@@ -73,11 +79,11 @@ def refuse_in_safe_mode(journal: Journal, doing: str) -> None:
         )
 
 
-def _restage_blobs(journal: Journal) -> None:
-    """Give all that is staged an interval anew."""
-    with journal.reading() as reading:
-        reading.stay_open()
-        for page in in_pages(every_staged(reading, reading.now_s()), PAGE):
-            journal.write(
-                [Mutation(op=RestageBlob(job_id=blob.job_id, blob_key=blob.blob_key)) for blob in page]
-            )
+def _rearm_families(journal: Journal) -> None:
+    """Write what each family gives new time to, a page a transaction."""
+    for family in known_families():
+        if family.rearm:
+            with journal.reading() as reading:
+                reading.stay_open()
+                for page in in_pages(pkgutil.resolve_name(family.rearm)(reading), PAGE):
+                    journal.write([Mutation(op=op) for op in page])

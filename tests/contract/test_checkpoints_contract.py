@@ -18,9 +18,9 @@ from lockgate.storage_core.errors import SafeModeError
 from lockgate.storage_core.journal import Mutation, Stamp, open_journal
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints, take_checkpoint
 from lockgate.storage_core.journal.checkpoint.restore import restore
-from lockgate.storage_core.journal.entries import Op
 from lockgate.storage_core.journal.entries.claims import ClaimName
-from lockgate.storage_core.journal.entries.rows import ROWS
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.process_journal import close_journals
 from lockgate.storage_core.stores import Store
 from tests.support.cli import Run, document
@@ -70,7 +70,7 @@ def write(url: str, *ops: Op) -> None:
 
 def rows(url: str) -> dict[str, list[Any]]:
     with open_journal(url) as journal, journal.reading() as reading:
-        return {kind.TABLE: list(reading.where(kind, {})) for kind in ROWS}
+        return {kind.TABLE: list(reading.where(kind, {})) for kind in known_families().rows}
 
 
 def names(store: Store, prefix: str) -> list[str]:

@@ -11,9 +11,9 @@ import pytest
 
 from lockgate.storage_core.commit import Job, JobPhase, RecoveryAction, RecoveryResult
 from lockgate.storage_core.commit.recovery.prefix_scan import scan
+from lockgate.storage_core.commit.registry import queries as registry
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.journal.process_journal import configured_journal
-from lockgate.storage_core.journal.queries import jobs as registry
 from lockgate.storage_core.stores import Store
 from tests.support.airflow.task_run import die_at
 from tests.support.commit.destination import ManualClock, World, write

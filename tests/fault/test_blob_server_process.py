@@ -11,10 +11,10 @@ from time import sleep
 
 import pytest
 
+from lockgate.storage_core.blobs.registry.rows import Blob, UploadSet
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.errors import OutcomeUnknownError
 from lockgate.storage_core.journal import open_journal
-from lockgate.storage_core.journal.entries.rows import Blob, UploadSet
 from tests.support.blobs.http_server import client_of
 from tests.support.processes.blob_server import ServerProcess, server_process
 

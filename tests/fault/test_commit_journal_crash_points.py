@@ -16,11 +16,11 @@ import pytest
 
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.recovery.registry_rebuild import Rescanned, rescan
+from lockgate.storage_core.commit.registry.queries import jobs
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.process_journal import close_journals
-from lockgate.storage_core.journal.queries.jobs import jobs
 from tests.conftest import Tell
 from tests.support.commit.crash_harness import MODES, OLD, assert_all_or_nothing, job, job_taken_back
 from tests.support.commit.destination import World

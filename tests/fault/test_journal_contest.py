@@ -22,9 +22,9 @@ from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.leases.registry import PHASES
 from lockgate.storage_core.commit.records.phase import TERMINAL
 from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
+from lockgate.storage_core.commit.registry.queries import jobs
 from lockgate.storage_core.ids import split_job_id
 from lockgate.storage_core.journal import Leases, LeaseState, open_journal
-from lockgate.storage_core.journal.queries.jobs import jobs
 from tests.conftest import Tell
 from tests.support.commit.destination import ManualClock, World
 from tests.support.commit.serial_order import EMPTY, State, after

@@ -17,6 +17,7 @@ from typing import Final, Self
 from lockgate.storage_core.blobs.cache.directory import CacheFolder, Evicted, is_full
 from lockgate.storage_core.blobs.keys import BlobKey, digest_of
 from lockgate.storage_core.blobs.protocol import Blobs
+from lockgate.storage_core.blobs.registry.rows import Guarantee
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.clock import Clock, SystemClock
@@ -27,7 +28,6 @@ from lockgate.storage_core.errors import (
     ObjectNotFoundError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.journal.entries.rows import Guarantee
 from lockgate.storage_core.stores.os_errors import translated
 
 REST_S: Final = 30.0

@@ -11,6 +11,8 @@ import msgspec
 from lockgate.storage_core import errors
 from lockgate.storage_core.blobs.keys import BlobKey, UploadSetId
 from lockgate.storage_core.blobs.protocol import Lapse
+from lockgate.storage_core.blobs.registry.queries import JobBlobs
+from lockgate.storage_core.blobs.registry.rows import Blob, Reference
 from lockgate.storage_core.blobs.reports import BlobSweepReport
 from lockgate.storage_core.errors import (
     AccessDeniedError,
@@ -26,8 +28,6 @@ from lockgate.storage_core.errors import (
     SafeModeError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.journal.entries.rows import Blob, Reference
-from lockgate.storage_core.journal.queries.blobs import JobBlobs
 from lockgate.storage_core.stamp import Stamp
 
 BLOB: Final = "application/octet-stream"

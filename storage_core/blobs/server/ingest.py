@@ -24,6 +24,8 @@ from lockgate.storage_core.blobs.keys import (
     upload_set_of,
 )
 from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob, PutOptions
+from lockgate.storage_core.blobs.registry.references import refuse_ended
+from lockgate.storage_core.blobs.registry.uploads import PutBlob
 from lockgate.storage_core.blobs.server.receiving import ReceivingBlob, StoredBlob
 from lockgate.storage_core.blobs.server.upload_sets import UploadSets
 from lockgate.storage_core.blobs.sources import Source, chunks_of, size_of
@@ -42,8 +44,6 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.journal import Refused, WriteOutcome
-from lockgate.storage_core.journal.entries.references import refuse_ended
-from lockgate.storage_core.journal.entries.uploads import PutBlob
 from lockgate.storage_core.journal.write.validation import check_values
 
 MAY_LAST_BYTES: Final = 256 * 1024

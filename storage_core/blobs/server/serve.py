@@ -11,14 +11,14 @@ from functools import partial
 from pathlib import Path
 
 from lockgate.storage_core.blobs.keys import BlobKey, digest_of
+from lockgate.storage_core.blobs.registry.references import is_ended
+from lockgate.storage_core.blobs.registry.rows import Blob
 from lockgate.storage_core.blobs.server.single_flight import SingleFlight
 from lockgate.storage_core.blobs.sources import CHUNK
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
 from lockgate.storage_core.blobs.storage.holdings import Holdings
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.errors import CorruptBlobError, LockgateError, ObjectNotFoundError
-from lockgate.storage_core.journal.entries.references import is_ended
-from lockgate.storage_core.journal.entries.rows import Blob
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stores.os_errors import translated
 

@@ -23,6 +23,22 @@ from lockgate.storage_core.blobs.keys import (
     check_upload_set,
 )
 from lockgate.storage_core.blobs.protocol import BlobInfo, PutOptions
+from lockgate.storage_core.blobs.registry.queries import (
+    PAGE,
+    JobBlobs,
+    blobs_of,
+    jobs_of,
+    owned_by,
+    references_of,
+)
+from lockgate.storage_core.blobs.registry.references import (
+    DropReference,
+    FailBlobJob,
+    FinishBlobJob,
+    SubmitBlobJob,
+    TakeReference,
+)
+from lockgate.storage_core.blobs.registry.rows import Blob, Reference
 from lockgate.storage_core.blobs.reports import BlobSweepReport, VerifiedPage
 from lockgate.storage_core.blobs.server.ingest import BlobIngest
 from lockgate.storage_core.blobs.server.serve import BlobReader
@@ -41,23 +57,7 @@ from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.journal import Journal, Mutation, Stamp
-from lockgate.storage_core.journal.entries import Op
-from lockgate.storage_core.journal.entries.references import (
-    DropReference,
-    FailJob,
-    FinishJob,
-    SubmitJob,
-    TakeReference,
-)
-from lockgate.storage_core.journal.entries.rows import Blob, Reference
-from lockgate.storage_core.journal.queries.blobs import (
-    PAGE,
-    JobBlobs,
-    blobs_of,
-    jobs_of,
-    owned_by,
-    references_of,
-)
+from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
 from lockgate.storage_core.stores.pagination import in_pages
 
@@ -140,7 +140,7 @@ class BlobServer:
         """Make blobs a job's own; see `Blobs.submit`."""
         keys = tuple(check_blob_key(key) for key in blob_keys)
         self._apply(
-            SubmitJob(
+            SubmitBlobJob(
                 job_id=_check_job(job_id), blob_keys=keys, destination=destination, commit_job=commit_job
             )
         )
@@ -169,11 +169,11 @@ class BlobServer:
 
     def fail(self, job_id: str) -> None:
         """Let go what can be made again; see `Blobs.fail`."""
-        self._apply(FailJob(job_id=_check_job(job_id)))
+        self._apply(FailBlobJob(job_id=_check_job(job_id)))
 
     def finish(self, job_id: str) -> None:
         """End a job and delete its folders; see `Blobs.finish`. The sweep forgets its rows."""
-        ended = FinishJob(job_id=_check_job(job_id))
+        ended = FinishBlobJob(job_id=_check_job(job_id))
         refuse_in_safe_mode(self._journal, f"ending job {job_id} and deleting its blobs")
         self._apply(ended)
         self.delete_job(job_id)

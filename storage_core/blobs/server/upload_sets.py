@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from lockgate.storage_core.blobs.keys import UploadSetId, check_upload_set, new_upload_set
+from lockgate.storage_core.blobs.registry.rows import UploadSet
+from lockgate.storage_core.blobs.registry.uploads import BeginUpload, CompleteUpload, upload_resource
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.forks import FORKS, Forkable
 from lockgate.storage_core.journal import Journal, Mutation, Refused, Stamp
 from lockgate.storage_core.journal.entries.leases import DropLease, FreeLease, TakeLease
-from lockgate.storage_core.journal.entries.rows import UploadSet
-from lockgate.storage_core.journal.entries.uploads import BeginUpload, CompleteUpload, upload_resource
 from lockgate.storage_core.journal.leases.leases import Leases
 from lockgate.storage_core.journal.leases.renewer import Renewer
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from lockgate.storage_core.blobs.reports import BlobSweepReport, Tally, Why
-from lockgate.storage_core.blobs.storage.holdings import Holdings
-from lockgate.storage_core.blobs.sweep.orphans import find_orphans
-from lockgate.storage_core.concurrency import Progress
-from lockgate.storage_core.journal.entries.leases import LeaseState, state_of
-from lockgate.storage_core.journal.entries.rows import Blob, Lease, UploadSet
-from lockgate.storage_core.journal.entries.uploads import upload_resource
-from lockgate.storage_core.journal.queries.blobs import (
+from lockgate.storage_core.blobs.registry.queries import (
     blobs_of,
     deleting,
     every_staged,
@@ -20,6 +13,14 @@ from lockgate.storage_core.journal.queries.blobs import (
     lapsed_count,
     upload_sets,
 )
+from lockgate.storage_core.blobs.registry.rows import Blob, UploadSet
+from lockgate.storage_core.blobs.registry.uploads import upload_resource
+from lockgate.storage_core.blobs.reports import BlobSweepReport, Tally, Why
+from lockgate.storage_core.blobs.storage.holdings import Holdings
+from lockgate.storage_core.blobs.sweep.orphans import find_orphans
+from lockgate.storage_core.concurrency import Progress
+from lockgate.storage_core.journal.entries.leases import LeaseState, state_of
+from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 
 GONE: Final = frozenset({LeaseState.HARD, LeaseState.FREE})

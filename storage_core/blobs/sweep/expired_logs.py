@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from lockgate.storage_core.blobs.keys import check_blob_key
+from lockgate.storage_core.blobs.registry.removals import ForgetBlob, MarkDeleting
+from lockgate.storage_core.blobs.registry.rows import Blob
 from lockgate.storage_core.blobs.storage.holdings import Holdings
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.failpoints import step
-from lockgate.storage_core.journal.entries.removals import ForgetBlob, MarkDeleting
-from lockgate.storage_core.journal.entries.rows import Blob
 
 
 def delete_logs(holdings: Holdings, blobs: Sequence[tuple[str, str]]) -> None:

@@ -18,6 +18,8 @@ from typing import NamedTuple
 import msgspec
 
 from lockgate.storage_core.blobs.keys import BlobKey, upload_set_of
+from lockgate.storage_core.blobs.registry.queries import PAGE, known_blobs, upload_sets
+from lockgate.storage_core.blobs.registry.removals import AdoptBlob
 from lockgate.storage_core.blobs.reports import Tally, Why
 from lockgate.storage_core.blobs.storage.holdings import Holdings
 from lockgate.storage_core.blobs.storage.local import Found
@@ -25,8 +27,6 @@ from lockgate.storage_core.blobs.sweep.store_owner import claim_stores
 from lockgate.storage_core.concurrency import Progress
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.journal import Mutation, Written
-from lockgate.storage_core.journal.entries.removals import AdoptBlob
-from lockgate.storage_core.journal.queries.blobs import PAGE, known_blobs, upload_sets
 from lockgate.storage_core.stores.pagination import in_pages
 
 

@@ -21,6 +21,17 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.blobs.registry.queries import (
+    blobs_of,
+    deleting,
+    final_jobs,
+    lapsed_references,
+    staged_before,
+)
+from lockgate.storage_core.blobs.registry.references import LapseReference
+from lockgate.storage_core.blobs.registry.removals import ForgetBlob, ForgetBlobJob, MarkDeleting
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, UploadSet
+from lockgate.storage_core.blobs.registry.uploads import AbandonUpload
 from lockgate.storage_core.blobs.reports import BlobSweepReport, Tally, Why
 from lockgate.storage_core.blobs.storage.holdings import Holdings
 from lockgate.storage_core.blobs.sweep.dry_run import dry_run_sweep, lapsed_sets
@@ -30,18 +41,7 @@ from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
 from lockgate.storage_core.errors import ConflictError, JournalUnavailableError, LockgateError, SafeModeError
 from lockgate.storage_core.failpoints import FAILPOINTS, step
 from lockgate.storage_core.journal import Mutation, Refused
-from lockgate.storage_core.journal.entries import Op
-from lockgate.storage_core.journal.entries.references import LapseReference
-from lockgate.storage_core.journal.entries.removals import ForgetBlob, ForgetBlobJob, MarkDeleting
-from lockgate.storage_core.journal.entries.rows import Blob, BlobJob, UploadSet
-from lockgate.storage_core.journal.entries.uploads import AbandonUpload
-from lockgate.storage_core.journal.queries.blobs import (
-    blobs_of,
-    deleting,
-    final_jobs,
-    lapsed_references,
-    staged_before,
-)
+from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
 

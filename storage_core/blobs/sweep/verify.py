@@ -14,6 +14,8 @@ from typing import Final
 import msgspec
 
 from lockgate.storage_core.blobs.keys import BlobKey, digest_of
+from lockgate.storage_core.blobs.registry.queries import blobs_of
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob
 from lockgate.storage_core.blobs.reports import BlobFinding, Copy, Fault, VerifiedPage
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
 from lockgate.storage_core.blobs.storage.holdings import Holdings
@@ -21,8 +23,6 @@ from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.concurrency import in_order
 from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError
 from lockgate.storage_core.failpoints import step
-from lockgate.storage_core.journal.entries.rows import Blob, BlobJob
-from lockgate.storage_core.journal.queries.blobs import blobs_of
 from lockgate.storage_core.settings import MIB
 from lockgate.storage_core.stores.os_errors import translated
 

@@ -26,8 +26,8 @@ from lockgate.storage_core.errors import CorruptBlobError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from lockgate.storage_core.blobs import Blobs
+    from lockgate.storage_core.blobs.registry.rows import Blob
     from lockgate.storage_core.blobs.reports import BlobFinding, BlobSweepReport
-    from lockgate.storage_core.journal.entries.rows import Blob
 
 commands = typer.Typer(
     help="Put, get, list, let go, sweep and verify artefacts of jobs.",

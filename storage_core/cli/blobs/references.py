@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lockgate.storage_core.blobs import Blobs
-    from lockgate.storage_core.journal.entries.rows import Reference
-    from lockgate.storage_core.journal.queries.blobs import JobBlobs
+    from lockgate.storage_core.blobs.registry.queries import JobBlobs
+    from lockgate.storage_core.blobs.registry.rows import Reference
 
 NO_JOB: Final = "no_job"
 _DRY_RUN: Final = "a dry run: nothing was changed; add --yes"
@@ -86,7 +86,7 @@ def drop(
     What nothing refers to then, `lockgate blobs sweep` deletes after LOCKGATE_RETENTION_INTERVAL_S.
     """
     from lockgate.storage_core.blobs.keys import BlobKey  # noqa: PLC0415 - slow to import
-    from lockgate.storage_core.journal.entries.references import JOB_OWNER  # noqa: PLC0415
+    from lockgate.storage_core.blobs.registry.references import JOB_OWNER  # noqa: PLC0415
 
     if owner == JOB_OWNER:
         raise InvalidInputError(

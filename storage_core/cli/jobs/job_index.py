@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import msgspec
 
 from lockgate.storage_core.cli.jobs.job_view import find_job
+from lockgate.storage_core.commit.registry import queries as registry
+from lockgate.storage_core.commit.registry.rows import Job
 from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.ids import JobId, is_job_id, job_name
+from lockgate.storage_core.ids import JobId, is_job_id, job_name, job_resource
 from lockgate.storage_core.journal import LeaseState, Reading, Stamp
 from lockgate.storage_core.journal.entries.leases import state_of
-from lockgate.storage_core.journal.entries.rows import Job, Lease
+from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.observers import Client, configured_reads
-from lockgate.storage_core.journal.queries import jobs as registry
 from lockgate.storage_core.settings import load_settings
 
 
@@ -110,4 +111,4 @@ def is_place(word: str) -> bool:
 
 
 def _resource(job: Job) -> str:
-    return registry.job_resource(job.destination, job.job_id)
+    return job_resource(job.destination, job.job_id)

@@ -28,11 +28,10 @@ from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import FencedError, JournalUnavailableError
 from lockgate.storage_core.failpoints import step
-from lockgate.storage_core.ids import JobAttemptId, Token
+from lockgate.storage_core.ids import JobAttemptId, Token, job_resource
 from lockgate.storage_core.journal import Journal, Mutation, Refused
 from lockgate.storage_core.journal.entries.leases import TakeLease
 from lockgate.storage_core.journal.leases.renewer import Renewer
-from lockgate.storage_core.journal.queries.jobs import job_resource
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
 

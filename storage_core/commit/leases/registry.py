@@ -18,16 +18,15 @@ from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.records.task import PendingSet
+from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask, TakeArtefacts
+from lockgate.storage_core.commit.registry.rows import Job, Phase
 from lockgate.storage_core.errors import ArtefactsGoneError, FencedError, LockgateError
 from lockgate.storage_core.failpoints import step
-from lockgate.storage_core.ids import JobId
+from lockgate.storage_core.ids import JobId, job_resource
 from lockgate.storage_core.journal import Journal, Mutation, Refused, WriteOutcome
-from lockgate.storage_core.journal.entries import Op
-from lockgate.storage_core.journal.entries.jobs import ForgetJob, RecordJob, RecordTask
 from lockgate.storage_core.journal.entries.leases import DropLease, FreeLease
-from lockgate.storage_core.journal.entries.references import SubmitJob
-from lockgate.storage_core.journal.entries.rows import Job, Lease, Phase
-from lockgate.storage_core.journal.queries.jobs import job_resource
+from lockgate.storage_core.journal.entries.op import Op
+from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.settings import Settings
 
 LOG: Final = logging.getLogger("lockgate.registry")
@@ -103,11 +102,11 @@ def submission(folder: JobFolder, job: JobRecord, job_attempt: str) -> list[Muta
     artefacts = job.spec.artefacts
     if artefacts is None:
         return []
-    entry = SubmitJob(
-        job_id=artefacts.job_id,
-        blob_keys=artefacts.blob_keys,
+    entry = TakeArtefacts(
         destination=canonical_url(folder.store),
-        commit_job=job.job_id,
+        job_id=job.job_id,
+        owner=artefacts.job_id,
+        keys=artefacts.blob_keys,
     )
     return [_once(entry, folder, job, job_attempt, "artefacts")]
 

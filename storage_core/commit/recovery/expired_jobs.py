@@ -18,14 +18,14 @@ from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.records.job_listing import list_job_folders
 from lockgate.storage_core.commit.records.phase import UNDECIDED
 from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, settle
+from lockgate.storage_core.commit.registry import queries as registry
+from lockgate.storage_core.commit.registry.rows import Job as RegisteredJob
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.journal import LeaseState, Reading
 from lockgate.storage_core.journal.entries.leases import TAKES, state_of
-from lockgate.storage_core.journal.entries.rows import Job as RegisteredJob
 from lockgate.storage_core.journal.entries.rows import Lease
-from lockgate.storage_core.journal.queries import jobs as registry
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import open_store
 

@@ -18,10 +18,10 @@ from lockgate.storage_core.commit.destination.location import canonical_url
 from lockgate.storage_core.commit.leases.journal_leases import look_at
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.errors import FencedError, LeaseHeldError, NotAppliedError, OutcomeUnknownError
+from lockgate.storage_core.ids import job_resource
 from lockgate.storage_core.journal import Journal, Leases, LeaseState, LeaseView
 from lockgate.storage_core.journal.entries.leases import TAKES
 from lockgate.storage_core.journal.leases.renewer import Renewer
-from lockgate.storage_core.journal.queries.jobs import job_resource
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
 from lockgate.storage_core.settings import Settings
 

@@ -21,16 +21,16 @@ from lockgate.storage_core.commit.leases.registry import PHASES, end_of_leases, 
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import JobListing, list_job_folders
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob
+from lockgate.storage_core.commit.registry.queries import UNENDED, jobs, leased
+from lockgate.storage_core.commit.registry.rows import Job, Phase
 from lockgate.storage_core.commit.setup.capabilities import as_probed
 from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
 from lockgate.storage_core.errors import InvalidInputError, LockgateError, ObjectNotFoundError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.journal import Journal, Mutation, Refused
-from lockgate.storage_core.journal.entries import Op
-from lockgate.storage_core.journal.entries.jobs import ForgetJob, RecordJob
-from lockgate.storage_core.journal.entries.rows import Job, Phase
-from lockgate.storage_core.journal.queries.jobs import UNENDED, jobs, leased
+from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import Store, open_store
 

@@ -16,8 +16,8 @@ from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
-from lockgate.storage_core.journal.checkpoint.snapshot_file import Request
 from lockgate.storage_core.journal.database.schema import ENTRY, HEAD, REQUEST
+from lockgate.storage_core.journal.entries.rows import Request
 from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.journal.maintenance import upkeep
 from lockgate.storage_core.journal.read.epochs import read_epochs, survived

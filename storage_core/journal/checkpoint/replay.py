@@ -12,8 +12,10 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from lockgate.storage_core.errors import LockgateError, MalformedJournalError
-from lockgate.storage_core.journal.entries import Moment, Op, decode_op, decode_result
+from lockgate.storage_core.journal.entries.encoding import decode_op, decode_result
+from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.leases import Granted, LeaseState
+from lockgate.storage_core.journal.entries.op import Moment, Op
 from lockgate.storage_core.journal.entries.rows import Row
 from lockgate.storage_core.journal.entries.state import Key, Rows, State
 from lockgate.storage_core.journal.read.epochs import Epoch, epoch_of
@@ -57,9 +59,10 @@ def replay(rows: WritableRows, entries: Sequence[Entry], epochs: Sequence[Epoch]
         MalformedJournalError: An entry is unknown, of a wrong epoch, is refused or has another result now;
             the message names it. None of these entries was written to the rows.
     """
+    families = known_families()
     ops = [decode_op(entry.op, entry.payload, _name(entry)) for entry in entries]
     state = State(rows)
-    state.load(key for op in ops for key in op.touches())
+    state.load(key for op in ops for key in families.touches(op))
     for entry, op in zip(entries, ops, strict=True):
         if entry.epoch != epoch_of(epochs, entry.sequence):
             raise MalformedJournalError(

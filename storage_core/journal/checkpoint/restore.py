@@ -27,6 +27,7 @@ from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
 from lockgate.storage_core.journal.checkpoint.replay import batches, load, replay
 from lockgate.storage_core.journal.checkpoint.snapshot_file import SnapshotReader
 from lockgate.storage_core.journal.database.database import Database, parse_url
+from lockgate.storage_core.journal.database.migrate import check_versions
 from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.database.schema import ENTRY, EPOCH, HEAD
 from lockgate.storage_core.journal.journal import Journal
@@ -81,6 +82,8 @@ def restore(
         ObjectNotFoundError: There is no checkpoint, and nothing else to restore from.
         ConflictError: The database is not empty, or the source and the checkpoint went different ways.
         MalformedJournalError: A gap, a wrong digest, another journal's checkpoint; the message names it.
+        JournalVersionError: The checkpoint has a family of entries that this program does not know, or a
+            newer version of one; the message names the family.
         OutcomeUnknownError: No answer; running it again finds it done, or does it.
     """
     with (
@@ -137,6 +140,7 @@ def open_survivor(url: str, name: str) -> Journal:
     Raises:
         InvalidInputError: The URL cannot be.
         ObjectNotFoundError: No such file, or no such journal in it.
+        JournalVersionError: It has a family of entries that this program does not know, or a newer version.
         JournalUnavailableError: It cannot be read.
     """
     parsed = parse_url(url)
@@ -145,6 +149,7 @@ def open_survivor(url: str, name: str) -> Journal:
     database = Database(parsed)
     try:
         with database.snapshot() as connection:
+            check_versions(connection, database)
             identity = Reading(connection, database, name).status().identity
     except LockgateError:
         database.close()

@@ -11,7 +11,7 @@ import hashlib
 import io
 from collections.abc import Iterator
 from itertools import chain
-from typing import IO, Any, ClassVar, Final
+from typing import IO, Any, Final
 
 import msgspec
 import zstandard
@@ -19,8 +19,9 @@ from sqlalchemy import Select, Table, select, union_all
 
 from lockgate.storage_core.errors import MalformedJournalError
 from lockgate.storage_core.journal.database.row_access import columns_of, row_of
-from lockgate.storage_core.journal.database.schema import ENTRY, METADATA, REQUEST
-from lockgate.storage_core.journal.entries.rows import ROWS, Row
+from lockgate.storage_core.journal.database.schema import ENTRY, REQUEST, table_of
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.rows import Request, Row
 from lockgate.storage_core.journal.read.epochs import Epoch, read_epochs
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stamp import Stamp
@@ -42,6 +43,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
         epochs: All until then, each with its predecessors' last sequence.
         taken_s: By the database's clock.
         requests_since_s: Request ids from then on are kept.
+        families: Version of each family of entries whose rows it may hold.
     """
 
     format: int = FORMAT
@@ -51,20 +53,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     epochs: tuple[Epoch, ...]
     taken_s: float
     requests_since_s: float
-
-
-class Request(Row, frozen=True):
-    """A request id that is kept, and what came of it."""
-
-    TABLE: ClassVar = "request"
-    KEY: ClassVar = ("request_id",)
-
-    request_id: str
-    epoch: int
-    sequence: int
-    op: str
-    result: str
-    at_s: float
+    families: dict[str, int]
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,10 +66,6 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
 
     lines: int
     sha256: str
-
-
-_WRITTEN: Final[tuple[type[Row], ...]] = (*ROWS, Request)
-_KINDS: Final = {kind.TABLE: kind for kind in _WRITTEN}
 
 
 def write_snapshot(reading: Reading, file: IO[bytes]) -> tuple[Header, End]:
@@ -98,6 +83,7 @@ def write_snapshot(reading: Reading, file: IO[bytes]) -> tuple[Header, End]:
         epochs=tuple(read_epochs(reading)),
         taken_s=reading.now_s(),
         requests_since_s=status.requests_since_s,
+        families=known_families().versions,
     )
     digest, lines = hashlib.sha256(), 0
     with zstandard.ZstdCompressor(level=_LEVEL).stream_writer(file, closefd=False) as out:
@@ -125,6 +111,7 @@ class SnapshotReader:
 
     Raises:
         MalformedJournalError: It does not begin with a header that this program knows.
+        JournalVersionError: It holds a family of entries that this program does not know, or a newer version.
     """
 
     def __init__(self, file: IO[bytes], name: str) -> None:
@@ -135,6 +122,7 @@ class SnapshotReader:
         self.header = self._decode(self._line(), Header)
         if self.header.format != FORMAT:
             raise self._wrong(f"is of format {self.header.format}, and this program reads {FORMAT}")
+        known_families().refuse_unknown(self.header.families, name)
 
     def rows(self) -> Iterator[Row]:
         """Yield every row and kept request; what was read counts only when this has come to its end.
@@ -148,7 +136,7 @@ class SnapshotReader:
             table, rest = self._decode(self._line(), tuple[str, msgspec.Raw])
             if table == _END:
                 break
-            kind = _KINDS.get(table)
+            kind = Request if table == Request.TABLE else known_families().row(table)
             if kind is None:
                 raise self._wrong(f"has rows of {table[:40]!r}, which this program does not know")
             yield self._decode(bytes(rest), kind)
@@ -209,8 +197,8 @@ def _decompressed(file: IO[bytes]) -> Any:
 
 def table_rows(reading: Reading) -> Iterator[Row]:
     """Yield every row of every table that entries fold into, as a stream."""
-    for kind in ROWS:
-        table = METADATA.tables[kind.TABLE]
+    for kind in known_families().rows:
+        table = table_of(kind)
         question = select(*columns_of(kind)).where(table.c.journal == reading.journal)
         yield from _fetched(reading, kind, question.order_by(*(table.c[name] for name in kind.KEY)))
 

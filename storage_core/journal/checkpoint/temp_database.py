@@ -19,8 +19,9 @@ from sqlalchemy.pool import NullPool
 from lockgate.storage_core.errors import JournalUnavailableError
 from lockgate.storage_core.journal.checkpoint.replay import load
 from lockgate.storage_core.journal.database.row_access import SqlRows, columns_of, row_of
-from lockgate.storage_core.journal.database.schema import METADATA
-from lockgate.storage_core.journal.entries.rows import ROWS, Lease, Row
+from lockgate.storage_core.journal.database.schema import table_of
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.rows import Lease, Row
 
 CACHE_KIB: Final = 16 * 1024
 """So much of it is in memory; the rest is on disk."""
@@ -73,7 +74,7 @@ class Scratch:
         """
         self._empty(self._found)
         load(self._found, found)
-        for kind in ROWS:
+        for kind in known_families().rows:
             count = len(columns_of(kind))
             for values in self._fetched(_differing(kind)):
                 folded = None if values[count] is None else row_of(kind, values[count:])
@@ -82,8 +83,8 @@ class Scratch:
                 yield Difference(None, row_of(kind, values))
 
     def _empty(self, rows: SqlRows) -> None:
-        for kind in ROWS:
-            table = METADATA.tables[kind.TABLE]
+        for kind in known_families().rows:
+            table = table_of(kind)
             self._connection.execute(delete(table).where(table.c.journal == rows.journal))
 
     def _fetched(self, question: Select[Any]) -> Iterator[Any]:
@@ -101,7 +102,8 @@ def scratch() -> Iterator[Scratch]:
     engine = create_engine("sqlite+pysqlite://", creator=_connect, poolclass=NullPool)
     event.listen(engine, "handle_error", _explain)
     with engine.connect() as connection:
-        METADATA.create_all(connection, [METADATA.tables[kind.TABLE] for kind in ROWS], checkfirst=False)
+        for kind in known_families().rows:
+            table_of(kind).create(connection)
         yield Scratch(connection)
 
 
@@ -122,7 +124,7 @@ def _explain(context: ExceptionContext) -> None:
 
 def _differing(kind: type[Row]) -> Select[Any]:
     """Select the rows that were found and that entries do not give so, each with what they give."""
-    table = METADATA.tables[kind.TABLE]
+    table = table_of(kind)
     found, folded = table.alias(_FOUND), table.alias(_FOLDED)
     return (
         select(*(side.c[at.name] for side in (found, folded) for at in columns_of(kind)))
@@ -140,7 +142,7 @@ def _differing(kind: type[Row]) -> Select[Any]:
 
 def _missing(kind: type[Row]) -> Select[Any]:
     """Select the rows that entries give and that were not found."""
-    table = METADATA.tables[kind.TABLE]
+    table = table_of(kind)
     found, folded = table.alias(_FOUND), table.alias(_FOLDED)
     return (
         select(*(folded.c[at.name] for at in columns_of(kind)))

@@ -17,9 +17,9 @@ from lockgate.storage_core.errors import MalformedJournalError, ObjectNotFoundEr
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
 from lockgate.storage_core.journal.checkpoint.replay import batches, load, replay
-from lockgate.storage_core.journal.checkpoint.snapshot_file import End, Request, table_rows
+from lockgate.storage_core.journal.checkpoint.snapshot_file import End, table_rows
 from lockgate.storage_core.journal.checkpoint.temp_database import Scratch, scratch
-from lockgate.storage_core.journal.entries.rows import Row
+from lockgate.storage_core.journal.entries.rows import Request, Row
 from lockgate.storage_core.journal.read.epochs import read_epochs, survived
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stamp import Stamp
@@ -66,6 +66,8 @@ def verify(reading: Reading, checkpoints: Checkpoints, progress: Progress = no_p
         progress: Hears the entries.
 
     Raises:
+        JournalVersionError: A checkpoint has a family of entries that this program does not know, or a newer
+            version of one; the message names the family.
         JournalUnavailableError: There is no room for temporary files.
     """
     with step("verify"), scratch() as beside:

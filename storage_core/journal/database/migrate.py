@@ -1,25 +1,21 @@
-"""A database of this version: made, or migrated from an older one. Any other is left as it is."""
+"""Make the tables of every family, or migrate them from an older version. Newer ones are left as they are."""
 
 from __future__ import annotations
 
 import secrets
 import threading
+from importlib.util import find_spec
 from typing import Final
 
-from sqlalchemy import Connection, insert, inspect, select, text
+from sqlalchemy import Connection, inspect, select, text
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from lockgate.storage_core.errors import InvalidInputError, JournalVersionError
 from lockgate.storage_core.journal.database.database import Database
-from lockgate.storage_core.journal.database.schema import (
-    EPOCH,
-    HEAD,
-    METADATA,
-    VERSION,
-    VERSION_TABLE,
-    VERSIONS,
-)
+from lockgate.storage_core.journal.database.schema import EPOCH, HEAD, VERSION_TABLE
+from lockgate.storage_core.journal.entries.family import Family, known_families
+from lockgate.storage_core.journal.entries.own_family import JOURNAL
 
 _LOCK: Final = 7304512
 """Of PostgreSQL's advisory locks, the one that a database is made and migrated under."""
@@ -29,78 +25,96 @@ _ALEMBIC: Final = threading.Lock()
 
 
 def bring_up_to_date(database: Database, journal: str) -> str:
-    """Make the tables and the journal where they are missing; returns the journal's identity.
+    """Make the tables of every family and the journal where they are missing; return its identity.
 
     All is one transaction: a crash leaves the database as it was. Of several processes that open it at once,
     one does the work and the others wait for it.
 
     Raises:
-        JournalVersionError: The database is of a version that this program does not know; nothing changed.
+        JournalVersionError: The database has a family of entries that this program does not know, or a newer
+            version of one; nothing changed.
         InvalidInputError: It is another program's; nothing changed.
         JournalUnavailableError: It cannot be reached or written; nothing changed.
     """
     with database.snapshot() as connection:
-        version = version_of(connection, database)
-        identity = _identity(connection, journal) if version == VERSION else None
+        identity = None if outdated(connection, database) else _identity(connection, journal)
     if identity is not None:
         return identity
     with database.write() as connection:
         if not database.is_sqlite:
             connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
-        version = version_of(connection, database)  # again: another process may have done it meanwhile
-        if version is None:
-            make_tables(connection, database)
-        elif version != VERSION:
-            _upgrade(connection)
+        if outdated(connection, database):  # again: another process may have done it meanwhile
+            upgrade(connection, database)
         _begin_journal(connection, database, journal)
         return _identity(connection, journal) or ""
 
 
-def version_of(connection: Connection, database: Database) -> str | None:
-    """Return the version of the tables, None where there are none at all.
+def outdated(connection: Connection, database: Database) -> list[Family]:
+    """Return the families that the database lacks, or has in an older version than this program.
 
     Raises:
-        JournalVersionError: This program does not know it.
+        JournalVersionError: It has a family that this program does not know, or in a newer version.
+    """
+    found = check_versions(connection, database)
+    return [family for family in known_families() if found.get(family.name, 0) < family.version]
+
+
+def check_versions(connection: Connection, database: Database) -> dict[str, int]:
+    """Return the version of each family that the database has, by name; none if it has no tables.
+
+    Raises:
+        JournalVersionError: This program does not know one of them, or knows only an older version.
     """
     if not inspect(connection).has_table(VERSION_TABLE.name):
-        return None
-    found: list[str] = list(connection.execute(select(VERSION_TABLE.c.version_num)).scalars())
-    if len(found) == 1 and found[0] in VERSIONS:
-        return found[0]
-    raise JournalVersionError(
-        f"journal {database.name} is of version {', '.join(found) or 'none'}, this program's is {VERSION}; "
-        "nothing was changed; use the release of Lockgate that made it, or a newer one, or give the journal "
-        "a database of its own (LOCKGATE_JOURNAL_URL)"
-    )
+        return {}
+    revisions = sorted(connection.execute(select(VERSION_TABLE.c.version_num)).scalars())
+    named = [revision.rpartition("_") for revision in revisions]
+    found = {name: int(number) for name, _, number in named if name and number.isdecimal()}
+    if len(found) < len(revisions) or JOURNAL.name not in found:
+        mine = ", ".join(family.revision for family in known_families())
+        raise JournalVersionError(
+            f"journal {database.name} is of version {', '.join(revisions) or 'none'}, this program's is "
+            f"{mine}; nothing was changed; use the release of Lockgate that made it, or a newer one, or give "
+            "the journal a database of its own (LOCKGATE_JOURNAL_URL)"
+        )
+    known_families().refuse_unknown(found, f"journal {database.name}")
+    return found
 
 
-def make_tables(connection: Connection, database: Database) -> None:
-    """Make the newest tables at once: without Alembic, whose import alone takes longer.
+def upgrade(connection: Connection, database: Database) -> None:
+    """Run the migrations that the database lacks, of every family.
 
     Raises:
-        InvalidInputError: Another program has such tables there.
+        InvalidInputError: Another program has tables there under their names.
     """
-    strange = sorted(METADATA.tables.keys() & set(inspect(connection).get_table_names()))
+    from alembic import command  # noqa: PLC0415 - slow to import, and seldom needed
+    from alembic.config import Config  # noqa: PLC0415
+
+    _refuse_strange_tables(connection, database)
+    config = Config()
+    config.set_main_option("script_location", "lockgate.storage_core.journal.database:migrations")
+    config.set_main_option("path_separator", "newline")
+    config.set_main_option("version_locations", "\n".join(_folders()).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    with _ALEMBIC:
+        command.upgrade(config, "heads")
+
+
+def _folders() -> list[str]:
+    """Return the folder of each family's migrations."""
+    specs = [find_spec(family.migrations) for family in known_families()]
+    return [folder for spec in specs if spec for folder in spec.submodule_search_locations or ()]
+
+
+def _refuse_strange_tables(connection: Connection, database: Database) -> None:
+    found = check_versions(connection, database)
+    missing = (family.tables for family in known_families() if family.name not in found)
+    strange = sorted(frozenset().union(*missing) & set(inspect(connection).get_table_names()))
     if strange:
         raise InvalidInputError(
             f"journal {database.name}: another program has tables there named {', '.join(strange)}; nothing "
             "was changed; give the journal a database of its own (LOCKGATE_JOURNAL_URL)"
         )
-    METADATA.create_all(connection, checkfirst=False)
-    VERSION_TABLE.create(connection)
-    connection.execute(insert(VERSION_TABLE).values(version_num=VERSION))
-
-
-def _upgrade(connection: Connection) -> None:
-    from alembic import command  # noqa: PLC0415 - slow to import, and seldom needed
-    from alembic.config import Config  # noqa: PLC0415
-
-    config = Config()
-    config.set_main_option("script_location", "lockgate.storage_core.journal:migrations")
-    config.set_main_option("path_separator", "os")
-    config.attributes["connection"] = connection
-    with _ALEMBIC:
-        command.upgrade(config, VERSION)
 
 
 def _begin_journal(connection: Connection, database: Database, journal: str) -> None:

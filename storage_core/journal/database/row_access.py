@@ -7,12 +7,12 @@ from functools import cache
 from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import Column, Connection, Table, select
+from sqlalchemy import Column, Connection, select
 
 from lockgate.storage_core.errors import MalformedJournalError
 from lockgate.storage_core.journal.database import bulk
 from lockgate.storage_core.journal.database.pipeline import Question, ask
-from lockgate.storage_core.journal.database.schema import METADATA
+from lockgate.storage_core.journal.database.schema import table_of
 from lockgate.storage_core.journal.entries.rows import Lease, Row
 from lockgate.storage_core.journal.entries.state import Key
 
@@ -44,11 +44,11 @@ class SqlRows:
     def looking_for(self, kind: type[Row], keys: Sequence[tuple[Any, ...]]) -> Question:
         """Ask for the rows with these keys: `row_of` reads what comes back."""
         lock = self._lock and kind in _RENEWED
-        return bulk.looking_for(self.connection, _table(kind), self.journal, keys, lock=lock)
+        return bulk.looking_for(self.connection, table_of(kind), self.journal, keys, lock=lock)
 
     def looking_in(self, kind: type[Row], beginnings: Sequence[tuple[Any, ...]]) -> Question:
         """Ask for the rows whose keys begin so, all equally long: `row_of` reads what comes back."""
-        return bulk.looking_in(self.connection, _table(kind), self.journal, kind.KEY, beginnings)
+        return bulk.looking_in(self.connection, table_of(kind), self.journal, kind.KEY, beginnings)
 
     def within(self, kind: type[R], beginnings: Sequence[tuple[Any, ...]]) -> Sequence[R]:
         """Return the rows whose keys begin so; the beginnings are equally long."""
@@ -63,7 +63,7 @@ class SqlRows:
             columns: By name.
             limit: Greatest number.
         """
-        table = _table(kind)
+        table = table_of(kind)
         question = select(*columns_of(kind)).where(
             table.c.journal == self.journal, *(table.c[name] == value for name, value in columns.items())
         )
@@ -91,16 +91,16 @@ class SqlRows:
                 gone.setdefault(at[0], []).append(at[1])
             else:
                 put.setdefault((at[0], at in absent), []).append(row)
-        written = [bulk.Change(_table(kind), rows, is_new) for (kind, is_new), rows in put.items()]
+        written = [bulk.Change(table_of(kind), rows, is_new) for (kind, is_new), rows in put.items()]
         removed = [
-            bulk.removing(self.connection, _table(kind), self.journal, keys) for kind, keys in gone.items()
+            bulk.removing(self.connection, table_of(kind), self.journal, keys) for kind, keys in gone.items()
         ]
         return written, removed
 
 
 def columns_of(kind: type[Row]) -> list[Column[Any]]:
     """Return the columns of a row's fields, in the order of the fields."""
-    table = _table(kind)
+    table = table_of(kind)
     return [table.c[name] for name in _fields(kind)]
 
 
@@ -123,7 +123,3 @@ def row_of(kind: type[R], values: Iterable[Any]) -> R:
 @cache
 def _fields(kind: type[Row]) -> tuple[str, ...]:
     return tuple(field.name for field in msgspec.structs.fields(kind))
-
-
-def _table(kind: type[Row]) -> Table:
-    return METADATA.tables[kind.TABLE]

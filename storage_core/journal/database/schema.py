@@ -1,9 +1,27 @@
-"""The tables. `migrations/` brings an older database to them; a test compares the two."""
+"""The tables: those that order entries, and how the tables of rows are derived from the rows.
+
+Migrations make them, or bring an older database to them; a test compares the two.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final, cast
 
+from msgspec.inspect import (
+    EnumType,
+    Field,
+    FloatType,
+    IntType,
+    LiteralType,
+    NoneType,
+    StrType,
+    StructType,
+    Type,
+    UnionType,
+    type_info,
+)
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -16,20 +34,46 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
 )
+from sqlalchemy.types import TypeEngine
+
+from lockgate.storage_core.journal.entries.rows import Request, Row
 
 METADATA: Final = MetaData()
-VERSIONS: Final = ("0001", "0002", "0003")
-"""The migrations, from the first; `migrations/versions` has a file for each."""
-VERSION: Final = VERSIONS[-1]
-"""What this program works with: an older database is migrated, any other is refused."""
+"""The tables without rows of entries."""
 
+_SQL_TYPES: Final[Mapping[type[Type], type[TypeEngine[Any]]]] = {
+    StrType: Text,
+    LiteralType: Text,
+    EnumType: Text,
+    IntType: BigInteger,
+    FloatType: Double,
+}
 VERSION_TABLE: Final = Table(
     "alembic_version",
     MetaData(),
     Column("version_num", String(32), nullable=False),
     PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
 )
-"""Alembic's own, as Alembic makes it: one row, the version of the database."""
+"""Alembic's own, as Alembic makes it: one row a family, `<name>_<version>`."""
+
+
+@cache
+def table_of(kind: type[Row]) -> Table:
+    """Return the table of a kind of row: a column a field, after the name of the journal."""
+    fields = cast("StructType", type_info(kind)).fields
+    return Table(
+        kind.TABLE,
+        MetaData(),
+        Column("journal", Text, primary_key=True),
+        *(_column(field, is_key=field.name in kind.KEY) for field in fields),
+        *(Index(f"{kind.TABLE}_by_{'_'.join(columns)}", "journal", *columns) for columns in kind.INDEXES),
+    )
+
+
+def _column(field: Field, *, is_key: bool) -> Column[Any]:
+    kinds = field.type.types if isinstance(field.type, UnionType) else (field.type,)
+    (kind,) = (kind for kind in kinds if not isinstance(kind, NoneType))
+    return Column(field.name, _SQL_TYPES[type(kind)], primary_key=is_key, nullable=len(kinds) > 1)
 
 
 def _table(name: str, *columns: Column[object] | Index | UniqueConstraint) -> Table:
@@ -75,119 +119,5 @@ ENTRY: Final = _table(
     UniqueConstraint("journal", "request_id", name="entry_request"),
 )
 
-REQUEST: Final = _table(
-    "request",
-    Column("request_id", Text, primary_key=True),
-    Column("epoch", BigInteger, nullable=False),
-    Column("sequence", BigInteger, nullable=False),
-    Column("op", Text, nullable=False),
-    Column("result", Text, nullable=False),
-    Column("at_s", Double, nullable=False),
-)
+REQUEST: Final = table_of(Request)
 """The request ids of entries that were pruned."""
-
-LEASE: Final = _table(
-    "lease",
-    Column("resource", Text, primary_key=True),
-    Column("holder", Text, nullable=False),
-    Column("epoch", BigInteger, nullable=False),
-    Column("sequence", BigInteger, nullable=False),
-    Column("standing", Text, nullable=False),
-    Column("renewed_s", Double, nullable=False),
-    Column("soft_s", Double, nullable=False),
-    Column("hard_s", Double, nullable=False),
-    Column("parked_until_s", Double),
-    Column("detail", Text, nullable=False),
-    Index("lease_holder", "journal", "holder"),
-    Index("lease_standing", "journal", "standing"),
-)
-
-DESTINATION: Final = _table(
-    "destination",
-    Column("url", Text, primary_key=True),
-    Column("first_s", Double, nullable=False),
-    Column("last_s", Double, nullable=False),
-)
-
-JOB: Final = _table(
-    "job",
-    Column("destination", Text, primary_key=True),
-    Column("job_id", Text, primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("short_id", Text, nullable=False),
-    Column("committer", Text, nullable=False),
-    Column("mode", Text, nullable=False),
-    Column("phase", Text, nullable=False),
-    Column("job_attempt", Text, nullable=False),
-    Column("set_up_s", Double, nullable=False),
-    Column("changed_s", Double, nullable=False),
-    Column("ended_s", Double),
-    Index("job_id", "journal", "job_id"),
-    Index("job_phase", "journal", "phase"),
-)
-
-ATTEMPT: Final = _table(
-    "attempt",
-    Column("destination", Text, primary_key=True),
-    Column("job_id", Text, primary_key=True),
-    Column("task_id", Text, primary_key=True),
-    Column("attempt_id", Text, primary_key=True),
-    Column("job_attempt", Text, nullable=False),
-    Column("files", BigInteger, nullable=False),
-    Column("rows", BigInteger),
-    Column("size_bytes", BigInteger, nullable=False),
-    Column("committed_s", Double, nullable=False),
-)
-
-CLAIM: Final = _table(
-    "claim",
-    Column("store", Text, primary_key=True),
-    Column("name", Text, primary_key=True),
-    Column("body", Text, nullable=False),
-    Column("claimed_s", Double, nullable=False),
-)
-
-BLOB: Final = _table(
-    "blob",
-    Column("job_id", Text, primary_key=True),
-    Column("blob_key", Text, primary_key=True),
-    Column("guarantee", Text, nullable=False),
-    Column("use", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("size_bytes", BigInteger, nullable=False),
-    Column("upload_set", Text, nullable=False),
-    Column("put_s", Double, nullable=False),
-    Column("staged_s", Double),
-    Column("deleting_s", Double),
-    Index("blob_staged", "journal", "staged_s"),
-    Index("blob_deleting", "journal", "deleting_s"),
-    Index("blob_upload_set", "journal", "upload_set"),
-)
-
-REFERENCE: Final = _table(
-    "reference",
-    Column("job_id", Text, primary_key=True),
-    Column("blob_key", Text, primary_key=True),
-    Column("owner", Text, primary_key=True),
-    Column("taken_s", Double, nullable=False),
-    Column("until_s", Double),
-    Index("reference_owner", "journal", "owner"),
-    Index("reference_until", "journal", "until_s"),
-)
-
-UPLOAD_SET: Final = _table(
-    "upload_set",
-    Column("upload_set", Text, primary_key=True),
-    Column("job_id", Text, nullable=False),
-    Column("began_s", Double, nullable=False),
-)
-
-BLOB_JOB: Final = _table(
-    "blob_job",
-    Column("job_id", Text, primary_key=True),
-    Column("destination", Text, nullable=False),
-    Column("commit_job", Text, nullable=False),
-    Column("submitted_s", Double, nullable=False),
-    Column("final_s", Double),
-    Index("blob_job_commit", "journal", "destination", "commit_job"),
-)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from lockgate.storage_core.journal.entries.events import Event
 from lockgate.storage_core.journal.entries.state import Key, Span, State
 from lockgate.storage_core.stamp import Stamp
 
@@ -55,6 +56,10 @@ class Op(
 
     def spans(self) -> Iterable[Span]:
         """Name what the fold will ask for by the beginning of a key: read together, too."""
+        return ()
+
+    def announces(self) -> Iterable[Event]:
+        """Name the events that the fold may announce: what reactions ask for is read together, too."""
         return ()
 
     @abstractmethod

@@ -19,7 +19,7 @@ from sqlalchemy import case, collate, select, update
 from lockgate.storage_core.failpoints import FAILPOINTS, current_step
 from lockgate.storage_core.journal import metrics
 from lockgate.storage_core.journal.database.retry import tries
-from lockgate.storage_core.journal.database.schema import LEASE
+from lockgate.storage_core.journal.database.schema import table_of
 from lockgate.storage_core.journal.entries.leases import (
     FreeLease,
     LeaseState,
@@ -32,6 +32,8 @@ from lockgate.storage_core.journal.entries.leases import (
 from lockgate.storage_core.journal.entries.rows import Lease, Standing
 from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.stamp import Stamp
+
+LEASE: Final = table_of(Lease)
 
 _LEASES_A_STATEMENT: Final = 10_000
 """SQLite bounds the parameters of a statement at 32,766, PostgreSQL at 65,535."""

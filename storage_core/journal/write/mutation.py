@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from lockgate.storage_core.errors import LockgateError
-from lockgate.storage_core.journal.entries import Op
+from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.stamp import Stamp
 
 

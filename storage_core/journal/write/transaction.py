@@ -22,7 +22,9 @@ from lockgate.storage_core.journal.database.database import NOW, Database, timel
 from lockgate.storage_core.journal.database.pipeline import PLANS_KEPT, Question, Row, ask
 from lockgate.storage_core.journal.database.row_access import SqlRows, row_of
 from lockgate.storage_core.journal.database.schema import ENTRY, EPOCH, HEAD, REQUEST
-from lockgate.storage_core.journal.entries import Moment, decode_result, encode_op
+from lockgate.storage_core.journal.entries.encoding import decode_result, encode_op
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.op import Moment
 from lockgate.storage_core.journal.entries.state import State, by_kind, by_length
 from lockgate.storage_core.journal.read.snapshot_read import Entry
 from lockgate.storage_core.journal.write.mutation import Mutation, Refused, WriteOutcome, Written
@@ -120,9 +122,9 @@ def _learn(
     database: Database, mutations: Sequence[Mutation], rows: SqlRows, state: State
 ) -> tuple[Head, dict[str, _Applied]]:
     """Lock the head; learn after it what came of these requests, and the rows that they touch."""
-    connection, journal = rows.connection, rows.journal
-    wanted = by_kind(key for mutation in mutations for key in mutation.op.touches())
-    spans = by_length(span for mutation in mutations for span in mutation.op.spans())
+    connection, journal, families = rows.connection, rows.journal, known_families()
+    wanted = by_kind(key for mutation in mutations for key in families.touches(mutation.op))
+    spans = by_length(span for mutation in mutations for span in families.spans(mutation.op))
     locked, known, *found = ask(
         connection,
         [

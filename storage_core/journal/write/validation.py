@@ -9,7 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.journal.entries import Op
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.write.mutation import Mutation
 
 _KEY_BYTES: Final = 2_400
@@ -17,9 +18,6 @@ _KEY_BYTES: Final = 2_400
 
 _LONGEST_CHARACTER: Final = 4
 """Bytes of a character in UTF-8."""
-
-_INDEXED: Final = frozenset({"destination", "holder"})
-"""The fields of ops that stand in an index, besides those that are keys."""
 
 _GREATEST: Final = 2**63
 _UNKEPT: Final = re.compile("[\0\ud800-\udfff]")
@@ -35,9 +33,10 @@ def check_values(mutation: Mutation) -> None:
     op, request_id = mutation.op, mutation.request_id
     if not (_can_be_kept(request_id) and all(map(_can_be_kept, msgspec.structs.astuple(op)))):
         raise _unkept(mutation)
-    for _, key in op.touches():
+    families = known_families()
+    for _, key in families.touches(op):
         _check_length(op, key)
-    for name in _INDEXED.intersection(op.__struct_fields__):
+    for name in families.indexed.intersection(op.__struct_fields__):
         _check_length(op, (getattr(op, name),))
     _check_length(op, (request_id,))
 

@@ -17,6 +17,8 @@ from typing import ClassVar, Final
 from hypothesis.stateful import RuleBasedStateMachine
 
 from lockgate.storage_core.blobs.keys import BlobKey, digest_of, upload_set_of
+from lockgate.storage_core.blobs.registry.references import DropReference, TakeReference
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
 from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.blobs.server.startup import recover
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
@@ -29,8 +31,6 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import Journal, open_journal
-from lockgate.storage_core.journal.entries.references import DropReference, TakeReference
-from lockgate.storage_core.journal.entries.rows import Blob, BlobJob, Reference, UploadSet
 from lockgate.storage_core.stores.instrumented import VERBS, watched
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.model.blobs.model import HARD_S, BlobsModel, Key, KnownBlob, Refused

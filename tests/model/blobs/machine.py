@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from lockgate.storage_core.blobs.keys import NO_JOB, UploadSetId, digest_of, new_upload_set
+from lockgate.storage_core.blobs.registry.rows import BlobUse, Guarantee
 from lockgate.storage_core.errors import (
     FencedError,
     OutcomeUnknownError,
@@ -19,7 +20,6 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
 from lockgate.storage_core.journal.checkpoint.verify import verify
-from lockgate.storage_core.journal.entries.rows import BlobUse, Guarantee
 from lockgate.storage_core.settings import Settings
 from tests.model.blobs.harness import AT_LEAST_RENEWED_S, PART_BYTES, BlobServerUnderTest, Strike
 from tests.model.blobs.model import HARD_S, INTERVAL_S, BlobsModel, KnownBlob

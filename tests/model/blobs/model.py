@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.blobs.registry.rows import Guarantee
 from lockgate.storage_core.errors import ConflictError, FencedError, LockgateError, ObjectNotFoundError
-from lockgate.storage_core.journal.entries.rows import Guarantee
 
 INTERVAL_S: Final = 1_800.0
 HARD_S: Final = 1_200.0

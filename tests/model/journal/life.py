@@ -16,7 +16,8 @@ from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints, ta
 from lockgate.storage_core.journal.checkpoint.prune import prune
 from lockgate.storage_core.journal.checkpoint.restore import restore
 from lockgate.storage_core.journal.checkpoint.verify import verify
-from lockgate.storage_core.journal.entries.rows import ROWS, Lease
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.observers import Client
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
 from lockgate.storage_core.settings import Settings
@@ -209,5 +210,5 @@ class JournalLifeMachine(JournalMachine):
 
 def all_tables(reading: Reading) -> tuple[Stamp, dict[str, Table]]:
     """What a state says, but for the renewals."""
-    tables: dict[str, Any] = {kind.TABLE: table(reading.where(kind, {})) for kind in ROWS}
+    tables: dict[str, Any] = {kind.TABLE: table(reading.where(kind, {})) for kind in known_families().rows}
     return reading.status().stamp, without_renewals(tables)

@@ -24,8 +24,9 @@ from lockgate.storage_core.journal import (
     open_journal,
 )
 from lockgate.storage_core.journal.database.schema import HEAD
+from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.leases import NEXT, Granted, TakeLease
-from lockgate.storage_core.journal.entries.rows import ROWS, Row
+from lockgate.storage_core.journal.entries.rows import Lease, Row
 from lockgate.storage_core.journal.write.transaction import begin_epoch, lock_head
 from tests.model.journal.model import Accepted, Answer, JournalModel
 from tests.model.journal.replay import MemoryRows, replay
@@ -206,7 +207,7 @@ class JournalMachine(RuleBasedStateMachine):
     @invariant()
     def the_tables_are_the_models(self) -> None:
         with self.journals[0].reading() as reading:
-            tables = {kind.TABLE: table(reading.where(kind, {})) for kind in ROWS}
+            tables = {kind.TABLE: table(reading.where(kind, {})) for kind in known_families().rows}
             stamp = reading.status().stamp
             sequences = [entry.sequence for entry in reading.entries(0, 1000)]
         assert tables == self.model.tables
@@ -221,8 +222,8 @@ class JournalMachine(RuleBasedStateMachine):
 
     def folding_from_any_point_gives_the_tables(self) -> None:
         with self.journals[0].reading() as reading:
-            now = {kind: table(reading.where(kind, {})) for kind in ROWS}
-        for lease in now[ROWS[0]].values():
+            now = {kind: table(reading.where(kind, {})) for kind in known_families().rows}
+        for lease in now[Lease].values():
             del lease["renewed_s"]  # no entry sets it
         for point in (point for point in self.points if point.sequence >= self.model.pruned):
             assert replay(point, self._entries(point.sequence)).tables() == now

@@ -1,6 +1,6 @@
 """The journal in memory, written from its design: what it must answer, and what must stand then.
 
-It shares with the code the entries as data (`journal.ops`), and no fold.
+It shares with the code the entries as data (`journal.entries`), and no fold.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask
 from lockgate.storage_core.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -20,13 +21,12 @@ from lockgate.storage_core.errors import (
     StaleRequestError,
 )
 from lockgate.storage_core.journal import Mutation, Stamp
-from lockgate.storage_core.journal.entries import Op
 from lockgate.storage_core.journal.entries.claims import ClaimName, ReleaseName
-from lockgate.storage_core.journal.entries.jobs import ForgetJob, RecordJob, RecordTask
+from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.leases import DropLease, FreeLease, ParkLease, TakeLease
-from lockgate.storage_core.journal.entries.rows import ROWS
+from lockgate.storage_core.journal.entries.op import Op
 
-TABLES: Final = tuple(kind.TABLE for kind in ROWS)
+TABLES: Final = tuple(kind.TABLE for kind in known_families().rows)
 """Those of entries that the model does not know stay empty."""
 
 CLOCKS_APART_S: Final = 300.0
@@ -240,13 +240,13 @@ class JournalModel:
 
     def _record_task(self, op: RecordTask, stamp: Stamp, now_s: float) -> None:
         row = {name: getattr(op, name) for name in op.__struct_fields__} | {"committed_s": now_s}
-        self.tables["attempt"].setdefault((op.destination, op.job_id, op.task_id, op.attempt_id), row)
+        self.tables["task_attempt"].setdefault((op.destination, op.job_id, op.task_id, op.attempt_id), row)
 
     def _forget_job(self, op: ForgetJob, stamp: Stamp, now_s: float) -> None:
         of = (op.destination, op.job_id)
         self.tables["job"].pop(of, None)
-        rest = {key: row for key, row in self.tables["attempt"].items() if key[:2] != of}
-        self.tables["attempt"] = rest
+        rest = {key: row for key, row in self.tables["task_attempt"].items() if key[:2] != of}
+        self.tables["task_attempt"] = rest
 
     def _claim(self, op: ClaimName, stamp: Stamp, now_s: float) -> None:
         row = {"store": op.store, "name": op.name, "body": op.body, "claimed_s": now_s}

@@ -7,8 +7,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from lockgate.storage_core.journal.entries import Moment, decode_op
-from lockgate.storage_core.journal.entries.rows import ROWS, Lease, Row
+from lockgate.storage_core.journal.entries.encoding import decode_op
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.op import Moment
+from lockgate.storage_core.journal.entries.rows import Lease, Row
 from lockgate.storage_core.journal.entries.state import State
 from lockgate.storage_core.journal.read.snapshot_read import Entry
 
@@ -24,7 +26,7 @@ class MemoryRows:
 
     def __init__(self) -> None:
         self.sequence = 0
-        self._rows: dict[type[Row], dict[tuple[Any, ...], Row]] = {kind: {} for kind in ROWS}
+        self._rows: dict[type[Row], dict[tuple[Any, ...], Row]] = {kind: {} for kind in known_families().rows}
 
     def find(self, kind: type[R], keys: Sequence[tuple[Any, ...]]) -> Sequence[R]:
         return [self._rows[kind][key] for key in keys if key in self._rows[kind]]  # type: ignore[misc]

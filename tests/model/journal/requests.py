@@ -9,11 +9,11 @@ from typing import Final
 import msgspec
 from hypothesis import strategies as st
 
+from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask
 from lockgate.storage_core.journal import Stamp
-from lockgate.storage_core.journal.entries import Op
 from lockgate.storage_core.journal.entries.claims import ClaimName, ReleaseName
-from lockgate.storage_core.journal.entries.jobs import ForgetJob, RecordJob, RecordTask
 from lockgate.storage_core.journal.entries.leases import DropLease, FreeLease, ParkLease, TakeLease
+from lockgate.storage_core.journal.entries.op import Op
 
 HOLDERS: Final = ("ann", "bob")
 RESOURCES: Final = ("job:one", "job:two")

@@ -18,6 +18,8 @@ from typing import Final
 
 from lockgate.storage_core.blobs.keys import check_blob_key, new_blob_key
 from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.blobs.registry.references import FinishBlobJob
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, UploadSet
 from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.blobs.server.upload_sets import HARD_S
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
@@ -26,8 +28,8 @@ from lockgate.storage_core.blobs.storage.server_liveness import SERVERS
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.journal import open_journal
-from lockgate.storage_core.journal.entries.references import FinishJob
-from lockgate.storage_core.journal.entries.rows import ROWS, Blob, BlobJob, Lease, UploadSet
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.stores.instrumented import watched
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.blobs.remains import everything
@@ -72,7 +74,7 @@ def prepare(root: Path) -> list[BlobInfo]:
         server.put(b"half of a set", job_id="next", upload_set=server.begin_set("next"))
         for number in range(3):
             server.put(b"done %d" % number, job_id="done", owners=["job", f"viewer:{number}"])
-        world.journal.apply(FinishJob(job_id="done"))
+        world.journal.apply(FinishBlobJob(job_id="done"))
         kept = [
             server.put(b"library " * 500, job_id="sales", owners=["job"]),
             server.put(b"message", guarantee="recreatable", owners=["receiver:2"]),
@@ -210,7 +212,7 @@ def assert_settled(root: Path, died_s: float, live: list[BlobInfo], where: str) 
             world.server.sweep(dry_run=False)
         assert everything(world) == [], where
         with world.journal.reading() as reading:
-            left = {kind.__name__: list(reading.where(kind, {})) for kind in ROWS}
+            left = {kind.__name__: list(reading.where(kind, {})) for kind in known_families().rows}
         assert not any(left.values()), (where, left)
 
 

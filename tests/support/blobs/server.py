@@ -9,11 +9,11 @@ from pathlib import Path
 
 from lockgate.storage_core.blobs.keys import BlobKey
 from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.blobs.registry.rows import Blob, Reference
 from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.journal import Journal, open_journal
-from lockgate.storage_core.journal.entries.rows import Blob, Reference
 from lockgate.storage_core.stores import Store
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.commit.destination import ManualClock

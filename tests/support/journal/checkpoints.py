@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import Journal, Mutation, Stamp, open_journal
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoint, Checkpoints, take_checkpoint
 from lockgate.storage_core.journal.checkpoint.prune import Pruned, prune
 from lockgate.storage_core.journal.checkpoint.restore import Restored, restore
 from lockgate.storage_core.journal.checkpoint.verify import Verification, verify
-from lockgate.storage_core.journal.entries import Op
 from lockgate.storage_core.journal.entries.claims import ClaimName
-from lockgate.storage_core.journal.entries.jobs import ForgetJob, RecordJob, RecordTask
+from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.leases import FreeLease, ParkLease, TakeLease
-from lockgate.storage_core.journal.entries.rows import ROWS
+from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.maintenance import upkeep
 from lockgate.storage_core.journal.write.transaction import begin_epoch
 from lockgate.storage_core.stores import open_store
@@ -124,7 +124,7 @@ class JournalWorld:
     def rows(self, url: str = "") -> dict[str, list[Any]]:
         """All that the tables hold."""
         with self.open(url) as journal, journal.reading() as reading:
-            return {kind.TABLE: list(reading.where(kind, {})) for kind in ROWS}
+            return {kind.TABLE: list(reading.where(kind, {})) for kind in known_families().rows}
 
     def fail_over(self, *, kept: int) -> None:
         """Go on as a standby does that had received so many entries."""

@@ -12,8 +12,8 @@ from celery import Celery, Task
 from celery.contrib.testing.worker import start_worker
 
 from lockgate.storage_core.blobs.cache.process_cache import configured_cache
+from lockgate.storage_core.blobs.registry.rows import Blob, Reference
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
-from lockgate.storage_core.journal.entries.rows import Blob, Reference
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.offload import install_offload
 from tests.support.workers.celery_worker import wait_until

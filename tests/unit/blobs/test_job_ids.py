@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.blobs.registry.rows import BlobJob
 from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.errors import FencedError, LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import open_journal
-from lockgate.storage_core.journal.entries.rows import BlobJob
 from lockgate.storage_core.stores.instrumented import watched
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.blobs.server import INTERVAL_S, BlobWorld, blob_world, new_server

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.blobs.http.server.auth.policy import Wanted
+from lockgate.storage_core.blobs.registry.queries import JobBlobs, jobs_of
 from lockgate.storage_core.errors import AccessDeniedError
-from lockgate.storage_core.journal.queries.blobs import JobBlobs, jobs_of
 from tests.support.blobs.http_server import client_of, served
 from tests.support.blobs.server import BlobWorld, blob_world
 

@@ -11,13 +11,14 @@ import pytest
 
 from lockgate.storage_core.blobs.keys import upload_set_of
 from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob
+from lockgate.storage_core.blobs.registry.rows import BlobJob, UploadSet
 from lockgate.storage_core.blobs.server.ingest import MAY_LAST_BYTES
 from lockgate.storage_core.blobs.server.receiving import StoredBlob
 from lockgate.storage_core.blobs.server.upload_sets import HARD_S
 from lockgate.storage_core.blobs.storage.listing_marker import LastListing
 from lockgate.storage_core.errors import AccessDeniedError, FencedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.journal.entries.rows import BlobJob, Lease, UploadSet
+from lockgate.storage_core.journal.entries.rows import Lease
 from tests.support.blobs.remains import everything
 from tests.support.blobs.server import INTERVAL_S, BlobWorld, blob_world
 

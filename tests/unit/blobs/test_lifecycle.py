@@ -13,6 +13,7 @@ import pytest
 
 from lockgate.storage_core.blobs.keys import NO_JOB, BlobKey, check_blob_key, digest_of
 from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.blobs.registry.rows import Guarantee
 from lockgate.storage_core.blobs.sources import Source
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.errors import (
@@ -20,7 +21,6 @@ from lockgate.storage_core.errors import (
     ObjectNotFoundError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.journal.entries.rows import Guarantee
 from lockgate.storage_core.settings import MIB, Settings
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.instrumented import watched

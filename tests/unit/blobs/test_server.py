@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.blobs.keys import upload_set_of
+from lockgate.storage_core.blobs.registry.uploads import AbandonUpload
 from lockgate.storage_core.blobs.server.upload_sets import HARD_S
 from lockgate.storage_core.blobs.storage import local
 from lockgate.storage_core.errors import (
@@ -19,7 +20,6 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.journal.entries.rows import Lease
-from lockgate.storage_core.journal.entries.uploads import AbandonUpload
 from tests.support.blobs.server import BlobWorld, blob_world, damage, key_of
 
 

@@ -11,6 +11,9 @@ import pytest
 
 from lockgate.storage_core.blobs.open_blobs import open_server
 from lockgate.storage_core.blobs.protocol import BlobInfo
+from lockgate.storage_core.blobs.registry.references import FinishBlobJob
+from lockgate.storage_core.blobs.registry.removals import MarkDeleting
+from lockgate.storage_core.blobs.registry.rows import BlobJob
 from lockgate.storage_core.blobs.reports import Amount, BlobSweepReport, Why
 from lockgate.storage_core.blobs.sweep import sweep as sweeping
 from lockgate.storage_core.concurrency import in_parallel
@@ -19,9 +22,6 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import safe_mode
 from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
 from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
-from lockgate.storage_core.journal.entries.references import FinishJob
-from lockgate.storage_core.journal.entries.removals import MarkDeleting
-from lockgate.storage_core.journal.entries.rows import BlobJob
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores.instrumented import watched
@@ -405,7 +405,7 @@ def test_two_sweeps_at_once_do_no_harm(world: BlobWorld) -> None:
     kept = [world.server.put(b"%d" % number, owners=["viewer:1"]) for number in range(5)]
     for number in range(5):
         world.server.put(b"library", job_id=f"job-{number}", owners=["job"])
-        world.journal.apply(FinishJob(job_id=f"job-{number}"))
+        world.journal.apply(FinishBlobJob(job_id=f"job-{number}"))
     world.clock.sleep(INTERVAL_S)
     world.server.sets.renewer.renew()
 

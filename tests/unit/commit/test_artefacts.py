@@ -10,6 +10,7 @@ import pytest
 
 from lockgate.storage_core.blobs.job_end import delete_ended
 from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.blobs.registry.rows import BlobJob, Reference
 from lockgate.storage_core.commit import JobPhase
 from lockgate.storage_core.commit.records.artefacts import artefacts_of
 from lockgate.storage_core.commit.records.codec import decode
@@ -18,7 +19,6 @@ from lockgate.storage_core.commit.recovery.expired_jobs import recover_everythin
 from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
 from lockgate.storage_core.errors import ArtefactsGoneError, ConflictError, InvalidInputError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.journal.entries.rows import BlobJob, Reference
 from tests.support.blobs.job_artefacts import (
     LIBRARY,
     blob_job,

@@ -22,9 +22,10 @@ from lockgate.storage_core.commit.recovery.expired_jobs import (
     recover_everything,
 )
 from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
+from lockgate.storage_core.commit.registry.queries import jobs
+from lockgate.storage_core.commit.registry.rows import TaskAttempt
 from lockgate.storage_core.errors import FencedError, InvalidInputError
-from lockgate.storage_core.journal.entries.rows import Lease, TaskAttempt
-from lockgate.storage_core.journal.queries.jobs import jobs
+from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.stores import open_store
 from tests.support.commit.destination import World, write
 

@@ -6,20 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from lockgate.storage_core.blobs.registry.references import SubmitBlobJob, TakeReference
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Guarantee, Reference
+from lockgate.storage_core.blobs.registry.uploads import BeginUpload, CompleteUpload, PutBlob, upload_resource
+from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob
+from lockgate.storage_core.commit.registry.rows import Phase
 from lockgate.storage_core.errors import ConflictError, FencedError, ObjectNotFoundError
 from lockgate.storage_core.journal import Journal, Mutation, Refused
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
 from lockgate.storage_core.journal.checkpoint.verify import verify
-from lockgate.storage_core.journal.entries.jobs import ForgetJob, RecordJob
 from lockgate.storage_core.journal.entries.leases import TakeLease
-from lockgate.storage_core.journal.entries.references import SubmitJob, TakeReference
-from lockgate.storage_core.journal.entries.rows import Blob, BlobJob, Guarantee, Phase, Reference
-from lockgate.storage_core.journal.entries.uploads import (
-    BeginUpload,
-    CompleteUpload,
-    PutBlob,
-    upload_resource,
-)
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.commit.destination import ManualClock
 
@@ -62,8 +58,8 @@ def uploaded(journal: Journal, job_id: str = UPLOAD, *, guarantee: Guarantee = "
     return key
 
 
-def submission(*keys: str, job_id: str = UPLOAD, commit_job: str = "sales-g1") -> SubmitJob:
-    return SubmitJob(job_id=job_id, blob_keys=keys, destination=LAKE, commit_job=commit_job)
+def submission(*keys: str, job_id: str = UPLOAD, commit_job: str = "sales-g1") -> SubmitBlobJob:
+    return SubmitBlobJob(job_id=job_id, blob_keys=keys, destination=LAKE, commit_job=commit_job)
 
 
 def set_up(journal: Journal, *keys: str, attempt: str = "run-1") -> None:
@@ -213,7 +209,7 @@ def test_one_job_does_not_take_what_was_uploaded_for_another(timed_journal: Jour
 def test_a_submission_that_names_no_commit_job_leaves_the_one_that_is_known(timed_journal: Journal) -> None:
     key = uploaded(timed_journal)
     set_up(timed_journal, key)
-    timed_journal.apply(SubmitJob(job_id=UPLOAD, blob_keys=(key,)))
+    timed_journal.apply(SubmitBlobJob(job_id=UPLOAD, blob_keys=(key,)))
     timed_journal.apply(told("failed"))
     assert is_final(timed_journal)
 

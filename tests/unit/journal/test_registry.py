@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from lockgate.storage_core.commit.registry import queries as registry
+from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask
+from lockgate.storage_core.commit.registry.rows import Job, Phase, TaskAttempt
 from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
+from lockgate.storage_core.ids import job_resource
 from lockgate.storage_core.journal import Journal, Leases
-from lockgate.storage_core.journal.entries.jobs import ForgetJob, RecordJob, RecordTask
-from lockgate.storage_core.journal.entries.rows import Job, Phase, TaskAttempt
-from lockgate.storage_core.journal.queries import jobs as registry
 from tests.support.commit.destination import ManualClock
 
 LAKE, BARN = "s3://lake/sales", "s3://barn/sales"
@@ -88,7 +89,7 @@ def test_recovery_looks_at_every_job_that_has_not_ended_with_its_lease(timed_jou
     phases: tuple[Phase, ...] = ("open", "committing", "aborting", "committed", "failed")
     for phase in phases:
         timed_journal.apply(record(f"{phase}-g1", phase))
-    resource = registry.job_resource(LAKE, "open-g1")
+    resource = job_resource(LAKE, "open-g1")
     Leases(timed_journal).take(resource, "me", purpose="take over", soft_s=30, hard_s=120)
     with timed_journal.reading() as reading:
         found = {job.job_id: lease and lease.holder for job, lease in registry.unended(reading)}

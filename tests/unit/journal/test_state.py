@@ -10,20 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockgate.storage_core.journal.entries import OPS, Moment, Op
-from lockgate.storage_core.journal.entries.references import FailJob
-from lockgate.storage_core.journal.entries.removals import ForgetBlobJob
-from lockgate.storage_core.journal.entries.rows import (
-    Blob,
-    BlobJob,
-    Claim,
-    Destination,
-    Reference,
-    Row,
-    UploadSet,
-)
+from lockgate.storage_core.blobs.registry.references import FailBlobJob
+from lockgate.storage_core.blobs.registry.removals import ForgetBlobJob
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
+from lockgate.storage_core.blobs.registry.uploads import CompleteUpload
+from lockgate.storage_core.commit.registry.rows import Destination
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.op import Moment, Op
+from lockgate.storage_core.journal.entries.rows import Claim, Row
 from lockgate.storage_core.journal.entries.state import State, by_length
-from lockgate.storage_core.journal.entries.uploads import CompleteUpload
 from lockgate.storage_core.stamp import Stamp
 
 R = TypeVar("R", bound=Row)
@@ -137,8 +132,8 @@ def test_every_kind_of_entry_says_how_it_folds() -> None:
 
     with pytest.raises(TypeError, match="fold"):
         Unfoldable()
-    assert len(OPS) > 5
-    assert [kind for kind in OPS if kind.__abstractmethods__] == []
+    assert len(known_families().ops) > 5
+    assert [kind for kind in known_families().ops if kind.__abstractmethods__] == []
 
 
 def test_a_span_that_was_read_follows_what_is_put_deleted_and_undone() -> None:
@@ -223,7 +218,7 @@ def test_what_a_failed_job_lets_go_is_asked_for_at_once_however_much_it_is() -> 
     ]
     rows = Memory(*blobs, *(reference(("j", key, owner)) for key in keys for owner in ("job", "receiver:1")))
     state = State(rows)
-    dropped = FailJob(job_id="j").fold(state, Moment(stamp=Stamp(1, 1), at_s=5.0))
+    dropped = FailBlobJob(job_id="j").fold(state, Moment(stamp=Stamp(1, 1), at_s=5.0))
     assert (dropped, rows.questions) == (98, 2)
     assert state.where(Reference, job_id="j") == [
         reference(("j", "k7", "job")),

@@ -7,14 +7,14 @@ import math
 import msgspec
 import pytest
 
+from lockgate.storage_core.blobs.registry.references import SubmitBlobJob
+from lockgate.storage_core.blobs.registry.uploads import PutBlob
+from lockgate.storage_core.commit.registry.entries import RecordTask
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.journal import Journal, Mutation, Stamp
-from lockgate.storage_core.journal.entries import Op
-from lockgate.storage_core.journal.entries.jobs import RecordTask
 from lockgate.storage_core.journal.entries.leases import TakeLease
-from lockgate.storage_core.journal.entries.references import SubmitJob
+from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.entries.rows import Lease
-from lockgate.storage_core.journal.entries.uploads import PutBlob
 
 
 def take(resource: str = "a", *, detail: str = "", soft_s: float = 30, hard_s: float = 120) -> TakeLease:
@@ -51,8 +51,8 @@ def put(*owners: str) -> PutBlob:
         put("a\0b"),
         put("fine", "\ud800"),
         put("x" * 2_400),
-        SubmitJob(job_id="j", blob_keys=("a\0b",)),
-        SubmitJob(job_id="j", blob_keys=(), destination="x" * 2_401),
+        SubmitBlobJob(job_id="j", blob_keys=("a\0b",)),
+        SubmitBlobJob(job_id="j", blob_keys=(), destination="x" * 2_401),
     ],
     ids=[
         "null", "surrogate", "null in detail", "long", "long in bytes", "nan", "infinite", "65 bits",

@@ -25,6 +25,8 @@ from lockgate.storage_core.blobs.keys import (
     digest_of,
 )
 from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob, PutOptions
+from lockgate.storage_core.blobs.registry.queries import JobBlobs
+from lockgate.storage_core.blobs.registry.rows import Blob, Guarantee, Reference
 from lockgate.storage_core.blobs.reports import BlobSweepReport, VerifiedPage
 from lockgate.storage_core.blobs.server.upload_sets import RENEW_S
 from lockgate.storage_core.blobs.sources import Source, file_of, size_of
@@ -32,9 +34,7 @@ from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import CorruptBlobError, InvalidInputError, LockgateError
-from lockgate.storage_core.journal.entries.rows import Blob, Guarantee, Reference
 from lockgate.storage_core.journal.leases.renewer import Renewer
-from lockgate.storage_core.journal.queries.blobs import JobBlobs
 from lockgate.storage_core.journal.write.mutation import new_request_id
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.os_errors import translated

@@ -1,1 +1,1 @@
-"""The way from every earlier version of the tables to the newest: a file a step, run by Alembic."""
+"""Alembic: from every earlier version of the tables to the newest, a branch a family, a file a version."""

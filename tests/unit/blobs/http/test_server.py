@@ -12,6 +12,7 @@ import urllib3
 
 from lockgate.storage_core.blobs.http.client.client import BlobClient
 from lockgate.storage_core.blobs.protocol import Blobs
+from lockgate.storage_core.blobs.registry.uploads import AbandonUpload
 from lockgate.storage_core.blobs.server.upload_sets import HARD_S
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.errors import (
@@ -24,7 +25,6 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.journal.entries.uploads import AbandonUpload
 from tests.support.blobs.http_server import client_of, served
 from tests.support.blobs.server import BlobWorld, blob_world, damage, key_of
 

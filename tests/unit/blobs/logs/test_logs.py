@@ -16,8 +16,8 @@ from lockgate.storage_core.blobs.keys import BlobKey
 from lockgate.storage_core.blobs.logs.reader import LogReader
 from lockgate.storage_core.blobs.logs.versions import FULL_BYTES, MERGED, Log, LogVersion, seam_of
 from lockgate.storage_core.blobs.logs.writer import KEPT_S, PIECE_BYTES, LogWriter
+from lockgate.storage_core.blobs.registry.rows import Blob
 from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
-from lockgate.storage_core.journal.entries.rows import Blob
 from tests.support.blobs.http_server import client_of, served
 from tests.support.blobs.server import BlobWorld, blob_world, damage
 from tests.support.blobs.task_logs import LOG, append

@@ -26,9 +26,9 @@ from lockgate.storage_core.commit.recovery.recover import JobAt
 from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
 from lockgate.storage_core.errors import FencedError, InvalidInputError, JobFailedError
 from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import job_resource
 from lockgate.storage_core.journal import Journal, Leases, LeaseState
 from lockgate.storage_core.journal.process_journal import configured_journal
-from lockgate.storage_core.journal.queries.jobs import job_resource
 from lockgate.storage_core.journal.safe_mode import enter_safe_mode
 from tests.support.airflow.task_run import die_at
 from tests.support.commit.destination import World, write

@@ -21,11 +21,11 @@ from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
 from lockgate.storage_core.errors import FencedError, JournalUnavailableError, LeaseHeldError, TurnBusyError
 from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.ids import job_resource
 from lockgate.storage_core.journal import Leases
 from lockgate.storage_core.journal.database.database import Database
 from lockgate.storage_core.journal.entries.leases import TakeLease
 from lockgate.storage_core.journal.leases import renewer
-from lockgate.storage_core.journal.queries.jobs import job_resource
 from tests.support.commit.destination import World, write
 
 

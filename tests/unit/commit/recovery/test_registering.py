@@ -14,14 +14,15 @@ from lockgate.storage_core.commit import JobPhase
 from lockgate.storage_core.commit.leases.registry import PHASES
 from lockgate.storage_core.commit.records.phase import JobPhase as Phase
 from lockgate.storage_core.commit.recovery.registry_rebuild import Rescanned, rescan
+from lockgate.storage_core.commit.registry.queries import find_job
+from lockgate.storage_core.commit.registry.rows import Job as RegisteredJob
+from lockgate.storage_core.commit.registry.rows import TaskAttempt
 from lockgate.storage_core.errors import InvalidInputError, JobFailedError, ObjectNotFoundError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.ids import JobId
+from lockgate.storage_core.ids import JobId, job_resource
 from lockgate.storage_core.journal import Leases
-from lockgate.storage_core.journal.entries.rows import Job as RegisteredJob
-from lockgate.storage_core.journal.entries.rows import Lease, TaskAttempt
+from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.process_journal import close_journals
-from lockgate.storage_core.journal.queries.jobs import find_job, job_resource
 from tests.support.commit.destination import World, write
 
 

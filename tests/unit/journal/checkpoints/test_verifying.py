@@ -145,7 +145,7 @@ def test_a_checkpoint_of_wrong_tables_is_not_vouched_for(journals: JournalWorld)
 
 def test_of_many_differing_rows_some_are_named_and_the_rest_counted(journals: JournalWorld) -> None:
     write_tasks(journals, 50)
-    journals.run_sql("UPDATE attempt SET files = 2")
+    journals.run_sql("UPDATE task_attempt SET files = 2")
 
     found = journals.verify()
 

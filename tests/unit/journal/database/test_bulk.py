@@ -6,25 +6,17 @@ import msgspec
 import pytest
 from sqlalchemy import Connection
 
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference
+from lockgate.storage_core.commit.registry.entries import RecordTask
+from lockgate.storage_core.commit.registry.rows import Job, TaskAttempt
 from lockgate.storage_core.errors import MalformedJournalError
 from lockgate.storage_core.journal import Journal, Mutation, open_journal
 from lockgate.storage_core.journal.database import bulk
 from lockgate.storage_core.journal.database.pipeline import ask
 from lockgate.storage_core.journal.database.row_access import SqlRows
-from lockgate.storage_core.journal.database.schema import ATTEMPT, ENTRY, METADATA, REQUEST
-from lockgate.storage_core.journal.entries.jobs import RecordTask
-from lockgate.storage_core.journal.entries.rows import (
-    ROWS,
-    Blob,
-    BlobJob,
-    Claim,
-    Job,
-    Lease,
-    Reference,
-    Row,
-    Standing,
-    TaskAttempt,
-)
+from lockgate.storage_core.journal.database.schema import ENTRY, REQUEST, table_of
+from lockgate.storage_core.journal.entries.family import known_families
+from lockgate.storage_core.journal.entries.rows import Claim, Lease, Row, Standing
 from lockgate.storage_core.journal.entries.state import Key
 from lockgate.storage_core.journal.read.snapshot_read import Entry
 from lockgate.storage_core.journal.write import transaction
@@ -48,9 +40,9 @@ def put(journal: Journal, rows: list[Row]) -> None:
         SqlRows(connection, journal.name).write({(type(row), row.key): row for row in rows})
 
 
-@pytest.mark.parametrize("kind", [*ROWS, Entry])
+@pytest.mark.parametrize("kind", [*known_families().rows, Entry])
 def test_the_fields_of_a_row_are_its_tables_columns_in_their_order(kind: type[msgspec.Struct]) -> None:
-    table = ENTRY if kind is Entry else METADATA.tables[kind.TABLE]  # type: ignore[attr-defined]
+    table = ENTRY if kind is Entry else table_of(kind)  # type: ignore[type-var]
     names = [field.name for field in msgspec.structs.fields(kind)]
     assert [column.name for column in table.columns] == ["journal", *names]
 
@@ -119,7 +111,11 @@ def test_a_plan_that_is_kept_reads_by_index_however_small_its_tables_were(
         journal.apply(task(rows))
         with journal.database.snapshot() as connection:
             plans = kept_plans(connection)
-    for table, by in ((ENTRY, ["request_id"]), (REQUEST, ["request_id"]), (ATTEMPT, TaskAttempt.KEY)):
+    for table, by in (
+        (ENTRY, ["request_id"]),
+        (REQUEST, ["request_id"]),
+        (table_of(TaskAttempt), TaskAttempt.KEY),
+    ):
         (at,) = [
             number
             for number, line in enumerate(plans)

@@ -1,7 +1,8 @@
-"""A database of this version: made, migrated from an older one, or refused as it is."""
+"""A database of these families: made, migrated from an older one, or refused as it is."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -10,25 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic.autogenerate import compare_metadata
 from alembic.config import Config
-from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, insert, inspect, select, text, update
+from sqlalchemy import Connection, delete, insert, inspect, select, text, update
 
+from lockgate.storage_core.commit.registry.entries import RecordJob
 from lockgate.storage_core.errors import InvalidInputError, JournalVersionError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import Journal, Stamp, open_journal
+from lockgate.storage_core.journal.checkpoint.restore import open_survivor
 from lockgate.storage_core.journal.database import migrate
 from lockgate.storage_core.journal.database.database import Database, parse_url
-from lockgate.storage_core.journal.database.schema import ENTRY, METADATA, VERSION_TABLE, VERSIONS
-from lockgate.storage_core.journal.entries.jobs import RecordJob
+from lockgate.storage_core.journal.database.schema import ENTRY, METADATA, VERSION_TABLE, table_of
+from lockgate.storage_core.journal.entries.family import Family, known_families
 from lockgate.storage_core.journal.entries.leases import FreeLease, TakeLease
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.own_family import JOURNAL
+from lockgate.storage_core.journal.entries.rows import Lease, Request
 from tests.support.commit.destination import Crash
 
-LATER = ("destination", "job", "attempt", "claim", "blob", "reference", "upload_set", "blob_job")
-"""The tables that the first version did not have."""
+REVISIONS = [family.revision for family in known_families()]
 
 
 def take(resource: str) -> TakeLease:
@@ -52,17 +53,21 @@ def in_transaction(url: str, work: Callable[[Connection], Any]) -> Any:
         database.close()
 
 
-def make_first_version(url: str) -> None:
-    """Make a database as the first version made it, and write to it as that one did."""
+def make_without_families(url: str) -> None:
+    """Make a database as a program would that has the journal's own family only, and write to it."""
     with open_journal(url) as journal:
         journal.apply(take("a"), "request-a")
         written = journal.apply(take("b"), "request-b")
         journal.apply(FreeLease(resource="b", stamp=written.stamp), "request-free")
 
     def back(connection: Connection) -> None:
-        for table in LATER:
-            connection.execute(text(f"DROP TABLE {table}"))
-        connection.execute(update(VERSION_TABLE).values(version_num=VERSIONS[0]))
+        for family in known_families():
+            if family is not JOURNAL:
+                for table in family.tables:
+                    connection.execute(text(f"DROP TABLE {table}"))
+                connection.execute(
+                    delete(VERSION_TABLE).where(VERSION_TABLE.c.version_num == family.revision)
+                )
 
     in_transaction(url, back)
 
@@ -87,20 +92,32 @@ def shape_of(url: str) -> dict[str, Any]:
 
 
 def version_of(url: str) -> list[str]:
-    found: list[str] = in_transaction(url, lambda c: list(c.execute(select(VERSION_TABLE)).scalars()))
-    return found
+    return sorted(in_transaction(url, lambda c: c.execute(select(VERSION_TABLE)).scalars().all()))
 
 
-def test_every_version_has_a_step_and_the_steps_are_in_line() -> None:
+def upgrade(url: str) -> None:
+    database = Database(parse_url(url))
+    try:
+        with database.write() as connection:
+            migrate.upgrade(connection, database)
+    finally:
+        database.close()
+
+
+@pytest.mark.parametrize("family", [*known_families()], ids=lambda family: family.name)
+def test_every_version_of_a_family_has_a_step_and_the_steps_are_in_line(family: Family) -> None:
     config = Config()
-    config.set_main_option("script_location", "lockgate.storage_core.journal:migrations")
-    config.set_main_option("path_separator", "os")
-    steps = list(ScriptDirectory.from_config(config).walk_revisions())
-    assert tuple(step.revision for step in reversed(steps)) == VERSIONS
+    config.set_main_option("script_location", "lockgate.storage_core.journal.database:migrations")
+    config.set_main_option("path_separator", "newline")
+    config.set_main_option("version_locations", "\n".join(migrate._folders()))
+    steps = list(ScriptDirectory.from_config(config).walk_revisions(head=f"{family.name}@head"))
+    expected = [f"{family.name}_{number}" for number in range(1, family.version + 1)]
+    assert [step.revision for step in reversed(steps)] == expected
 
 
-def test_a_database_of_the_first_version_is_upgraded_and_keeps_its_data(journal_url: str) -> None:
-    make_first_version(journal_url)
+def test_families_that_a_database_lacks_are_made_and_it_keeps_its_data(journal_url: str) -> None:
+    make_without_families(journal_url)
+    assert version_of(journal_url) == [JOURNAL.revision]
     with open_journal(journal_url) as journal:
         with journal.reading() as reading:
             assert [entry.request_id for entry in reading.entries(0, 10)] == [
@@ -109,58 +126,47 @@ def test_a_database_of_the_first_version_is_upgraded_and_keeps_its_data(journal_
             assert [lease.standing for lease in reading.where(Lease, {})] == ["held", "free"]
         assert journal.apply(take("a"), "request-a").is_repeat
         assert journal.apply(record("sales-g1")).stamp == Stamp(1, 4)
-    assert version_of(journal_url) == [VERSIONS[-1]]
+    assert version_of(journal_url) == REVISIONS
 
 
 def test_an_upgrade_keeps_the_journals_identity(journal_url: str) -> None:
     with open_journal(journal_url) as journal:
         before = journal.identity
-    make_first_version(journal_url)
+    make_without_families(journal_url)
     with open_journal(journal_url) as journal:
         assert journal.identity == before
 
 
-def test_an_upgraded_database_has_the_tables_that_the_program_works_with(journal_url: str) -> None:
-    make_first_version(journal_url)
-    with open_journal(journal_url):
-        pass
-    compare = {"compare_type": True, "compare_server_default": True}
-    assert (
-        in_transaction(
-            journal_url, lambda c: compare_metadata(MigrationContext.configure(c, opts=compare), METADATA)
-        )
-        == []
-    )
-
-
-def test_a_database_upgraded_from_nothing_is_the_same_as_a_new_one(
+def test_migrated_tables_are_those_that_the_rows_say(
     journal_url: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    in_transaction(journal_url, migrate._upgrade)
+    if journal_url.startswith("sqlite"):
+        derived_url = f"sqlite:///{tmp_path / 'derived.db'}"
+    else:
+        name = journal_url.rpartition("/")[2] + "_derived"
+        derived_url = request.getfixturevalue("postgres").new_database(name)
+
+    def derive(connection: Connection) -> None:
+        METADATA.create_all(connection)
+        for table in (VERSION_TABLE, table_of(Request), *map(table_of, known_families().rows)):
+            table.create(connection)
+
+    in_transaction(derived_url, derive)
     with open_journal(journal_url):
         pass
-    upgraded = shape_of(journal_url)
-    if journal_url.startswith("sqlite"):
-        fresh_url = f"sqlite:///{tmp_path / 'fresh.db'}"
-    else:
-        fresh_url = request.getfixturevalue("postgres").new_database(
-            journal_url.rpartition("/")[2] + "_fresh"
-        )
-    with open_journal(fresh_url):
-        pass
-    assert upgraded == shape_of(fresh_url)
+    assert shape_of(journal_url) == shape_of(derived_url)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_an_upgrade_that_dies_after_a_step_leaves_the_older_database(journal_url: str, version: str) -> None:
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_an_upgrade_that_dies_after_a_step_leaves_the_older_database(journal_url: str, revision: str) -> None:
     def die(point: str) -> None:
-        if point == f"journal-upgrade.{version}":
+        if point == f"journal-upgrade.{revision}":
             raise Crash(point)
 
     FAILPOINTS.observer = die
     try:
         with pytest.raises(Crash):
-            in_transaction(journal_url, migrate._upgrade)
+            upgrade(journal_url)
     finally:
         FAILPOINTS.observer = None
     assert shape_of(journal_url) == {}
@@ -172,17 +178,17 @@ def test_an_upgrade_that_dies_after_a_step_leaves_the_older_database(journal_url
 def test_an_upgrade_that_is_killed_leaves_the_older_database_and_the_next_one_ends_it(
     journal_url: str,
 ) -> None:
-    make_first_version(journal_url)
+    make_without_families(journal_url)
     before = shape_of(journal_url)
     program = (
         "import sys; from lockgate.storage_core.failpoints import FAILPOINTS;"
         "from lockgate.storage_core.journal import open_journal;"
-        "FAILPOINTS.arm({'journal-upgrade.0002': 'kill'}); open_journal(sys.argv[1])"
+        "FAILPOINTS.arm({'journal-upgrade.jobs_1': 'kill'}); open_journal(sys.argv[1])"
     )
     died = subprocess.run([sys.executable, "-c", program, journal_url], check=False, timeout=120)
     assert died.returncode == -9
     assert shape_of(journal_url) == before
-    assert version_of(journal_url) == [VERSIONS[0]]
+    assert version_of(journal_url) == [JOURNAL.revision]
     with open_journal(journal_url) as journal:
         assert journal.apply(record("sales-g1")).stamp == Stamp(1, 4)
 
@@ -196,7 +202,7 @@ with open_journal(sys.argv[1]) as journal:
 """
 
 
-@pytest.mark.parametrize("prepare", [lambda url: None, make_first_version], ids=["new", "old"])
+@pytest.mark.parametrize("prepare", [lambda url: None, make_without_families], ids=["new", "old"])
 def test_processes_that_open_a_database_at_the_same_instant_open_the_same_journal(
     journal_url: str, prepare: Callable[[str], None]
 ) -> None:
@@ -213,10 +219,10 @@ def test_processes_that_open_a_database_at_the_same_instant_open_the_same_journa
     assert [process.returncode for process in processes] == [0, 0, 0]
     with open_journal(journal_url) as journal:
         assert answers == [journal.identity] * 3
-    assert version_of(journal_url) == [VERSIONS[-1]]
+    assert version_of(journal_url) == REVISIONS
 
 
-@pytest.mark.parametrize("prepare", [lambda url: None, make_first_version], ids=["new", "old"])
+@pytest.mark.parametrize("prepare", [lambda url: None, make_without_families], ids=["new", "old"])
 def test_threads_that_open_a_database_at_the_same_instant_open_the_same_journal(
     journal_url: str, prepare: Callable[[str], None]
 ) -> None:
@@ -239,29 +245,47 @@ def test_threads_that_open_a_database_at_the_same_instant_open_the_same_journal(
     assert len(set(identities)) == 1
 
 
-@pytest.mark.parametrize("version", ["0004", "5d1b2ea07c3a"])
-def test_a_newer_or_unknown_version_is_refused_and_left_as_it_is(journal_url: str, version: str) -> None:
+@pytest.mark.parametrize(
+    ("revision", "named"),
+    [
+        ("blobs_2", "family of entries 'blobs' in version 2.* up to version 1;"),
+        ("files_1", r"family of entries 'files' \(version 1\), which this program lacks"),
+        ("5d1b2ea07c3a", "is of version 5d1b2ea07c3a, .*, this program's is blobs_1, "),
+    ],
+    ids=["newer", "unknown family", "another program's"],
+)
+def test_a_newer_or_unknown_family_is_refused_and_left_as_it_is(
+    journal_url: str, revision: str, named: str
+) -> None:
     with open_journal(journal_url) as journal:
         journal.apply(take("a"))
-    in_transaction(journal_url, lambda c: c.execute(update(VERSION_TABLE).values(version_num=version)))
-    before = shape_of(journal_url)
+    spoiled = VERSION_TABLE.c.version_num == "blobs_1"
+    in_transaction(
+        journal_url, lambda c: c.execute(update(VERSION_TABLE).where(spoiled).values(version_num=revision))
+    )
+    before, versions = shape_of(journal_url), version_of(journal_url)
     with pytest.raises(JournalVersionError, match="nothing was changed") as refused:
         open_journal(journal_url)
-    assert version in str(refused.value)
-    assert VERSIONS[-1] in str(refused.value)
+    assert re.search(named, str(refused.value))
     assert "newer" in str(refused.value)
+    with pytest.raises(JournalVersionError, match="nothing was changed"):
+        open_survivor(journal_url, "main")
     assert shape_of(journal_url) == before
-    assert version_of(journal_url) == [version]
+    assert version_of(journal_url) == versions
     count = in_transaction(journal_url, lambda c: len(c.execute(select(ENTRY)).all()))
     assert count == 1
 
 
-@pytest.mark.parametrize("versions", [[], ["0001", "0002"]], ids=["none", "two"])
-def test_a_database_without_one_version_is_refused(journal_url: str, versions: list[str]) -> None:
+@pytest.mark.parametrize(
+    "revisions", [[], ["journal_1", "journal_2"], ["jobs_1"]], ids=["none", "two", "without the journal's"]
+)
+def test_a_database_without_one_version_of_the_journal_is_refused(
+    journal_url: str, revisions: list[str]
+) -> None:
     def spoil(connection: Connection) -> None:
         VERSION_TABLE.create(connection)
-        for version in versions:
-            connection.execute(insert(VERSION_TABLE).values(version_num=version))
+        for revision in revisions:
+            connection.execute(insert(VERSION_TABLE).values(version_num=revision))
 
     in_transaction(journal_url, spoil)
     with pytest.raises(JournalVersionError, match="a database of its own"):
@@ -276,6 +300,16 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_is(journal_url:
     assert list(shape_of(journal_url)) == ["job"]
 
 
+def test_tables_of_another_program_are_refused_where_only_a_family_is_missing(journal_url: str) -> None:
+    make_without_families(journal_url)
+    in_transaction(journal_url, lambda c: c.execute(text("CREATE TABLE blob (id INTEGER)")))
+    before = shape_of(journal_url)
+    with pytest.raises(InvalidInputError, match="another program has tables there named blob;"):
+        open_journal(journal_url)
+    assert shape_of(journal_url) == before
+    assert version_of(journal_url) == [JOURNAL.revision]
+
+
 def test_journals_of_one_database_know_nothing_of_each_other(journal_url: str) -> None:
     with open_journal(journal_url) as one, open_journal(journal_url, "logs") as other:
         one.apply(take("a"), "request")
@@ -283,11 +317,23 @@ def test_journals_of_one_database_know_nothing_of_each_other(journal_url: str) -
         assert one.identity != other.identity
 
 
-def test_opening_a_database_of_this_version_does_not_import_alembic(tmp_path: Path) -> None:
+def test_opening_a_database_of_these_families_does_not_import_alembic(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'journal.db'}"
+    open_journal(url).close()
     program = (
         "import sys; from lockgate.storage_core.journal import open_journal;"
-        "open_journal(sys.argv[1]).close(); open_journal(sys.argv[1]).close();"
-        "sys.exit('alembic' in sys.modules)"
+        "open_journal(sys.argv[1]).close(); sys.exit('alembic' in sys.modules)"
     )
-    url = f"sqlite:///{tmp_path / 'journal.db'}"
     assert subprocess.run([sys.executable, "-c", program, url], check=False, timeout=120).returncode == 0
+
+
+def test_describing_the_families_imports_no_protocol_and_no_store() -> None:
+    program = """
+import sys
+from lockgate.storage_core.journal.entries.family import known_families
+known_families()
+core = "lockgate.storage_core"
+heavy = ("boto3", f"{core}.stores.s3.store", f"{core}.commit.job", f"{core}.blobs.server.server")
+sys.exit(any(name in sys.modules for name in heavy))
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=120).returncode == 0

@@ -21,7 +21,7 @@ from lockgate.storage_core.journal import Stamp, open_journal
 from lockgate.storage_core.journal.database import engines
 from lockgate.storage_core.journal.database.database import parse_url
 from lockgate.storage_core.journal.database.errors import TransactionUndoneError
-from lockgate.storage_core.journal.database.schema import LEASE
+from lockgate.storage_core.journal.database.schema import table_of
 from lockgate.storage_core.journal.entries.rows import Lease
 from tests.support.journal.database import QUICK, entries, take
 from tests.support.journal.forgetful_proxy import forgetful_proxy
@@ -94,9 +94,9 @@ def test_a_session_that_is_ended_amid_a_transaction_has_applied_nothing(postgres
 
         def write() -> None:
             with journal.database.write() as connection:
-                connection.execute(LEASE.delete())
+                connection.execute(table_of(Lease).delete())
                 end_sessions(postgres, "ended")
-                connection.execute(LEASE.delete())
+                connection.execute(table_of(Lease).delete())
 
         with pytest.raises(TransactionUndoneError, match="nothing was applied"):
             write()
@@ -133,7 +133,7 @@ def test_a_session_that_is_ended_at_its_commit_leaves_the_outcome_unknown_until_
                 end_sessions(postgres, "cut_off")
 
         with pytest.raises(OutcomeUnknownError), journal.database.write() as connection:
-            connection.execute(LEASE.delete())
+            connection.execute(table_of(Lease).delete())
         ended.clear()
         written = journal.apply(take("a"))
         assert (written.stamp, written.is_repeat) == (Stamp(1, 1), False)

@@ -19,9 +19,9 @@ from lockgate.storage_core.blobs.http.server.responses import BlobBytes, Json, o
 from lockgate.storage_core.blobs.http.server.service import Service
 from lockgate.storage_core.blobs.keys import UploadSetId, check_blob_job, check_blob_key, check_upload_set
 from lockgate.storage_core.blobs.protocol import NewBlob
+from lockgate.storage_core.blobs.registry.rows import BlobUse, Guarantee
 from lockgate.storage_core.blobs.server.receiving import ReceivingBlob
 from lockgate.storage_core.ids import check_id
-from lockgate.storage_core.journal.entries.rows import BlobUse, Guarantee
 
 
 def transfers(service: Service) -> APIRouter:

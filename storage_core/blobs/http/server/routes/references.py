@@ -15,8 +15,8 @@ from lockgate.storage_core.blobs.http.server.auth.policy import ALL_JOBS
 from lockgate.storage_core.blobs.http.server.responses import Json
 from lockgate.storage_core.blobs.http.server.service import Service
 from lockgate.storage_core.blobs.keys import UploadSetId, check_blob_key, check_upload_set
-from lockgate.storage_core.journal.entries.rows import UploadSet
-from lockgate.storage_core.journal.queries.blobs import owned_by
+from lockgate.storage_core.blobs.registry.queries import owned_by
+from lockgate.storage_core.blobs.registry.rows import UploadSet
 
 NOTHING: Final = messages.Nothing()
 

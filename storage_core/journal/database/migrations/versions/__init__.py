@@ -1,1 +1,1 @@
-"""The steps, from the first. One that was released is never changed: the next one mends it."""
+"""Alembic steps of the family `journal`, one file a version."""

@@ -1,12 +1,13 @@
-"""The order: head, epochs, entries, requests of pruned entries, leases."""
+"""The order: head, epochs, entries, requests of pruned entries; leases and claims."""
 
 from __future__ import annotations
 
 from alembic import op
 from sqlalchemy import BigInteger, Column, Double, Text, UniqueConstraint
 
-revision = "0001"
+revision = "journal_1"
 down_revision = None
+branch_labels = ("journal",)
 
 
 def upgrade() -> None:
@@ -68,5 +69,13 @@ def upgrade() -> None:
         Column("parked_until_s", Double),
         Column("detail", Text, nullable=False),
     )
-    op.create_index("lease_holder", "lease", ["journal", "holder"])
-    op.create_index("lease_standing", "lease", ["journal", "standing"])
+    op.create_index("lease_by_holder", "lease", ["journal", "holder"])
+    op.create_index("lease_by_standing", "lease", ["journal", "standing"])
+    op.create_table(
+        "claim",
+        Column("journal", Text, primary_key=True),
+        Column("store", Text, primary_key=True),
+        Column("name", Text, primary_key=True),
+        Column("body", Text, nullable=False),
+        Column("claimed_s", Double, nullable=False),
+    )

@@ -1,12 +1,13 @@
-"""Blobs: artefacts of jobs, the references that keep them, upload sets."""
+"""Blobs, the references that keep them, upload sets, the jobs that they belong to."""
 
 from __future__ import annotations
 
 from alembic import op
 from sqlalchemy import BigInteger, Column, Double, Text
 
-revision = "0003"
-down_revision = "0002"
+revision = "blobs_1"
+down_revision = None
+branch_labels = ("blobs",)
 
 
 def upgrade() -> None:
@@ -25,11 +26,11 @@ def upgrade() -> None:
         Column("staged_s", Double),
         Column("deleting_s", Double),
     )
-    op.create_index("blob_staged", "blob", ["journal", "staged_s"])
-    op.create_index("blob_deleting", "blob", ["journal", "deleting_s"])
-    op.create_index("blob_upload_set", "blob", ["journal", "upload_set"])
+    op.create_index("blob_by_staged_s", "blob", ["journal", "staged_s"])
+    op.create_index("blob_by_deleting_s", "blob", ["journal", "deleting_s"])
+    op.create_index("blob_by_upload_set", "blob", ["journal", "upload_set"])
     op.create_table(
-        "reference",
+        "blob_reference",
         Column("journal", Text, primary_key=True),
         Column("job_id", Text, primary_key=True),
         Column("blob_key", Text, primary_key=True),
@@ -37,8 +38,8 @@ def upgrade() -> None:
         Column("taken_s", Double, nullable=False),
         Column("until_s", Double),
     )
-    op.create_index("reference_owner", "reference", ["journal", "owner"])
-    op.create_index("reference_until", "reference", ["journal", "until_s"])
+    op.create_index("blob_reference_by_owner", "blob_reference", ["journal", "owner"])
+    op.create_index("blob_reference_by_until_s", "blob_reference", ["journal", "until_s"])
     op.create_table(
         "upload_set",
         Column("journal", Text, primary_key=True),
@@ -55,4 +56,6 @@ def upgrade() -> None:
         Column("submitted_s", Double, nullable=False),
         Column("final_s", Double),
     )
-    op.create_index("blob_job_commit", "blob_job", ["journal", "destination", "commit_job"])
+    op.create_index(
+        "blob_job_by_destination_commit_job", "blob_job", ["journal", "destination", "commit_job"]
+    )

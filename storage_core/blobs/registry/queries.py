@@ -1,4 +1,4 @@
-"""Questions about blobs that more than a key or a column answers: what a sweep looks for, page by page."""
+"""Queries: blobs and what keeps them, page by page. They need more than keys and columns, so they are SQL."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ from typing import Final
 import msgspec
 from sqlalchemy import BigInteger, ColumnElement, and_, cast, exists, func, select, tuple_, union
 
+from lockgate.storage_core.blobs.registry.removals import RestageBlob
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
 from lockgate.storage_core.journal.database.bulk import matching, parameters
 from lockgate.storage_core.journal.database.pipeline import is_sqlite
 from lockgate.storage_core.journal.database.row_access import columns_of, row_of
-from lockgate.storage_core.journal.database.schema import BLOB, BLOB_JOB, REFERENCE
-from lockgate.storage_core.journal.entries.rows import Blob, BlobJob, Reference, UploadSet
+from lockgate.storage_core.journal.database.schema import table_of
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 
 PAGE: Final = 1_000
 """Rows a question, and entries a transaction of a sweep."""
+
+BLOB: Final = table_of(Blob)
+REFERENCE: Final = table_of(Reference)
+BLOB_JOB: Final = table_of(BlobJob)
 
 _KEY: Final = (BLOB.c.job_id, BLOB.c.blob_key)
 
@@ -67,6 +72,12 @@ def every_staged(reading: Reading, at_s: float) -> Iterator[Blob]:
     asked = select(*columns_of(Blob)).where(*_staged_before(reading, at_s)).order_by(BLOB.c.staged_s)
     for row in reading.connection.execute(asked.execution_options(yield_per=PAGE)):
         yield row_of(Blob, row)
+
+
+def restaged(reading: Reading) -> Iterator[RestageBlob]:
+    """Yield the entries that give all that is staged a whole interval again."""
+    for blob in every_staged(reading, reading.now_s()):
+        yield RestageBlob(job_id=blob.job_id, blob_key=blob.blob_key)
 
 
 def deleting(reading: Reading, *, after: Blob | None = None, limit: int = PAGE) -> list[Blob]:

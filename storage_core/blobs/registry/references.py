@@ -13,9 +13,18 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference
 from lockgate.storage_core.errors import ConflictError, FencedError, ObjectNotFoundError, SafeModeError
+from lockgate.storage_core.ids import job_of_resource, job_resource
+from lockgate.storage_core.journal.entries.events import (
+    ArtefactsTaken,
+    DriverReplaced,
+    Event,
+    ResourceEnded,
+    ResourceUsed,
+)
+from lockgate.storage_core.journal.entries.family import announce
 from lockgate.storage_core.journal.entries.op import Moment, Op
-from lockgate.storage_core.journal.entries.rows import Blob, BlobJob, Job, Reference
 from lockgate.storage_core.journal.entries.state import Key, Span, State
 
 if TYPE_CHECKING:
@@ -25,7 +34,7 @@ JOB_OWNER: Final = "job"
 """Owner of the reference that a job has to what it was submitted with."""
 
 
-class SubmitJob(Op, frozen=True, tag="submit-job"):
+class SubmitBlobJob(Op, frozen=True, tag="submit-blob-job"):
     """A job begins: the blobs that were uploaded for it are its own until it ends.
 
     Attributes:
@@ -40,20 +49,22 @@ class SubmitJob(Op, frozen=True, tag="submit-job"):
     commit_job: str = ""
 
     def touches(self) -> Iterable[Key]:
-        """Name the job, the commit job that it is, and its blobs."""
+        """Name the job and its blobs."""
         yield BlobJob, (self.job_id,)
-        if self.commit_job:
-            yield Job, (self.destination, self.commit_job)
         for blob_key in self.blob_keys:
             yield Blob, (self.job_id, blob_key)
             yield Reference, (self.job_id, blob_key, JOB_OWNER)
+
+    def announces(self) -> Iterable[Event]:
+        """Name what the fold announces: that the commit job is used."""
+        return [self._used] if self.commit_job else []
 
     def fold(self, state: State, moment: Moment) -> None:
         """Insert the job, and its reference to each blob; a second time changes nothing."""
         refuse_ended(state, self.job_id)
         known = state.get(BlobJob, self.job_id)
         if self.commit_job:
-            self._refuse_unfit_commit_job(state, known)
+            self._refuse_unfit_commit_job(state, moment, known)
         for blob_key in self.blob_keys:
             refer(state, moment, self.job_id, blob_key, owner=JOB_OWNER)
         destination, commit_job = self.destination, self.commit_job
@@ -68,8 +79,13 @@ class SubmitJob(Op, frozen=True, tag="submit-job"):
             )
         )
 
-    def _refuse_unfit_commit_job(self, state: State, known: BlobJob | None) -> None:
-        """Let a commit job take blobs only before its end, and only its own: else nobody would end them.
+    @property
+    def _used(self) -> ResourceUsed:
+        resource = job_resource(self.destination, self.commit_job)
+        return ResourceUsed(resource=resource, what=f"blobs of {self.job_id}")
+
+    def _refuse_unfit_commit_job(self, state: State, moment: Moment, known: BlobJob | None) -> None:
+        """Let a commit job take blobs only before its end, and only its own: else nothing would end them.
 
         Raises:
             ConflictError: The blobs are another commit job's.
@@ -81,11 +97,7 @@ class SubmitJob(Op, frozen=True, tag="submit-job"):
                 f"the blobs of {self.job_id} belong to job {known.commit_job} at {known.destination}, with "
                 "which they go; nothing was changed; upload them again, for this job"
             )
-        told = state.get(Job, *owner)
-        if told is not None and told.ended_s is not None:
-            raise FencedError(
-                f"job {self.commit_job} at {self.destination} has ended: it takes no blobs of {self.job_id}"
-            )
+        announce(state, moment, self._used)
 
 
 class TakeReference(Op, frozen=True, tag="take-reference"):
@@ -168,7 +180,7 @@ class LapseReference(Op, frozen=True, tag="lapse-reference"):
         return _drop(state, moment, self.job_id, self.blob_key, self.owner)
 
 
-class FailJob(Op, frozen=True, tag="fail-job"):
+class FailBlobJob(Op, frozen=True, tag="fail-blob-job"):
     """A job has failed and may be recovered: what can be made again is let go, the rest stays."""
 
     RESULT: ClassVar = int
@@ -184,7 +196,7 @@ class FailJob(Op, frozen=True, tag="fail-job"):
         return fail_job(state, moment, self.job_id)
 
 
-class FinishJob(Op, frozen=True, tag="finish-job"):
+class FinishBlobJob(Op, frozen=True, tag="finish-blob-job"):
     """A job has ended: all its blobs go, whatever refers to them."""
 
     job_id: str
@@ -199,6 +211,31 @@ class FinishJob(Op, frozen=True, tag="finish-job"):
         if known is None:
             known = BlobJob(job_id=self.job_id, destination="", commit_job="", submitted_s=moment.at_s)
         finish_job(state, moment, known)
+
+
+def artefacts_touched(event: ArtefactsTaken) -> Iterable[Key]:
+    """Return the rows that `take_artefacts` asks for."""
+    op = _submission(event)
+    return () if op is None else op.touches()
+
+
+def take_artefacts(state: State, moment: Moment, event: ArtefactsTaken) -> None:
+    """Make the blobs the job's own."""
+    op = _submission(event)
+    if op is not None:
+        op.fold(state, moment)
+
+
+def end_blobs(state: State, moment: Moment, event: ResourceEnded) -> None:
+    """End all that was submitted with a job that has ended."""
+    for job in _submitted_with(state, event):
+        finish_job(state, moment, job)
+
+
+def fail_blobs(state: State, moment: Moment, event: DriverReplaced) -> None:
+    """Let go what a job's new driver can make again."""
+    for job in _submitted_with(state, event):
+        fail_job(state, moment, job.job_id)
 
 
 def refer(
@@ -297,3 +334,21 @@ def _stage(state: State, moment: Moment, blob: Blob) -> None:
     """Note since when nothing refers to a blob; while it is part of a set, that keeps it."""
     if blob.staged_s is None and not blob.upload_set:
         state.put(msgspec.structs.replace(blob, staged_s=moment.at_s))
+
+
+def _submission(event: ArtefactsTaken) -> SubmitBlobJob | None:
+    job = job_of_resource(event.resource)
+    if job is None:
+        return None
+    destination, commit_job = job
+    return SubmitBlobJob(
+        job_id=event.owner, blob_keys=event.keys, destination=destination, commit_job=commit_job
+    )
+
+
+def _submitted_with(state: State, event: Event) -> list[BlobJob]:
+    job = job_of_resource(event.resource)
+    if job is None:
+        return []
+    destination, commit_job = job
+    return state.where(BlobJob, destination=destination, commit_job=commit_job)

@@ -1,6 +1,6 @@
-"""The registry of jobs, read: an index over what the stores say. The stores decide.
+"""Queries: jobs and their leases. The registry is an index over what the stores say; the stores decide.
 
-Entries bring it up to date (`ops.jobs`); `lockgate jobs rescan` makes it anew from a destination.
+Entries keep it up to date; `lockgate jobs rescan` rebuilds it from a destination.
 """
 
 from __future__ import annotations
@@ -8,22 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from lockgate.storage_core.commit.registry.rows import Destination, Job
 from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
-from lockgate.storage_core.journal.entries.rows import Destination, Job, Lease
+from lockgate.storage_core.ids import job_of_resource, job_resource
+from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 
 UNDECIDED: Final = frozenset({"open"})
 UNENDED: Final = frozenset({"open", "committing", "aborting"})
-
-
-def job_resource(destination: str, job_id: str) -> str:
-    """Return the resource that a job's lease is on.
-
-    Args:
-        destination: URL, as the store opened at it says.
-        job_id: Of the job.
-    """
-    return f"job:{destination}#{job_id}"
 
 
 def destinations(reading: Reading) -> list[str]:
@@ -46,10 +38,9 @@ def unended(reading: Reading) -> Iterator[tuple[Job, Lease | None]]:
 def leased(reading: Reading) -> Iterator[tuple[str, str, Lease]]:
     """Yield the destination, the id and the lease of every job that has one, ended ones too."""
     for lease in reading.where(Lease, {}):
-        kind, _, job = lease.resource.partition(":")
-        if kind == "job":
-            destination, _, job_id = job.rpartition("#")
-            yield destination, job_id, lease
+        job = job_of_resource(lease.resource)
+        if job is not None:
+            yield *job, lease
 
 
 def find_job(reading: Reading, text: str) -> Job:

@@ -1,7 +1,6 @@
 """Entries about jobs: an index over what the stores say. The registry decides nothing about data.
 
-What a job was submitted with goes by what is told of it: a new driver lets go what can be made again, and the
-job's end ends its blobs, whoever tells it.
+What a job was submitted with follows its entries: another family reacts to the events that these announce.
 
 Source: commit protocol, "Job commit"; architecture, rule 5; Flink BLOB storage, "BLOB Lifecycle".
 """
@@ -12,9 +11,18 @@ from collections.abc import Iterable
 
 import msgspec
 
+from lockgate.storage_core.commit.registry.rows import Destination, Job, Phase, TaskAttempt
+from lockgate.storage_core.errors import FencedError
+from lockgate.storage_core.ids import job_of_resource, job_resource
+from lockgate.storage_core.journal.entries.events import (
+    ArtefactsTaken,
+    DriverReplaced,
+    Event,
+    ResourceEnded,
+    ResourceUsed,
+)
+from lockgate.storage_core.journal.entries.family import announce
 from lockgate.storage_core.journal.entries.op import Moment, Op
-from lockgate.storage_core.journal.entries.references import fail_job, finish_job
-from lockgate.storage_core.journal.entries.rows import BlobJob, Destination, Job, Phase, TaskAttempt
 from lockgate.storage_core.journal.entries.state import Key, State
 
 TERMINAL = frozenset({"committed", "failed"})
@@ -44,21 +52,24 @@ class RecordJob(Op, frozen=True, tag="record-job"):
         """Name the job and its destination."""
         return [(Job, (self.destination, self.job_id)), (Destination, (self.destination,))]
 
+    def announces(self) -> Iterable[Event]:
+        """Name what the fold may announce."""
+        return [(ResourceEnded if self.phase in TERMINAL else DriverReplaced)(resource=self._resource)]
+
     def fold(self, state: State, moment: Moment) -> None:
-        """Insert the job, or bring it to this phase; its blobs follow."""
+        """Insert the job, or bring it to this phase; what was bound to it follows."""
         known = state.get(Job, self.destination, self.job_id)
         if known is not None and known.set_up_s > self.set_up_s:
             return
         if known is not None and known.set_up_s < self.set_up_s:
-            _finish_blobs(state, moment, self.destination, self.job_id)
+            announce(state, moment, ResourceEnded(resource=self._resource))
             known = None  # another job of the same id
         if known is not None and known.phase in TERMINAL and self.phase not in TERMINAL:
             return
         if self.phase in TERMINAL:
-            _finish_blobs(state, moment, self.destination, self.job_id)
+            announce(state, moment, ResourceEnded(resource=self._resource))
         elif known is not None and self._is_taken_over(known):
-            for job in _blob_jobs(state, self.destination, self.job_id):
-                fail_job(state, moment, job.job_id)
+            announce(state, moment, DriverReplaced(resource=self._resource))
         ended_s = None
         if self.phase in TERMINAL:
             ended_s = known.ended_s if known is not None and known.ended_s is not None else moment.at_s
@@ -80,6 +91,10 @@ class RecordJob(Op, frozen=True, tag="record-job"):
         place = state.get(Destination, self.destination)
         first_s = moment.at_s if place is None else place.first_s
         state.put(Destination(url=self.destination, first_s=first_s, last_s=moment.at_s))
+
+    @property
+    def _resource(self) -> str:
+        return job_resource(self.destination, self.job_id)
 
     def _is_taken_over(self, known: Job) -> bool:
         """Tell whether this is a new driver's, so that the one before it has failed."""
@@ -118,9 +133,13 @@ class ForgetJob(Op, frozen=True, tag="forget-job"):
         """Name the job."""
         return [(Job, (self.destination, self.job_id))]
 
+    def announces(self) -> Iterable[Event]:
+        """Name what the fold announces."""
+        return [ResourceEnded(resource=job_resource(self.destination, self.job_id))]
+
     def fold(self, state: State, moment: Moment) -> None:
-        """Remove the job and its attempts, and end its blobs."""
-        _finish_blobs(state, moment, self.destination, self.job_id)
+        """Remove the job and its attempts: it has ended."""
+        announce(state, moment, ResourceEnded(resource=job_resource(self.destination, self.job_id)))
         for attempt in state.where(TaskAttempt, destination=self.destination, job_id=self.job_id):
             state.delete(attempt)
         job = state.get(Job, self.destination, self.job_id)
@@ -128,10 +147,50 @@ class ForgetJob(Op, frozen=True, tag="forget-job"):
             state.delete(job)
 
 
-def _finish_blobs(state: State, moment: Moment, destination: str, job_id: str) -> None:
-    for job in _blob_jobs(state, destination, job_id):
-        finish_job(state, moment, job)
+class TakeArtefacts(Op, frozen=True, tag="take-artefacts"):
+    """Make uploaded artefacts a job's own until its end.
+
+    Attributes:
+        owner: Name under which they were uploaded.
+        keys: All that the job needs; one that is gone refuses the whole.
+    """
+
+    destination: str
+    job_id: str
+    owner: str
+    keys: tuple[str, ...]
+
+    def touches(self) -> Iterable[Key]:
+        """Name the job."""
+        return [(Job, (self.destination, self.job_id))]
+
+    def announces(self) -> Iterable[Event]:
+        """Name what the fold announces."""
+        return [self._taken]
+
+    def fold(self, state: State, moment: Moment) -> None:
+        """Announce it: the rows are those of the family that keeps artefacts."""
+        announce(state, moment, self._taken)
+
+    @property
+    def _taken(self) -> ArtefactsTaken:
+        resource = job_resource(self.destination, self.job_id)
+        return ArtefactsTaken(resource=resource, owner=self.owner, keys=self.keys)
 
 
-def _blob_jobs(state: State, destination: str, job_id: str) -> list[BlobJob]:
-    return state.where(BlobJob, destination=destination, commit_job=job_id)
+def job_touched(event: Event) -> Iterable[Key]:
+    """Return the row of the job that an event is about."""
+    job = job_of_resource(event.resource)
+    return () if job is None else [(Job, job)]
+
+
+def refuse_ended(state: State, moment: Moment, event: ResourceUsed) -> None:  # noqa: ARG001 - of all reactions
+    """Let nothing be bound to a job that has ended: nothing would end it.
+
+    Raises:
+        FencedError: The job has ended.
+    """
+    named = job_of_resource(event.resource)
+    job = None if named is None else state.get(Job, *named)
+    if job is not None and job.ended_s is not None:
+        raise FencedError(f"job {job.job_id} at {job.destination} has ended: it takes no {event.what}")

@@ -10,19 +10,12 @@ from typing import ClassVar
 
 import msgspec
 
+from lockgate.storage_core.blobs.registry.references import references_to, refuse_ended, refuse_safe_mode
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, BlobUse, Guarantee, Reference, UploadSet
 from lockgate.storage_core.errors import ConflictError, FencedError
 from lockgate.storage_core.journal.entries.leases import LeaseState, state_of
 from lockgate.storage_core.journal.entries.op import Moment, Op
-from lockgate.storage_core.journal.entries.references import references_to, refuse_ended, refuse_safe_mode
-from lockgate.storage_core.journal.entries.rows import (
-    Blob,
-    BlobJob,
-    BlobUse,
-    Guarantee,
-    Lease,
-    Reference,
-    UploadSet,
-)
+from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.entries.state import Key, State
 
 

@@ -1,12 +1,13 @@
-"""The registry of jobs: destinations, jobs, attempts; claims at stores without conditional create."""
+"""Destinations, jobs, task commits."""
 
 from __future__ import annotations
 
 from alembic import op
 from sqlalchemy import BigInteger, Column, Double, Text
 
-revision = "0002"
-down_revision = "0001"
+revision = "jobs_1"
+down_revision = None
+branch_labels = ("jobs",)
 
 
 def upgrade() -> None:
@@ -33,10 +34,10 @@ def upgrade() -> None:
         Column("changed_s", Double, nullable=False),
         Column("ended_s", Double),
     )
-    op.create_index("job_id", "job", ["journal", "job_id"])
-    op.create_index("job_phase", "job", ["journal", "phase"])
+    op.create_index("job_by_job_id", "job", ["journal", "job_id"])
+    op.create_index("job_by_phase", "job", ["journal", "phase"])
     op.create_table(
-        "attempt",
+        "task_attempt",
         Column("journal", Text, primary_key=True),
         Column("destination", Text, primary_key=True),
         Column("job_id", Text, primary_key=True),
@@ -47,12 +48,4 @@ def upgrade() -> None:
         Column("rows", BigInteger),
         Column("size_bytes", BigInteger, nullable=False),
         Column("committed_s", Double, nullable=False),
-    )
-    op.create_table(
-        "claim",
-        Column("journal", Text, primary_key=True),
-        Column("store", Text, primary_key=True),
-        Column("name", Text, primary_key=True),
-        Column("body", Text, nullable=False),
-        Column("claimed_s", Double, nullable=False),
     )

@@ -1,0 +1,59 @@
+"""The family `blobs`: blobs, what keeps them, uploads, and what goes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lockgate.storage_core.blobs.registry.references import (
+    DropReference,
+    FailBlobJob,
+    FinishBlobJob,
+    LapseReference,
+    SubmitBlobJob,
+    TakeReference,
+    artefacts_touched,
+    end_blobs,
+    fail_blobs,
+    take_artefacts,
+)
+from lockgate.storage_core.blobs.registry.removals import (
+    AdoptBlob,
+    ForgetBlob,
+    ForgetBlobJob,
+    MarkDeleting,
+    RestageBlob,
+)
+from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
+from lockgate.storage_core.blobs.registry.uploads import AbandonUpload, BeginUpload, CompleteUpload, PutBlob
+from lockgate.storage_core.journal.entries.events import ArtefactsTaken, DriverReplaced, ResourceEnded
+from lockgate.storage_core.journal.entries.family import Family, Reaction
+
+BLOBS: Final = Family(
+    name="blobs",
+    version=1,
+    rows=(Blob, Reference, UploadSet, BlobJob),
+    ops=(
+        BeginUpload,
+        PutBlob,
+        CompleteUpload,
+        AbandonUpload,
+        SubmitBlobJob,
+        TakeReference,
+        DropReference,
+        LapseReference,
+        FailBlobJob,
+        FinishBlobJob,
+        AdoptBlob,
+        MarkDeleting,
+        RestageBlob,
+        ForgetBlob,
+        ForgetBlobJob,
+    ),
+    migrations="lockgate.storage_core.blobs.registry.migrations",
+    reactions=(
+        Reaction(event=ArtefactsTaken, fold=take_artefacts, touches=artefacts_touched),
+        Reaction(event=DriverReplaced, fold=fail_blobs),
+        Reaction(event=ResourceEnded, fold=end_blobs),
+    ),
+    rearm="lockgate.storage_core.blobs.registry.queries:restaged",
+)

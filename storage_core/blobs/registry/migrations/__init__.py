@@ -1,0 +1,1 @@
+"""Alembic steps of the family `blobs`, one file a version."""

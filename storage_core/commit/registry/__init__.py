@@ -1,0 +1,1 @@
+"""The registry of jobs: entries, rows and queries that the journal keeps for the commit protocol."""

@@ -1,0 +1,1 @@
+"""Alembic steps of the family `jobs`, one file a version."""

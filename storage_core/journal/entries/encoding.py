@@ -1,0 +1,45 @@
+"""Entries as text: what the journal stores of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from lockgate.storage_core.errors import MalformedJournalError
+from lockgate.storage_core.journal.entries.family import known_families, tag_of
+from lockgate.storage_core.journal.entries.op import Op
+
+
+def encode_op(op: Op) -> tuple[str, str]:
+    """Return an entry's name and its payload, in JSON."""
+    return tag_of(op), msgspec.json.encode(op, order="deterministic").decode()
+
+
+def decode_op(name: str, payload: str, where: str) -> Op:
+    """Read an entry.
+
+    Raises:
+        MalformedJournalError: Its kind is unknown, or a field is wrong; the message names the entry.
+    """
+    kind = known_families().op(name)
+    if kind is None:
+        raise MalformedJournalError(f"{where}: {name[:60]!r} is no kind of entry that this version knows")
+    try:
+        return msgspec.json.decode(payload, type=kind)
+    except msgspec.DecodeError as error:
+        raise MalformedJournalError(f"{where}: not a readable {name}: {error}") from None
+
+
+def decode_result(op: Op, result: str, where: str) -> Any:
+    """Read what an entry's fold returned.
+
+    Raises:
+        MalformedJournalError: It is not what this kind of entry returns.
+    """
+    try:
+        return msgspec.json.decode(result, type=op.RESULT)
+    except msgspec.DecodeError as error:
+        raise MalformedJournalError(
+            f"{where}: not a readable result of {type(op).__name__}: {error}"
+        ) from None

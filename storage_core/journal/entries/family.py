@@ -1,0 +1,203 @@
+"""Families of entries: what the journal orders, folds and replays for its owners, without knowing them.
+
+An owner describes its family in one module, which `FAMILIES` names. A process imports these modules when it
+first needs them, so it always knows all families.
+
+Source: docs/adr/0017-families-of-entries.md.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from itertools import chain
+from typing import Any, Final
+
+import msgspec
+
+from lockgate.storage_core.errors import JournalVersionError
+from lockgate.storage_core.journal.entries.events import Event
+from lockgate.storage_core.journal.entries.op import Moment, Op
+from lockgate.storage_core.journal.entries.rows import Row
+from lockgate.storage_core.journal.entries.state import Key, Span, State
+
+FAMILIES: Final[tuple[str, ...]] = (
+    "lockgate.storage_core.journal.entries.own_family:JOURNAL",
+    "lockgate.storage_core.commit.registry.family:JOBS",
+    "lockgate.storage_core.blobs.registry.family:BLOBS",
+)
+"""Where the families are described, as `module:name`."""
+
+
+def _nothing(event: Any) -> Iterable[Any]:  # noqa: ARG001 - the default of functions that need the event
+    return ()
+
+
+class Reaction(msgspec.Struct, frozen=True, kw_only=True):
+    """What a family does when an event is announced, within the same fold.
+
+    Attributes:
+        event: Type of the events.
+        fold: Changes the state; refuses the whole entry by raising a `LockgateError`.
+        touches: Returns the rows that `fold` asks for. They are read together with those of the entry.
+        spans: Returns the beginnings of keys that `fold` asks for.
+    """
+
+    event: type[Event]
+    fold: Callable[[State, Moment, Any], None]
+    touches: Callable[[Any], Iterable[Key]] = _nothing
+    spans: Callable[[Any], Iterable[Span]] = _nothing
+
+
+class Family(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows and entries that are versioned together.
+
+    Attributes:
+        name: Unique name; the database keeps the family's version under it.
+        version: Number of the newest migration.
+        rows: The rows that entries fold into.
+        ops: The kinds of entries.
+        migrations: Name of the package that holds the Alembic steps, on a branch of their own.
+        reactions: What it does when other families announce events.
+        rearm: Function, as `module:name`, that takes a `Reading` and yields the entries to write before safe
+            mode ends; empty: none. It is named, not held, because it may need SQL.
+        other_tables: Tables without rows of entries.
+    """
+
+    name: str
+    version: int
+    rows: tuple[type[Row], ...]
+    ops: tuple[type[Op], ...]
+    migrations: str
+    reactions: tuple[Reaction, ...] = ()
+    rearm: str = ""
+    other_tables: tuple[str, ...] = ()
+
+    @property
+    def revision(self) -> str:
+        """Alembic's name of the newest migration: what the database holds if it is up to date."""
+        return f"{self.name}_{self.version}"
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """Names of all its tables."""
+        return frozenset({*(kind.TABLE for kind in self.rows), *self.other_tables})
+
+
+class Families:
+    """Families that are known together, in the order of their names.
+
+    Attributes:
+        rows: The rows of all of them.
+        indexed: Names of all columns that an index holds beside the keys.
+
+    Raises:
+        ValueError: Two families have the same name, table or kind of entry.
+    """
+
+    def __init__(self, families: Iterable[Family]) -> None:
+        self._families = tuple(sorted(families, key=lambda family: family.name))
+        _refuse_twice("name", (family.name for family in self))
+        _refuse_twice("table", chain.from_iterable(family.tables for family in self))
+        self.rows = tuple(chain.from_iterable(family.rows for family in self))
+        self.ops = tuple(chain.from_iterable(family.ops for family in self))
+        _refuse_twice("kind of entry", (tag_of(kind) for kind in self.ops))
+        self.indexed = frozenset(chain.from_iterable(chain.from_iterable(kind.INDEXES for kind in self.rows)))
+        self._ops = {tag_of(kind): kind for kind in self.ops}
+        self._rows = {kind.TABLE: kind for kind in self.rows}
+        self._reactions: dict[type[Event], list[Reaction]] = {}
+        for reaction in chain.from_iterable(family.reactions for family in self):
+            self._reactions.setdefault(reaction.event, []).append(reaction)
+
+    def __iter__(self) -> Iterator[Family]:
+        return iter(self._families)
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """The version of each family, by name."""
+        return {family.name: family.version for family in self}
+
+    def op(self, tag: str) -> type[Op] | None:
+        """Return the kind of entry with this tag, None if no family has it."""
+        return self._ops.get(tag)
+
+    def row(self, table: str) -> type[Row] | None:
+        """Return the row of this table, None if no family has it."""
+        return self._rows.get(table)
+
+    def reactions(self, event: type[Event]) -> Iterable[Reaction]:
+        """Return the reactions to a type of event, in the order of the families' names."""
+        return self._reactions.get(event, ())
+
+    def touches(self, op: Op) -> Iterator[Key]:
+        """Yield the rows that folding an entry asks for, with those of the reactions to it."""
+        yield from op.touches()
+        for event in op.announces():
+            for reaction in self.reactions(type(event)):
+                yield from reaction.touches(event)
+
+    def spans(self, op: Op) -> Iterator[Span]:
+        """Yield the beginnings of keys that folding an entry asks for, with those of the reactions to it."""
+        yield from op.spans()
+        for event in op.announces():
+            for reaction in self.reactions(type(event)):
+                yield from reaction.spans(event)
+
+    def refuse_unknown(self, versions: Mapping[str, int], where: str) -> None:
+        """Check that this program knows all families of a database or a file, in these versions.
+
+        Args:
+            versions: By name of the family.
+            where: What has them, for people.
+
+        Raises:
+            JournalVersionError: It lacks one, or knows only an older version. The message names the family.
+        """
+        known = self.versions
+        for name, version in sorted(versions.items()):
+            if name not in known:
+                raise JournalVersionError(
+                    f"{where} has the family of entries {name!r} (version {version}), which this program "
+                    "lacks; nothing was changed; use the release of Lockgate that made it, or a newer one"
+                )
+            if version > known[name]:
+                raise JournalVersionError(
+                    f"{where} has the family of entries {name!r} in version {version}, and this program "
+                    f"knows it up to version {known[name]}; nothing was changed; use the release of Lockgate "
+                    "that made it, or a newer one"
+                )
+
+
+def known_families() -> Families:
+    """Return all families, importing the modules that describe them at the first call."""
+    return _load(FAMILIES)
+
+
+def announce(state: State, moment: Moment, event: Event) -> None:
+    """Let the other families react to an event, within the fold that calls this.
+
+    Replaying the entry announces the same event, so that the reactions change the same rows again.
+
+    Raises:
+        LockgateError: A reaction refuses the entry.
+    """
+    for reaction in known_families().reactions(type(event)):
+        reaction.fold(state, moment, event)
+
+
+def tag_of(op: Op | type[Op]) -> str:
+    """Return the name that a kind of entry is stored under."""
+    return str(op.__struct_config__.tag)
+
+
+@cache
+def _load(names: tuple[str, ...]) -> Families:
+    return Families(pkgutil.resolve_name(name) for name in names)
+
+
+def _refuse_twice(what: str, names: Iterable[str]) -> None:
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise ValueError(f"families of entries have the same {what}: {', '.join(twice)}")

@@ -1,1 +1,0 @@
-"""Questions about jobs and blobs."""

@@ -1,0 +1,1 @@
+"""The migrations up to the second version."""

@@ -1,0 +1,10 @@
+"""Nothing new: there is a second version."""
+
+from __future__ import annotations
+
+revision = "fruit_2"
+down_revision = "fruit_1"
+
+
+def upgrade() -> None:
+    """Change nothing."""

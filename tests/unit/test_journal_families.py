@@ -1,0 +1,158 @@
+"""Families of entries that others register: made, versioned, refused by name, and told of events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from sqlalchemy import select
+
+from lockgate.storage_core.blobs.registry.references import SubmitBlobJob
+from lockgate.storage_core.commit.registry.entries import ForgetJob
+from lockgate.storage_core.errors import FencedError, JournalVersionError
+from lockgate.storage_core.ids import job_resource
+from lockgate.storage_core.journal import Journal, open_journal
+from lockgate.storage_core.journal.checkpoint.restore import open_survivor, restore
+from lockgate.storage_core.journal.checkpoint.verify import verify
+from lockgate.storage_core.journal.database.schema import VERSION_TABLE
+from lockgate.storage_core.journal.entries import family as family_module
+from lockgate.storage_core.journal.entries.events import ArtefactsTaken, ResourceEnded
+from lockgate.storage_core.journal.entries.family import FAMILIES, Families, Family, known_families
+from tests.checkpoint_world import DEST, JournalWorld, job
+from tests.fruit_family import FRUIT, Eat, Fruit
+
+JOB = job_resource(DEST, "job1-g1")
+
+Know = Callable[[str], None]
+
+
+@pytest.fixture
+def know(monkeypatch: pytest.MonkeyPatch) -> Know:
+    """Let this process know one family more; none for an empty name."""
+
+    def know(name: str) -> None:
+        more = (f"tests.fruit_family:{name}",) if name else ()
+        monkeypatch.setattr(family_module, "FAMILIES", (*FAMILIES, *more))
+
+    return know
+
+
+def fruit(journal: Journal) -> list[Fruit]:
+    with journal.reading() as reading:
+        return list(reading.where(Fruit, {}))
+
+
+def versions(journal: Journal) -> list[str]:
+    with journal.database.snapshot() as connection:
+        return sorted(connection.execute(select(VERSION_TABLE)).scalars())
+
+
+def test_a_family_that_a_database_lacks_is_made_when_it_is_opened(journals: JournalWorld, know: Know) -> None:
+    with journals.open() as journal:
+        assert versions(journal) == ["blobs_1", "jobs_1", "journal_1"]
+    know("FRUIT")
+    with journals.open() as journal:
+        assert versions(journal) == ["blobs_1", "fruit_1", "jobs_1", "journal_1"]
+        assert fruit(journal) == []
+
+
+def test_each_family_is_migrated_alone(journals: JournalWorld, know: Know) -> None:
+    know("FRUIT")
+    journals.apply(job(1), job(1, "committed"))
+    know("SECOND_FRUIT")
+    with journals.open() as journal:
+        assert versions(journal) == ["blobs_1", "fruit_2", "jobs_1", "journal_1"]
+        assert [one.ended for one in fruit(journal)] == [1]
+
+
+def test_an_event_reaches_a_family_that_its_announcer_does_not_know(
+    journals: JournalWorld, know: Know
+) -> None:
+    know("FRUIT")
+    journals.apply(job(1), job(1, "committed"), ForgetJob(destination=DEST, job_id="job1-g1"))
+    with journals.open() as journal:
+        assert [(one.resource, one.ended) for one in fruit(journal)] == [(JOB, 2)]
+
+
+def test_reactions_happen_again_when_entries_are_replayed(journals: JournalWorld, know: Know) -> None:
+    know("FRUIT")
+    journals.apply(job(1), job(1, "committed"))
+    journals.checkpoint()
+    journals.apply(ForgetJob(destination=DEST, job_id="job1-g1"), job(2, "failed"), Eat(resource="none"))
+    assert journals.verify().findings == ()
+    before = journals.rows()
+    journals.restore(with_entries=True)
+    assert journals.rows(journals.spare_url) == before
+    assert [one.ended for one in before["fruit"]] == [2, 1]
+
+
+def test_a_row_of_a_reaction_that_was_changed_by_hand_is_found(journals: JournalWorld, know: Know) -> None:
+    know("FRUIT")
+    journals.apply(job(1), job(1, "committed"))
+    journals.run_sql("UPDATE fruit SET ended = 7")
+    (finding,) = journals.verify().findings
+    assert finding == f"the tables: fruit {JOB}: ended is 7, and entries give 1"
+
+
+def test_a_reaction_that_refuses_takes_the_whole_entry_back(journals: JournalWorld, know: Know) -> None:
+    know("FRUIT")
+    with journals.open() as journal:
+        with pytest.raises(FencedError, match="blobs of up: fruit refuses"):
+            journal.apply(SubmitBlobJob(job_id="up", blob_keys=(), destination=DEST, commit_job="job1-g1"))
+        assert fruit(journal) == []
+        assert journal.status().stamp.sequence == 0
+
+
+def test_what_a_reaction_asks_for_is_read_with_the_entry(know: Know) -> None:
+    know("FRUIT")
+    touched = list(known_families().touches(ForgetJob(destination=DEST, job_id="job1-g1")))
+    assert (Fruit, (JOB,)) in touched
+
+
+@pytest.mark.parametrize(
+    ("written", "known", "named"),
+    [
+        ("FRUIT", "", r"the family of entries 'fruit' \(version 1\), which this program lacks"),
+        ("SECOND_FRUIT", "FRUIT", "the family of entries 'fruit' in version 2, .* up to version 1"),
+    ],
+    ids=["unknown", "newer"],
+)
+def test_a_database_and_a_checkpoint_with_another_family_are_refused_by_its_name(
+    journals: JournalWorld, know: Know, written: str, known: str, named: str
+) -> None:
+    know(written)
+    journals.apply(job(1), job(1, "committed"))
+    journals.checkpoint()
+    know(known)
+    for opening in (open_journal, lambda url: open_survivor(url, "main")):
+        with pytest.raises(JournalVersionError, match=named):
+            opening(journals.url)
+    with journals.open(journals.spare_url) as empty:
+        with pytest.raises(JournalVersionError, match=named):
+            restore(empty, journals.checkpoints)
+        with pytest.raises(JournalVersionError, match=named), empty.reading() as reading:
+            verify(reading, journals.checkpoints)
+        assert empty.status().stamp.sequence == 0
+
+
+def test_two_families_with_the_same_name_table_or_kind_of_entry_are_refused() -> None:
+    def other(**changes: object) -> Family:
+        plain = Family(name="other", version=1, rows=(), ops=(), migrations="none")
+        return msgspec.structs.replace(plain, **changes)
+
+    for twice, what in (
+        (other(name="fruit"), "name: fruit"),
+        (other(rows=(Fruit,)), "table: fruit"),
+        (other(ops=(Eat,)), "kind of entry: eat"),
+    ):
+        with pytest.raises(ValueError, match=f"have the same {what}"):
+            Families([FRUIT, twice])
+
+
+def test_reactions_run_in_the_order_of_the_families_names() -> None:
+    first = msgspec.structs.replace(FRUIT, name="a", rows=(), ops=())
+    families = Families([FRUIT, first])
+    assert [family.name for family in families] == ["a", "fruit"]
+    assert list(families.reactions(ResourceEnded)) == [first.reactions[0], FRUIT.reactions[0]]
+    assert list(families.reactions(ArtefactsTaken)) == []
