@@ -70,22 +70,26 @@ MUTANTS: Final = (
         "numbers are taken from the head's row, under its lock",
         [
             Edit(
-                f"{JOURNAL}/writing.py",
+                f"{JOURNAL}/write/transaction.py",
                 "        update(HEAD)\n"
                 "        .where(HEAD.c.journal == bindparam(bulk.JOURNAL))\n"
                 "        .values(sequence=HEAD.c.sequence)\n"
                 "        .returning(\n",
                 "        select(\n",
             ),
-            Edit(f"{JOURNAL}/writing.py", "bindparam, insert, update", "bindparam, insert, select, update"),
             Edit(
-                f"{JOURNAL}/writing.py",
+                f"{JOURNAL}/write/transaction.py",
+                "bindparam, insert, update",
+                "bindparam, insert, select, update",
+            ),
+            Edit(
+                f"{JOURNAL}/write/transaction.py",
                 "            *(PLANS_KEPT if keeps_plans else ()),\n        )\n",
                 "            *(PLANS_KEPT if keeps_plans else ()),\n"
                 "        ).where(HEAD.c.journal == bindparam(bulk.JOURNAL))\n",
             ),
             Edit(
-                f"{JOURNAL}/writing.py",
+                f"{JOURNAL}/write/transaction.py",
                 "stamp = msgspec.structs.replace(head.stamp, sequence=stamp.sequence + 1)",
                 'connection.exec_driver_sql("CREATE SEQUENCE IF NOT EXISTS numbers")\n'
                 "                number = connection.exec_driver_sql(\"SELECT nextval('numbers')\")\n"
@@ -104,12 +108,12 @@ MUTANTS: Final = (
                 "write(database, name, mutations, self.see)",
             ),
             Edit(
-                f"{JOURNAL}/writing.py",
+                f"{JOURNAL}/write/transaction.py",
                 "def write(database: Database, journal: str, mutations: Sequence[Mutation])",
                 "def write(database: Database, journal: str, mutations: Sequence[Mutation], see: object)",
             ),
             Edit(
-                f"{JOURNAL}/writing.py",
+                f"{JOURNAL}/write/transaction.py",
                 "[*removals, _moving(journal, stamp)])\n",
                 "[*removals, _moving(journal, stamp)])\n            see(stamp)\n",
             ),
@@ -119,8 +123,10 @@ MUTANTS: Final = (
         "renew-any-stamp",
         "a renewal compares the stamp, so that a holder that was fenced is told so",
         [
-            Edit(f"{JOURNAL}/leases.py", "LEASE.c.holder == holder", "LEASE.c.resource.in_(list(held))"),
-            Edit(f"{JOURNAL}/leases.py", "alive.get(resource) != stamp", "resource not in alive"),
+            Edit(
+                f"{JOURNAL}/leases/leases.py", "LEASE.c.holder == holder", "LEASE.c.resource.in_(list(held))"
+            ),
+            Edit(f"{JOURNAL}/leases/leases.py", "alive.get(resource) != stamp", "resource not in alive"),
         ],
     ),
     Mutant(
@@ -128,7 +134,7 @@ MUTANTS: Final = (
         "an observer's read checks the head of the state that it reads",
         [
             Edit(
-                f"{JOURNAL}/observers/reaching.py",
+                f"{JOURNAL}/observers/catch_up.py",
                 "yield reading, _reached(reading, identity, stamps, true() if serves is None else serves)",
                 "newest = _reached(reading, identity, stamps, true() if serves is None else serves)\n"
                 "    with database.snapshot() as connection:\n"
@@ -140,14 +146,14 @@ MUTANTS: Final = (
     Mutant(
         "renew-lapsed",
         "a lease that has lapsed is not renewed",
-        [Edit(f"{JOURNAL}/leases.py", "LEASE.c.renewed_s + LEASE.c.hard_s > now,", "")],
+        [Edit(f"{JOURNAL}/leases/leases.py", "LEASE.c.renewed_s + LEASE.c.hard_s > now,", "")],
     ),
     Mutant(
         "free-any-stamp",
         "parking and freeing compare the stamp",
         [
             Edit(
-                f"{JOURNAL}/ops/leases.py",
+                f"{JOURNAL}/entries/leases.py",
                 "if lease is None or lease.stamp != stamp or lease.standing is Standing.FREE:",
                 "if lease is None or lease.standing is Standing.FREE:",
             )
@@ -158,7 +164,7 @@ MUTANTS: Final = (
         "taking a lease issues a new stamp",
         [
             Edit(
-                f"{JOURNAL}/ops/leases.py",
+                f"{JOURNAL}/entries/leases.py",
                 "epoch=moment.stamp.epoch,\n                sequence=moment.stamp.sequence,",
                 "epoch=(lease or moment.stamp).epoch, sequence=(lease or moment.stamp).sequence,",
             )
@@ -169,7 +175,7 @@ MUTANTS: Final = (
         "recovery starts only when the lease has lapsed",
         [
             Edit(
-                f"{JOURNAL}/ops/leases.py",
+                f"{JOURNAL}/entries/leases.py",
                 '"recover": frozenset({LeaseState.FREE, LeaseState.HARD})',
                 '"recover": frozenset({LeaseState.FREE, LeaseState.SOFT, LeaseState.HARD})',
             )
@@ -178,14 +184,14 @@ MUTANTS: Final = (
     Mutant(
         "recover-in-safe-mode",
         "nothing is recovered in safe mode",
-        [Edit(f"{JOURNAL}/ops/leases.py", " and moment.is_safe_mode", " and False")],
+        [Edit(f"{JOURNAL}/entries/leases.py", " and moment.is_safe_mode", " and False")],
     ),
     Mutant(
         "forget-requests",
         "a known request id is answered, not applied again",
         [
             Edit(
-                f"{JOURNAL}/writing.py",
+                f"{JOURNAL}/write/transaction.py",
                 "{one.request_id: one for one in starmap(_Remembered, known)}",
                 "{}",
             )
@@ -194,14 +200,14 @@ MUTANTS: Final = (
     Mutant(
         "forget-requests-of-a-group",
         "an id that stands twice in one group has one effect",
-        [Edit(f"{JOURNAL}/writing.py", "known[mutation.request_id] = entry", "pass")],
+        [Edit(f"{JOURNAL}/write/transaction.py", "known[mutation.request_id] = entry", "pass")],
     ),
     Mutant(
         "number-the-refused",
         "a refused mutation takes no number",
         [
             Edit(
-                f"{JOURNAL}/writing.py",
+                f"{JOURNAL}/write/transaction.py",
                 "stamp = msgspec.structs.replace(stamp, sequence=stamp.sequence - 1)",
                 "pass",
             )

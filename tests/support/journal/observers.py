@@ -15,9 +15,10 @@ from sqlalchemy import delete, true, update
 from lockgate.storage_core.errors import JournalUnavailableError
 from lockgate.storage_core.journal import Journal, Reading, Stamp, open_journal
 from lockgate.storage_core.journal.database.database import Database, parse_url
-from lockgate.storage_core.journal.database.schema import ENTRY, HEAD, LEASE
+from lockgate.storage_core.journal.database.schema import ENTRY, HEAD, table_of
+from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.leases import TakeLease
-from lockgate.storage_core.journal.entries.rows import ROWS, Lease
+from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.observers import Client
 from lockgate.storage_core.journal.observers.catch_up import BehindError, _reached, reading_at_least
 from lockgate.storage_core.journal.write.transaction import begin_epoch, lock_head
@@ -170,7 +171,7 @@ def asked(reading: Reading) -> tuple[str, int]:
 
 def content(reading: Reading) -> dict[str, Any]:
     """Return all that a state says."""
-    rows = {kind.TABLE: reading.where(kind, {}) for kind in ROWS}
+    rows = {kind.TABLE: reading.where(kind, {}) for kind in known_families().rows}
     return {**rows, "stamp": reading.status().stamp, "identity": reading.status().identity}
 
 
@@ -178,7 +179,7 @@ def lose_after(journal: Journal, sequence: int, *, new_epoch: bool = True) -> No
     """Do to a primary what a failover does: entries after one are gone, and a new epoch begins."""
     with journal.database.write() as connection:
         head = lock_head(connection, journal.database, journal.name)
-        for table in (ENTRY, LEASE):
+        for table in (ENTRY, table_of(Lease)):
             connection.execute(delete(table).where(table.c.sequence > sequence))
         connection.execute(update(HEAD).values(sequence=sequence))
         if new_epoch:

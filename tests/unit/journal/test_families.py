@@ -19,8 +19,8 @@ from lockgate.storage_core.journal.database.schema import VERSION_TABLE
 from lockgate.storage_core.journal.entries import family as family_module
 from lockgate.storage_core.journal.entries.events import ArtefactsTaken, ResourceEnded
 from lockgate.storage_core.journal.entries.family import FAMILIES, Families, Family, known_families
-from tests.checkpoint_world import DEST, JournalWorld, job
-from tests.fruit_family import FRUIT, Eat, Fruit
+from tests.support.journal.checkpoints import DEST, JournalWorld, job
+from tests.support.journal.fruit_family import FRUIT, Eat, Fruit
 
 JOB = job_resource(DEST, "job1-g1")
 
@@ -32,7 +32,7 @@ def know(monkeypatch: pytest.MonkeyPatch) -> Know:
     """Let this process know one family more; none for an empty name."""
 
     def know(name: str) -> None:
-        more = (f"tests.fruit_family:{name}",) if name else ()
+        more = (f"tests.support.journal.fruit_family:{name}",) if name else ()
         monkeypatch.setattr(family_module, "FAMILIES", (*FAMILIES, *more))
 
     return know

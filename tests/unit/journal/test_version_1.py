@@ -1,6 +1,6 @@
 """A journal of version 1, kept as files: this program must fold it into the same rows, on both databases.
 
-`journal_version_1/entries.jsonl` holds its entries as version 1 stored them, at least one of every kind, and
+`version_1_journal/entries.jsonl` holds its entries as version 1 stored them, at least one of every kind, and
 `rows.jsonl` the rows that they gave. Their lines never change: lines are added, for new kinds of entries.
 """
 
@@ -22,9 +22,9 @@ from lockgate.storage_core.journal.entries.rows import Row
 from lockgate.storage_core.journal.maintenance import upkeep
 from lockgate.storage_core.journal.read.epochs import read_epochs
 from lockgate.storage_core.journal.read.snapshot_read import Entry, Reading
-from tests.checkpoint_world import JournalWorld
+from tests.support.journal.checkpoints import JournalWorld
 
-KEPT: Final = Path(__file__).parent / "journal_version_1"
+KEPT: Final = Path(__file__).parent / "version_1_journal"
 
 
 def lines(name: str) -> list[bytes]:

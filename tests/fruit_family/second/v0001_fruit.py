@@ -1,5 +1,0 @@
-"""The first version, as it is."""
-
-from tests.fruit_family.first.v0001_fruit import branch_labels, down_revision, revision, upgrade
-
-__all__ = ["branch_labels", "down_revision", "revision", "upgrade"]
