@@ -106,5 +106,5 @@ def cache_world(root: Path) -> Iterator[CacheWorld]:
 
 def killed(folder: CacheFolder) -> None:
     """Let go of what a process holds as its death does: nothing else is done."""
-    folder._holds.let_go()
+    folder._pins.release_all()
     folder._owner.close()

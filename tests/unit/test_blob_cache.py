@@ -387,7 +387,7 @@ def test_damage_found_a_second_time_is_an_error_and_no_bytes(
     blob = world.put(b"library")
     cache = world.cache()
     monkeypatch.setattr(Path, "read_bytes", lambda _: b"librarz")  # a disk that reads other than it did
-    with pytest.raises(CorruptBlobError, match="nothing was handed out"):
+    with pytest.raises(CorruptBlobError, match="nothing was returned"):
         cache.get(*key_of(blob))
 
 

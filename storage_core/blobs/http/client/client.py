@@ -169,7 +169,7 @@ class BlobClient:
         return self._get(path, messages.Page).blobs
 
     def jobs(self, job_id: str | None = None, *, after: str = "") -> Sequence[JobBlobs]:
-        """Return a page of the jobs that have blobs; see `Blobs.jobs`. Without `job_id`, needs a token for all."""
+        """Return a page of the jobs that have blobs; see `Blobs.jobs`. To list all, use a token for all."""
         path = f"/jobs?{urlencode({'after': after})}" if job_id is None else _job(job_id)
         return self._get(path, messages.Jobs).jobs
 

@@ -229,7 +229,7 @@ class Connection(Forkable):
             raise InvalidInputError(f"LOCKGATE_BLOB_SERVER_URL: {error}") from None
         if parsed.scheme not in {"http", "https"} or not parsed.host or parsed.auth or parsed.query:
             raise InvalidInputError(
-                f"LOCKGATE_BLOB_SERVER_URL: {parsed.scheme}://{parsed.netloc} is not the URL of a blob server; "
+                f"LOCKGATE_BLOB_SERVER_URL: {parsed.scheme}://{parsed.netloc} is no URL of a blob server; "
                 "an example is https://blobs.example.com:8410"
             )
         if self._ca_file is not None and not self._ca_file.is_file():
