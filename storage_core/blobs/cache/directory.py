@@ -99,8 +99,8 @@ class CacheFolder(Forkable):
         self._unpacked = UnpackedBlobs(self.path / "unpacked")
         self._limit_bytes = limit_bytes
         self._interval_s = interval_s
-        self._begin()
-        self._owner = self._enter()
+        self._reset()
+        self._owner = self._open()
         FORKS.tell(self)
 
     @contextmanager
@@ -115,21 +115,12 @@ class CacheFolder(Forkable):
         """Lock a blob against fetching by other threads and processes until the block ends."""
         return self._pins.fetching(job_id, blob_key)
 
-    def references(self, job_id: str, blob_key: BlobKey | None = None) -> int:
-        """Return how many times this process has pinned a blob, or all blobs of a job."""
-        return self._pins.count(job_id, blob_key)
-
     def libraries(self, job_id: str) -> Path:
         """Return the folder for links to a job's blobs, which is deleted with them."""
         return self.path / "libraries" / check_blob_job(job_id)
 
     def unpacked(self, job_id: str, blob_key: BlobKey, unpack: Unpack) -> Path:
         """Return the folder with the unpacked files of a pinned blob, which is deleted with the blob.
-
-        Args:
-            job_id: Job of the blob.
-            blob_key: Key of the blob.
-            unpack: Unpacks it, once on a machine.
 
         Raises:
             StoreUnavailableError: The disk is full.
@@ -197,14 +188,14 @@ class CacheFolder(Forkable):
 
     def after_fork_in_child(self) -> None:
         """Start without pins, and lock the directory for this process too."""
-        self._begin()
+        self._reset()
         self._pins.after_fork_in_child()
         was_closed = self._owner.closed
         self._owner.close()
         if not was_closed:
             self._owner = lock_shared(self._owners)
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._lock = threading.Lock()
         self._room_bytes = self._limit_bytes // CHECKS
         self._is_over = False
@@ -213,7 +204,7 @@ class CacheFolder(Forkable):
     def _owners(self) -> Path:
         return self.path / "owners"
 
-    def _enter(self) -> FileIO:
+    def _open(self) -> FileIO:
         with translated("open", str(self.path), changes=True):
             lock = try_alone(self._owners)
             if lock is not None:

@@ -59,7 +59,7 @@ class CachePins:
     def __init__(self, path: Path, clock: Clock) -> None:
         self.path = path
         self._clock = clock
-        self._begin()
+        self._reset()
 
     @contextmanager
     def pinned(self, job_id: str, blob_key: BlobKey) -> Iterator[None]:
@@ -74,12 +74,6 @@ class CachePins:
             lock = lock_alone(self._fetch_lock_of(job_id, blob_key))
         with lock:
             yield
-
-    def count(self, job_id: str, blob_key: BlobKey | None = None) -> int:
-        """Return how many times this process has pinned a blob, or all blobs of a job."""
-        with self._lock:
-            pin = self._pins.get((job_id, blob_key or JOB))
-            return 0 if pin is None else pin.count
 
     def jobs(self) -> set[str]:
         """Return the ids of the jobs with lock files."""
@@ -111,11 +105,8 @@ class CachePins:
     def exclusive(self, idle: IdleBlob) -> Iterator[bool]:
         """Keep others from pinning a blob until the block ends; yields whether it was idle all the time."""
         lock = try_alone(self._lock_of(idle.blob.job_id, idle.blob.blob_key))
-        if lock is None:
-            yield False
-            return
-        with lock:
-            yield _last_use_s(lock) == idle.since_s
+        with lock or nullcontext():
+            yield lock is not None and _last_use_s(lock) == idle.since_s
 
     @contextmanager
     def exclusive_job(self, job_id: str) -> Iterator[bool]:
@@ -149,11 +140,11 @@ class CachePins:
     def after_fork_in_child(self) -> None:
         """Start without pins; the parent's descriptors keep the parent's locks."""
         inherited = self._pins
-        self._begin()
+        self._reset()
         for pin in inherited.values():
             pin.file.close()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._lock = threading.Lock()
         self._pins = {}
 

@@ -11,7 +11,6 @@ from typing import Final
 
 from lockgate.storage_core.blobs.cache.cache import BlobCache
 from lockgate.storage_core.blobs.open_blobs import ha_blobs, open_blobs
-from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.forks import FORKS, Forkable
 from lockgate.storage_core.settings import Settings
 
@@ -32,26 +31,6 @@ def configured_cache(settings: Settings) -> BlobCache:
     return _CACHES.get(settings)
 
 
-@contextmanager
-def open_cache(
-    settings: Settings, *, is_kept: bool = False, clock: Clock | None = None
-) -> Iterator[BlobCache]:
-    """Open a separate cache and its blob server; see `BlobCache`, for errors `configured_cache`."""
-    with (
-        open_blobs(settings, clock=clock) as origin,
-        BlobCache(
-            cache_dir(settings),
-            ha_blobs(settings),
-            origin,
-            limit_bytes=settings.blob_cache_bytes,
-            interval_s=settings.retention_interval_s,
-            is_kept=is_kept,
-            clock=clock,
-        ) as cache,
-    ):
-        yield cache
-
-
 def cache_dir(settings: Settings) -> Path:
     """Return the directory of the cache."""
     return settings.blob_cache_dir or settings.home_dir / "blob-cache"
@@ -60,6 +39,23 @@ def cache_dir(settings: Settings) -> Path:
 def close_caches() -> None:
     """Close the caches that `configured_cache` has opened in this process; the next call opens a new one."""
     _CACHES.close()
+
+
+@contextmanager
+def _open_cache(settings: Settings) -> Iterator[BlobCache]:
+    with (
+        open_blobs(settings) as origin,
+        BlobCache(
+            cache_dir(settings),
+            ha_blobs(settings),
+            origin,
+            limit_bytes=settings.blob_cache_bytes,
+            interval_s=settings.retention_interval_s,
+            is_kept=True,
+        ) as cache,
+    ):
+        cache.evict()  # for earlier processes, which ended without evicting
+        yield cache
 
 
 class _ProcessCaches(Forkable):
@@ -75,9 +71,7 @@ class _ProcessCaches(Forkable):
         key = settings.model_dump_json()
         with self._lock:
             if key not in self._caches:
-                cache = self._stack.enter_context(open_cache(settings, is_kept=True))
-                cache.evict()  # for earlier processes, which ended without evicting
-                self._caches[key] = cache
+                self._caches[key] = self._stack.enter_context(_open_cache(settings))
             return self._caches[key]
 
     def after_fork_in_child(self) -> None:

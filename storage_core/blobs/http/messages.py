@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from functools import cache
 from typing import Final
 
 import msgspec
@@ -46,6 +44,11 @@ _STATUS: Final[tuple[tuple[type[LockgateError], int], ...]] = (
     (NotAppliedError, 409),
     (OutcomeUnknownError, 504),
 )
+_KINDS: Final[dict[str, type[LockgateError]]] = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, LockgateError)
+}
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -196,19 +199,10 @@ def status_of(error: LockgateError) -> int:
 
 def body_of(error: LockgateError) -> ErrorBody:
     """Return the body for an error, named after its nearest class that every client knows."""
-    name = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _kinds())
+    name = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS)
     return ErrorBody(error=name, message=str(error))
 
 
 def error_of(body: ErrorBody) -> LockgateError:
     """Return the error of a body; for a name that only a newer server knows, the outcome is unknown."""
-    return _kinds().get(body.error, OutcomeUnknownError)(body.message)
-
-
-@cache
-def _kinds() -> dict[str, type[LockgateError]]:
-    return {
-        name: kind
-        for name, kind in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(kind, LockgateError)
-    }
+    return _KINDS.get(body.error, OutcomeUnknownError)(body.message)

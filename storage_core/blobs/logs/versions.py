@@ -10,6 +10,7 @@ Source: Flink BLOB storage, "Log Files".
 from __future__ import annotations
 
 import hashlib
+from itertools import accumulate
 from typing import Final
 from urllib.parse import quote
 
@@ -127,11 +128,8 @@ class LogVersion(msgspec.Struct, frozen=True, kw_only=True):
 
     def ranges(self) -> list[tuple[int, LogPart]]:
         """Return the parts, each after its offset in the log."""
-        begins, ranges = 0, []
-        for part in self.parts:
-            ranges.append((begins, part))
-            begins += part.size_bytes
-        return ranges
+        offsets = accumulate((part.size_bytes for part in self.parts), initial=0)
+        return list(zip(offsets, self.parts, strict=False))
 
 
 class FoundVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,11 +156,6 @@ def merged_with_next(parts: tuple[LogPart, ...]) -> tuple[LogPart, ...]:
         merged, level = merged + MERGED - 1, level + 1
 
 
-def encoded(version: LogVersion) -> bytes:
-    """Return the bytes of a version's blob."""
-    return msgspec.json.encode(version)
-
-
 def find_versions(blobs: Blobs, log: Log) -> list[FoundVersion]:
     """Return the versions of a log's files, the newest of each file last.
 
@@ -186,14 +179,12 @@ def find_versions(blobs: Blobs, log: Log) -> list[FoundVersion]:
                 f"log {log.name}: blob {log.job_id}/{blob_key} is not a version of a log: {error}"
             ) from None
         found.append(FoundVersion(blob_key=blob_key, version=version))
-    return sorted(found, key=_age)
+    return sorted(
+        found,
+        key=lambda one: (one.version.file_name, one.version.number, one.version.size_bytes, one.blob_key),
+    )
 
 
 def newest(found: list[FoundVersion]) -> dict[str, FoundVersion]:
     """Return the newest version of each file, by its name."""
     return {version.version.file_name: version for version in found}
-
-
-def _age(found: FoundVersion) -> tuple[str, int, int, str]:
-    version = found.version
-    return version.file_name, version.number, version.size_bytes, found.blob_key

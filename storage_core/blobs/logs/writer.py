@@ -14,6 +14,7 @@ from io import SEEK_END, RawIOBase
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from lockgate.storage_core.blobs.keys import BlobKey
@@ -25,12 +26,11 @@ from lockgate.storage_core.blobs.logs.versions import (
     LogPart,
     LogVersion,
     PublishedFile,
-    encoded,
     find_versions,
     merged_with_next,
     seam_of,
 )
-from lockgate.storage_core.blobs.protocol import Blobs
+from lockgate.storage_core.blobs.protocol import BlobInfo, Blobs
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.errors import ObjectNotFoundError
 
@@ -188,7 +188,7 @@ class LogWriter:
         level = merged[0].level + 1 if merged else 0
         pieces = range(begins, size_bytes, PIECE_BYTES)
         shift = before.size_bytes - before.in_file
-        added = [self._put(file, shift, at, min(at + PIECE_BYTES, size_bytes), level) for at in pieces]
+        added = [self._put_part(file, shift, at, min(at + PIECE_BYTES, size_bytes), level) for at in pieces]
         return replace(
             before,
             number=before.number + 1,
@@ -197,30 +197,26 @@ class LogWriter:
             is_growing=not ends,
         )
 
-    def _put(self, file: RawIOBase, shift: int, begins: int, ends: int, level: int) -> LogPart:
-        blob = self._blobs.put(
-            _read(file, begins, ends),
+    def _put_part(self, file: RawIOBase, shift: int, begins: int, ends: int, level: int) -> LogPart:
+        name = f"{shift + begins}-{shift + ends}"
+        blob = self._put(_read(file, begins, ends), name, self._parts_owner)
+        return LogPart(blob_key=blob.blob_key, size_bytes=blob.size_bytes, level=level)
+
+    def _put(self, data: bytes, name: str, owner: str) -> BlobInfo:
+        return self._blobs.put(
+            data,
             job_id=self._log.job_id,
             guarantee="recreatable",
             use="log",
-            name=f"{self._log.name} {shift + begins}-{shift + ends}",
-            owners=[self._parts_owner],
+            name=f"{self._log.name} {name}",
+            owners=[owner],
             lapse_s=self._lapse_s,
         )
-        return LogPart(blob_key=blob.blob_key, size_bytes=blob.size_bytes, level=level)
 
     def _publish(self, version: LogVersion) -> None:
         """Put a version, and drop the references that it replaces."""
         self._unconfirmed = version
-        blob = self._blobs.put(
-            encoded(version),
-            job_id=self._log.job_id,
-            guarantee="recreatable",
-            use="log",
-            name=f"{self._log.name} version {version.number}",
-            owners=[self._log.owner],
-            lapse_s=self._lapse_s,
-        )
+        blob = self._put(msgspec.json.encode(version), f"version {version.number}", self._log.owner)
         self._set_published(FoundVersion(blob_key=blob.blob_key, version=version))
         self._drop_stale()
 

@@ -239,18 +239,15 @@ class BlobClient:
                 raise type(error)(message) from error
             raise
 
-    def _verified(self, once: Callable[[], T | None], job_id: str, blob_key: BlobKey) -> T:
+    def _verified(self, download: Callable[[], T | None], job_id: str, blob_key: BlobKey) -> T:
         """Download a blob; if it arrives damaged, make the server check its copy, and download it once more.
 
-        Args:
-            once: Downloads the blob; returns None if it arrived damaged.
-            job_id: Job of the blob.
-            blob_key: Key of the blob.
+        `download` returns None for a damaged blob.
         """
-        found = once()
+        found = download()
         if found is None:
             self._post(f"{blob_path(job_id, blob_key)}/recheck", messages.Empty)
-            found = once()
+            found = download()
         if found is None:
             raise CorruptBlobError(
                 f"blob {job_id}/{blob_key} of {self.url} arrived damaged twice, and the server's copy is "
@@ -274,11 +271,7 @@ class _RemoteSets:
 
 
 def _file_digest(source: Source, guarantee: Guarantee) -> str | None:
-    """Return the digest of a file that goes to the HA store, which the server needs before the bytes arrive.
-
-    Returns:
-        None for another source or guarantee.
-    """
+    """Return the digest of a file for the HA store, which the server needs before the bytes; else None."""
     path = file_of(source)
     if guarantee != "ha" or path is None:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from io import BytesIO
 from typing import Final, Protocol
 from urllib.parse import quote
 
@@ -18,10 +19,12 @@ PARTIAL: Final = 206
 class Sink(Protocol):
     """Receives the bytes of a blob in order; `IncomingFile` is one."""
 
-    size_bytes: int
-
     def write(self, data: bytes) -> None:
         """Append bytes."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Number of bytes written so far."""
 
     @property
     def digest(self) -> str:
@@ -29,31 +32,28 @@ class Sink(Protocol):
 
 
 class MemorySink:
-    """Receives a blob that fits in memory.
-
-    Attributes:
-        size_bytes: Number of bytes written so far.
-    """
+    """Receives a blob that fits in memory."""
 
     def __init__(self) -> None:
-        self.size_bytes = 0
-        self._pieces: list[bytes] = []
-        self._hash = hashlib.sha256()
+        self._data = BytesIO()
 
     def write(self, data: bytes) -> None:
         """Append bytes."""
-        self._pieces.append(data)
-        self._hash.update(data)
-        self.size_bytes += len(data)
+        self._data.write(data)
+
+    @property
+    def size_bytes(self) -> int:
+        """Number of bytes written so far."""
+        return self._data.tell()
 
     @property
     def digest(self) -> str:
         """SHA-256 of the bytes written so far, in hexadecimal."""
-        return self._hash.hexdigest()
+        return hashlib.sha256(self._data.getbuffer()).hexdigest()
 
     def data(self) -> bytes:
         """Return all bytes."""
-        return b"".join(self._pieces)
+        return self._data.getvalue()
 
 
 def blob_path(job_id: str, blob_key: BlobKey) -> str:

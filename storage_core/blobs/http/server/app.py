@@ -1,16 +1,6 @@
 """The blob server as a FastAPI application, stand-alone or mounted in another one with its access policy.
 
-    PUT    /jobs/{job}/blobs?guarantee=&use=&name=&upload_set=&owner=&lapse_s=&digest=&request_id=
-    GET    /jobs/{job}/blobs/{key}            HEAD too; ranges; the entity tag is the key
-    POST   /jobs/{job}/sets, /sets/{set}/complete, /sets/renew
-    POST   /jobs/{job}/submit, fail, finish
-    POST   /jobs/{job}/blobs/{key}/refer, drop, recheck; /owners/drop
-    GET    /jobs/{job}, /jobs                 how many blobs a job has, since when, what ends it
-    GET    /jobs/{job}/blobs, /blobs, /references, /now
-    POST   /verify; /sweep                    a sweep responds with lines, see `SweepLine`
-    GET    /health, /metrics                  without access policy
-
-Everything else is JSON: see `messages`.
+Calls and statuses: docs/guides/blob-server.md. Bodies are those of `messages`, except the bytes of blobs.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self._begin(message)
+            self._start_response(message)
         else:
             self._sent += len(message.get("body", b""))
         try:
@@ -81,7 +81,7 @@ class _Exchange:
             sent=self._sent,
         )
 
-    def _begin(self, message: Message) -> None:
+    def _start_response(self, message: Message) -> None:
         status = message["status"]
         self.outcome = "ok" if status < _REFUSED else "refused" if status < _FAILED else "failed"
         headers = MutableHeaders(scope=message)

@@ -125,12 +125,7 @@ class BlobResponse(Response):
 
 
 def open_verified(find: Callable[[], Path], blob_key: BlobKey) -> OpenedBlob:
-    """Open the verified file of a blob; search once more if it was deleted meanwhile.
-
-    Args:
-        find: Returns the path of the verified file.
-        blob_key: Key of the blob.
-    """
+    """Open the verified file of a blob that `find` returns; find it once more if it was deleted meanwhile."""
     try:
         return OpenedBlob(blob_key, find().open("rb", buffering=0))
     except FileNotFoundError:

@@ -39,14 +39,7 @@ T = TypeVar("T")
 
 
 class Service:
-    """Asynchronous access to a blob server. No method blocks the event loop.
-
-    Args:
-        server: Blob server behind the routes.
-        authorise: Access policy, called before each request.
-        max_bytes: Maximum size of a blob.
-        idle_s: Time in which a client may send or receive next to nothing.
-    """
+    """Asynchronous access to a blob server; arguments as for `blob_app`. No method blocks the event loop."""
 
     def __init__(self, server: BlobServer, authorise: AccessPolicy, *, max_bytes: int, idle_s: float) -> None:
         self.server = server
@@ -58,19 +51,10 @@ class Service:
         self._transfers = CapacityLimiter(TRANSFER_THREADS)
 
     async def admit(self, request: Request, job_id: str) -> None:
-        """Return if the request is allowed; raise if not.
-
-        Args:
-            request: The request.
-            job_id: See `RequestedAccess`.
-        """
+        """Return if a request that concerns a job, or `ALL_JOBS`, is allowed; raise if not."""
         access = RequestedAccess(job_id=job_id, changes=request.method not in _READS)
         await self._authorise(request, access)
         await self._accept_stamps(request)
-
-    async def admit_to_job(self, request: Request, job_id: str) -> None:
-        """Admit a request whose path names a job."""
-        await self.admit(request, job_id)
 
     async def admit_to_all(self, request: Request) -> None:
         """Admit a request that concerns all jobs."""

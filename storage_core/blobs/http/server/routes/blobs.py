@@ -27,7 +27,7 @@ from lockgate.storage_core.journal.entries.rows import BlobUse, Guarantee
 def blob_routes(service: Service) -> APIRouter:
     """Return the routes."""
     calls = _Transfers(service)
-    routes = APIRouter(prefix="/jobs/{job_id}/blobs", dependencies=[Depends(service.admit_to_job)])
+    routes = APIRouter(prefix="/jobs/{job_id}/blobs", dependencies=[Depends(service.admit)])
     routes.add_api_route("", calls.put, methods=["PUT"], name="put", status_code=201)
     routes.add_api_route("/{blob_key}", calls.get, methods=["GET"], name="get")
     routes.add_api_route("/{blob_key}", calls.get, methods=["HEAD"], name="head")

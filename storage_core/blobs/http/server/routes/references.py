@@ -24,11 +24,11 @@ EMPTY: Final = messages.Empty()
 def reference_routes(service: Service) -> APIRouter:
     """Return the routes."""
     calls = _Calls(service)
-    blob = APIRouter(prefix="/jobs/{job_id}/blobs/{blob_key}", dependencies=[Depends(service.admit_to_job)])
+    blob = APIRouter(prefix="/jobs/{job_id}/blobs/{blob_key}", dependencies=[Depends(service.admit)])
     blob.add_api_route("/refer", calls.refer, methods=["POST"], name="refer")
     blob.add_api_route("/drop", calls.drop, methods=["POST"], name="drop")
     blob.add_api_route("/recheck", calls.recheck, methods=["POST"], name="recheck")
-    job = APIRouter(prefix="/jobs/{job_id}", dependencies=[Depends(service.admit_to_job)])
+    job = APIRouter(prefix="/jobs/{job_id}", dependencies=[Depends(service.admit)])
     job.add_api_route("", calls.job, methods=["GET"], name="job")
     job.add_api_route("/blobs", calls.page_of_job, methods=["GET"], name="list")
     job.add_api_route("/sets", calls.begin_set, methods=["POST"], name="begin_set")
