@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.config_templates.airflow_local_settings import DEFAULT_LOGGING_CONFIG
 
-from lockgate.storage_core.blobs.logs.publisher_thread import LogFollower
+from lockgate.storage_core.blobs.logs.publisher_thread import LogPublisher
 from lockgate.storage_core.blobs.logs.reader import Get, LogReader, lines_of
 from lockgate.storage_core.blobs.logs.versions import Log, LogVersion
 from lockgate.storage_core.blobs.logs.writer import LogWriter
@@ -40,7 +40,7 @@ class BlobTaskLogs:
     """Airflow's `RemoteLogStreamIO` over the blob server that the settings name."""
 
     def __init__(self) -> None:
-        self._follower = LogFollower(_writer, every_s=lambda: load_settings().log_interval_s)
+        self._follower = LogPublisher(_writer, every_s=lambda: load_settings().log_interval_s)
 
     @property
     def processors(self) -> tuple[Any, ...]:

@@ -1,1 +1,1 @@
-"""Blobs on a worker's machine, shared by its processes (Flink: PermanentBlobCache)."""
+"""Cache of blobs on a worker's machine, shared by its processes (Flink: PermanentBlobCache)."""

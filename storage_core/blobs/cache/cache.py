@@ -1,6 +1,6 @@
-"""A worker's cache of blobs: from its own folder, else from the HA store, else from the server.
+"""A worker's cache of blobs: read from its directory, else from the HA store, else from the server.
 
-Whatever it hands out hashes to its key, and stays where it is while somebody refers to it.
+The hash of every returned file matches its key, and the file stays in place while a process refers to it.
 
 Source: Flink BLOB storage, "BlobCache Download".
 """
@@ -8,13 +8,13 @@ Source: Flink BLOB storage, "BlobCache Download".
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from lockgate.storage_core.blobs.cache.directory import CacheFolder, Evicted, is_full
+from lockgate.storage_core.blobs.cache.directory import CacheFolder, Evicted, is_disk_full
 from lockgate.storage_core.blobs.keys import BlobKey, digest_of
 from lockgate.storage_core.blobs.protocol import Blobs
 from lockgate.storage_core.blobs.registry.rows import Guarantee
@@ -31,10 +31,10 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.stores.os_errors import translated
 
 REST_S: Final = 30.0
-"""For so long an HA store that gave no answer is not asked again: each blob would wait for it."""
+"""Time for which an HA store that did not respond is skipped, because each blob would wait for it."""
 
 Fill = Callable[[LocalBlobs, str, BlobKey], Path]
-"""Copies a blob to a local store, verified; returns its path there."""
+"""Copies a blob to a local store, verifies it, and returns its path there."""
 
 
 class BlobCache:
@@ -43,12 +43,12 @@ class BlobCache:
     Use it as a context manager, or `close` it.
 
     Args:
-        path: Of its folder, shared by all processes of a machine that name it.
-        ha: Read only; None: there is none.
-        origin: The blob server.
-        limit_bytes: Unreferenced blobs leave the cache beyond this.
-        interval_s: A blob stays so long after its last reference.
-        is_kept: Leave the folder when the last process has closed it: a task that is tried again finds it.
+        path: Directory of the cache, shared by all processes of a machine that name it.
+        ha: HA store, which is only read; None: there is none.
+        origin: Blob server.
+        limit_bytes: Size above which unreferenced blobs are deleted.
+        interval_s: Time for which a blob is kept after its last reference.
+        is_kept: Keep the directory when the last process closes it, for the retry of a task.
         clock: The machine's by default.
     """
 
@@ -72,50 +72,50 @@ class BlobCache:
 
     @property
     def local(self) -> LocalBlobs:
-        """The blobs that are here."""
+        """Local store of the cached blobs."""
         return self.folder.local
 
     @contextmanager
     def holding(self, job_id: str, blob_key: BlobKey, *, guarantee: Guarantee = "ha") -> Iterator[Path]:
-        """Refer to a blob, and hold the path of its verified file, until the block ends.
+        """Refer to a blob until the block ends; yields the path of its verified file.
 
         Args:
-            job_id: That it belongs to.
-            blob_key: Its key.
-            guarantee: That it was put with; of a re-creatable one the HA store is not asked.
+            job_id: Job of the blob.
+            blob_key: Key of the blob.
+            guarantee: Guarantee of the blob; the HA store has no re-creatable ones.
 
         Raises:
             ObjectNotFoundError: There is no such blob.
             CorruptBlobError: Every copy of it is damaged.
-            StoreUnavailableError: It is not here, and nobody who may have it answers; or the disk is full.
-            AccessDeniedError: The server does not let this process have it.
+            StoreUnavailableError: No source that may have it responds, or the disk is full.
+            AccessDeniedError: The server denies this process the blob.
         """
-        with self.folder.holding(job_id, blob_key):
-            yield self._file(job_id, blob_key, guarantee)
+        with self.folder.pinned(job_id, blob_key):
+            yield self._verified_file(job_id, blob_key, guarantee)
 
     def get(self, job_id: str, blob_key: BlobKey, *, guarantee: Guarantee = "ha") -> bytes:
-        """Return a blob's bytes, for one that fits in memory; arguments and errors as for `holding`.
+        """Return the bytes of a blob that fits in memory; arguments and errors as for `holding`.
 
-        A file that was damaged without a trace since it was verified is fetched again.
+        Fetches the blob again if its file was silently damaged since it was verified.
         """
-        with self.folder.holding(job_id, blob_key):
-            data = self._data(job_id, blob_key, guarantee)
+        with self.folder.pinned(job_id, blob_key):
+            data = self._read(job_id, blob_key, guarantee)
             if data is None:
                 self.local.forget_verified(job_id, blob_key)
-                data = self._data(job_id, blob_key, guarantee)
+                data = self._read(job_id, blob_key, guarantee)
         if data is None:
             raise CorruptBlobError(
-                f"blob {job_id}/{blob_key} in {self.folder.path} reads otherwise than when it was verified, "
-                "twice; nothing was handed out; see to this machine's disk and memory"
+                f"blob {job_id}/{blob_key} in {self.folder.path} was read twice with other bytes than when "
+                "it was verified; nothing was returned; check this machine's disk and memory"
             )
         return data
 
     def evict(self) -> Evicted:
-        """Delete what nobody has referred to for an interval, and what is idle beyond the limit."""
+        """Delete blobs without a reference for an interval, and idle ones above the limit."""
         return self.folder.evict()
 
     def close(self) -> None:
-        """End all references of this process; the last one that closes the cache deletes it, unless kept."""
+        """End all references of this process; the last process deletes the directory unless `is_kept`."""
         self.folder.close(is_kept=self._is_kept)
 
     def __enter__(self) -> Self:
@@ -124,82 +124,66 @@ class BlobCache:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _data(self, job_id: str, blob_key: BlobKey, guarantee: Guarantee) -> bytes | None:
-        """Return a blob's bytes, None if what is read is not them, or is not there any more."""
-        path = self._file(job_id, blob_key, guarantee)
+    def _read(self, job_id: str, blob_key: BlobKey, guarantee: Guarantee) -> bytes | None:
+        """Return the bytes of a blob, None if its file is damaged or was deleted since it was verified."""
+        path = self._verified_file(job_id, blob_key, guarantee)
         try:
             with translated("read", str(path), changes=False):
                 data = path.read_bytes()
-        except ObjectNotFoundError:  # another process has found it damaged
+        except ObjectNotFoundError:  # another process found it damaged
             return None
         return data if hashlib.sha256(data).hexdigest() == digest_of(blob_key) else None
 
-    def _file(self, job_id: str, blob_key: BlobKey, guarantee: Guarantee) -> Path:
-        """Return the path of a verified file; its blob is referred to, and so stays."""
+    def _verified_file(self, job_id: str, blob_key: BlobKey, guarantee: Guarantee) -> Path:
+        """Return the path of the verified file of a pinned blob, fetched if necessary."""
         try:
             return self.local.verified(job_id, blob_key)
         except (ObjectNotFoundError, CorruptBlobError):
             pass
         with self.folder.fetching(job_id, blob_key):
             try:
-                return self.local.verified(job_id, blob_key)  # another has fetched it meanwhile
+                return self.local.verified(job_id, blob_key)  # another process fetched it meanwhile
             except (ObjectNotFoundError, CorruptBlobError) as error:
                 fault = error
-            fetch = partial(self._fetched, job_id, blob_key, guarantee, fault)
-            path = self.folder.in_spite_of_a_full_disk(fetch)
-        self.folder.came_in(path.stat().st_size)
+            path = self.folder.with_room(partial(self._fetch, job_id, blob_key, guarantee, fault))
+        self.folder.count_added(path.stat().st_size)
         return path
 
-    def _fetched(self, job_id: str, blob_key: BlobKey, guarantee: Guarantee, fault: LockgateError) -> Path:
-        """Return the path of a blob that came from elsewhere.
-
-        Args:
-            job_id: That it belongs to.
-            blob_key: Its key.
-            guarantee: That it was put with.
-            fault: Why it is not here.
-        """
-        faults = {"cache": fault}
+    def _fetch(self, job_id: str, blob_key: BlobKey, guarantee: Guarantee, fault: LockgateError) -> Path:
+        """Fetch a blob from the HA store or the server; `fault` is the reason why it is not cached."""
+        faults: dict[str, LockgateError] = {}
         for name, fill in self._sources(guarantee):
             try:
                 return fill(self.local, job_id, blob_key)
             except LockgateError as error:
-                if is_full(error):
+                if is_disk_full(error):
                     raise
                 if name == "HA store" and not isinstance(error, ObjectNotFoundError | CorruptBlobError):
                     self._ha_rests_until_s = self._clock.now_s() + REST_S
                 faults[name] = error
-        raise _unfound(job_id, blob_key, self._with_ha_unasked(faults, guarantee))
+        if self._ha is None:
+            skipped = "there is none"
+        elif guarantee != "ha":
+            skipped = "it has no re-creatable blobs"
+        else:
+            skipped = f"it did not respond less than {REST_S:g} s ago"
+        raise _unavailable(job_id, blob_key, {"cache": fault, "HA store": skipped, **faults})
 
-    def _sources(
-        self, guarantee: Guarantee
-    ) -> Iterator[tuple[str, Callable[[LocalBlobs, str, BlobKey], Path]]]:
+    def _sources(self, guarantee: Guarantee) -> Iterator[tuple[str, Fill]]:
         if self._ha is not None and guarantee == "ha" and self._clock.now_s() >= self._ha_rests_until_s:
             yield "HA store", self._ha.fill
         yield "server", self.origin.fetch
 
-    def _with_ha_unasked(
-        self, faults: dict[str, LockgateError], guarantee: Guarantee
-    ) -> dict[str, LockgateError | str]:
-        """Add why the HA store was not asked, if it was not."""
-        if self._ha is None:
-            why = "there is none"
-        elif guarantee != "ha":
-            why = "it has no re-creatable blobs"
-        else:
-            why = f"it gave no answer less than {REST_S:g} s ago"
-        return {"cache": faults["cache"], "HA store": faults.get("HA store", why), "server": faults["server"]}
 
-
-def _unfound(job_id: str, blob_key: BlobKey, faults: dict[str, LockgateError | str]) -> LockgateError:
-    """Return the error that tells what each of the three has said."""
+def _unavailable(job_id: str, blob_key: BlobKey, faults: Mapping[str, LockgateError | str]) -> LockgateError:
+    """Return the error that combines those of cache, HA store and server."""
     kind: type[LockgateError] = StoreUnavailableError
-    remedy = "try again when they answer"
+    remedy = "try again when they respond"
     if any(isinstance(faults[name], CorruptBlobError) for name in ("HA store", "server")):
-        kind, remedy = CorruptBlobError, "upload it again, or compute it again"
+        kind, remedy = CorruptBlobError, "upload it or compute it again"
     elif isinstance(faults["server"], ObjectNotFoundError):
         kind, remedy = ObjectNotFoundError, "it was deleted, or never put; upload it again"
     elif isinstance(faults["server"], AccessDeniedError):
         kind, remedy = AccessDeniedError, "give this process the token of its job"
-    told = "; ".join(f"{name}: {fault}" for name, fault in faults.items())
-    return kind(f"blob {job_id}/{blob_key} cannot be had; {told}; nothing was handed out; {remedy}")
+    reasons = "; ".join(f"{name}: {fault}" for name, fault in faults.items())
+    return kind(f"blob {job_id}/{blob_key} is not available; {reasons}; nothing was returned; {remedy}")

@@ -1,6 +1,6 @@
-"""What was unpacked of a cache's blobs: `<job id>/<blob key>/`, with `files` and their `size` in bytes.
+"""Unpacked archives of a cache: `<job id>/<blob key>/`, with `files` and their `size` in bytes.
 
-It is there whole or not at all: made beside, then renamed; renamed, then removed.
+A folder is complete or absent: it has another name while it is filled or removed.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ FILES: Final = "files"
 SIZE: Final = "size"
 
 Unpack = Callable[[Path], int]
-"""Fills a new folder; returns how many bytes that took."""
+"""Unpacks into a new folder, and returns the size in bytes."""
 
 
 class UnpackedBlobs:
-    """Folders of files, a blob each. Whoever fills or drops one holds what keeps others from it.
+    """Unpacked archives, a folder for each blob. The caller locks the blob while it fills or drops a folder.
 
     Args:
-        path: Of the folder of them all, which the first one makes.
+        path: Folder of all of them, created when needed.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def files(self, job_id: str, blob_key: BlobKey) -> Path:
-        """Return the folder with what was unpacked of a blob, or will be."""
+        """Return the folder for the files of a blob."""
         return self._folder(job_id, blob_key) / FILES
 
     def fill(self, job_id: str, blob_key: BlobKey, unpack: Unpack) -> int:
-        """Unpack a blob; returns how many bytes that took."""
+        """Unpack a blob, and return the size in bytes."""
         folder = self._folder(job_id, blob_key)
-        building = _beside(folder)
+        building = _temporary_name(folder)
         try:
             (building / FILES).mkdir(mode=0o700, parents=True)
             size_bytes = unpack(building / FILES)
@@ -49,33 +49,33 @@ class UnpackedBlobs:
         return size_bytes
 
     def sizes(self, job_id: str) -> Iterator[tuple[BlobKey, int]]:
-        """Yield the blobs of a job that are unpacked, and how many bytes that takes."""
+        """Yield the unpacked blobs of a job with their sizes in bytes."""
         for path in (self.path / check_blob_job(job_id)).glob(f"*/{SIZE}"):
             if is_blob_key(path.parent.name):
-                with suppress(FileNotFoundError, ValueError):  # just dropped, or cut off as the machine died
+                with suppress(FileNotFoundError, ValueError):  # just dropped, or truncated by a power failure
                     yield BlobKey(path.parent.name), int(path.read_text())
 
     def drop(self, job_id: str, blob_key: BlobKey) -> None:
-        """Remove what was unpacked of a blob, and what a process has left of it that died amid that."""
+        """Remove the files of a blob, and what a killed process left of them."""
         folder = self._folder(job_id, blob_key)
         for path in folder.parent.glob(f"{folder.name}*"):
-            remove_at_once(path)
+            remove_atomically(path)
 
     def drop_job(self, job_id: str) -> None:
-        """Remove what was unpacked of all blobs of a job."""
-        remove_at_once(self.path / check_blob_job(job_id))
+        """Remove the files of all blobs of a job."""
+        remove_atomically(self.path / check_blob_job(job_id))
 
     def _folder(self, job_id: str, blob_key: BlobKey) -> Path:
         return self.path / check_blob_job(job_id) / check_blob_key(blob_key)
 
 
-def remove_at_once(folder: Path) -> None:
-    """Remove a folder so that nobody takes a part of it for the whole, also if this process dies amid it."""
-    going = _beside(folder)
+def remove_atomically(folder: Path) -> None:
+    """Remove a folder; even if this process is killed, no part of it remains under its name."""
+    removed = _temporary_name(folder)
     with suppress(FileNotFoundError):
-        folder.rename(going)
-    shutil.rmtree(going, ignore_errors=True)
+        folder.rename(removed)
+    shutil.rmtree(removed, ignore_errors=True)
 
 
-def _beside(folder: Path) -> Path:
+def _temporary_name(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.{new_token()}")

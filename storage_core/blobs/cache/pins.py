@@ -1,11 +1,10 @@
-"""Which blobs of a cache are referred to, and since when the others are not.
+"""Pins of cached blobs: lock files that show which blobs are in use, and since when the others are not.
 
-    <job id>/<blob key>        locked by every process that refers to the blob; dated since when none does
-    <job id>/<blob key>.fetch  locked by the one that fetches it
-    <job id>/job               locked by every process that refers to any blob of the job
+    <job id>/<blob key>        locked by each process that uses the blob; its mtime is the end of the last use
+    <job id>/<blob key>.fetch  locked by the process that fetches the blob
+    <job id>/job               locked by each process that uses any blob of the job
 
-Several processes share a cache. A lock ends with its process, so no count survives a killed one, and nobody
-has to count it down.
+Several processes share a cache. A lock ends with its process, so a killed one leaves no count behind.
 
 Source: Flink BLOB storage, "BLOB Lifecycle".
 """
@@ -15,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -28,138 +27,126 @@ from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.stores.os_errors import translated
 
 JOB: Final = "job"
-"""Name of the lock of a whole job: no blob's key."""
+"""Name of the lock of a whole job, which is no blob key."""
 
 
 @dataclass(frozen=True)
 class IdleBlob:
-    """A blob that no process referred to, and since when."""
+    """A blob that no process uses, and the end of its last use."""
 
     blob: Found
     since_s: float
 
 
 @dataclass
-class _Hold:
-    """References of this process to a blob, or to any of a job's."""
+class _Pin:
+    """Uses of a blob, or of any blob of a job, by this process."""
 
     file: FileIO
     count: int = 0
 
 
 class CachePins:
-    """The references of this process to a cache's blobs, and what the others' locks tell. Thread-safe.
+    """Pins of this process, and queries about those of all processes. Thread-safe.
 
     Args:
-        path: Of the folder with the locks, which the first use makes.
-        clock: Dates the end of a blob's last reference.
+        path: Folder of the lock files, created when needed.
+        clock: Clock for the end of a blob's last use.
     """
 
-    _held: dict[tuple[str, str], _Hold]
+    _pins: dict[tuple[str, str], _Pin]
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self.path = path
         self._clock = clock
-        self._begin()
+        self._reset()
 
     @contextmanager
-    def holding(self, job_id: str, blob_key: BlobKey) -> Iterator[None]:
-        """Refer to a blob, and so to its job, until the block ends; it need not be there yet."""
-        with self._holding(job_id, JOB), self._holding(job_id, blob_key):
+    def pinned(self, job_id: str, blob_key: BlobKey) -> Iterator[None]:
+        """Pin a blob and its job until the block ends; the blob need not exist yet."""
+        with self._pinned(job_id, JOB), self._pinned(job_id, blob_key):
             yield
 
     @contextmanager
     def fetching(self, job_id: str, blob_key: BlobKey) -> Iterator[None]:
-        """Be the only one, over threads and processes, that fetches a blob."""
+        """Lock a blob against fetching by other threads and processes until the block ends."""
         with translated("lock", str(self.path), changes=False):
-            alone = lock_alone(self._fetch_lock_of(job_id, blob_key))
-        with alone:
+            lock = lock_alone(self._fetch_lock_of(job_id, blob_key))
+        with lock:
             yield
 
-    def count(self, job_id: str, blob_key: BlobKey | None = None) -> int:
-        """Return how many references this process has to a blob, or to all of a job."""
-        with self._changing:
-            hold = self._held.get((job_id, blob_key or JOB))
-            return 0 if hold is None else hold.count
-
     def jobs(self) -> set[str]:
-        """Return the ids of the jobs that anybody has referred to."""
+        """Return the ids of the jobs with lock files."""
         return {path.name for path in self.path.iterdir()} if self.path.is_dir() else set()
 
     def was_in_use(self, job_id: str, blob_key: BlobKey | None = None) -> bool:
-        """Tell of a blob, or a job, whether the last process that held it died with it, or none ever did."""
+        """Return whether the last process to use a blob or job was killed meanwhile, or none has used it."""
         try:
             return self._lock_of(job_id, blob_key or JOB).stat().st_mtime == 0.0
         except FileNotFoundError:
             return True
 
     def idle(self, found: Sequence[Found], now_s: float) -> list[IdleBlob]:
-        """Return those that nobody refers to, each since when; from now, if nobody knew of it."""
+        """Return the blobs that no process uses. One of unknown last use counts as used until now."""
         idle = []
         for blob in found:
-            lock = self._lock_of(blob.job_id, blob.blob_key)
-            is_new = not lock.exists()
-            alone = try_alone(lock)
-            if alone is None:
+            path = self._lock_of(blob.job_id, blob.blob_key)
+            is_new = not path.exists()
+            lock = try_alone(path)
+            if lock is None:
                 continue
-            with alone:
-                if is_new or _stamped(alone) == 0.0:
-                    _stamp(alone, now_s)
-                idle.append(IdleBlob(blob, _stamped(alone)))
+            with lock:
+                if is_new or _last_use_s(lock) == 0.0:
+                    _set_last_use(lock, now_s)
+                idle.append(IdleBlob(blob, _last_use_s(lock)))
         return idle
 
     @contextmanager
-    def alone(self, idle: IdleBlob) -> Iterator[bool]:
-        """Let nobody refer to a blob until the block ends; yields whether nobody has done so meanwhile."""
-        held = try_alone(self._lock_of(idle.blob.job_id, idle.blob.blob_key))
-        if held is None:
-            yield False
-            return
-        with held:
-            yield _stamped(held) == idle.since_s
+    def exclusive(self, idle: IdleBlob) -> Iterator[bool]:
+        """Keep others from pinning a blob until the block ends; yields whether it was idle all the time."""
+        lock = try_alone(self._lock_of(idle.blob.job_id, idle.blob.blob_key))
+        with lock or nullcontext():
+            yield lock is not None and _last_use_s(lock) == idle.since_s
 
     @contextmanager
-    def alone_with(self, job_id: str) -> Iterator[bool]:
-        """Let nobody refer to any blob of a job until the block ends; yields whether nobody does."""
-        held = try_alone(self._lock_of(job_id, JOB))
-        if held is None:
-            yield False
-            return
-        with held:
-            yield True
+    def exclusive_job(self, job_id: str) -> Iterator[bool]:
+        """Keep others from pinning any blob of a job until the block ends; yields whether none is pinned."""
+        lock = try_alone(self._lock_of(job_id, JOB))
+        with lock or nullcontext():
+            yield lock is not None
 
     def forget(self, job_id: str, blob_key: BlobKey) -> None:
-        """Remove the locks of a blob that is held alone."""
+        """Remove the lock files of a blob that the caller has locked exclusively."""
         self._fetch_lock_of(job_id, blob_key).unlink(missing_ok=True)
         self._lock_of(job_id, blob_key).unlink(missing_ok=True)
 
     def forget_job(self, job_id: str) -> None:
-        """Remove the locks of a job that is held alone, its own last: whoever makes it anew makes others."""
+        """Remove the lock files of a job that the caller has locked exclusively; the job's own comes last."""
         folder = self.path / job_id
         for path in folder.iterdir():
             if path.name != JOB:
                 path.unlink(missing_ok=True)
         self._lock_of(job_id, JOB).unlink(missing_ok=True)
-        with suppress(OSError):  # somebody has just begun another one
+        with suppress(OSError):  # another process has just created a file in it
             folder.rmdir()
 
-    def let_go(self) -> None:
-        """End all references of this process, as its death does: they are not dated."""
-        with self._changing:
-            held, self._held = self._held, {}
-        for hold in held.values():
-            hold.file.close()
+    def release_all(self) -> None:
+        """Release all pins without the time of their end, as the death of the process does."""
+        with self._lock:
+            pins, self._pins = self._pins, {}
+        for pin in pins.values():
+            pin.file.close()
 
     def after_fork_in_child(self) -> None:
-        """Begin with none: the parent's references are the parent's, whose descriptors keep the locks."""
-        inherited = self._held
-        self._begin()
-        for hold in inherited.values():
-            hold.file.close()
+        """Start without pins; the parent's descriptors keep the parent's locks."""
+        inherited = self._pins
+        self._reset()
+        for pin in inherited.values():
+            pin.file.close()
 
-    def _begin(self) -> None:
-        self._changing = threading.Lock()
-        self._held = {}
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._pins = {}
 
     def _lock_of(self, job_id: str, name: str) -> Path:
         return self.path / job_id / name
@@ -168,38 +155,38 @@ class CachePins:
         return self._lock_of(job_id, f"{blob_key}.fetch")
 
     @contextmanager
-    def _holding(self, job_id: str, name: str) -> Iterator[None]:
-        held = self._held
-        self._hold(job_id, name)
+    def _pinned(self, job_id: str, name: str) -> Iterator[None]:
+        pins = self._pins
+        self._pin(job_id, name)
         try:
             yield
         finally:
-            if held is self._held:  # not in a fork, nor after the end: there is nothing held then
+            if pins is self._pins:  # else released already, or this is a fork
                 self._release(job_id, name)
 
-    def _hold(self, job_id: str, name: str) -> None:
-        with self._changing, translated("hold", str(self.path), changes=False):
-            hold = self._held.get((job_id, name))
-            if hold is None:
-                hold = self._held[job_id, name] = _Hold(lock_shared(self._lock_of(job_id, name)))
-                _stamp(hold.file, 0.0)
-            hold.count += 1
+    def _pin(self, job_id: str, name: str) -> None:
+        with self._lock, translated("hold", str(self.path), changes=False):
+            pin = self._pins.get((job_id, name))
+            if pin is None:
+                pin = self._pins[job_id, name] = _Pin(lock_shared(self._lock_of(job_id, name)))
+                _set_last_use(pin.file, 0.0)
+            pin.count += 1
 
     def _release(self, job_id: str, name: str) -> None:
-        with self._changing:
-            hold = self._held[job_id, name]
-            hold.count -= 1
-            if hold.count == 0:
-                del self._held[job_id, name]
-                with hold.file:
-                    _stamp(hold.file, self._clock.now_s())
+        with self._lock:
+            pin = self._pins[job_id, name]
+            pin.count -= 1
+            if pin.count == 0:
+                del self._pins[job_id, name]
+                with pin.file:
+                    _set_last_use(pin.file, self._clock.now_s())
 
 
-def _stamp(file: FileIO, since_s: float) -> None:
-    """Note since when nobody refers to a blob; 0: somebody does. Takes no room on a full disk."""
-    os.utime(file.fileno(), (since_s, since_s))
+def _set_last_use(file: FileIO, ended_s: float) -> None:
+    """Store the end of the last use in a lock file; 0: in use. Needs no space on a full disk."""
+    os.utime(file.fileno(), (ended_s, ended_s))
 
 
-def _stamped(file: FileIO) -> float:
-    """Return since when nobody refers to a blob; 0: somebody does, or died before saying so."""
+def _last_use_s(file: FileIO) -> float:
+    """Return the end of the last use; 0: in use, or the process that used it was killed."""
     return os.fstat(file.fileno()).st_mtime

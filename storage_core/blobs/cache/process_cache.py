@@ -1,4 +1,4 @@
-"""The cache that the settings name: one in a process, shared by all that read blobs."""
+"""The cache of this process, shared by all code that reads blobs."""
 
 from __future__ import annotations
 
@@ -11,83 +11,77 @@ from typing import Final
 
 from lockgate.storage_core.blobs.cache.cache import BlobCache
 from lockgate.storage_core.blobs.open_blobs import ha_blobs, open_blobs
-from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.forks import FORKS, Forkable
 from lockgate.storage_core.settings import Settings
 
 
 def configured_cache(settings: Settings) -> BlobCache:
-    """Return this process's cache, open; it is shared and stays open: whoever asks does not close it.
+    """Return the open cache of this process. It is shared: the caller does not close it.
 
-    Its folder outlives this process, for a task that is tried again on this machine; a Celery worker that
-    stops deletes it.
+    Its directory outlives the process, for the retry of a task on this machine. A Celery worker deletes it
+    when it stops.
 
     Args:
-        settings: `blob_cache_dir`, `blob_cache_bytes`, `retention_interval_s`, and what `open_blobs` takes.
+        settings: `blob_cache_dir`, `blob_cache_bytes`, `retention_interval_s`, and those of `open_blobs`.
 
     Raises:
-        InvalidInputError: The settings name no blob server that can be.
-        StoreUnavailableError: The folder cannot be made: the disk is full.
+        InvalidInputError: The settings for the blob server are invalid.
+        StoreUnavailableError: The directory cannot be created: the disk is full.
     """
-    return _OPENED.get(settings)
+    return _CACHES.get(settings)
+
+
+def cache_dir(settings: Settings) -> Path:
+    """Return the directory of the cache."""
+    return settings.blob_cache_dir or settings.home_dir / "blob-cache"
+
+
+def close_caches() -> None:
+    """Close the caches that `configured_cache` has opened in this process; the next call opens a new one."""
+    _CACHES.close()
 
 
 @contextmanager
-def open_cache(
-    settings: Settings, *, is_kept: bool = False, clock: Clock | None = None
-) -> Iterator[BlobCache]:
-    """Hold a cache of one's own, and its blob server; arguments as for `BlobCache`, errors as above."""
+def _open_cache(settings: Settings) -> Iterator[BlobCache]:
     with (
-        open_blobs(settings, clock=clock) as origin,
+        open_blobs(settings) as origin,
         BlobCache(
             cache_dir(settings),
             ha_blobs(settings),
             origin,
             limit_bytes=settings.blob_cache_bytes,
             interval_s=settings.retention_interval_s,
-            is_kept=is_kept,
-            clock=clock,
+            is_kept=True,
         ) as cache,
     ):
+        cache.evict()  # for earlier processes, which ended without evicting
         yield cache
 
 
-def cache_dir(settings: Settings) -> Path:
-    """Return the folder of the cache."""
-    return settings.blob_cache_dir or settings.home_dir / "blob-cache"
-
-
-def close_caches() -> None:
-    """Close what `configured_cache` has opened in this process; who asks again opens it anew."""
-    _OPENED.close()
-
-
-class _Opened(Forkable):
-    """The caches of this process, by their settings; a fork goes on with them as its own."""
+class _ProcessCaches(Forkable):
+    """Open caches of this process, by their settings; a fork keeps using them."""
 
     def __init__(self) -> None:
         self._caches: dict[str, BlobCache] = {}
-        self._open = ExitStack()
-        self._opening = threading.Lock()
+        self._stack = ExitStack()
+        self._lock = threading.Lock()
         FORKS.tell(self)
 
     def get(self, settings: Settings) -> BlobCache:
-        named = settings.model_dump_json()
-        with self._opening:
-            if named not in self._caches:
-                cache = self._open.enter_context(open_cache(settings, is_kept=True))
-                cache.evict()  # for processes before this one, that were ended before they could
-                self._caches[named] = cache
-            return self._caches[named]
+        key = settings.model_dump_json()
+        with self._lock:
+            if key not in self._caches:
+                self._caches[key] = self._stack.enter_context(_open_cache(settings))
+            return self._caches[key]
 
     def after_fork_in_child(self) -> None:
-        self._opening = threading.Lock()
+        self._lock = threading.Lock()
 
     def close(self) -> None:
-        with self._opening:
+        with self._lock:
             self._caches.clear()
-            self._open.close()
+            self._stack.close()
 
 
-_OPENED: Final = _Opened()
+_CACHES: Final = _ProcessCaches()
 atexit.register(close_caches)

@@ -1,9 +1,7 @@
-"""What client and server say to each other, apart from a blob's bytes."""
+"""JSON bodies that client and server exchange, entity tags, and errors as status and body."""
 
 from __future__ import annotations
 
-import inspect
-from functools import cache
 from typing import Final
 
 import msgspec
@@ -46,18 +44,23 @@ _STATUS: Final[tuple[tuple[type[LockgateError], int], ...]] = (
     (NotAppliedError, 409),
     (OutcomeUnknownError, 504),
 )
+_KINDS: Final[dict[str, type[LockgateError]]] = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, LockgateError)
+}
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request's or an answer's JSON."""
+    """A JSON body that refuses unknown fields."""
 
 
-class Trouble(msgspec.Struct, frozen=True):
-    """Why a call failed.
+class ErrorBody(msgspec.Struct, frozen=True):
+    """Body of a response to a failed call.
 
     Attributes:
-        error: The name of one of `lockgate.storage_core.errors`.
-        message: Who, which call, its effect, the next step.
+        error: Name of a class in `lockgate.storage_core.errors`.
+        message: Message of the error.
     """
 
     error: str
@@ -65,45 +68,45 @@ class Trouble(msgspec.Struct, frozen=True):
 
 
 class BeginSet(Message, frozen=True):
-    """Open an upload set; `holder` renews it."""
+    """Open an upload set, which `holder` renews."""
 
     holder: str
 
 
 class SetBegun(msgspec.Struct, frozen=True):
-    """The set, and the stamp with which its holder renews it."""
+    """An opened set, and the stamp with which its holder renews it."""
 
     upload_set: UploadSetId
     stamp: Stamp
 
 
 class CompleteSet(Message, frozen=True):
-    """Stage a set's blobs."""
+    """Stage the blobs of a set."""
 
     request_id: str | None = None
 
 
-class Counted(msgspec.Struct, frozen=True):
-    """How many there were."""
+class Count(msgspec.Struct, frozen=True):
+    """How many blobs or references a call changed."""
 
     count: int
 
 
 class RenewSets(Message, frozen=True):
-    """Renew all sets of a holder, each with its stamp."""
+    """Renew the sets of a holder, each with its stamp."""
 
     holder: str
     held: dict[UploadSetId, Stamp]
 
 
 class SetsRenewed(msgspec.Struct, frozen=True):
-    """A word about each set that is lost."""
+    """A message for each set whose lease is lost."""
 
     lost: dict[UploadSetId, str]
 
 
 class Submit(Message, frozen=True):
-    """Make blobs a job's own."""
+    """Refer to blobs on behalf of a job."""
 
     blob_keys: tuple[BlobKey, ...]
     destination: str = ""
@@ -124,37 +127,37 @@ class Drop(Message, frozen=True):
 
 
 class DropOwner(Message, frozen=True):
-    """End all references of an owner that it had taken by a moment; None: by now."""
+    """End all references that an owner took up to a time; None: up to now."""
 
     owner: str
     taken_by_s: float | None = None
 
 
 class ServerTime(msgspec.Struct, frozen=True):
-    """A moment, by the journal's clock."""
+    """A time by the journal's clock."""
 
     at_s: float
 
 
-class SweepOrder(Message, frozen=True):
-    """What to do; see `sweep.sweep`."""
+class SweepRequest(Message, frozen=True):
+    """Sweep; see `Blobs.sweep`."""
 
     dry_run: bool
     orphans: bool | None = None
 
 
 class SweepLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of the answer: how far it is, or how it ended. An empty one only says that the server lives."""
+    """A line of the response to a sweep: its progress, or its end. An empty one is a sign of life."""
 
     step: str = ""
     done: int = 0
     total: int = 0
     report: BlobSweepReport | None = None
-    trouble: Trouble | None = None
+    error: ErrorBody | None = msgspec.field(default=None, name="trouble")
 
 
 class Verify(Message, frozen=True):
-    """Look at a page of blobs; see `Blobs.verify`."""
+    """Verify a page of blobs; see `Blobs.verify`."""
 
     job_id: str | None = None
     after: tuple[str, str] = ("", "")
@@ -163,52 +166,43 @@ class Verify(Message, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some blobs, by job and key; ask for those after the last one until there is none."""
+    """A page of blobs, ordered by job and key; an empty page is the end."""
 
     blobs: tuple[Blob, ...]
 
 
 class Jobs(msgspec.Struct, frozen=True):
-    """Some jobs, by name; ask for those after the last one until there is none."""
+    """A page of jobs, ordered by name; an empty page is the end."""
 
     jobs: tuple[JobBlobs, ...]
 
 
 class References(msgspec.Struct, frozen=True):
-    """What keeps a blob."""
+    """References that keep blobs."""
 
     references: tuple[Reference, ...]
 
 
-class Nothing(Message, frozen=True):
-    """There is nothing to say."""
+class Empty(Message, frozen=True):
+    """A body without content."""
 
 
 def etag_of(blob_key: BlobKey) -> str:
-    """Return the entity tag of a blob: its bytes never change."""
+    """Return the entity tag of a blob, whose bytes never change."""
     return f'"{blob_key}"'
 
 
 def status_of(error: LockgateError) -> int:
-    """Return the HTTP status that goes with an error."""
+    """Return the HTTP status of an error."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
-def trouble_of(error: LockgateError) -> Trouble:
-    """Return an error as it travels: under the nearest name that every client knows."""
-    name = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _kinds())
-    return Trouble(error=name, message=str(error))
+def body_of(error: LockgateError) -> ErrorBody:
+    """Return the body for an error, named after its nearest class that every client knows."""
+    name = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS)
+    return ErrorBody(error=name, message=str(error))
 
 
-def error_of(trouble: Trouble) -> LockgateError:
-    """Return the error that was told of; a name from a newer server says nothing about the effect."""
-    return _kinds().get(trouble.error, OutcomeUnknownError)(trouble.message)
-
-
-@cache
-def _kinds() -> dict[str, type[LockgateError]]:
-    return {
-        name: kind
-        for name, kind in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(kind, LockgateError)
-    }
+def error_of(body: ErrorBody) -> LockgateError:
+    """Return the error of a body; for a name that only a newer server knows, the outcome is unknown."""
+    return _KINDS.get(body.error, OutcomeUnknownError)(body.message)

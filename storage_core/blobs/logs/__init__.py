@@ -1,1 +1,1 @@
-"""Growing task logs, kept as blobs."""
+"""Growing logs, published as blobs (Flink: log files in the BLOB store)."""

@@ -1,4 +1,4 @@
-"""Files that are being written are published as logs, by a thread, for as long as there are any."""
+"""Publish growing files as logs, from a thread that runs while there are any."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from lockgate.storage_core.forks import FORKS, Forkable
 _LOG: Final = logging.getLogger(__name__)
 
 
-class LogFollower(Forkable):
-    """Publishes files while they grow. Safe to use from several threads; a fork follows none of them.
+class LogPublisher(Forkable):
+    """Publishes files while they grow. Safe to use from several threads; a fork publishes none of them.
 
     Args:
-        open_writer: Returns the writer of a file's log; called when the file is published for the first time.
-        every_s: Returns how often; asked when a thread begins.
+        open_writer: Returns the writer of a file's log; called before the file is first published.
+        every_s: Returns the interval in seconds; called when the thread starts.
         clock: The machine's by default.
     """
 
@@ -39,34 +39,34 @@ class LogFollower(Forkable):
         FORKS.tell(self)
 
     def after_fork_in_child(self) -> None:
-        """Follow nothing: the files are this process's parent's."""
-        self._changing = threading.Lock()
+        """Start without files, which the parent publishes."""
+        self._lock = threading.Lock()
         self._publishing = threading.Lock()
         self._writers: dict[Path, LogWriter | None] = {}
         self._ending: set[Path] = set()
         self._all_done: threading.Event | None = None
 
     def follow(self, path: Path) -> None:
-        """Publish a file from now on; one that is followed already, or is ending, is followed once."""
+        """Publish a file from now on; has no effect on one that is already followed or ending."""
         if path in self._writers:
             return
-        with self._changing:
+        with self._lock:
             self._writers.setdefault(path, None)
-            self._begin()
+            self._start_thread()
 
     def publish(self) -> None:
-        """Publish what each file has by now; one that cannot be is tried again the next time."""
+        """Publish the current bytes of each file; one that fails is tried again in the next call."""
         for path in list(self._writers):
             try:
                 with self._publishing:
                     self._publish(path)
             except (LockgateError, OSError) as error:
-                _LOG.warning("log %s is published later: %s", path, error)
+                _LOG.warning("log %s could not be published, and is published later: %s", path, error)
 
     def finish(self, path: Path) -> None:
-        """Publish the whole of a file, which grows no more, and follow it no longer.
+        """Publish a file to its end, and stop following it.
 
-        If that fails the thread tries it again, for as long as the process and the file live.
+        If that fails, the thread tries again as long as process and file exist.
 
         Raises:
             OSError: The file cannot be read.
@@ -79,8 +79,8 @@ class LogFollower(Forkable):
                 self._finish_later(path)
                 raise
 
-    def _begin(self) -> None:
-        """Let a thread publish, if none does; `_changing` is held."""
+    def _start_thread(self) -> None:
+        """Start the thread unless it runs; the caller holds `_lock`."""
         if self._all_done is None:
             self._all_done = threading.Event()
             threading.Thread(
@@ -113,14 +113,14 @@ class LogFollower(Forkable):
         self._drop(path)
 
     def _finish_later(self, path: Path) -> None:
-        """Keep a file to be finished, by a new writer: by then another machine may have published its own."""
-        with self._changing:
+        """Finish a file later, with a new writer, because another machine may publish its own file before."""
+        with self._lock:
             self._writers[path] = None
             self._ending.add(path)
-            self._begin()
+            self._start_thread()
 
     def _drop(self, path: Path) -> None:
-        with self._changing:
+        with self._lock:
             self._writers.pop(path, None)
             self._ending.discard(path)
             if not self._writers and self._all_done is not None:

@@ -1,4 +1,4 @@
-"""Read logs that may be growing: as text so far, or by ranges of bytes."""
+"""Read a log that may be growing, as text or by ranges of bytes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from lockgate.storage_core.blobs.protocol import Blobs
 from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError
 
 Get = Callable[[str, BlobKey], bytes]
-"""Returns a blob's bytes by job and key: `Blobs.get`, or a cache's, which keeps the parts."""
+"""Returns the bytes of a blob by job and key: `Blobs.get`, or that of a cache, which keeps the parts."""
 
 
 class LogReader:
     """Reads a log that may be growing.
 
     Args:
-        blobs: Where it is.
-        log: Its name.
-        get: Fetches the parts; the blob server by default.
+        blobs: Blob server.
+        log: Name of the log.
+        get: Fetches the parts; from the blob server by default.
     """
 
     def __init__(self, blobs: Blobs, log: Log, *, get: Get | None = None) -> None:
@@ -29,52 +29,51 @@ class LogReader:
         self._get = get or blobs.get
 
     def versions(self) -> list[LogVersion]:
-        """Return the newest version of each of the log's files, by name; none: there is no such log."""
+        """Return the newest version of each file of the log, by name; empty if there is no such log."""
         return [found.version for found in newest(find_versions(self._blobs, self._log)).values()]
 
     def show(self, file_name: str = "") -> str:
-        """Return the text so far; a last character of which only a part was published is left out.
+        """Return the published text of a file, without an incomplete last character.
 
         Raises:
             ObjectNotFoundError: There is no such log.
-            CorruptBlobError: A part of it is damaged, in its only copy.
+            CorruptBlobError: The only copy of a part is damaged.
         """
         version = self._newest(file_name)
         if version is None:
             raise ObjectNotFoundError(
-                f"log {self._log.name} of job {self._log.job_id}: nothing was published of it, or it has "
-                "lapsed"
+                f"log {self._log.name} of job {self._log.job_id}: nothing was published, or it has lapsed"
             )
         return "".join(text_of(self.read(version)))
 
     def read(self, version: LogVersion, begins: int = 0, ends: int | None = None) -> Iterator[bytes]:
-        """Yield a range of a version's bytes, a part at a time; of parts outside it nothing is fetched.
+        """Yield a range of a version's bytes, part by part; only the parts of the range are fetched.
 
-        A part that was merged since with others is read from them.
+        If a part was merged into another since, its bytes are read from that.
 
         Args:
-            version: Of the log.
-            begins: First byte of the range; a negative one is the version's first, for tails of short logs.
-            ends: Byte after its last; None: the version's end.
+            version: Version of the log.
+            begins: First byte of the range; a negative value means the first byte of the version.
+            ends: Byte after the last of the range; None: the end of the version.
 
         Raises:
-            ObjectNotFoundError: The log has lapsed, or has begun anew.
-            CorruptBlobError: A part of it is damaged, in its only copy, or shorter than the version says.
+            ObjectNotFoundError: The log has lapsed, or was rotated.
+            CorruptBlobError: The only copy of a part is damaged, or shorter than the version records.
         """
         until = version.size_bytes if ends is None else min(ends, version.size_bytes)
         at, source = max(begins, 0), version
         while at < until:
-            part, inside = _part_at(source, at)
+            part, offset = _part_at(source, at)
             try:
                 data = self._get(self._log.job_id, part)
             except ObjectNotFoundError:
                 source = self._newer(source)
                 continue
-            data = data[inside : inside + until - at]
+            data = data[offset : offset + until - at]
             if not data:
                 raise CorruptBlobError(
                     f"log {self._log.name} of job {self._log.job_id}: version {source.number} lacks byte "
-                    f"{at}; two writers may have published it; what was shown so far is right; show it again"
+                    f"{at}; two writers may have published it; the bytes before it are correct; read it again"
                 )
             at += len(data)
             yield data
@@ -84,25 +83,25 @@ class LogReader:
         return None if found is None else found.version
 
     def _newer(self, version: LogVersion) -> LogVersion:
-        """Return a newer version of the same bytes."""
+        """Return a newer version that begins with the same bytes."""
         newer = self._newest(version.file_name)
         if newer is None or newer.number <= version.number or newer.began != version.began:
             raise ObjectNotFoundError(
                 f"log {self._log.name} of job {self._log.job_id}: parts of version {version.number} are "
-                "gone, and no newer one has them: it has lapsed, or has begun anew; show it again"
+                "gone, and no newer version has them: it has lapsed, or was rotated; read it again"
             )
         return newer
 
 
 def text_of(data: Iterator[bytes]) -> Iterator[str]:
-    """Decode UTF-8 that comes in pieces; a last character that is not complete yet is left out."""
+    """Decode pieces of UTF-8, without an incomplete last character."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     for piece in data:
         yield decoder.decode(piece)
 
 
 def lines_of(data: Iterator[bytes]) -> Iterator[str]:
-    """Yield lines without their ends; a last one that is not complete yet as it is."""
+    """Yield lines without their line ends; the last one may be incomplete."""
     rest = ""
     for text in text_of(data):
         *lines, rest = (rest + text).split("\n")
@@ -112,6 +111,6 @@ def lines_of(data: Iterator[bytes]) -> Iterator[str]:
 
 
 def _part_at(version: LogVersion, at: int) -> tuple[BlobKey, int]:
-    """Return the part that has a byte of a version, and which of the part's it is."""
-    begins, part = [one for one in version.ranges() if one[0] <= at][-1]
+    """Return the part with a byte of a version, and the byte's offset in the part."""
+    begins, part = [found for found in version.ranges() if found[0] <= at][-1]
     return part.blob_key, at - begins

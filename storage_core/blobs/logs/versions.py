@@ -1,9 +1,8 @@
-"""What a log looks like in the blob stores: a version names the parts that the log consists of so far.
+"""Versions of a log in the blob stores: each is a blob that lists the parts of the log.
 
-A log grows, and each version has the parts of the one before and one more: only new bytes are moved. Parts
-are merged as they become many, sixteen of a size to one of the next, so that a byte is moved again once for
-every sixteenfold that its log grows. A version is a blob itself; the log's owner refers to it, so whoever
-knows the log's name finds it.
+A version has the parts of the version before and a new one, so only new bytes are sent. Sixteen parts of a
+level are merged into one of the next, so that a byte is sent again each time the log grows sixteenfold. The
+log's owner refers to its versions, so a reader finds them by the log's name.
 
 Source: Flink BLOB storage, "Log Files".
 """
@@ -11,6 +10,7 @@ Source: Flink BLOB storage, "Log Files".
 from __future__ import annotations
 
 import hashlib
+from itertools import accumulate
 from typing import Final
 from urllib.parse import quote
 
@@ -21,23 +21,23 @@ from lockgate.storage_core.blobs.protocol import Blobs
 from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError
 
 MERGED: Final = 16
-"""Parts of one level make one of the next."""
+"""Number of parts that are merged into one of the next level."""
 
 FULL_BYTES: Final = 1024 * 1024
-"""A part that is as large is merged with no other."""
+"""Size from which a part is not merged."""
 
 SEAM_BYTES: Final = 4_096
-"""So many bytes before the end of a version tell whether a file still begins with it."""
+"""Bytes before the end of a version whose hash shows whether a file still begins with it."""
 
 _NOTHING: Final = hashlib.sha256().hexdigest()
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True):
-    """Names a log, or several that are shown together.
+    """Name of a log, which may have several files that are shown together.
 
     Attributes:
-        job_id: Whose log it is: it goes with the job. `no_job`: it goes when its references lapse.
-        name: Of the log, unique within its job.
+        name: Name, unique within the job.
+        job_id: Job with which the log is deleted; `no_job`: it is deleted when its references lapse.
     """
 
     name: str
@@ -45,11 +45,11 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def owner(self) -> str:
-        """Of the references to the newest versions."""
+        """Owner of the references to the newest versions."""
         return f"log:{self.job_id}/{quote(self.name)}"
 
     def parts_owner(self, file_name: str) -> str:
-        """Return the owner of the references to the parts of a file's newest version."""
+        """Return the owner of the references to the parts of a file."""
         return f"log-parts:{self.job_id}/{quote(self.name)}/{quote(file_name, safe='')}"
 
 
@@ -57,7 +57,7 @@ class LogPart(msgspec.Struct, frozen=True, kw_only=True):
     """A range of a log's bytes.
 
     Attributes:
-        level: How often it was merged.
+        level: Number of times that its bytes were merged.
     """
 
     blob_key: BlobKey
@@ -66,12 +66,12 @@ class LogPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublishedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What was published of a file.
+    """Published part of a file.
 
     Attributes:
-        size_bytes: So many bytes, its first ones.
-        seam: SHA-256 of the last of them, at most 4,096, in hexadecimal: tells whether a file begins so.
-        is_growing: More was to come: its end was not published.
+        size_bytes: Number of published bytes, from the beginning of the file.
+        seam: SHA-256 of the last `SEAM_BYTES` of them, in hexadecimal, which identifies the file.
+        is_growing: Whether the end of the file was not published.
     """
 
     size_bytes: int = 0
@@ -80,19 +80,20 @@ class PublishedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """A log as it was when it was published.
+    """A published state of a log.
 
     Attributes:
-        file_name: Of the file: logs of several files may be shown together.
-        number: Grows by one with each version.
-        began: Number of the version with which it began anew: of versions that agree in this, the longer one
-            begins with the bytes of the shorter.
-        parts: In the order of their bytes.
-        file_begins: Where in the log the bytes of its present file begin: those before are of earlier files.
-        skipped: So many of the present file's first bytes are before: it was the present one earlier, too.
-        seam: Of what was published of the present file.
-        is_growing: More of the present file is to come; older programs did not say so.
-        earlier: What was published of the other files, each on another machine.
+        file_name: Name of the file within the log.
+        number: Number of the version, one more than that of the version before.
+        began: Number of the first version since the last rotation. Of two versions with the same value, the
+            longer begins with the bytes of the shorter.
+        parts: Parts in the order of their bytes.
+        file_begins: Offset in the log of the current file's bytes; those before are of earlier files.
+        skipped: Number of the current file's first bytes that are before that offset, because it was also the
+            current file earlier.
+        seam: Seam of the published part of the current file.
+        is_growing: Whether more of the current file is to come.
+        earlier: Published parts of the other files, each on another machine.
     """
 
     file_name: str
@@ -107,70 +108,62 @@ class LogVersion(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size_bytes(self) -> int:
-        """Of all its parts."""
+        """Size of all parts."""
         return sum(part.size_bytes for part in self.parts)
 
     @property
     def in_file(self) -> int:
-        """How many bytes of the present file it has."""
+        """Number of published bytes of the current file."""
         return self.size_bytes - self.file_begins + self.skipped
 
     @property
     def file(self) -> PublishedFile:
-        """What was published of the present file."""
+        """Published part of the current file."""
         return PublishedFile(size_bytes=self.in_file, seam=self.seam, is_growing=self.is_growing)
 
     @property
     def growing(self) -> list[PublishedFile]:
-        """What was published of those files whose ends were not."""
-        return [one for one in (*self.earlier, self.file) if one.is_growing]
+        """Files whose end was not published."""
+        return [file for file in (*self.earlier, self.file) if file.is_growing]
 
     def ranges(self) -> list[tuple[int, LogPart]]:
-        """Return its parts, each with where it begins."""
-        begins, ranges = 0, []
-        for part in self.parts:
-            ranges.append((begins, part))
-            begins += part.size_bytes
-        return ranges
+        """Return the parts, each after its offset in the log."""
+        offsets = accumulate((part.size_bytes for part in self.parts), initial=0)
+        return list(zip(offsets, self.parts, strict=False))
 
 
 class FoundVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """A version, and the blob that it is."""
+    """A version, and the key of its blob."""
 
     blob_key: BlobKey
     version: LogVersion
 
 
 def seam_of(data: bytes) -> str:
-    """Return the seam of bytes that are the last ones of a version."""
+    """Return the seam of bytes that end a published part of a file."""
     return hashlib.sha256(data[-SEAM_BYTES:]).hexdigest()
 
 
 def merged_with_next(parts: tuple[LogPart, ...]) -> tuple[LogPart, ...]:
-    """Return the parts at the end of a file's that are merged with a small one that is added to them."""
-    taken, level = 0, 0
+    """Return the last parts of a file, which are merged with a small part that follows them."""
+    merged, level = 0, 0
     while True:
-        fellows = parts[: len(parts) - taken][-(MERGED - 1) :]
-        if len(fellows) < MERGED - 1 or any(
-            part.level != level or part.size_bytes >= FULL_BYTES for part in fellows
+        group = parts[: len(parts) - merged][-(MERGED - 1) :]
+        if len(group) < MERGED - 1 or any(
+            part.level != level or part.size_bytes >= FULL_BYTES for part in group
         ):
-            return parts[len(parts) - taken :]
-        taken, level = taken + MERGED - 1, level + 1
-
-
-def encoded(version: LogVersion) -> bytes:
-    """Return the bytes of a version's blob."""
-    return msgspec.json.encode(version)
+            return parts[len(parts) - merged :]
+        merged, level = merged + MERGED - 1, level + 1
 
 
 def find_versions(blobs: Blobs, log: Log) -> list[FoundVersion]:
-    """Return the versions of a log's files that its owner refers to, the newest of a file last.
+    """Return the versions of a log's files, the newest of each file last.
 
-    There is one a file, and for a moment, or after a crash, an older one beside it. Of two that have the same
-    number, for which there must have been two writers, the longer one is the newer.
+    Each file has one, and during a publication or after a crash also an older one. Of two with the same
+    number, which two writers have published, the longer counts as newer.
 
     Raises:
-        CorruptBlobError: One is damaged.
+        CorruptBlobError: A version is damaged.
     """
     found = []
     for reference in blobs.references(job_id=log.job_id, owner=log.owner):
@@ -178,22 +171,20 @@ def find_versions(blobs: Blobs, log: Log) -> list[FoundVersion]:
         try:
             data = blobs.get(log.job_id, blob_key)
         except ObjectNotFoundError:
-            continue  # a newer one has taken its place
+            continue  # replaced by a newer version meanwhile
         try:
             version = msgspec.json.decode(data, type=LogVersion)
         except msgspec.DecodeError as error:
             raise CorruptBlobError(
-                f"log {log.name}: blob {log.job_id}/{blob_key} is no version of a log: {error}"
+                f"log {log.name}: blob {log.job_id}/{blob_key} is not a version of a log: {error}"
             ) from None
         found.append(FoundVersion(blob_key=blob_key, version=version))
-    return sorted(found, key=_age)
+    return sorted(
+        found,
+        key=lambda one: (one.version.file_name, one.version.number, one.version.size_bytes, one.blob_key),
+    )
 
 
 def newest(found: list[FoundVersion]) -> dict[str, FoundVersion]:
-    """Return, by name of the file, the newest version of each."""
-    return {one.version.file_name: one for one in found}
-
-
-def _age(one: FoundVersion) -> tuple[str, int, int, str]:
-    version = one.version
-    return version.file_name, version.number, version.size_bytes, one.blob_key
+    """Return the newest version of each file, by its name."""
+    return {version.version.file_name: version for version in found}

@@ -1,9 +1,8 @@
-"""A running task's log in the blob stores, published version by version as its file grows.
+"""Publish a log while its file grows, version by version.
 
-A new part comes first, then the version that names it, then the older version's reference goes, and with its
-last reference a log's blob is deleted at once: whoever shows a log refers to what it shows.
-
-Logs are re-creatable: they are in the local store of the blob server only.
+Each publication puts the new part, then the version that lists it, then drops the reference to the version
+before. A log blob is deleted at once with its last reference. Logs are re-creatable: only the local store of
+the blob server has them.
 
 Source: Flink BLOB storage, "Log Files".
 """
@@ -15,6 +14,7 @@ from io import SEEK_END, RawIOBase
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from lockgate.storage_core.blobs.keys import BlobKey
@@ -26,42 +26,44 @@ from lockgate.storage_core.blobs.logs.versions import (
     LogPart,
     LogVersion,
     PublishedFile,
-    encoded,
     find_versions,
     merged_with_next,
     seam_of,
 )
-from lockgate.storage_core.blobs.protocol import Blobs
+from lockgate.storage_core.blobs.protocol import BlobInfo, Blobs
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.errors import ObjectNotFoundError
 
 _LOG: Final = logging.getLogger(__name__)
 
 KEPT_S: Final = 30 * 86_400.0
-"""A log that belongs to no job is kept so long after its last version."""
+"""Time for which a log without a job is kept after its last version."""
 
 PIECE_BYTES: Final = 16 * 1024 * 1024
-"""Greatest size of a part: so much is in memory at a time."""
+"""Maximum size of a part, which is in memory while it is sent."""
 
 
 class LogWriter:
-    """Publishes a log's file as it grows. One writer a file; not for several threads at once.
+    """Publishes one file of a log. Each file has one writer; not thread-safe.
 
-    It goes on with what an earlier writer has published of the same file, also in another process, and also
-    on another machine, whose file has none of the earlier bytes: they stay, and its own come after them. A
-    task may come back to an earlier machine: what was published of the file there is not published again.
+    The writer continues what an earlier one has published, also in another process. On another machine, whose
+    file has none of the earlier bytes, it appends that file's bytes. If the task returns to an earlier
+    machine, it does not publish bytes of the file there a second time.
 
     Args:
-        blobs: Where to.
-        log: Its name.
-        path: Of the file.
-        file_name: Tells it from the log's other files.
-        lapse_s: The log goes so long after its last version; None: with its job.
+        blobs: Blob server.
+        log: Name of the log.
+        path: Path of the file.
+        file_name: Name of the file within the log.
+        lapse_s: Time after its last version when the log lapses; None: it is deleted with its job.
         clock: The machine's by default.
+
+    Attributes:
+        version: The newest published version.
 
     Raises:
         OSError: The file cannot be read.
-        LockgateError: What is known of the log could not be read.
+        LockgateError: The published versions cannot be read.
     """
 
     def __init__(
@@ -79,106 +81,106 @@ class LogWriter:
         self._path = path
         self._file_name = file_name
         self._lapse_s = lapse_s
-        self._shown: BlobKey | None = None
-        self._attempted: LogVersion | None = None
-        self._passed: list[tuple[str, BlobKey]] = []
+        self._published_key: BlobKey | None = None
+        self._unconfirmed: LogVersion | None = None
+        self._stale: list[tuple[str, BlobKey]] = []
         self._clock = clock or SystemClock()
-        self.version = self._resumed()
+        self.version = self._load()
         self._renewed_s = 0.0 if self.version.number else self._clock.now_s()
 
     def publish(self, *, ends: bool = False) -> LogVersion:
-        """Publish what the file has by now, and return that version; only new bytes are moved.
+        """Publish the current bytes of the file, and return the version; only new bytes are sent.
 
-        A file that has become shorter, or begins with other bytes than it did, was rotated: the log begins
-        anew, and what it had is let go. What was published is renewed in time, whether the file grows or not.
+        A file that has become shorter, or begins with other bytes than before, was rotated: the log starts
+        again, without its earlier bytes. Published blobs are renewed in time, even if the file does not grow.
 
         Args:
-            ends: The file grows no more: the version says that it is whole.
+            ends: Whether the file is complete, which the version records.
 
         Raises:
             OSError: The file cannot be read.
-            LockgateError: The older version may still be shown; the next call publishes these bytes, too.
+            LockgateError: The older version may still be the newest; the next call publishes these bytes too.
         """
-        self._settle()
+        self._resolve_unconfirmed()
         with self._path.open("rb", buffering=0) as file:
             size_bytes = file.seek(0, SEEK_END)
             before = self.version
-            if not _continues(file, size_bytes, before.file):
-                self._show(self._grown(file, size_bytes, self._anew(before), ends=ends))
+            if not _begins_with(file, size_bytes, before.file):
+                rotated = LogVersion(file_name=self._file_name, number=before.number, began=before.number + 1)
+                self._publish(self._with_new_bytes(file, size_bytes, rotated, ends=ends))
             elif size_bytes > before.in_file:
-                self._show(self._grown(file, size_bytes, before, ends=ends))
+                self._publish(self._with_new_bytes(file, size_bytes, before, ends=ends))
             elif ends and before.is_growing:
-                self._show(replace(before, number=before.number + 1, is_growing=False))
+                self._publish(replace(before, number=before.number + 1, is_growing=False))
             else:
-                self._let_go()
+                self._drop_stale()
         if self._lapse_s is not None and self._clock.now_s() - self._renewed_s > self._lapse_s / 2:
             self.renew()
         return self.version
 
     def renew(self) -> None:
-        """Let the last version and its parts lapse as late as new ones, for a log that takes long to write.
+        """Renew the references to the last version and its parts, for a log that is written for a long time.
 
-        One that is gone is told of, and the others are renewed: the reader says what it cannot show.
+        A missing blob is logged, and the others are renewed: the reader reports missing parts.
 
         Raises:
-            LockgateError: Not all are renewed; the next publication does it.
+            LockgateError: Not all are renewed; the next publication renews the rest.
         """
         began_s = self._clock.now_s()
         for part in self.version.parts:
             self._renew(part.blob_key, self._parts_owner)
-        if self._shown is not None:
-            self._renew(self._shown, self._log.owner)
+        if self._published_key is not None:
+            self._renew(self._published_key, self._log.owner)
         self._renewed_s = began_s
 
     def _renew(self, blob_key: BlobKey, owner: str) -> None:
         try:
             self._blobs.refer(self._log.job_id, blob_key, owner, lapse_s=self._lapse_s)
         except ObjectNotFoundError as error:
-            _LOG.warning("log %s: some of what was published of it is gone: %s", self._log.name, error)
+            _LOG.warning("log %s: a published blob is gone: %s", self._log.name, error)
 
     @property
     def _parts_owner(self) -> str:
         return self._log.parts_owner(self._file_name)
 
-    def _resumed(self) -> LogVersion:
-        """Return the version to go on from."""
+    def _load(self) -> LogVersion:
+        """Return the version to continue from."""
         found = self._found()
         if not found:
             return LogVersion(file_name=self._file_name)
         *older, last = found
-        self._shown, version = last.blob_key, last.version
-        for one in older:
-            self._passed.append((self._log.owner, one.blob_key))
-            self._pass_parts(one.version, kept=version)
+        self._published_key, version = last.blob_key, last.version
+        for old in older:
+            self._stale.append((self._log.owner, old.blob_key))
+            self._mark_parts_stale(old.version, kept=version)
         with self._path.open("rb", buffering=0) as file:
-            return _resumed_with(file, version)
-
-    def _anew(self, before: LogVersion) -> LogVersion:
-        return LogVersion(file_name=self._file_name, number=before.number, began=before.number + 1)
+            return _resumed(file, version)
 
     def _found(self) -> list[FoundVersion]:
-        """Return the versions of this file that are found, the newest last."""
+        """Return the published versions of this file, the newest last."""
         found = find_versions(self._blobs, self._log)
-        return [one for one in found if one.version.file_name == self._file_name]
+        return [version for version in found if version.version.file_name == self._file_name]
 
-    def _settle(self) -> None:
-        """Find out whether a version is shown whose publication had no answer, or an error for one.
+    def _resolve_unconfirmed(self) -> None:
+        """Look up whether a version whose put failed or got no response was published.
 
-        Its number is never another's: it may still come to be shown, and is older then.
+        Its number is not used again: if the put is applied later, it is the older version.
         """
-        attempted = self._attempted
-        if attempted is None:
+        unconfirmed = self._unconfirmed
+        if unconfirmed is None:
             return
-        for one in self._found():
-            if one.version == attempted:
-                self._is_shown(one)
+        for found in self._found():
+            if found.version == unconfirmed:
+                self._set_published(found)
                 return
-        self._pass_parts(attempted, kept=self.version)
-        self.version = replace(self.version, number=attempted.number)
-        self._attempted = None
+        self._mark_parts_stale(unconfirmed, kept=self.version)
+        self.version = replace(self.version, number=unconfirmed.number)
+        self._unconfirmed = None
 
-    def _grown(self, file: RawIOBase, size_bytes: int, before: LogVersion, *, ends: bool) -> LogVersion:
-        """Put the bytes that a version lacks, with those before them where it is time to merge parts."""
+    def _with_new_bytes(
+        self, file: RawIOBase, size_bytes: int, before: LogVersion, *, ends: bool
+    ) -> LogVersion:
+        """Put the bytes that a version lacks, merged with parts before them if due; return the result."""
         in_file = tuple(part for begins, part in before.ranges() if begins >= before.file_begins)
         is_small = size_bytes - before.in_file < FULL_BYTES
         merged = merged_with_next(in_file) if is_small else ()
@@ -186,7 +188,7 @@ class LogWriter:
         level = merged[0].level + 1 if merged else 0
         pieces = range(begins, size_bytes, PIECE_BYTES)
         shift = before.size_bytes - before.in_file
-        added = [self._put(file, shift, at, min(at + PIECE_BYTES, size_bytes), level) for at in pieces]
+        added = [self._put_part(file, shift, at, min(at + PIECE_BYTES, size_bytes), level) for at in pieces]
         return replace(
             before,
             number=before.number + 1,
@@ -195,61 +197,57 @@ class LogWriter:
             is_growing=not ends,
         )
 
-    def _put(self, file: RawIOBase, shift: int, begins: int, ends: int, level: int) -> LogPart:
-        blob = self._blobs.put(
-            _read(file, begins, ends),
-            job_id=self._log.job_id,
-            guarantee="recreatable",
-            use="log",
-            name=f"{self._log.name} {shift + begins}-{shift + ends}",
-            owners=[self._parts_owner],
-            lapse_s=self._lapse_s,
-        )
+    def _put_part(self, file: RawIOBase, shift: int, begins: int, ends: int, level: int) -> LogPart:
+        name = f"{shift + begins}-{shift + ends}"
+        blob = self._put(_read(file, begins, ends), name, self._parts_owner)
         return LogPart(blob_key=blob.blob_key, size_bytes=blob.size_bytes, level=level)
 
-    def _show(self, version: LogVersion) -> None:
-        """Make a version the one that is found, and let the one before go."""
-        self._attempted = version
-        blob = self._blobs.put(
-            encoded(version),
+    def _put(self, data: bytes, name: str, owner: str) -> BlobInfo:
+        return self._blobs.put(
+            data,
             job_id=self._log.job_id,
             guarantee="recreatable",
             use="log",
-            name=f"{self._log.name} version {version.number}",
-            owners=[self._log.owner],
+            name=f"{self._log.name} {name}",
+            owners=[owner],
             lapse_s=self._lapse_s,
         )
-        self._is_shown(FoundVersion(blob_key=blob.blob_key, version=version))
-        self._let_go()
 
-    def _is_shown(self, newer: FoundVersion) -> None:
-        """Take a version for the one that is found; the one before passes."""
-        if self._shown is not None:
-            self._passed.append((self._log.owner, self._shown))
-        self._pass_parts(self.version, kept=newer.version)
-        self._shown, self.version, self._attempted = newer.blob_key, newer.version, None
+    def _publish(self, version: LogVersion) -> None:
+        """Put a version, and drop the references that it replaces."""
+        self._unconfirmed = version
+        blob = self._put(msgspec.json.encode(version), f"version {version.number}", self._log.owner)
+        self._set_published(FoundVersion(blob_key=blob.blob_key, version=version))
+        self._drop_stale()
 
-    def _pass_parts(self, version: LogVersion, *, kept: LogVersion) -> None:
-        """Note the parts of a version to be let go that the one that is kept has not."""
+    def _set_published(self, newer: FoundVersion) -> None:
+        """Record a version as the newest one; the references of the one before become stale."""
+        if self._published_key is not None:
+            self._stale.append((self._log.owner, self._published_key))
+        self._mark_parts_stale(self.version, kept=newer.version)
+        self._published_key, self.version, self._unconfirmed = newer.blob_key, newer.version, None
+
+    def _mark_parts_stale(self, version: LogVersion, *, kept: LogVersion) -> None:
+        """Mark the references to those parts of a version as stale that the kept version lacks."""
         keys = {part.blob_key for part in kept.parts}
-        self._passed += [
+        self._stale += [
             (self._parts_owner, part.blob_key) for part in version.parts if part.blob_key not in keys
         ]
 
-    def _let_go(self) -> None:
-        """Drop the references to what is shown no more; what could not be dropped is, the next time."""
-        while self._passed:
-            owner, blob_key = self._passed[0]
+    def _drop_stale(self) -> None:
+        """Drop stale references; the next call drops those that failed."""
+        while self._stale:
+            owner, blob_key = self._stale[0]
             self._blobs.drop(self._log.job_id, blob_key, owner)
-            del self._passed[0]
+            del self._stale[0]
 
 
-def _resumed_with(file: RawIOBase, version: LogVersion) -> LogVersion:
-    """Return a version as one to which a file's bytes are added: those that it has of that file are not."""
+def _resumed(file: RawIOBase, version: LogVersion) -> LogVersion:
+    """Return a version with a file as its current one, of which it may already have bytes."""
     size_bytes = file.seek(0, SEEK_END)
     files = (version.file, *version.earlier)
-    longest_first = sorted(files, key=lambda one: one.size_bytes, reverse=True)
-    same = next((one for one in longest_first if _continues(file, size_bytes, one)), PublishedFile())
+    longest_first = sorted(files, key=lambda known: known.size_bytes, reverse=True)
+    same = next((known for known in longest_first if _begins_with(file, size_bytes, known)), PublishedFile())
     if same == version.file:
         return version
     return replace(
@@ -258,12 +256,12 @@ def _resumed_with(file: RawIOBase, version: LogVersion) -> LogVersion:
         skipped=same.size_bytes,
         seam=same.seam,
         is_growing=same.is_growing,
-        earlier=tuple(one for one in files if one != same),
+        earlier=tuple(known for known in files if known != same),
     )
 
 
-def _continues(file: RawIOBase, size_bytes: int, published: PublishedFile) -> bool:
-    """Tell whether a file begins with what was published of one."""
+def _begins_with(file: RawIOBase, size_bytes: int, published: PublishedFile) -> bool:
+    """Return whether a file begins with a published part."""
     ends = published.size_bytes
     if size_bytes < ends:
         return False
@@ -271,7 +269,7 @@ def _continues(file: RawIOBase, size_bytes: int, published: PublishedFile) -> bo
 
 
 def _read(file: RawIOBase, begins: int, ends: int) -> bytes:
-    """Return a range of a file's bytes; shorter if the file has become so."""
+    """Return a range of a file's bytes, fewer if the file has become shorter."""
     file.seek(begins)
     data = bytearray()
     while len(data) < ends - begins and (more := file.read(ends - begins - len(data))):

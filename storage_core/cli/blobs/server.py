@@ -54,12 +54,12 @@ def serve(
     try:
         from lockgate.storage_core.blobs.http.server.app import blob_app  # noqa: PLC0415
         from lockgate.storage_core.blobs.http.server.auth.bearer import BearerTokens  # noqa: PLC0415
-        from lockgate.storage_core.blobs.http.server.auth.policy import anyone  # noqa: PLC0415
+        from lockgate.storage_core.blobs.http.server.auth.policy import allow_all  # noqa: PLC0415
         from lockgate.storage_core.blobs.http.server.auth.token_file import TokenFile  # noqa: PLC0415
         from lockgate.storage_core.blobs.http.server.listen import (  # noqa: PLC0415
-            allow_files,
             http_server,
             listen,
+            raise_file_limit,
             tls_context,
         )
     except ImportError as error:
@@ -72,12 +72,12 @@ def serve(
             "--tls-key without --tls-cert: name the certificate, too; nothing was started"
         )
     tls = None if tls_cert is None else tls_context(tls_cert, tls_key)
-    authorise = anyone if token_file is None else BearerTokens(TokenFile(token_file))
+    authorise = allow_all if token_file is None else BearerTokens(TokenFile(token_file))
     settings = load_settings()
     with open_server(settings) as server:
         idle_s = settings.blob_server_idle_s
         app = blob_app(server, authorise, max_bytes=settings.blob_max_bytes, idle_s=idle_s)
-        with listen(host, port, may_be_reached=token_file is not None, idle_s=idle_s) as bound:
+        with listen(host, port, allow_remote=token_file is not None, idle_s=idle_s) as bound:
             shown = f"[{host}]" if ":" in host else host
             print_line(f"{'http' if tls is None else 'https'}://{shown}:{bound.getsockname()[1]}")
             sys.stdout.flush()  # whoever has started it may wait for this line
@@ -87,7 +87,7 @@ def serve(
                 )
             threading.Thread(target=_recover, args=(server,), name="blob-recovery", daemon=True).start()
             with _leaving_by_sigterm():
-                allow_files(settings.blob_server_connections)
+                raise_file_limit(settings.blob_server_connections)
                 http_server(app, tls, connections=settings.blob_server_connections).run(sockets=[bound])
 
 

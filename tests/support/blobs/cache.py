@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lockgate.storage_core.blobs.cache.cache import BlobCache
 from lockgate.storage_core.blobs.cache.directory import CacheFolder
+from lockgate.storage_core.blobs.cache.pins import JOB
 from lockgate.storage_core.blobs.keys import BlobKey
 from lockgate.storage_core.blobs.protocol import BlobInfo
 from lockgate.storage_core.blobs.server.server import BlobServer
@@ -106,5 +107,11 @@ def cache_world(root: Path) -> Iterator[CacheWorld]:
 
 def killed(folder: CacheFolder) -> None:
     """Let go of what a process holds as its death does: nothing else is done."""
-    folder._holds.let_go()
+    folder._pins.release_all()
     folder._owner.close()
+
+
+def references(cache: BlobCache, job_id: str, blob_key: str = JOB) -> int:
+    """Return how often this process refers to a blob, or to all blobs of a job."""
+    pin = cache.folder._pins._pins.get((job_id, blob_key))
+    return 0 if pin is None else pin.count

@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from lockgate.storage_core.blobs.http.client.client import BlobClient
 from lockgate.storage_core.blobs.http.client.connection import Connection
 from lockgate.storage_core.blobs.http.server.app import IDLE_S, MAX_BYTES, blob_app
-from lockgate.storage_core.blobs.http.server.auth.policy import AccessPolicy, anyone
+from lockgate.storage_core.blobs.http.server.auth.policy import AccessPolicy, allow_all
 from lockgate.storage_core.blobs.http.server.listen import CONNECTIONS, http_server, listen
 from lockgate.storage_core.blobs.server.server import BlobServer
 from tests.support.commit.destination import ManualClock
@@ -29,7 +29,7 @@ Way = Literal["up", "down"]
 @contextmanager
 def served(
     server: BlobServer,
-    authorise: AccessPolicy = anyone,
+    authorise: AccessPolicy = allow_all,
     *,
     tls: ssl.SSLContext | None = None,
     max_bytes: int = MAX_BYTES,
@@ -47,7 +47,7 @@ def serving(
     app: FastAPI, *, tls: ssl.SSLContext | None = None, connections: int = CONNECTIONS
 ) -> Iterator[str]:
     """Serve an application until the block ends; yields the URL."""
-    bound = listen("127.0.0.1", 0, may_be_reached=False)
+    bound = listen("127.0.0.1", 0, allow_remote=False)
     port = bound.getsockname()[1]
     running = http_server(app, tls, connections=connections)
     thread = threading.Thread(target=running.run, kwargs={"sockets": [bound]}, name="blob-server")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.blobs.http.server.auth.policy import Wanted
+from lockgate.storage_core.blobs.http.server.auth.policy import RequestedAccess
 from lockgate.storage_core.blobs.registry.queries import JobBlobs, jobs_of
 from lockgate.storage_core.errors import AccessDeniedError
 from tests.support.blobs.http_server import client_of, served
@@ -71,8 +71,8 @@ def test_a_job_is_since_its_oldest_blob_and_tells_how_far_it_is(world: BlobWorld
 
 
 def test_one_job_is_told_of_to_whom_it_opens_and_all_to_whom_all_open(tmp_path: Path) -> None:
-    async def only_sales(_request: object, wanted: Wanted) -> None:
-        if wanted.job_id != "sales":
+    async def only_sales(_request: object, access: RequestedAccess) -> None:
+        if access.job_id != "sales":
             raise AccessDeniedError("this token opens sales")
 
     with blob_world(tmp_path) as world:

@@ -17,6 +17,7 @@ import pytest
 from lockgate.storage_core.blobs.libraries.library import LibraryCache
 from lockgate.storage_core.blobs.protocol import ArtefactFile, Artefacts
 from lockgate.storage_core.errors import ConflictError, InvalidInputError, ObjectNotFoundError
+from tests.cache_world import references
 from tests.support.blobs.cache import CacheWorld, cache_world
 from tests.support.blobs.libraries import archive, native_wheel, upload, wheel
 from tests.support.blobs.server import INTERVAL_S
@@ -156,14 +157,14 @@ def test_a_tasks_error_ends_the_block_like_its_success(world: CacheWorld) -> Non
     cache = world.cache()
     with pytest.raises(ZeroDivisionError), LibraryCache(cache).importing(artefacts):
         imported()
-    assert cache.folder.references("sales") == 0
+    assert references(cache, "sales") == 0
 
 
 def test_libraries_are_referred_to_while_they_are_held_and_go_with_their_job(world: CacheWorld) -> None:
     artefacts = upload(world.server, "sales", {f"{NAME}.py": b"RATE = 7", f"{NAME}_2.py": b""})
     cache = world.cache()
     with LibraryCache(cache).importing(artefacts):
-        assert cache.folder.references("sales") == 2
+        assert references(cache, "sales") == 2
         world.blobs.clock.sleep(2 * INTERVAL_S)
         assert cache.evict().blobs == 0
         assert imported().RATE == 7

@@ -13,7 +13,7 @@ from tests.support.cli import Run
 def test_an_address_that_others_reach_asks_for_tokens(run: Run) -> None:
     result = run("blob-server", "--host", "0.0.0.0", "--port", "0")
     assert result.exit_code == 5
-    assert "name a --token-file, or bind 127.0.0.1" in result.stderr
+    assert "give a --token-file, or bind 127.0.0.1" in result.stderr
 
 
 def test_a_port_that_is_taken_is_named(run: Run) -> None:

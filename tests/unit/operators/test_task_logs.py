@@ -19,7 +19,7 @@ from airflow.utils.state import TaskInstanceState
 from lockgate.operators import task_logs
 from lockgate.operators.task_logs import BlobTaskLogs
 from lockgate.storage_core.blobs.cache.process_cache import configured_cache
-from lockgate.storage_core.blobs.logs.publisher_thread import LogFollower
+from lockgate.storage_core.blobs.logs.publisher_thread import LogPublisher
 from lockgate.storage_core.blobs.logs.reader import LogReader
 from lockgate.storage_core.blobs.logs.versions import Log
 from lockgate.storage_core.blobs.logs.writer import LogWriter
@@ -242,7 +242,9 @@ def test_a_followed_file_is_published_at_each_tick_and_as_a_whole_at_its_end(
 ) -> None:
     file, log, ticks = tmp_path / "log", Log(name="log"), Ticks()
     file.write_text("first\n")
-    follower = LogFollower(lambda path: LogWriter(world.server, log, path), every_s=lambda: 10.0, clock=ticks)
+    follower = LogPublisher(
+        lambda path: LogWriter(world.server, log, path), every_s=lambda: 10.0, clock=ticks
+    )
     follower.follow(file)
     follower.follow(file)
     ticks.waiting.acquire()
@@ -267,7 +269,7 @@ def test_a_file_that_cannot_be_published_now_is_published_later(
 ) -> None:
     file, other, ticks = tmp_path / "log", tmp_path / "other", Ticks()
     other.write_text("other\n")
-    follower = LogFollower(
+    follower = LogPublisher(
         lambda path: LogWriter(world.server, Log(name=path.name), path), every_s=lambda: 10.0, clock=ticks
     )
     follower.follow(file)
@@ -285,7 +287,7 @@ def test_a_file_that_cannot_be_published_now_is_published_later(
 
 def test_a_fork_follows_nothing(world: BlobWorld, tmp_path: Path) -> None:
     ticks = Ticks()
-    follower = LogFollower(
+    follower = LogPublisher(
         lambda path: LogWriter(world.server, Log(name="log"), path), every_s=lambda: 10.0, clock=ticks
     )
     follower.follow(tmp_path / "log")
@@ -310,7 +312,9 @@ def test_a_file_whose_end_could_not_be_published_is_finished_by_the_thread_and_t
 ) -> None:
     file, log, ticks = tmp_path / "log", Log(name="log"), Ticks()
     file.write_text("first\n")
-    follower = LogFollower(lambda path: LogWriter(world.server, log, path), every_s=lambda: 10.0, clock=ticks)
+    follower = LogPublisher(
+        lambda path: LogWriter(world.server, log, path), every_s=lambda: 10.0, clock=ticks
+    )
     with monkeypatch.context() as patch:
         lose_puts(world, patch)
         with pytest.raises(StoreUnavailableError):
@@ -340,7 +344,9 @@ def test_what_another_machine_published_before_an_end_that_came_late_stays(
 ) -> None:
     here, there, log, ticks = tmp_path / "here", tmp_path / "there", Log(name="log"), Ticks()
     here.write_text("first\n")
-    follower = LogFollower(lambda path: LogWriter(world.server, log, path), every_s=lambda: 10.0, clock=ticks)
+    follower = LogPublisher(
+        lambda path: LogWriter(world.server, log, path), every_s=lambda: 10.0, clock=ticks
+    )
     follower.follow(here)
     follower.publish()
     here.write_text("first\nlast here\n")
@@ -362,7 +368,7 @@ def test_a_file_that_is_gone_before_its_end_was_published_is_given_up(
 ) -> None:
     file, ticks = tmp_path / "log", Ticks()
     file.write_text("first\n")
-    follower = LogFollower(
+    follower = LogPublisher(
         lambda path: LogWriter(world.server, Log(name="log"), path), every_s=lambda: 10.0, clock=ticks
     )
     with monkeypatch.context() as patch:

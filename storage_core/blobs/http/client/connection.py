@@ -1,4 +1,4 @@
-"""From here to a blob server: pooled connections, tries, errors, and the stamps that travel both ways."""
+"""Connection to a blob server: pooled requests, retries, errors, and the session token in headers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from lockgate.storage_core.blobs.http.messages import Trouble, error_of
-from lockgate.storage_core.blobs.http.server.auth.token_file import first_token
+from lockgate.storage_core.blobs.http.messages import ErrorBody, error_of
+from lockgate.storage_core.blobs.http.token_lines import first_token
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.errors import (
     InvalidInputError,
@@ -38,24 +38,23 @@ from lockgate.storage_core.journal import propagation
 from lockgate.storage_core.settings import MIB
 
 TRIES: Final = 8
-"""Of one call, over half a minute or so: a server that is started anew is back by then."""
+"""Tries of one call, over about half a minute: enough for a server to restart."""
 
 CONNECT_S: Final = 10.0
-POOL: Final = 32
-"""Connections that are kept."""
+POOL_SIZE: Final = 32
 
-WORTH_ANOTHER: Final = (StoreUnavailableError, JournalUnavailableError, OutcomeUnknownError)
-"""What a call that does no harm when it is done twice is tried again after."""
+RETRYABLE: Final = (StoreUnavailableError, JournalUnavailableError, OutcomeUnknownError)
+"""Errors after which an idempotent call is retried."""
 
 _NOT_SENT: Final = (NewConnectionError, ConnectTimeoutError, NameResolutionError)
 _READS: Final = frozenset({"GET", "HEAD"})
 _WRONG_TLS: Final = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER")
-_TOO_MUCH: Final = 429
-_TOO_LATE: Final = 408
+_TOO_MANY_REQUESTS: Final = 429
+_REQUEST_TIMEOUT: Final = 408
 
 T = TypeVar("T")
 
-# A server's machine that is gone says nothing: after a minute and a half of silence the kernel says so.
+# If a server's machine is gone, the kernel ends the connection after a minute and a half of silence.
 _SOCKET_OPTIONS: Final = [
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -66,14 +65,14 @@ _SOCKET_OPTIONS: Final = [
 
 
 class Connection(Forkable):
-    """Calls to one blob server. Safe to use from several threads; a fork connects anew.
+    """Sends requests to one blob server. Safe to use from several threads; a fork opens new connections.
 
     Args:
-        url: `http(s)://host:port`, with the path that it is mounted at.
-        token_file: Its first token is shown, read anew for every call; None: none is.
-        ca_file: The server's certificate is verified by these; None: the system's.
-        timeout_s: For one answer.
-        clock: Waits between two tries.
+        url: `http(s)://host:port`, with the path at which the server is mounted.
+        token_file: File whose first token is sent, read again for every request; None: no token is sent.
+        ca_file: Certificates that verify the server's; None: the system's.
+        timeout_s: Time to wait for a response.
+        clock: Clock that waits between tries.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class Connection(Forkable):
         self._ca_file = ca_file
         self._timeout = urllib3.Timeout(connect=min(CONNECT_S, timeout_s), read=timeout_s)
         self._clock = clock
-        self._prefix = self._checked()
+        self._prefix = self._checked_prefix()
         self.after_fork_in_child()
         FORKS.tell(self)
 
@@ -99,7 +98,7 @@ class Connection(Forkable):
         options: dict[str, object] = {} if self._ca_file is None else {"ca_certs": str(self._ca_file)}
         self._pool = urllib3.connection_from_url(
             self.url,
-            maxsize=POOL,
+            maxsize=POOL_SIZE,
             retries=False,
             timeout=self._timeout,
             socket_options=_SOCKET_OPTIONS,
@@ -107,46 +106,46 @@ class Connection(Forkable):
         )
 
     def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         self._pool.close()
 
-    def call(self, verb: str, path: str, kind: type[T], told: object = None) -> T:
-        """Ask for something small, again if need be; returns the answer.
+    def call(self, method: str, path: str, kind: type[T], message: object = None) -> T:
+        """Send an idempotent request with a small body, retried if necessary, and return the response.
 
         Args:
-            verb: Of HTTP.
-            path: Below the URL.
-            kind: Of the answer.
-            told: The request's JSON; None: it has no body.
+            method: HTTP method.
+            path: Path below the URL.
+            kind: Type of the response.
+            message: Content of the JSON body; None: the request has no body.
 
         Raises:
-            LockgateError: What the server raised, or what became of the call on the way.
+            LockgateError: The server raised it, or no response came.
         """
-        body = None if told is None else msgspec.json.encode(told)
-        headers = {} if told is None else {"content-type": "application/json"}
+        body = None if message is None else msgspec.json.encode(message)
+        headers = {} if message is None else {"content-type": "application/json"}
 
         def once() -> T:
-            with self.exchange(verb, path, headers=headers, body=body) as answer:
-                return decoded(answer, kind)
+            with self.request(method, path, headers=headers, body=body) as response:
+                return decoded(response, kind)
 
-        return self.repeatedly(once)
+        return self.retry(once)
 
-    def repeatedly(self, call: Callable[[], T], may_repeat: Callable[[], bool] = lambda: True) -> T:
-        """Call until it passes, is refused, or was tried often enough.
+    def retry(self, call: Callable[[], T], may_repeat: Callable[[], bool] = lambda: True) -> T:
+        """Call until it succeeds, fails with an error that is not retryable, or has used all tries.
 
         Args:
-            call: Does no harm when it is done twice.
-            may_repeat: Asked before it is done again.
+            call: An idempotent call.
+            may_repeat: Returns whether it can be repeated now.
 
         Raises:
-            OutcomeUnknownError: Some try got no answer, and none after it told what came of it.
-            LockgateError: As `call` raised it last.
+            OutcomeUnknownError: A try got no response, and no later one showed its outcome.
+            LockgateError: The last try raised it.
         """
         unknown: OutcomeUnknownError | None = None
 
-        def is_worth_another(state: RetryCallState) -> bool:
+        def is_retryable(state: RetryCallState) -> bool:
             error = None if state.outcome is None else state.outcome.exception()
-            return isinstance(error, WORTH_ANOTHER) and may_repeat()
+            return isinstance(error, RETRYABLE) and may_repeat()
 
         def once() -> T:
             nonlocal unknown
@@ -156,12 +155,12 @@ class Connection(Forkable):
                 unknown = error
                 raise
             except NotAppliedError as error:
-                if unknown is not None and isinstance(error, WORTH_ANOTHER):
-                    raise unknown from error  # this try was not applied; the one before it may have been
+                if unknown is not None and isinstance(error, RETRYABLE):
+                    raise unknown from error  # this try was not applied; an earlier one may have been
                 raise
 
         tries = Retrying(
-            retry=is_worth_another,
+            retry=is_retryable,
             stop=stop_after_attempt(TRIES),
             wait=wait_random_exponential(multiplier=0.2, max=10.0),
             sleep=self._clock.sleep,
@@ -170,32 +169,33 @@ class Connection(Forkable):
         return tries(once)
 
     @contextmanager
-    def exchange(
+    def request(
         self,
-        verb: str,
+        method: str,
         path: str,
         *,
         headers: Mapping[str, str] = MappingProxyType({}),
         body: bytes | Iterable[bytes] | None = None,
     ) -> Iterator[urllib3.BaseHTTPResponse]:
-        """Send one request, once; the answer can be read within the block.
+        """Send one request, once; the response can be read within the block.
 
         Args:
-            verb: Of HTTP.
-            path: Below the URL.
-            headers: Of the request.
-            body: Pieces without a `content-length` among the headers are sent in chunks.
+            method: HTTP method.
+            path: Path below the URL.
+            headers: Headers of the request.
+            body: Pieces are sent in chunks unless the headers have a `content-length`.
 
         Raises:
-            StoreUnavailableError: It was not sent, or was only to read.
-            OutcomeUnknownError: It was sent, and no answer came.
-            LockgateError: What the server raised.
+            StoreUnavailableError: The request was not sent, or was a read.
+            OutcomeUnknownError: The request was sent, and no response came.
+            LockgateError: The server raised it.
         """
-        is_read = verb in _READS
+        is_read = method in _READS
+        call = f"{method} {self.url}{path}"
         sent = {**headers, **self._credentials(), **propagation.headers(), "accept-encoding": "identity"}
         try:
-            answer = self._pool.request(
-                verb,
+            response = self._pool.request(
+                method,
                 f"{self._prefix}{path}",
                 headers=sent,
                 body=body,
@@ -204,95 +204,96 @@ class Connection(Forkable):
                 redirect=False,
             )
             try:
-                propagation.heed(answer.headers)
-                if answer.status >= 300:
-                    raise self._refusal(f"{verb} {self.url}{path}", is_read, answer.status, answer.read(MIB))
-                yield answer
-                answer.drain_conn()
+                propagation.heed(response.headers)
+                if response.status >= 300:
+                    raise self._response_error(call, is_read, response.status, response.read(MIB))
+                yield response
+                response.drain_conn()
             except BaseException:
-                answer.close()  # what is left of it must not be taken for the next call's answer
+                response.close()  # unread bytes must not be taken for the next response
                 raise
-            answer.release_conn()
+            response.release_conn()
         except HTTPError as error:
-            raise self._broken(f"{verb} {self.url}{path}", is_read, error) from error
+            raise self._connection_error(call, is_read, error) from error
 
     def _credentials(self) -> dict[str, str]:
         if self._token_file is None:
             return {}
         return {"authorization": f"Bearer {first_token(self._token_file)}"}
 
-    def _checked(self) -> str:
-        """Refuse what can never work, before the first call; returns the path below the host."""
+    def _checked_prefix(self) -> str:
+        """Return the path of the URL; raise if the settings can never work."""
         try:
             parsed = urllib3.util.parse_url(self.url)
         except LocationParseError as error:
             raise InvalidInputError(f"LOCKGATE_BLOB_SERVER_URL: {error}") from None
         if parsed.scheme not in {"http", "https"} or not parsed.host or parsed.auth or parsed.query:
             raise InvalidInputError(
-                f"LOCKGATE_BLOB_SERVER_URL: {parsed.scheme}://{parsed.netloc} is no blob server's; one looks "
-                "like https://blobs.example.com:8410"
+                f"LOCKGATE_BLOB_SERVER_URL: {parsed.scheme}://{parsed.netloc} is no URL of a blob server; "
+                "an example is https://blobs.example.com:8410"
             )
         if self._ca_file is not None and not self._ca_file.is_file():
-            raise InvalidInputError(f"LOCKGATE_BLOB_CA_FILE: {self._ca_file} is not there")
+            raise InvalidInputError(f"LOCKGATE_BLOB_CA_FILE: {self._ca_file} does not exist")
         if self._ca_file is not None and parsed.scheme == "http":
             raise InvalidInputError(
-                f"LOCKGATE_BLOB_SERVER_URL: {parsed.scheme}://{parsed.netloc} is plain HTTP, which no "
-                "LOCKGATE_BLOB_CA_FILE verifies; nothing was sent; name it with https, or unset the latter"
+                f"LOCKGATE_BLOB_SERVER_URL: {parsed.scheme}://{parsed.netloc} is plain HTTP, which "
+                "LOCKGATE_BLOB_CA_FILE cannot verify; nothing was sent; use https, or unset the latter"
             )
         self._credentials()
         return parsed.path or ""
 
-    def _refusal(self, call: str, is_read: bool, status: int, text: bytes) -> LockgateError:
-        """Return the error that an answer tells of, whoever between here and the server has given it."""
+    def _response_error(self, call: str, is_read: bool, status: int, text: bytes) -> LockgateError:
+        """Return the error of a response, which may come from a proxy."""
         try:
-            return error_of(msgspec.json.decode(text, type=Trouble))
+            return error_of(msgspec.json.decode(text, type=ErrorBody))
         except msgspec.MsgspecError:
-            said = f"{call} was answered with {status}, and not by a blob server"
-        # A proxy says 408 or 503, too, of a request that the server had and did not answer.
-        gave_up = status >= 500 or status == _TOO_LATE
-        if status == _TOO_MUCH or (gave_up and is_read):
-            return StoreUnavailableError(f"{said}; nothing was changed; try again later")
+            answered = f"{call} was answered with {status}, and not by a blob server"
+        # A proxy also returns 408 or 503 for a request that the server received but did not answer.
+        gave_up = status >= 500 or status == _REQUEST_TIMEOUT
+        if status == _TOO_MANY_REQUESTS or (gave_up and is_read):
+            return StoreUnavailableError(f"{answered}; nothing was changed; try again later")
         if gave_up:
-            return OutcomeUnknownError(f"{said}; it may have been done; look at what stands, then ask again")
-        return InvalidInputError(f"{said}; nothing was changed; check LOCKGATE_BLOB_SERVER_URL")
+            return OutcomeUnknownError(f"{answered}; it may have been done; check the state, then try again")
+        return InvalidInputError(f"{answered}; nothing was changed; check LOCKGATE_BLOB_SERVER_URL")
 
-    def _broken(self, call: str, is_read: bool, error: HTTPError) -> LockgateError:
-        """Return what a broken connection means for the call."""
-        said = f"{call}: {_reason(error)}"
+    def _connection_error(self, call: str, is_read: bool, error: HTTPError) -> LockgateError:
+        """Return the error for a broken connection."""
+        failed = f"{call}: {_reason(error)}"
         if self.url.startswith("http:") and any(isinstance(part, RemoteDisconnected) for part in error.args):
-            said = f"{said}, as a server with TLS does: LOCKGATE_BLOB_SERVER_URL names it with https then"
+            failed = f"{failed}; if the server uses TLS, LOCKGATE_BLOB_SERVER_URL must begin with https"
         if isinstance(error, SSLError) and any(word in str(error) for word in _WRONG_TLS):
             return InvalidInputError(
-                f"{said}; nothing was sent; check that LOCKGATE_BLOB_SERVER_URL says https and names the "
-                "host of its certificate, and LOCKGATE_BLOB_CA_FILE who has signed that"
+                f"{failed}; nothing was sent; check that LOCKGATE_BLOB_SERVER_URL begins with https and "
+                "names the host of the certificate, and that LOCKGATE_BLOB_CA_FILE names its issuer"
             )
         if isinstance(error, _NOT_SENT):
             return StoreUnavailableError(
-                f"{said}; the blob server cannot be reached; nothing was done; see that it runs"
+                f"{failed}; the blob server cannot be reached; nothing was done; check that it runs"
             )
         if is_read:
-            return StoreUnavailableError(f"{said}; the blob server's answer broke off; try again")
+            return StoreUnavailableError(f"{failed}; the blob server's response broke off; try again")
         return OutcomeUnknownError(
-            f"{said}; the blob server gave no answer; it may have been done; try again, or leave what nobody "
-            "refers to to the sweep"
+            f"{failed}; the blob server gave no answer; it may have been done; try again, or leave "
+            "unreferenced blobs to the sweep"
         )
 
 
-def decoded(answer: urllib3.BaseHTTPResponse, kind: type[T]) -> T:
-    """Return an answer's JSON.
+def decoded(response: urllib3.BaseHTTPResponse, kind: type[T]) -> T:
+    """Return the JSON of a response.
 
     Raises:
-        OutcomeUnknownError: It is none.
+        OutcomeUnknownError: The response has no such JSON.
     """
     try:
-        return msgspec.json.decode(answer.read(), type=kind)
+        return msgspec.json.decode(response.read(), type=kind)
     except msgspec.MsgspecError as error:
         raise OutcomeUnknownError(
-            f"the blob server's answer cannot be read: {error}; is it of another version?"
+            f"the blob server's response cannot be read: {error}; check that client and server have the same "
+            "version"
         ) from None
 
 
 def _reason(error: HTTPError) -> str:
-    """Return what happened, without the objects and the names of pools that urllib3 puts before it."""
+    """Return the reason of a failure, without the objects and pool names that urllib3 puts before it."""
     inner = next((part for part in reversed(error.args) if isinstance(part, BaseException)), error)
     return str(inner).rpartition(": ")[2] or type(inner).__name__

@@ -1,8 +1,9 @@
-"""A blob from a server: gone on with where it broke off, whole and verified, or an error."""
+"""Download a blob, resuming after a broken connection."""
 
 from __future__ import annotations
 
 import hashlib
+from io import BytesIO
 from typing import Final, Protocol
 from urllib.parse import quote
 
@@ -16,65 +17,64 @@ PARTIAL: Final = 206
 
 
 class Sink(Protocol):
-    """What takes a blob's bytes, from the beginning to the end: `IncomingFile` is one."""
-
-    size_bytes: int
+    """Receives the bytes of a blob in order; `IncomingFile` is one."""
 
     def write(self, data: bytes) -> None:
         """Append bytes."""
 
     @property
+    def size_bytes(self) -> int:
+        """Number of bytes written so far."""
+
+    @property
     def digest(self) -> str:
-        """SHA-256 of what was written so far, in hexadecimal."""
+        """SHA-256 of the bytes written so far, in hexadecimal."""
 
 
-class Memory:
-    """Takes a blob that fits in memory.
-
-    Attributes:
-        size_bytes: So far.
-    """
+class MemorySink:
+    """Receives a blob that fits in memory."""
 
     def __init__(self) -> None:
-        self.size_bytes = 0
-        self._pieces: list[bytes] = []
-        self._hash = hashlib.sha256()
+        self._data = BytesIO()
 
     def write(self, data: bytes) -> None:
         """Append bytes."""
-        self._pieces.append(data)
-        self._hash.update(data)
-        self.size_bytes += len(data)
+        self._data.write(data)
+
+    @property
+    def size_bytes(self) -> int:
+        """Number of bytes written so far."""
+        return self._data.tell()
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what was written so far, in hexadecimal."""
-        return self._hash.hexdigest()
+        """SHA-256 of the bytes written so far, in hexadecimal."""
+        return hashlib.sha256(self._data.getbuffer()).hexdigest()
 
     def data(self) -> bytes:
-        """Return all."""
-        return b"".join(self._pieces)
+        """Return all bytes."""
+        return self._data.getvalue()
 
 
 def blob_path(job_id: str, blob_key: BlobKey) -> str:
-    """Return where a blob is, below a server's URL."""
+    """Return the path of a blob below a server's URL."""
     return f"/jobs/{quote(check_blob_job(job_id), safe='')}/blobs/{check_blob_key(blob_key)}"
 
 
 def download(connection: Connection, job_id: str, blob_key: BlobKey, sink: Sink) -> None:
-    """Pour a blob into a sink; what arrived before a break is not asked for again.
+    """Write a blob to a sink; bytes that arrived before a break are not requested again.
 
-    It is given up after as many tries in a row as bring nothing more.
+    The caller compares the digest.
 
     Raises:
         ObjectNotFoundError: There is no such blob.
         CorruptBlobError: Every copy of it is damaged.
-        StoreUnavailableError: The server does not answer, or not to the end.
+        StoreUnavailableError: The server does not respond, or all retries in a row brought no more bytes.
     """
     while True:
         before = sink.size_bytes
         try:
-            connection.repeatedly(lambda: _more(connection, job_id, blob_key, sink))
+            connection.retry(lambda: _download_rest(connection, job_id, blob_key, sink))
         except StoreUnavailableError:
             if sink.size_bytes == before:
                 raise
@@ -82,15 +82,14 @@ def download(connection: Connection, job_id: str, blob_key: BlobKey, sink: Sink)
             return
 
 
-def _more(connection: Connection, job_id: str, blob_key: BlobKey, sink: Sink) -> None:
-    """Pour what is still missing, once."""
+def _download_rest(connection: Connection, job_id: str, blob_key: BlobKey, sink: Sink) -> None:
+    """Write the missing bytes, in one request."""
     start = sink.size_bytes
     headers = {"range": f"bytes={start}-", "if-range": etag_of(blob_key)} if start else {}
-    with connection.exchange("GET", blob_path(job_id, blob_key), headers=headers) as answer:
-        skip = (
-            start if answer.status != PARTIAL else 0
-        )  # somebody between here and the server knows no ranges
-        for data in answer.stream(CHUNK):
+    with connection.request("GET", blob_path(job_id, blob_key), headers=headers) as response:
+        # A proxy may ignore ranges and send the whole blob.
+        skip = 0 if response.status == PARTIAL else start
+        for data in response.stream(CHUNK):
             wanted = data[skip:]
             skip -= len(data) - len(wanted)
             if wanted:

@@ -1,4 +1,4 @@
-"""A source of bytes on its way to a server: read once or again, hashed as it goes."""
+"""Request body made from a source of bytes: hashed while it is sent, and sent again if its source allows."""
 
 from __future__ import annotations
 
@@ -8,39 +8,40 @@ from collections.abc import Iterator
 from lockgate.storage_core.blobs.sources import CHUNK, Source, chunks_of, size_of
 
 
-class SourceBrokeError(Exception):
-    """The source raised: no fault of the connection. Its cause is what the source has raised."""
+class SourceError(Exception):
+    """The source raised, not the connection. The cause is the source's exception."""
 
 
-class Outgoing:
-    """What a source gives, from its beginning each time it is iterated over.
+class SourceBody:
+    """Bytes of a source, from the beginning in each iteration.
 
     Args:
-        source: Bytes, a file, or pieces; an iterator gives them once only.
-        digest: That it must have; the server compares it, so it is not hashed here.
+        source: Bytes, a file, or pieces; an iterator can be read only once.
+        digest: SHA-256 that the bytes must have, in hexadecimal. The server compares it, so it is not
+            computed here.
 
     Attributes:
-        size_bytes: Of all, None if only the end tells.
-        is_spent: Whether it cannot begin anew: some of it is gone.
+        size_bytes: Size of the source, None if it is unknown before its end.
+        is_spent: Whether some of an iterator was read, so that it cannot be sent again.
     """
 
     def __init__(self, source: Source, digest: str | None = None) -> None:
         self.is_spent = False
         self.size_bytes = size_of(source)
         self._source = source
-        self._told = digest
+        self._expected = digest
         self._hash = hashlib.sha256()
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what went since the last beginning, in hexadecimal."""
-        return self._told or self._hash.hexdigest()
+        """SHA-256 of the bytes of the latest iteration, in hexadecimal."""
+        return self._expected or self._hash.hexdigest()
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield it in bounded pieces.
+        """Yield the bytes in bounded pieces.
 
         Raises:
-            SourceBrokeError: The source raised.
+            SourceError: The source raised.
         """
         self._hash = hashlib.sha256()
         pieces = self._pieces()
@@ -48,10 +49,10 @@ class Outgoing:
             try:
                 piece = next(pieces, None)
             except Exception as error:
-                raise SourceBrokeError from error
+                raise SourceError from error
             if piece is None:
                 return
-            if self._told is None:
+            if self._expected is None:
                 self._hash.update(piece)
             yield piece
 
@@ -62,7 +63,6 @@ class Outgoing:
         elif self.size_bytes is not None:
             yield from chunks_of(self._source, self.size_bytes)
         else:
-            pieces = chunks_of(self._source, self.size_bytes)
             self.is_spent = isinstance(self._source, Iterator)
             # An empty piece would end a chunked body.
-            yield from (piece for piece in pieces if piece)
+            yield from (piece for piece in chunks_of(self._source, None) if piece)

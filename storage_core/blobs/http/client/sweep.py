@@ -1,4 +1,4 @@
-"""A sweep of a blob server, asked for over HTTP: lines tell how far it is, the last one what it did."""
+"""Request a sweep of a blob server over HTTP, and report its progress."""
 
 from __future__ import annotations
 
@@ -8,35 +8,37 @@ import msgspec
 import urllib3
 
 from lockgate.storage_core.blobs.http.client.connection import Connection
-from lockgate.storage_core.blobs.http.messages import SweepLine, SweepOrder, error_of
+from lockgate.storage_core.blobs.http.messages import SweepLine, SweepRequest, error_of
 from lockgate.storage_core.blobs.reports import BlobSweepReport
 from lockgate.storage_core.concurrency import Progress
 from lockgate.storage_core.errors import OutcomeUnknownError
 
 
-def request_sweep(connection: Connection, order: SweepOrder, progress: Progress) -> BlobSweepReport:
-    """Have a server sweep, once.
+def request_sweep(connection: Connection, request: SweepRequest, progress: Progress) -> BlobSweepReport:
+    """Request one sweep, and return its report.
 
     Raises:
-        OutcomeUnknownError: Its answer broke off; it may still be sweeping, which does no harm to another.
-        LockgateError: What the sweep raised.
+        OutcomeUnknownError: The response broke off; the server may still be sweeping. Sweep again: two sweeps
+            at once do no harm.
+        LockgateError: The sweep raised it.
     """
     headers = {"content-type": "application/json"}
-    with connection.exchange("POST", "/sweep", headers=headers, body=msgspec.json.encode(order)) as answer:
-        for line in _lines(answer):
-            if line.trouble is not None:
-                raise error_of(line.trouble)
+    body = msgspec.json.encode(request)
+    with connection.request("POST", "/sweep", headers=headers, body=body) as response:
+        for line in _lines(response):
+            if line.error is not None:
+                raise error_of(line.error)
             if line.report is not None:
                 return line.report
             if line.step:
                 progress(line.step, line.done, line.total)
     raise OutcomeUnknownError(
-        f"sweep of {connection.url}: the answer ends without a report; what was swept is swept; sweep again"
+        f"sweep of {connection.url}: the response ends without a report; what was swept is swept; sweep again"
     )
 
 
-def _lines(answer: urllib3.BaseHTTPResponse) -> Iterator[SweepLine]:
-    held = b""
-    for piece in answer.stream():
-        *lines, held = (held + piece).split(b"\n")
+def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[SweepLine]:
+    rest = b""
+    for piece in response.stream():
+        *lines, rest = (rest + piece).split(b"\n")
         yield from (msgspec.json.decode(line, type=SweepLine) for line in lines)

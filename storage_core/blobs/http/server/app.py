@@ -1,16 +1,6 @@
-"""The blob server as an application: by itself, or mounted by another one under its own permissions.
+"""The blob server as a FastAPI application, stand-alone or mounted in another one with its access policy.
 
-    PUT    /jobs/{job}/blobs?guarantee=&use=&name=&upload_set=&owner=&lapse_s=&digest=&request_id=
-    GET    /jobs/{job}/blobs/{key}            HEAD too; ranges; the entity tag is the key
-    POST   /jobs/{job}/sets, /sets/{set}/complete, /sets/renew
-    POST   /jobs/{job}/submit, fail, finish
-    POST   /jobs/{job}/blobs/{key}/refer, drop, recheck; /owners/drop
-    GET    /jobs/{job}, /jobs                 how many blobs a job has, since when, what ends it
-    GET    /jobs/{job}/blobs, /blobs, /references, /now
-    POST   /verify; /sweep                    lines: see `wire`
-    GET    /health, /metrics                  nobody is asked who he is
-
-Everything else is JSON: see `wire`.
+Calls and statuses: docs/guides/blob-server.md. Bodies are those of `messages`, except the bytes of blobs.
 """
 
 from __future__ import annotations
@@ -24,29 +14,29 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lockgate.storage_core.blobs.http.messages import Trouble
-from lockgate.storage_core.blobs.http.server.auth.policy import AccessPolicy, anyone
+from lockgate.storage_core.blobs.http.messages import ErrorBody
+from lockgate.storage_core.blobs.http.server.auth.policy import AccessPolicy, allow_all
 from lockgate.storage_core.blobs.http.server.middleware import RequestMiddleware
-from lockgate.storage_core.blobs.http.server.responses import Json, troubled, unexpected
-from lockgate.storage_core.blobs.http.server.routes.blobs import transfers
-from lockgate.storage_core.blobs.http.server.routes.health import health
-from lockgate.storage_core.blobs.http.server.routes.maintenance import upkeep
-from lockgate.storage_core.blobs.http.server.routes.references import calls
+from lockgate.storage_core.blobs.http.server.responses import JsonResponse, error_response, fault_response
+from lockgate.storage_core.blobs.http.server.routes.blobs import blob_routes
+from lockgate.storage_core.blobs.http.server.routes.health import health_routes
+from lockgate.storage_core.blobs.http.server.routes.maintenance import maintenance_routes
+from lockgate.storage_core.blobs.http.server.routes.references import reference_routes
 from lockgate.storage_core.blobs.http.server.service import Service
 from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.settings import MIB
 
 IDLE_S: Final = 60.0
-"""For which a client may send, or take, next to nothing: the default of `blob_server_idle_s`."""
+"""Time in which a client may send or receive next to nothing; default of `blob_server_idle_s`."""
 
 MAX_BYTES: Final = 64 * 1024 * MIB
-"""Of a blob: the default of `blob_max_bytes`."""
+"""Maximum size of a blob; default of `blob_max_bytes`."""
 
 
 def blob_app(
     server: BlobServer,
-    authorise: AccessPolicy = anyone,
+    authorise: AccessPolicy = allow_all,
     *,
     max_bytes: int = MAX_BYTES,
     idle_s: float = IDLE_S,
@@ -54,11 +44,11 @@ def blob_app(
     """Return the application.
 
     Args:
-        server: Behind it; stays open.
-        authorise: Asked before each call; by default everybody may do everything, so the application that
-            mounts this one asks, or only this machine reaches it.
-        max_bytes: Of a blob.
-        idle_s: For which a client may send, or take, next to nothing.
+        server: Blob server that the application serves; stays open.
+        authorise: Access policy. The default allows everything: use it only if the application that mounts
+            this one has checked the request, or on a loopback address.
+        max_bytes: Maximum size of a blob.
+        idle_s: Time in which a client may send or receive next to nothing.
     """
     service = Service(server, authorise, max_bytes=max_bytes, idle_s=idle_s)
     app = FastAPI(
@@ -66,20 +56,20 @@ def blob_app(
         openapi_url=None,
         middleware=[Middleware(RequestMiddleware, service=service)],
         exception_handlers={
-            LockgateError: _told,
+            LockgateError: _refused,
             RequestValidationError: _malformed,
             HTTPException: _unrouted,
-            Exception: unexpected,
+            Exception: fault_response,
         },
     )
-    for routes in (transfers, calls, upkeep, health):
+    for routes in (blob_routes, reference_routes, maintenance_routes, health_routes):
         app.include_router(routes(service))
     return app
 
 
-async def _told(_: Request, error: Exception) -> Response:
+async def _refused(_: Request, error: Exception) -> Response:
     if isinstance(error, LockgateError):
-        return troubled(error)
+        return error_response(error)
     raise error
 
 
@@ -88,10 +78,10 @@ async def _malformed(_: Request, error: Exception) -> Response:
         f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
         for fault in (error.errors() if isinstance(error, RequestValidationError) else ())
     )
-    return troubled(InvalidInputError(f"the request cannot be: {faults}; nothing was done"))
+    return error_response(InvalidInputError(f"the request is not valid: {faults}; nothing was done"))
 
 
 async def _unrouted(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
-    words = f"{request.method} {request.url.path} is no call of a blob server"
-    return Json(Trouble(error="InvalidInputError", message=words), status)
+    message = f"a blob server has no call {request.method} {request.url.path}"
+    return JsonResponse(ErrorBody(error="InvalidInputError", message=message), status)

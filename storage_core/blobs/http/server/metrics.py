@@ -1,4 +1,4 @@
-"""Metrics of a blob server: requests, bytes and seconds, by verb and outcome."""
+"""Metrics of a blob server: requests, bytes and seconds, by route and outcome."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _SCOPE: Final = "lockgate.blobs"
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
-class Figures:
-    """Metrics of the applications of this process, together."""
+class Metrics:
+    """Metrics of all blob applications of this process."""
 
     def __init__(self) -> None:
         served_metrics()
@@ -28,22 +28,22 @@ class Figures:
             explicit_bucket_boundaries_advisory=_SECONDS,
         )
 
-    def answered(self, verb: str, outcome: str, *, seconds: float, came: int, went: int) -> None:
-        """Count a request.
+    def record(self, route: str, outcome: str, *, seconds: float, received: int, sent: int) -> None:
+        """Record a request.
 
         Args:
-            verb: What was asked for: the name of the route.
-            outcome: `ok`, `refused`, `failed`, or `gone`: the client went away.
-            seconds: From its headers to the end of its answer.
-            came: Bytes of its body.
-            went: Bytes of its answer's body.
+            route: Name of the route.
+            outcome: `ok`, `refused`, `failed`, or `gone` if the client disconnected.
+            seconds: Time from the headers to the end of the response.
+            received: Bytes of the request body.
+            sent: Bytes of the response body.
         """
-        of = {"verb": verb, "outcome": outcome}
-        self._requests.add(1, of)
-        self._seconds.record(seconds, of)
-        self._bytes.add(came, {"verb": verb, "direction": "in"})
-        self._bytes.add(went, {"verb": verb, "direction": "out"})
+        labels = {"verb": route, "outcome": outcome}
+        self._requests.add(1, labels)
+        self._seconds.record(seconds, labels)
+        self._bytes.add(received, {"verb": route, "direction": "in"})
+        self._bytes.add(sent, {"verb": route, "direction": "out"})
 
     def exposition(self) -> bytes:
-        """Return the metrics of this process as Prometheus reads them."""
+        """Return the metrics of this process in the format of Prometheus."""
         return generate_latest(served_metrics())

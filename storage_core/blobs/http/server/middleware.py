@@ -1,4 +1,4 @@
-"""Around all routes: what is counted, what travels with every answer, and what a stalled client costs."""
+"""Middleware around all routes: metrics, the session token in responses, and a limit on stalled clients."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ _FAILED: Final = 500
 
 
 class RequestMiddleware:
-    """Lets requests through to the routes."""
+    """Passes requests on to the routes."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let one through."""
+        """Pass a request on, and record it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        passage = _Passage(self._service, scope, receive, send)
+        exchange = _Exchange(self._service, scope, receive, send)
         try:
-            await self._app(scope, passage.receive, passage.send)
+            await self._app(scope, exchange.receive, exchange.send)
         except ClientGoneError:
-            passage.outcome = "gone"
+            exchange.outcome = "gone"
         except BaseException:
-            passage.outcome = "failed"
+            exchange.outcome = "failed"
             raise
         finally:
-            passage.count()
+            exchange.record()
 
 
-class _Passage:
-    """A request on its way, and its answer on the way back."""
+class _Exchange:
+    """A request and its response."""
 
     def __init__(self, service: Service, scope: Scope, receive: Receive, send: Send) -> None:
         self.outcome = "gone"
@@ -51,46 +51,44 @@ class _Passage:
         self._receive = receive
         self._send = send
         self._began_s = time.perf_counter()
-        self._came = self._went = 0
+        self._received = self._sent = 0
         self._awaits_body = _has_body(scope)
 
     async def receive(self) -> Message:
         message = await self._receive()
         if message["type"] == "http.request":
-            self._came += len(message.get("body", b""))
+            self._received += len(message.get("body", b""))
             self._awaits_body = self._awaits_body and bool(message.get("more_body", False))
         return message
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self._begin(message)
+            self._start_response(message)
         else:
-            self._went += len(message.get("body", b""))
+            self._sent += len(message.get("body", b""))
         try:
             async with asyncio.timeout(self._service.idle_s):
                 await self._send(message)
         except TimeoutError:
             raise ClientGoneError from None
 
-    def count(self) -> None:
-        route = self._scope.get("route")
-        verb = getattr(route, "name", "unknown")
-        self._service.figures.answered(
-            verb,
+    def record(self) -> None:
+        self._service.metrics.record(
+            getattr(self._scope.get("route"), "name", "unknown"),
             self.outcome,
             seconds=time.perf_counter() - self._began_s,
-            came=self._came,
-            went=self._went,
+            received=self._received,
+            sent=self._sent,
         )
 
-    def _begin(self, message: Message) -> None:
+    def _start_response(self, message: Message) -> None:
         status = message["status"]
         self.outcome = "ok" if status < _REFUSED else "refused" if status < _FAILED else "failed"
         headers = MutableHeaders(scope=message)
         for name, value in propagation.headers().items():
             headers[name] = value
         if self._awaits_body and status >= _REFUSED:
-            headers["connection"] = "close"  # the rest of the body is not read, only to be thrown away
+            headers["connection"] = "close"  # the rest of the body stays unread
 
 
 def _has_body(scope: Scope) -> bool:

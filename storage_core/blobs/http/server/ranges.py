@@ -1,4 +1,4 @@
-"""Byte ranges, as a request asks for them."""
+"""Byte ranges of requests."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ _RANGE: Final = re.compile(r"bytes=(?P<first>[0-9]{0,18})-(?P<last>[0-9]{0,18})"
 
 
 class UnsatisfiableRangeError(Exception):
-    """The range lies behind the end."""
+    """The range begins after the last byte."""
 
 
-def asked_range(header: str | None, size_bytes: int) -> range | None:
-    """Return the bytes that a `Range` header asks for.
+def parse_range(header: str | None, size_bytes: int) -> range | None:
+    """Return the bytes that a `Range` header names.
 
     Args:
-        header: None if there is none.
-        size_bytes: Of the whole.
+        header: Value of the header, None if there is none.
+        size_bytes: Size of the whole.
 
     Returns:
-        None for the whole: also where the header asks for several ranges or cannot be read, as HTTP allows.
+        None for the whole, also if the header names several ranges or cannot be parsed, as HTTP allows.
 
     Raises:
-        UnsatisfiableRangeError: There is no such byte.
+        UnsatisfiableRangeError: The range has no bytes.
     """
     match = None if header is None else _RANGE.fullmatch(header.strip())
     if match is None or not (match["first"] or match["last"]):

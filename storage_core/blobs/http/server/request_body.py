@@ -1,4 +1,4 @@
-"""The body of a request: bounded in size and in idleness, and never in memory whole."""
+"""Body of a request, read in pieces with limits on its size and on idle time."""
 
 from __future__ import annotations
 
@@ -13,70 +13,70 @@ from lockgate.storage_core.blobs.sources import CHUNK
 from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
 
 LEAST_BYTES: Final = 16 * 1024
-"""That bring a client its whole time anew: who sends byte after byte is as good as idle."""
+"""Bytes after which the idle time starts again: a client that sends single bytes counts as idle."""
 
 T = TypeVar("T")
 
 
 class ClientGoneError(Exception):
-    """The client went away amid its request: nobody hears an answer."""
+    """The client disconnected before its request or response was complete."""
 
 
 class BodyTooLargeError(InvalidInputError):
-    """The body has more bytes than are taken."""
+    """The body is larger than the limit."""
 
 
 class IdleBodyError(StoreUnavailableError):
-    """Too little came of the body for too long."""
+    """The client sent too little of the body for too long."""
 
 
 class Body:
-    """What comes with a request.
+    """Body of a request.
 
     Args:
-        request: Nobody else reads its body.
-        max_bytes: That are taken.
-        idle_s: For which its next `LEAST_BYTES`, or its end, may be waited for.
+        request: Request whose body is read only here.
+        max_bytes: Maximum size.
+        idle_s: Time to wait for the next `LEAST_BYTES`, or for the end.
     """
 
     def __init__(self, request: Request, *, max_bytes: int, idle_s: float) -> None:
         self._request = request
         self._max_bytes = max_bytes
         self._idle_s = idle_s
-        self._patience_s = idle_s
-        self._came_since = 0
+        self._remaining_s = idle_s
+        self._recent_bytes = 0
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield it, each piece but the last about `CHUNK` long.
+        """Yield the bytes in pieces of about `CHUNK`; the last may be shorter.
 
         Raises:
-            BodyTooLargeError: There is more of it.
-            IdleBodyError: The client fell silent.
-            ClientGoneError: The client went away.
+            BodyTooLargeError: The body is larger than the limit.
+            IdleBodyError: The client was idle for too long.
+            ClientGoneError: The client disconnected.
         """
         declared = self._request.headers.get("content-length", "")
         if declared.isdecimal() and int(declared) > self._max_bytes:
             raise self._too_large()
-        came, given, more = 0, 0, True
+        received, yielded, more = 0, 0, True
         parts: list[bytes] = []
         while more:
-            data, more = await self._received()
-            came += len(data)
-            if came > self._max_bytes:
+            data, more = await self._receive()
+            received += len(data)
+            if received > self._max_bytes:
                 raise self._too_large()
             parts.append(data)
-            if came - given >= CHUNK:
+            if received - yielded >= CHUNK:
                 yield b"".join(parts)
                 parts.clear()
-                given = came
-        if came > given:
+                yielded = received
+        if received > yielded:
             yield b"".join(parts)
 
-    async def told(self, kind: type[T]) -> T:
-        """Return it, read as JSON.
+    async def json(self, kind: type[T]) -> T:
+        """Return the content of a JSON body.
 
         Raises:
-            InvalidInputError: It is not what the call takes.
+            InvalidInputError: It is not of this type.
         """
         text = b"".join([piece async for piece in self.pieces()])
         try:
@@ -84,29 +84,29 @@ class Body:
         except msgspec.MsgspecError as error:
             raise InvalidInputError(f"the request's JSON cannot be read: {error}; nothing was done") from None
 
-    async def _received(self) -> tuple[bytes, bool]:
+    async def _receive(self) -> tuple[bytes, bool]:
         loop = asyncio.get_running_loop()
-        asked_s = loop.time()
+        began_s = loop.time()
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._remaining_s):
                 message = await self._request.receive()
         except TimeoutError:
             raise IdleBodyError(
-                f"less than {LEAST_BYTES} bytes came of the request's body in {self._idle_s:g} s; nothing "
+                f"less than {LEAST_BYTES} bytes of the request's body came in {self._idle_s:g} s; nothing "
                 "was kept; send it again"
             ) from None
         if message["type"] != "http.request":
             raise ClientGoneError
         data = message.get("body", b"")
-        self._wait_on(len(data), loop.time() - asked_s)
+        self._count(len(data), loop.time() - began_s)
         return data, message.get("more_body", False)
 
-    def _wait_on(self, came: int, waited_s: float) -> None:
-        """Count what came, and for how long it was waited for; what is done with it meanwhile is our time."""
-        self._patience_s -= waited_s
-        self._came_since += came
-        if self._came_since >= LEAST_BYTES:
-            self._patience_s, self._came_since = self._idle_s, 0
+    def _count(self, received: int, waited_s: float) -> None:
+        """Count bytes, and the time waited for them; processing them does not count as idle."""
+        self._remaining_s -= waited_s
+        self._recent_bytes += received
+        if self._recent_bytes >= LEAST_BYTES:
+            self._remaining_s, self._recent_bytes = self._idle_s, 0
 
     def _too_large(self) -> BodyTooLargeError:
         return BodyTooLargeError(

@@ -1,10 +1,11 @@
-"""Answers: JSON, troubles, and the bytes of a file."""
+"""Responses: JSON, errors, and the bytes of a file."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
@@ -12,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from lockgate.storage_core.blobs.http.messages import BLOB, Trouble, etag_of, status_of, trouble_of
+from lockgate.storage_core.blobs.http.messages import BLOB, ErrorBody, body_of, etag_of, status_of
 from lockgate.storage_core.blobs.http.server.auth.policy import UnauthenticatedError
 from lockgate.storage_core.blobs.http.server.request_body import BodyTooLargeError, IdleBodyError
 from lockgate.storage_core.blobs.http.server.service import Service
@@ -21,18 +22,18 @@ from lockgate.storage_core.blobs.sources import CHUNK
 from lockgate.storage_core.errors import LockgateError, StoreUnavailableError
 
 
-class Json(Response):
-    """Records of ours as JSON."""
+class JsonResponse(Response):
+    """A message as JSON."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """Write them."""
+        """Encode a message."""
         return msgspec.json.encode(content)
 
 
-def troubled(error: LockgateError) -> Response:
-    """Return the answer that tells of an error."""
+def error_response(error: LockgateError) -> Response:
+    """Return the response for an error."""
     status, headers = status_of(error), {}
     if isinstance(error, UnauthenticatedError):
         status, headers = 401, {"www-authenticate": "Bearer"}
@@ -40,22 +41,22 @@ def troubled(error: LockgateError) -> Response:
         status = 413
     elif isinstance(error, IdleBodyError):
         status = 408
-    return Json(trouble_of(error), status, headers)
+    return JsonResponse(body_of(error), status, headers)
 
 
-async def unexpected(request: Request, _: Exception) -> Response:
-    """Return the answer to a request that met a fault of ours; the log has it."""
+async def fault_response(request: Request, _: Exception) -> Response:
+    """Return the response for an unexpected exception, which the log has."""
     name = "StoreUnavailableError" if request.method in {"GET", "HEAD"} else "OutcomeUnknownError"
-    words = f"{request.method} {request.url.path}: the blob server met a fault; its log tells which"
-    # Its connection is closed after an answer like this: nobody is to send another request into that.
-    return Json(Trouble(error=name, message=words), 500, {"connection": "close"})
+    message = f"{request.method} {request.url.path}: internal error of the blob server; see its log"
+    # uvicorn closes the connection after this response, so the client must not send another request on it.
+    return JsonResponse(ErrorBody(error=name, message=message), 500, {"connection": "close"})
 
 
 class OpenedBlob:
-    """A blob's file, open: what is read of it stays whole, also when it is deleted now.
+    """An open file of a blob, readable to its end even if the blob is deleted meanwhile.
 
     Attributes:
-        size_bytes: Of the blob.
+        size_bytes: Size of the blob.
     """
 
     def __init__(self, blob_key: BlobKey, file: BinaryIO) -> None:
@@ -64,7 +65,7 @@ class OpenedBlob:
         self.size_bytes = os.fstat(file.fileno()).st_size
 
     def headers(self) -> dict[str, str]:
-        """Return what is told of it, whole or in part."""
+        """Return the headers of a response with all or some of its bytes."""
         return {
             "content-type": BLOB,
             "etag": etag_of(self.blob_key),
@@ -73,26 +74,26 @@ class OpenedBlob:
         }
 
     def read(self, start: int, stop: int) -> bytes:
-        """Return some bytes.
+        """Return a range of bytes.
 
         Raises:
-            StoreUnavailableError: They are not there any more: somebody has cut the file.
+            StoreUnavailableError: The file was truncated.
         """
         data = os.pread(self.file.fileno(), stop - start, start)
         if not data:
             raise StoreUnavailableError(
-                f"blob {self.blob_key}: its file was cut at byte {start}; get it again"
+                f"blob {self.blob_key}: its file was truncated at byte {start}; get it again"
             )
         return data
 
     def close(self) -> None:
-        """Let it go."""
+        """Close the file."""
         with suppress(OSError):
             self.file.close()
 
 
-class BlobBytes(Response):
-    """A part of a blob, piece by piece."""
+class BlobResponse(Response):
+    """A blob or a range of it, sent in pieces."""
 
     def __init__(self, service: Service, blob: OpenedBlob, part: range | None) -> None:
         super().__init__(status_code=200 if part is None else 206, headers=blob.headers())
@@ -104,7 +105,7 @@ class BlobBytes(Response):
             self.headers["content-range"] = f"bytes {part.start}-{part.stop - 1}/{blob.size_bytes}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - of the base
-        """Send it."""
+        """Send the bytes, and close the file."""
         try:
             await send(
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
@@ -113,23 +114,18 @@ class BlobBytes(Response):
                 await self._send(send)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            await self._service.move(self._blob.close)
+            await self._service.transfer(self._blob.close)
 
     async def _send(self, send: Send) -> None:
         at = self._part.start
         while at < self._part.stop:
-            data = await self._service.move(self._blob.read, at, min(at + CHUNK, self._part.stop))
+            data = await self._service.transfer(self._blob.read, at, min(at + CHUNK, self._part.stop))
             at += len(data)
             await send({"type": "http.response.body", "body": data, "more_body": True})
 
 
-def opened(find: Callable[[], Any], blob_key: BlobKey) -> OpenedBlob:
-    """Open a verified file; one that was deleted since is looked for once more.
-
-    Args:
-        find: Returns the path of the verified file.
-        blob_key: Of the blob.
-    """
+def open_verified(find: Callable[[], Path], blob_key: BlobKey) -> OpenedBlob:
+    """Open the verified file of a blob that `find` returns; find it once more if it was deleted meanwhile."""
     try:
         return OpenedBlob(blob_key, find().open("rb", buffering=0))
     except FileNotFoundError:

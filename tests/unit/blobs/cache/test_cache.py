@@ -18,6 +18,7 @@ from lockgate.storage_core.blobs.storage.file_locks import lock_alone, try_alone
 from lockgate.storage_core.blobs.storage.incoming_file import IncomingFile
 from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
 from lockgate.storage_core.settings import MIB
+from tests.cache_world import references
 from tests.support.blobs.cache import CacheWorld, DownStore, cache_world, killed
 from tests.support.blobs.server import INTERVAL_S, damage, key_of
 
@@ -148,7 +149,7 @@ def test_threads_that_want_one_blob_at_once_download_it_once(world: CacheWorld) 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(get, range(8))) == [2 * MIB] * 8
     assert world.server.fetched == [blob.blob_key]
-    assert cache.folder.references(*key_of(blob)) == 0
+    assert references(cache, *key_of(blob)) == 0
 
 
 def test_processes_that_want_one_blob_at_once_download_it_once(world: CacheWorld, tmp_path: Path) -> None:
@@ -184,10 +185,10 @@ def test_references_are_counted_per_blob_and_per_job(world: CacheWorld) -> None:
     first, second = world.put(b"a"), world.put(b"b")
     cache = world.cache()
     with cache.holding(*key_of(first)), cache.holding(*key_of(first)), cache.holding(*key_of(second)):
-        assert cache.folder.references(*key_of(first)) == 2
-        assert cache.folder.references(*key_of(second)) == 1
-        assert cache.folder.references("sales") == 3
-    assert cache.folder.references(*key_of(first)) == cache.folder.references("sales") == 0
+        assert references(cache, *key_of(first)) == 2
+        assert references(cache, *key_of(second)) == 1
+        assert references(cache, "sales") == 3
+    assert references(cache, *key_of(first)) == references(cache, "sales") == 0
 
 
 def test_an_unreferenced_blob_stays_for_an_interval_and_then_goes_with_its_folder(world: CacheWorld) -> None:
@@ -320,7 +321,7 @@ def test_a_fork_holds_nothing_of_its_parents_and_its_end_takes_nothing_from_it(w
     with cache.holding(*key_of(blob)):
         child = os.fork()
         if child == 0:
-            held = cache.folder.references(*key_of(blob))
+            held = references(cache, *key_of(blob))
             cache.close()
             os._exit(held + (0 if world.is_cached(blob) else 2))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -387,7 +388,7 @@ def test_damage_found_a_second_time_is_an_error_and_no_bytes(
     blob = world.put(b"library")
     cache = world.cache()
     monkeypatch.setattr(Path, "read_bytes", lambda _: b"librarz")  # a disk that reads other than it did
-    with pytest.raises(CorruptBlobError, match="nothing was handed out"):
+    with pytest.raises(CorruptBlobError, match="nothing was returned"):
         cache.get(*key_of(blob))
 
 

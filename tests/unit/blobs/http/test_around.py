@@ -13,7 +13,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
 from lockgate.storage_core.blobs.http.server.app import blob_app
-from lockgate.storage_core.blobs.http.server.auth.policy import NO_JOB_YET, UnauthenticatedError, Wanted
+from lockgate.storage_core.blobs.http.server.auth.policy import (
+    NO_JOB_YET,
+    RequestedAccess,
+    UnauthenticatedError,
+)
 from lockgate.storage_core.blobs.open_blobs import open_server
 from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.errors import AccessDeniedError, OutcomeUnknownError, StoreUnavailableError
@@ -37,12 +41,12 @@ def server(settings: Settings) -> Iterator[BlobServer]:
 
 
 def test_another_application_mounts_it_under_its_own_permissions(world: BlobWorld) -> None:
-    asked: list[Wanted] = []
+    asked: list[RequestedAccess] = []
 
-    async def authorise(request: Request, wanted: Wanted) -> None:
-        asked.append(wanted)
-        if wanted.changes and wanted.job_id != "sales":
-            raise AccessDeniedError(f"viewers do not change {wanted.job_id}; nothing was done")
+    async def authorise(request: Request, access: RequestedAccess) -> None:
+        asked.append(access)
+        if access.changes and access.job_id != "sales":
+            raise AccessDeniedError(f"viewers do not change {access.job_id}; nothing was done")
 
     app = FastAPI()
     app.mount("/lockgate/blobs", blob_app(world.server, authorise))
@@ -53,9 +57,9 @@ def test_another_application_mounts_it_under_its_own_permissions(world: BlobWorl
             client.put(b"a", job_id="flights")
         figures = urllib3.request("GET", f"{url}/lockgate/blobs/metrics").data.decode()
     assert asked == [
-        Wanted(job_id="sales", changes=True),
-        Wanted(job_id="sales", changes=False),
-        Wanted(job_id="flights", changes=True),
+        RequestedAccess(job_id="sales", changes=True),
+        RequestedAccess(job_id="sales", changes=False),
+        RequestedAccess(job_id="flights", changes=True),
     ]
     assert 'lockgate_blobs_requests_total{outcome="refused",verb="put"} 1.0' in figures
 
@@ -69,7 +73,7 @@ def test_what_a_client_has_seen_counts_at_the_server_and_the_other_way_round(ser
 
 
 def test_nobody_is_heeded_who_is_not_let_in(server: BlobServer) -> None:
-    async def nobody(request: Request, wanted: Wanted) -> None:
+    async def nobody(request: Request, access: RequestedAccess) -> None:
         raise UnauthenticatedError("who are you?")
 
     seen = {"lockgate-at-least": f"main@{server.holdings.journal.identity}=1.77"}
@@ -80,8 +84,8 @@ def test_nobody_is_heeded_who_is_not_let_in(server: BlobServer) -> None:
 
 @pytest.mark.parametrize("call", ["/jobs/sales/blobs", "/jobs/sales/finish", "/owners/drop"])
 def test_stamps_of_whoever_may_not_do_everything_are_not_heeded(server: BlobServer, call: str) -> None:
-    async def of_sales(request: Request, wanted: Wanted) -> None:
-        if wanted.job_id not in {"sales", NO_JOB_YET}:
+    async def of_sales(request: Request, access: RequestedAccess) -> None:
+        if access.job_id not in {"sales", NO_JOB_YET}:
             raise AccessDeniedError("sales only; nothing was done")
 
     seen = {"lockgate-at-least": f"main@{server.holdings.journal.identity}=1.77"}
@@ -117,10 +121,10 @@ def test_a_fault_of_the_server_is_told_without_its_words_and_may_have_had_an_eff
     with (
         served(world.server) as url,
         client_of(url) as client,
-        pytest.raises(OutcomeUnknownError, match="its log tells which") as told,
+        pytest.raises(OutcomeUnknownError, match="internal error of the blob server; see its log") as refused,
     ):
         client.refer(*key_of(blob), "viewer:1")
-    assert "of the inside" not in str(told.value)
+    assert "of the inside" not in str(refused.value)
     assert "of the inside" in caplog.text
 
 

@@ -16,7 +16,7 @@ import urllib3
 
 from lockgate.storage_core.blobs.http.client.client import BlobClient
 from lockgate.storage_core.blobs.http.client.connection import TRIES
-from lockgate.storage_core.blobs.http.server.listen import HEADER_BYTES, allow_files
+from lockgate.storage_core.blobs.http.server.listen import HEADER_BYTES, raise_file_limit
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.errors import CorruptBlobError, OutcomeUnknownError, StoreUnavailableError
 from tests.support.blobs.http_server import PATIENCE_S, Proxy, client_of, proxy_to, served
@@ -233,7 +233,7 @@ def test_files_for_all_connections_are_allowed_where_the_machine_lets_them_be(
     monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(limits))
     monkeypatch.setattr(resource, "setrlimit", lambda _, to: limits.__setitem__(0, to[0]))
     for connections, allowed in ((10, 100), (100, 400), (1_000, 3_000)):
-        allow_files(connections)
+        raise_file_limit(connections)
         assert limits[0] == allowed
 
 

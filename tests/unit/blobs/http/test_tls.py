@@ -59,7 +59,7 @@ def test_tls_is_not_spoken_to_a_server_without_it_nor_plain_http_to_one_with_it(
         client.put(b"a")
     with (
         client_of(url.replace("https:", "http:")) as client,
-        pytest.raises(OutcomeUnknownError, match=r"with https then.*gave no answer"),
+        pytest.raises(OutcomeUnknownError, match=r"begin with https.*gave no answer"),
     ):
         client.put(b"a")
 

@@ -96,7 +96,7 @@ def test_a_token_opens_no_other_job(sales: BlobClient, everybody: BlobClient, wo
 
 
 def test_whoever_shows_no_token_or_an_unknown_one_is_asked_for_one(url: str, tmp_path: Path) -> None:
-    with client_of(url) as client, pytest.raises(AccessDeniedError, match="asks for a bearer token"):
+    with client_of(url) as client, pytest.raises(AccessDeniedError, match="requires a bearer token"):
         client.page("sales")
     unknown = written(tmp_path / "unknown", "0" * 30)
     with client_of(url, token_file=unknown) as client:
@@ -136,7 +136,7 @@ def test_a_malformed_file_is_refused_at_the_start_and_let_be_later(
     with pytest.raises(InvalidInputError, match=str(tokens)):
         TokenFile(tokens)
     assert sales.page("sales") == ()
-    assert "the tokens from before are still taken" in caplog.text
+    assert "the earlier tokens stay valid" in caplog.text
     assert SALES not in caplog.text
 
 
@@ -155,12 +155,12 @@ def test_a_file_that_everybody_can_read_is_refused(tokens: Path) -> None:
 
 def test_without_tokens_only_this_machine_reaches_the_server() -> None:
     with pytest.raises(AccessDeniedError, match="--token-file"):
-        listen("0.0.0.0", 0, may_be_reached=False)
+        listen("0.0.0.0", 0, allow_remote=False)
     for host in ("127.0.0.1", "localhost"):
-        listen(host, 0, may_be_reached=False).close()
-    listen("0.0.0.0", 0, may_be_reached=True).close()
+        listen(host, 0, allow_remote=False).close()
+    listen("0.0.0.0", 0, allow_remote=True).close()
     with pytest.raises(InvalidInputError, match="name another"):
-        listen("256.0.0.1", 0, may_be_reached=True)
+        listen("256.0.0.1", 0, allow_remote=True)
 
 
 def test_a_set_that_nobody_knows_is_no_secret_and_no_job(sales: BlobClient) -> None:

@@ -130,7 +130,7 @@ def test_a_log_that_was_rotated_begins_anew(world: BlobWorld, file: Path, after:
     file.write_bytes(after)
     assert log_bytes(world, writer.publish()) == after
     assert len(rows(world)) == (2 if after else 1)
-    with pytest.raises(ObjectNotFoundError, match="begun anew"):
+    with pytest.raises(ObjectNotFoundError, match="was rotated"):
         log_bytes(world, old)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from lockgate.storage_core.blobs.logs.reader import LogReader
-from lockgate.storage_core.blobs.logs.versions import LogPart, LogVersion, encoded, find_versions
+from lockgate.storage_core.blobs.logs.versions import LogPart, LogVersion, find_versions
 from lockgate.storage_core.blobs.logs.writer import LogWriter
 from lockgate.storage_core.blobs.protocol import BlobInfo
 from lockgate.storage_core.errors import OutcomeUnknownError, StoreUnavailableError
@@ -81,7 +82,7 @@ def test_the_next_writer_takes_the_longer_of_two_versions_of_a_number_and_lets_t
         shorter = world.server.put(b"x", owners=[LOG.parts_owner("")], use="log", guarantee="recreatable")
         part = LogPart(blob_key=shorter.blob_key, size_bytes=size_bytes)
         stray: LogVersion = replace(longest, parts=(part,))
-        world.server.put(encoded(stray), owners=[LOG.owner], use="log", guarantee="recreatable")
+        world.server.put(msgspec.json.encode(stray), owners=[LOG.owner], use="log", guarantee="recreatable")
     assert LogReader(world.server, LOG).show() == "first\n"
     assert LogWriter(world.server, LOG, file).publish() == longest
     assert blobs_of(world) == 2

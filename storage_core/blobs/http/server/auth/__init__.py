@@ -1,1 +1,1 @@
-"""Decide who may do what with which job's blobs."""
+"""Access to the blobs of a job: the policy, bearer tokens and their file."""

@@ -1,4 +1,4 @@
-"""Bearer tokens: what the stand-alone server asks for."""
+"""Bearer tokens: the access policy of the stand-alone server."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from starlette.requests import Request
 from lockgate.storage_core.blobs.http.server.auth.policy import (
     ALL_JOBS,
     NO_JOB_YET,
+    RequestedAccess,
     UnauthenticatedError,
-    Wanted,
 )
 from lockgate.storage_core.blobs.http.server.auth.token_file import TokenFile
 from lockgate.storage_core.errors import AccessDeniedError
 
 
 class BearerTokens:
-    """Lets those in that show a token of a file, to the jobs that the file names beside it."""
+    """Allows requests with a token of a file, for the jobs that the file lists with it."""
 
     def __init__(self, tokens: TokenFile) -> None:
         self._tokens = tokens
 
-    async def __call__(self, request: Request, wanted: Wanted) -> None:
-        """Admit a request.
+    async def __call__(self, request: Request, access: RequestedAccess) -> None:
+        """Allow a request.
 
         Raises:
-            UnauthenticatedError: It shows no token, or one that is not known.
+            UnauthenticatedError: The request has no token, or an unknown one.
             AccessDeniedError: Its token does not open the job.
         """
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise UnauthenticatedError(
-                "this blob server asks for a bearer token, and the request shows none; nothing was done; "
-                "name a file whose first line is one in LOCKGATE_BLOB_TOKEN_FILE"
+                "this blob server requires a bearer token, and the request has none; nothing was done; "
+                "set LOCKGATE_BLOB_TOKEN_FILE to a file whose first line is a token"
             )
         grant = self._tokens.grant_of(token.strip())
         if grant is None:
             raise UnauthenticatedError(
                 "the bearer token is not known to this blob server; nothing was done; ask its operator for "
-                "one, or for the file to be mended"
+                "one, or to correct the token file"
             )
-        if wanted.job_id != NO_JOB_YET and not grant.opens(wanted.job_id):
-            of = "all jobs" if wanted.job_id == ALL_JOBS else f"job {wanted.job_id}"
+        if access.job_id != NO_JOB_YET and not grant.opens(access.job_id):
+            jobs = "all jobs" if access.job_id == ALL_JOBS else f"job {access.job_id}"
             raise AccessDeniedError(
-                f"the bearer token does not open {of}; nothing was done; its line in the server's token file "
-                f"names the jobs that it opens: {' '.join(grant.jobs)}"
+                f"the bearer token does not open {jobs}; nothing was done; its line in the server's token "
+                f"file lists the jobs that it opens: {' '.join(grant.jobs)}"
             )

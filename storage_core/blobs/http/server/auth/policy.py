@@ -1,4 +1,4 @@
-"""Who may do what with the blobs of which job: asked of whoever mounts the application."""
+"""Access policies: what the application calls before each request, given by the program that mounts it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 ALL_JOBS: Final = "*"
-"""What reaches over jobs is wanted of this one."""
+"""Job of a request that concerns all jobs."""
 
 NO_JOB_YET: Final = ""
-"""Which jobs are meant the body tells, or the journal: whoever may do anything at all is let on, and each job
-is asked about then."""
+"""Job of a request whose jobs only its body or the journal names: a client with access to any job may begin
+it, and the policy is called again for each job."""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request is about to do.
+class RequestedAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """The access that a request needs.
 
     Attributes:
-        job_id: With blobs of this job, of `ALL_JOBS`, or of `NO_JOB_YET`.
+        job_id: Job whose blobs it concerns, `ALL_JOBS`, or `NO_JOB_YET`.
         changes: Whether it changes anything.
     """
 
@@ -33,14 +33,14 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     changes: bool
 
 
-AccessPolicy = Callable[["Request", Wanted], Awaitable[None]]
-"""Returns if the request may; raises `UnauthenticatedError` or `AccessDeniedError`. It runs on the event
-loop: what may block belongs into a thread."""
+AccessPolicy = Callable[["Request", RequestedAccess], Awaitable[None]]
+"""Returns if the request is allowed; otherwise raises `UnauthenticatedError` or `AccessDeniedError`. It runs
+on the event loop, so blocking work belongs in a thread."""
 
 
 class UnauthenticatedError(AccessDeniedError):
-    """Nobody knows who asks."""
+    """The client of a request is unknown."""
 
 
-async def anyone(request: Request, wanted: Wanted) -> None:
-    """Let everybody do everything: on a loopback address, or behind an application that has asked before."""
+async def allow_all(request: Request, access: RequestedAccess) -> None:
+    """Allow everything, for a loopback address or behind an application that has checked the request."""

@@ -1,4 +1,4 @@
-"""Routes that move a blob, of any size."""
+"""Routes that upload and download one blob of any size."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lockgate.storage_core.blobs.http.messages import etag_of
-from lockgate.storage_core.blobs.http.server.ranges import UnsatisfiableRangeError, asked_range
+from lockgate.storage_core.blobs.http.server.ranges import UnsatisfiableRangeError, parse_range
 from lockgate.storage_core.blobs.http.server.request_body import Body
-from lockgate.storage_core.blobs.http.server.responses import BlobBytes, Json, opened
+from lockgate.storage_core.blobs.http.server.responses import BlobResponse, JsonResponse, open_verified
 from lockgate.storage_core.blobs.http.server.service import Service
 from lockgate.storage_core.blobs.keys import UploadSetId, check_blob_job, check_blob_key, check_upload_set
 from lockgate.storage_core.blobs.protocol import NewBlob
@@ -24,13 +24,13 @@ from lockgate.storage_core.blobs.server.receiving import ReceivingBlob
 from lockgate.storage_core.ids import check_id
 
 
-def transfers(service: Service) -> APIRouter:
+def blob_routes(service: Service) -> APIRouter:
     """Return the routes."""
-    of = _Transfers(service)
-    routes = APIRouter(prefix="/jobs/{job_id}/blobs", dependencies=[Depends(service.admit_to_job)])
-    routes.add_api_route("", of.put, methods=["PUT"], name="put", status_code=201)
-    routes.add_api_route("/{blob_key}", of.get, methods=["GET"], name="get")
-    routes.add_api_route("/{blob_key}", of.get, methods=["HEAD"], name="head")
+    calls = _Transfers(service)
+    routes = APIRouter(prefix="/jobs/{job_id}/blobs", dependencies=[Depends(service.admit)])
+    routes.add_api_route("", calls.put, methods=["PUT"], name="put", status_code=201)
+    routes.add_api_route("/{blob_key}", calls.get, methods=["GET"], name="get")
+    routes.add_api_route("/{blob_key}", calls.get, methods=["HEAD"], name="head")
     return routes
 
 
@@ -52,7 +52,7 @@ class _Transfers:
         digest: str | None = None,
         request_id: str | None = None,
     ) -> Response:
-        """Take a blob in; answered when it is durable."""
+        """Receive a blob; responds when it is durable."""
         check_blob_job(job_id)
         new = NewBlob(
             guarantee=guarantee,
@@ -65,45 +65,45 @@ class _Transfers:
             request_id=None if request_id is None else check_id("request id", request_id),
         )
         async with self._receiving(job_id, new, request.headers.get("content-length", "")) as blob:
-            await self._pour(self._service.blob_body(request), blob)
-            info = await self._service.move(self._service.server.ingest.keep, blob, job_id, new)
-        return Json(info, 201, {"etag": etag_of(info.blob_key)})
+            await self._write(self._service.blob_body(request), blob)
+            info = await self._service.transfer(self._service.server.ingest.keep, blob, job_id, new)
+        return JsonResponse(info, 201, {"etag": etag_of(info.blob_key)})
 
     async def get(self, request: Request, job_id: str, blob_key: str) -> Response:
-        """Hand a blob out, or a range of it."""
+        """Send a blob, or a range of it."""
         key = check_blob_key(blob_key)
         tag = etag_of(key)
         find = partial(self._service.server.reader.path, job_id, key)
-        blob = await self._service.move(opened, find, key)
-        asked = request.headers.get("range")
+        blob = await self._service.transfer(open_verified, find, key)
+        header = request.headers.get("range")
         if request.headers.get("if-range", tag) != tag:
-            asked = None
+            header = None
         try:
-            part = asked_range(asked, blob.size_bytes)
+            part = parse_range(header, blob.size_bytes)
         except UnsatisfiableRangeError:
-            await self._service.move(blob.close)
+            await self._service.transfer(blob.close)
             return Response(status_code=416, headers={"content-range": f"bytes */{blob.size_bytes}"})
-        return BlobBytes(self._service, blob, part)
+        return BlobResponse(self._service, blob, part)
 
     @asynccontextmanager
     async def _receiving(self, job_id: str, new: NewBlob, length: str) -> AsyncIterator[ReceivingBlob]:
-        held = ExitStack()
+        stack = ExitStack()
         size_bytes = int(length) if length.isdecimal() else None
-        taking = self._service.server.ingest.receiving(job_id, new, size_bytes=size_bytes)
-        blob = await self._service.move(held.enter_context, taking)
+        receiving = self._service.server.ingest.receiving(job_id, new, size_bytes=size_bytes)
+        blob = await self._service.transfer(stack.enter_context, receiving)
         try:
             yield blob
         finally:
-            await self._service.move(held.close)
+            await self._service.transfer(stack.close)
 
-    async def _pour(self, body: Body, blob: ReceivingBlob) -> None:
-        """Write and hash a piece while the next one comes."""
+    async def _write(self, body: Body, blob: ReceivingBlob) -> None:
+        """Write and hash each piece while the next one arrives."""
         writing: asyncio.Future[None] | None = None
         try:
             async for piece in body.pieces():
                 if writing is not None:
                     await writing
-                writing = asyncio.ensure_future(self._service.move(blob.write, piece))
+                writing = asyncio.ensure_future(self._service.transfer(blob.write, piece))
         finally:
             if writing is not None:
                 await writing

@@ -1,4 +1,4 @@
-"""The route that sweeps: it may take long, so its answer tells how far it is, line by line."""
+"""Route that sweeps, and reports its progress line by line because a sweep may take long."""
 
 from __future__ import annotations
 
@@ -12,43 +12,39 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from lockgate.storage_core.blobs.http.messages import LINES, SweepLine, SweepOrder, Trouble, trouble_of
+from lockgate.storage_core.blobs.http.messages import LINES, ErrorBody, SweepLine, SweepRequest, body_of
 from lockgate.storage_core.blobs.http.server.service import Service
 from lockgate.storage_core.errors import LockgateError
 
 LOG: Final = logging.getLogger("lockgate.blobs")
 BEAT_S: Final = 1.0
-"""Between two lines."""
+"""Time between two lines."""
 
 
-def upkeep(service: Service) -> APIRouter:
+def maintenance_routes(service: Service) -> APIRouter:
     """Return the routes."""
+
+    async def sweep(request: Request) -> Response:
+        return _SweepResponse(service, await service.message(request, SweepRequest))
+
     routes = APIRouter(dependencies=[Depends(service.admit_to_all)])
-    routes.add_api_route("/sweep", _Upkeep(service).sweep, methods=["POST"], name="sweep")
+    routes.add_api_route("/sweep", sweep, methods=["POST"], name="sweep")
     return routes
 
 
-class _Upkeep:
-    def __init__(self, service: Service) -> None:
-        self._service = service
+class _SweepResponse(Response):
+    """Sweeps, and sends the progress. The sweep continues if the client disconnects."""
 
-    async def sweep(self, request: Request) -> Response:
-        return _SweepLines(self._service, await self._service.told(request, SweepOrder))
-
-
-class _SweepLines(Response):
-    """A sweep, as it goes. It goes on to its end if the client goes away."""
-
-    def __init__(self, service: Service, order: SweepOrder) -> None:
+    def __init__(self, service: Service, request: SweepRequest) -> None:
         super().__init__(media_type=LINES)
         del self.headers["content-length"]
         self._service = service
-        self._order = order
+        self._request = request
         self._latest = SweepLine()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - of the base
-        """Sweep, and tell."""
-        sweeping = asyncio.ensure_future(self._service.move(self._sweep))
+        """Sweep, and send lines until it ends."""
+        sweeping = asyncio.ensure_future(self._service.transfer(self._sweep))
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         while not (await asyncio.wait({sweeping}, timeout=BEAT_S))[0]:
             await send(_body(self._latest, more=True))
@@ -57,19 +53,19 @@ class _SweepLines(Response):
     def _sweep(self) -> SweepLine:
         try:
             report = self._service.server.sweep(
-                dry_run=self._order.dry_run,
-                orphans=self._order.orphans,
-                progress=self._hear,
+                dry_run=self._request.dry_run,
+                orphans=self._request.orphans,
+                progress=self._note_progress,
             )
         except LockgateError as error:
-            return SweepLine(trouble=trouble_of(error))
+            return SweepLine(error=body_of(error))
         except Exception:
-            LOG.exception("a sweep met a fault; what was swept is swept")
-            words = "the sweep met a fault; what was swept is swept; the blob server's log tells which"
-            return SweepLine(trouble=Trouble("OutcomeUnknownError", words))
+            LOG.exception("a sweep failed; what was swept is swept")
+            message = "the sweep failed; what was swept is swept; see the blob server's log"
+            return SweepLine(error=ErrorBody("OutcomeUnknownError", message))
         return SweepLine(report=report)
 
-    def _hear(self, step: str, done: int, total: int) -> None:
+    def _note_progress(self, step: str, done: int, total: int) -> None:
         self._latest = SweepLine(step=step, done=done, total=total)
 
 
