@@ -1,4 +1,4 @@
-"""The commit protocol: jobs, attempts, pending sets, turn, plan, decision, outcome, log, recovery, sweep."""
+"""The commit protocol: jobs, task attempts, the job commit, recovery and the sweep of orphaned uploads."""
 
 from lockgate.storage_core.commit.destination.live_read import read_live
 from lockgate.storage_core.commit.destination.log import DestinationLog, Manifest, read_manifest

@@ -224,7 +224,7 @@ def fail(_world: World, store: Store, process: Process) -> Iterator[Move]:
 
 
 def stop(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Leave the job undecided, and the turn to whoever comes. Source: `commit_job`, `STORE_TROUBLE`."""
+    """Leave the job undecided, and the turn to whoever comes. Source: `commit_job`, `RETRYABLE_ERRORS`."""
     if Rule.TURN_IS_LEFT in world.dropped:
         # Dropped: the turn is given back at once.
         yield f"gives turn {process.turn} back", _passed(store, process.turn), IDLE

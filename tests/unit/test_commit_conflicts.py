@@ -204,7 +204,7 @@ class RenewingClock(ManualClock):
 
 def claim_turn(world: World, job: Job, number: int) -> None:
     """Leave the store as it is when a driver was stopped right after it had claimed a turn."""
-    stamp = job._held().stamp
+    stamp = job._hold_lease().stamp
     record = TurnClaim(job_id=job.job_id, token=new_token(), stamp=stamp)
     world.store.create(turn_claim(number), encode(record))
 
@@ -237,10 +237,10 @@ def test_a_live_job_that_holds_the_turn_is_waited_for_and_then_named(tmp_path: P
     world = World(tmp_path, str(tmp_path / "dest"), clock)
     live = world.open_job("live")
     claim_turn(world, live, 1)
-    clock.renew = lambda: live._held().check(within_s=60)
+    clock.renew = lambda: live._hold_lease().check(within_s=60)
     job = world.open_job("sales")
     write(job, "t", NEW)
-    with pytest.raises(TurnBusyError, match=f"job {live.job_id} holds turn 1 at .* and lives"):
+    with pytest.raises(TurnBusyError, match=f"job {live.job_id} holds turn 1 at .* and is alive"):
         job.commit()
     assert job.phase() is JobPhase.OPEN
     live.abort()

@@ -116,7 +116,7 @@ class CountingClock(ManualClock):
 
 def hold_turn(world: World, job: Job, number: int) -> None:
     """Leave the store as it is while a live driver is between its turn and its decision."""
-    claimed = TurnClaim(job_id=job.job_id, token=new_token(), stamp=job._held().stamp)
+    claimed = TurnClaim(job_id=job.job_id, token=new_token(), stamp=job._hold_lease().stamp)
     world.store.create(turn_claim(number), encode(claimed))
 
 
@@ -126,7 +126,7 @@ def test_whoever_waits_for_a_turn_pauses_between_two_looks_and_longer_each_time(
     live, job = world.open_job("live"), world.open_job("sales")
     hold_turn(world, live, 1)
     write(job, "t", NEW)
-    clock.meanwhile = lambda: live._held().check(within_s=60)
+    clock.meanwhile = lambda: live._hold_lease().check(within_s=60)
     looks: list[str] = []
     FAILPOINTS.observer = lambda name: looks.append(name) if name == "turn.list.before" else None
     with pytest.raises(TurnBusyError):
@@ -151,7 +151,7 @@ def test_whoever_waits_looks_often_again_when_the_next_turn_begins(tmp_path: Pat
 
     def meanwhile() -> None:
         for other in others:
-            other._held().check(within_s=60)
+            other._hold_lease().check(within_s=60)
         if len(clock.pauses) == 6:
             pass_turn(world.store, 1, others[0].job_id, clock, "it took long")
             hold_turn(world, others[1], 2)

@@ -118,7 +118,7 @@ def test_the_sweep_never_touches_uploads_of_a_job_at_work(world: World) -> None:
     assert set(sweep(world).values()) == {SweepAction.KEEP}
     world.clock.now += 30 * DAY  # lapsed: recovery must decide first
     assert set(sweep(world).values()) == {SweepAction.KEEP}
-    job._keeper._renew()
+    job._lease._renew()
     job.commit()
     assert world.visible() == {"a.csv": b"1"}
 
@@ -192,7 +192,7 @@ def test_a_verdict_over_other_data_does_not_open_the_gate(world: World) -> None:
     job.record_audit(passed=True, suite="rows", summary={})
     world.clock.now += 1
     write(job, "t", {"a.csv": b"2"})
-    with pytest.raises(AuditFailedError, match="none stands for what would be committed"):
+    with pytest.raises(AuditFailedError, match="there is none of exactly these data"):
         job.commit()
 
 

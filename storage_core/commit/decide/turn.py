@@ -1,4 +1,4 @@
-"""Turns: commits to one destination are serial; writing is not.
+"""Take turns, which serialize the commits to a destination; tasks of several jobs may write at once.
 
 Source: commit protocol, step 3.
 """
@@ -21,7 +21,7 @@ from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import Store
 
 TURN_WAIT_S: Final = 600.0
-"""How long a commit waits for live jobs that hold the turn before it gives up, undecided."""
+"""How long a commit waits for live jobs with the turn. After it, the job stays undecided."""
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 2.0
 
@@ -33,48 +33,47 @@ def take_turn(
     *,
     leases: JobLeases,
     clock: Clock,
-    help_job: Callable[[JobId], None],
+    roll_forward_other: Callable[[JobId], None],
 ) -> int:
-    """Take the next turn at the job's destination; a retry goes on with its own that has no outcome.
+    """Take the next turn at the job's destination, or return the job's open turn from an earlier try.
 
     Args:
-        folder: Of the job that wants to commit.
-        token: Tells this job's claims from others'.
-        stamp: Of the lease that the job is driven under.
-        leases: Say whether the holder of the turn lives.
-        clock: Waits between looks.
-        help_job: Brings a decided job to its end.
+        folder: Folder of the job to commit.
+        token: Token that distinguishes the claims of this job from others.
+        stamp: Stamp of the job's lease.
+        leases: Leases, which tell whether the holder of a turn is alive.
+        clock: Clock, which also waits between two reads.
+        roll_forward_other: Brings another, decided job to its end.
 
     Raises:
         TurnBusyError: Live jobs held the turn for `TURN_WAIT_S`, or the job that holds it cannot be
             brought to its end now; nothing of this job was changed.
     """
     store, log = folder.store, DestinationLog(folder.store)
-    patience = _Patience(store, clock)
+    wait = _TurnWait(store, clock)
     with step("turn"):
         while True:
             highest = log.highest()
             if highest is not None and highest.outcome is None:
                 if highest.claim.job_id == folder.job_id:
                     return highest.number
-                if _bring_to_outcome(store, highest, leases, clock, help_job):
-                    continue
-                patience.wait_for(highest)
+                if not _end_turn(store, highest, leases, clock, roll_forward_other):
+                    wait.pause(highest)
                 continue
             number = 1 if highest is None else highest.number + 1
-            mine = TurnClaim(job_id=folder.job_id, token=token, stamp=stamp)
-            if claim(store, layout.turn_claim(number), mine).job_id == folder.job_id:
+            record = TurnClaim(job_id=folder.job_id, token=token, stamp=stamp)
+            if claim(store, layout.turn_claim(number), record).job_id == folder.job_id:
                 return number
 
 
 def pass_turn(store: Store, turn: int, owner: JobId, clock: Clock, reason: str) -> Outcome:
-    """End a turn without a publication; returns the outcome that stands."""
+    """End a turn without a publication; return its stored outcome."""
     outcome = Outcome(job_id=owner, turn=turn, verdict="passed", decided_s=clock.now_s(), reason=reason)
     return claim(store, layout.turn_outcome(turn), outcome)
 
 
-class _Patience:
-    """Waits between two looks at turns that live jobs hold, longer each time that it is the same turn."""
+class _TurnWait:
+    """Waits between two reads of turns that live jobs hold, longer each time that the turn is the same."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -83,17 +82,17 @@ class _Patience:
         self._turn = 0
         self._pause_s = FIRST_PAUSE_S
 
-    def wait_for(self, turn: Turn) -> None:
-        """Pause before the next look.
+    def pause(self, turn: Turn) -> None:
+        """Pause before the next read.
 
         Raises:
-            TurnBusyError: It has waited for long enough.
+            TurnBusyError: `TURN_WAIT_S` is over.
         """
         if self._clock.now_s() >= self._deadline_s:
             raise TurnBusyError(
-                f"job {turn.claim.job_id} holds turn {turn.number} at {self._store.url} and lives, or its "
-                f"lease cannot be read here; after {TURN_WAIT_S:.0f} s of waiting nothing was changed; try "
-                "again, or abort that job"
+                f"job {turn.claim.job_id} holds turn {turn.number} at {self._store.url} and is alive, or its "
+                f"lease cannot be read here; waited {TURN_WAIT_S:.0f} s; nothing was changed; try again, or "
+                "abort that job"
             )
         if turn.number != self._turn:
             self._turn, self._pause_s = turn.number, FIRST_PAUSE_S
@@ -101,19 +100,19 @@ class _Patience:
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
 
-def _bring_to_outcome(
-    store: Store, turn: Turn, leases: JobLeases, clock: Clock, help_job: Callable[[JobId], None]
+def _end_turn(
+    store: Store, turn: Turn, leases: JobLeases, clock: Clock, roll_forward_other: Callable[[JobId], None]
 ) -> bool:
-    """Try to end a turn that has no outcome; tells whether to look again at once."""
+    """End an open turn of another job unless that job is alive; return whether the turn was ended."""
     owner = JobFolder(store, turn.claim.job_id)
     try:
         decision = owner.decision()
         if decision is not None and decision.verdict == "commit" and decision.turn == turn.number:
-            help_job(owner.job_id)
+            roll_forward_other(owner.job_id)
             return True
         view = leases.look(owner)
     except NotAppliedError as error:
-        # The other job's trouble says nothing of this one, which stays undecided.
+        # The error does not concern this job, which stays undecided.
         raise TurnBusyError(
             f"job {owner.job_id} holds turn {turn.number} at {store.url} and cannot be brought to its end "
             f"({error}); nothing of this job was changed; run `lockgate jobs recover {store.url} "
@@ -124,6 +123,6 @@ def _bring_to_outcome(
         return True
     if view.unread or (view.state is JobLeaseState.LIVE and view.stamp == turn.claim.stamp):
         return False
-    # Lapsed, parked, unknown, or driven by a later one: passing costs that job its turn and nothing else.
-    pass_turn(store, turn.number, owner.job_id, clock, "its job is undecided and nobody drives it")
+    # Lapsed, parked, unknown, or held by a later driver: the job loses only this turn.
+    pass_turn(store, turn.number, owner.job_id, clock, "its job is undecided and has no driver")
     return True
