@@ -139,8 +139,8 @@ def _check_journal(spec: JobSpec, settings: Settings) -> None:
     if spec.artefacts is not None and not settings.has_journal:
         raise InvalidInputError(
             "artefacts of a job need a journal, which records the references to blobs, and "
-            "LOCKGATE_JOURNAL_URL is none; nothing was set up; unset it for SQLite below LOCKGATE_HOME, or set "
-            "it to a PostgreSQL"
+            "LOCKGATE_JOURNAL_URL is none; nothing was set up; unset it for SQLite below LOCKGATE_HOME, or "
+            "name a PostgreSQL"
         )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit import Job, sweep_uploads
-from lockgate.storage_core.commit.publish.displaced_files import RESTORE_TRIES, files_aside
+from lockgate.storage_core.commit.publish.displaced_files import RESTORE_TRIES, displaced_files
 from lockgate.storage_core.commit.publish.file_report import read_file_outcomes
 from lockgate.storage_core.commit.records.codec import digest
 from lockgate.storage_core.commit.records.job_folder import JobFolder
@@ -243,7 +243,7 @@ def lose_upload(world: World, job: Job, path: str) -> None:
 
 
 def made_way(world: World) -> list[Path]:
-    return [Path(world.url, key) for key in files_aside(JobFolder(world.store, JobId("new-g1")))]
+    return [Path(world.url, key) for key in displaced_files(JobFolder(world.store, JobId("new-g1")))]
 
 
 def test_in_replace_file_v1_lets_old_files_make_way_for_folders_and_folders_for_files(world: World) -> None:
@@ -254,7 +254,7 @@ def test_in_replace_file_v1_lets_old_files_make_way_for_folders_and_folders_for_
     assert world.live() == world.keys()
     assert made_way(world) == []
     assert {fate.key: (fate.fate, fate.detail) for fate in fates(job) if fate.key in OLD} == {
-        **dict.fromkeys(("x", "y/z", "y/deep/w"), ("removed", "it had made way")),
+        **dict.fromkeys(("x", "y/z", "y/deep/w"), ("removed", "it was displaced")),
         "other": ("removed", ""),
     }
 

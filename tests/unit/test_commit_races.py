@@ -91,7 +91,9 @@ def test_a_sweep_looks_once_more_for_files_of_a_reverted_job(world: World) -> No
         job.commit()
     assert world.recover() == []
     report = sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
-    assert [fate.action for fate in report.jobs] == ["look once more for files of a reverted job"]
+    assert [fate.action for fate in report.jobs] == [
+        "revert files of a reverted job that were completed late"
+    ]
     assert set(world.keys()).isdisjoint({kept.key, lost.key})
     again = sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
     assert again.jobs == ()

@@ -1,4 +1,4 @@
-"""What every step of the protocol needs at hand: whose job, by which clock, told to whom."""
+"""Hold what each step of the protocol needs: the job, the settings, the clock and the report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lockgate.storage_core.stores import Store
 
 @dataclass(frozen=True)
 class CommitContext:
-    """One process at work on one decided job."""
+    """The work of one process on one decided job."""
 
     folder: JobFolder
     job: JobRecord
@@ -31,5 +31,5 @@ class CommitContext:
 
     @property
     def store(self) -> Store:
-        """Of the destination."""
+        """Store, opened at the destination."""
         return self.folder.store

@@ -1,4 +1,4 @@
-"""Publication: every upload of the plan is completed, and the turn's outcome is decided, once.
+"""Publish a plan: complete all its uploads, then create the turn's outcome, which is final.
 
 Source: commit protocol, steps 6 and 7.
 """
@@ -22,13 +22,13 @@ from lockgate.storage_core.failpoints import step
 
 
 def publish(context: CommitContext, decision: Decision) -> Outcome:
-    """Complete the plan's uploads and decide the turn's outcome; returns the one that stands.
+    """Complete the plan's uploads and create the turn's outcome; return the stored one.
 
-    Every file settled: `published`, and manifest readers see the job, whole, from that instant. A file lost
-    for good: `reverted`.
+    If all files are complete, it is `published`, and readers of the manifest see the whole job from then on.
+    If a file is lost for good, it is `reverted`.
 
     Raises:
-        OutcomeUnknownError: A file is not settled; nothing was deleted; try again.
+        OutcomeUnknownError: It is not known whether a file is complete; nothing was deleted; try again.
     """
     plan = _plan_of(context, decision)
     displace(context, plan)
@@ -55,19 +55,18 @@ def _plan_of(context: CommitContext, decision: Decision) -> Plan:
 
 def _complete_all(context: CommitContext, plan: Plan) -> Iterator[ShardReport]:
     count = len(plan.head.additions)
-    left = set(range(count))
+    remaining = set(range(count))
     if context.completer is not None and count:
         for report in context.completer(context.store.url, context.folder.job_id, plan.name, count):
-            if report.shard in left:
-                left.remove(report.shard)
-                context.progress("complete", count - len(left), count)
+            if report.shard in remaining:
+                remaining.remove(report.shard)
+                context.progress("complete", count - len(remaining), count)
                 yield report
     done = 0
-    for shard in sorted(left):
-        base = done
+    for shard in sorted(remaining):
 
-        def progress(name: str, here: int, _total: int, base: int = base) -> None:
-            context.progress(name, base + here, plan.files)
+        def progress(name: str, done_here: int, _total: int, done_before: int = done) -> None:
+            context.progress(name, done_before + done_here, plan.files)
 
         yield complete_shard(
             context.folder,
@@ -81,11 +80,10 @@ def _complete_all(context: CommitContext, plan: Plan) -> Iterator[ShardReport]:
 
 
 def _outcome(context: CommitContext, plan: Plan, lost: list[str]) -> Outcome:
-    now_s = context.clock.now_s()
-    turn = plan.head.turn
+    now_s, turn, job_id = context.clock.now_s(), plan.head.turn, context.job.job_id
     if lost:
         return Outcome(
-            job_id=context.job.job_id,
+            job_id=job_id,
             turn=turn,
             verdict="reverted",
             decided_s=now_s,
@@ -93,7 +91,7 @@ def _outcome(context: CommitContext, plan: Plan, lost: list[str]) -> Outcome:
         )
     removed = tuple(_removed_shards(context, plan))
     return Outcome(
-        job_id=context.job.job_id,
+        job_id=job_id,
         turn=turn,
         verdict="published",
         decided_s=now_s,
@@ -101,7 +99,7 @@ def _outcome(context: CommitContext, plan: Plan, lost: list[str]) -> Outcome:
         removed=removed,
         columns=context.job.spec.columns,
         receipt=Receipt(
-            job_id=context.job.job_id,
+            job_id=job_id,
             turn=turn,
             committer=context.job.spec.committer,
             mode=plan.head.mode,
