@@ -271,7 +271,7 @@ def test_a_driver_that_comes_back_while_recovery_looks_keeps_its_job(
     found = recover(world, job, dry_run=dry_run)
 
     assert (found.lease, found.action) == (JobLeaseState.LAPSED, RecoveryAction.LEAVE)
-    assert "its driver has come back" in found.detail
+    assert "its driver has taken its lease again" in found.detail
     driver.commit()
     assert world.visible() == {"a.csv": b"1"}
 

@@ -48,7 +48,7 @@ class UnendedJobs(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that have not ended.
 
     Attributes:
-        expired: Jobs to recover: with a lapsed lease, decided, or old and without a lease; and ended jobs with
+        expired: Jobs to recover: with a lapsed lease, decided, or old without a lease; and ended jobs with
             a lease.
         left_alone: Number of other jobs, by the reason why they are left alone.
     """
