@@ -23,13 +23,9 @@ from lockgate.storage_core.commit.records.task import (
     PendingSet,
     StagedFile,
 )
+from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
 from lockgate.storage_core.commit.recovery.orphan_sweep import SweepReport, sweep_uploads
-from lockgate.storage_core.commit.recovery.recover import (
-    RecoveryAction,
-    RecoveryResult,
-    recover_all,
-    recover_job,
-)
+from lockgate.storage_core.commit.recovery.recover import RecoveryResult, recover_all, recover_job
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
 from lockgate.storage_core.commit.uploads.upload_cost import UploadFigures

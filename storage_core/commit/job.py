@@ -282,10 +282,7 @@ class Job:
         return claim(self.store, self._folder.audit_key(chosen), verdict)
 
     def commit(
-        self,
-        *,
-        winners: Mapping[TaskId, AttemptId] | None = None,
-        complete: ShardCompleter | None = None,
+        self, *, winners: Mapping[TaskId, AttemptId] | None = None, complete: ShardCompleter | None = None
     ) -> Receipt:
         """Make all files of the job visible, or none. A repeated call returns the same receipt.
 

@@ -20,7 +20,6 @@ from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.roll_forward import roll_forward
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.log_entries import Receipt
-from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.errors import (
     AccessDeniedError,
     AlreadyExistsError,
@@ -71,7 +70,14 @@ def commit_job(
                     _abort(context, token, f"{type(error).__name__}: {error}")
                 raise
     lease.abandon()  # from the decision on, any process may continue, with or without a lease
-    return _receipt(context, roll_forward(context))
+    ended = roll_forward(context)
+    if ended.receipt is None:
+        raise JobFailedError(
+            f"job {context.job.job_id} at {context.store.url} ended without publishing anything: "
+            f"{ended.reason}; {context.folder.key('report.json')} has the outcome of every file; run the job "
+            "again"
+        )
+    return ended.receipt
 
 
 def _decide(
@@ -118,12 +124,3 @@ def _abort(context: CommitContext, token: Token, reason: str) -> None:
         decision = decide_abort(context.folder, reason=reason, token=token, clock=context.clock)
         if decision.verdict == "abort":
             roll_forward(context)
-
-
-def _receipt(context: CommitContext, ended: Ended) -> Receipt:
-    if ended.receipt is not None:
-        return ended.receipt
-    raise JobFailedError(
-        f"job {context.job.job_id} at {context.store.url} ended without publishing anything: {ended.reason}; "
-        f"every file's fate is in {context.folder.key('report.json')}; run the job again"
-    )

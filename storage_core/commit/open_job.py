@@ -80,9 +80,6 @@ def open_job(
             from its set-up to its end.
         job_attempt: Id of the driver run if several of its processes open the job (Spark's tasks of a
             streaming batch): the job is then parked for that run, and no process holds it.
-        settings: Settings; by default those of the environment.
-        clock: Clock; by default that of the machine.
-        progress: Receives the progress of long steps.
 
     Raises:
         InvalidInputError: An option or the destination is not valid.
@@ -112,7 +109,12 @@ def open_job(
         artefacts=None if artefacts is None else artefacts_of(artefacts),
     )
     check_spec(spec)
-    _check_journal(spec, settings)
+    if spec.artefacts is not None and not settings.has_journal:
+        raise InvalidInputError(
+            "artefacts of a job need a journal, which records the references to blobs, and "
+            "LOCKGATE_JOURNAL_URL is none; nothing was set up; unset it for SQLite below LOCKGATE_HOME, or "
+            "name a PostgreSQL"
+        )
     journal = journal_for_job(settings, clock)
     store = probed(open_store(destination, settings), settings, clock)
     shared = None if job_attempt is None else JobAttemptId(check_id("job attempt", job_attempt))
@@ -133,15 +135,6 @@ def open_job(
         # it failed, it left no data, and the next generation takes the data.
         if job.finish() is JobPhase.COMMITTED:
             return job
-
-
-def _check_journal(spec: JobSpec, settings: Settings) -> None:
-    if spec.artefacts is not None and not settings.has_journal:
-        raise InvalidInputError(
-            "artefacts of a job need a journal, which records the references to blobs, and "
-            "LOCKGATE_JOURNAL_URL is none; nothing was set up; unset it for SQLite below LOCKGATE_HOME, or "
-            "name a PostgreSQL"
-        )
 
 
 def _begin(job: Job, *, is_shared: bool) -> None:
@@ -174,9 +167,6 @@ def attach_job(
         destination: Destination of the job, as in `open_job`.
         job_id: Id of the job.
         job_attempt: Driver run whose tasks the commit includes; by default the newest.
-        settings: Settings; by default those of the environment.
-        clock: Clock; by default that of the machine.
-        progress: Receives the progress of long steps.
 
     Raises:
         InvalidInputError: The destination or an id is not valid.

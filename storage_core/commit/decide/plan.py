@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from lockgate.storage_core.commit.committers import committer_named
 from lockgate.storage_core.commit.decide.task_selection import Chosen, chosen_digest
@@ -76,31 +77,18 @@ class Plan:
 
     def additions(self, shard: int) -> tuple[PendingFile, ...]:
         """Read one shard of the added files."""
-        name = self.head.additions[shard].digest
-        return read_shard(self.folder.store, AdditionShard, self._shard_key, name).files
+        return tuple(_read_additions(self.folder, [self.head.additions[shard]]))
 
     def all_additions(self) -> Iterator[PendingFile]:
         """Yield all added files, with one shard in memory at a time."""
-        for shard in range(len(self.head.additions)):
-            yield from self.additions(shard)
+        return _read_additions(self.folder, self.head.additions)
 
     def all_removals(self) -> Iterator[RemovedFile]:
         """Yield all removed files, with one shard in memory at a time."""
         for ref in self.head.removals:
-            yield from read_shard(self.folder.store, RemovalShard, self._shard_key, ref.digest).files
-
-    def _shard_key(self, name: str) -> str:
-        return shard_key(self.folder, name)
-
-
-def shard_key(folder: JobFolder, name: str) -> str:
-    """Return the key of a shard; several plans of a job may share a shard."""
-    return folder.key(f"plan/shards/{check_id('shard digest', name)}.json")
-
-
-def plan_key(folder: JobFolder, name: str) -> str:
-    """Return the key of a plan's head."""
-    return folder.key(f"plan/{check_id('plan digest', name)}/plan.json")
+            yield from read_shard(
+                self.folder.store, RemovalShard, partial(_shard_key, self.folder), ref.digest
+            ).files
 
 
 def read_plan(folder: JobFolder, name: str) -> Plan:
@@ -110,7 +98,7 @@ def read_plan(folder: JobFolder, name: str) -> Plan:
         ObjectNotFoundError: The plan is gone: the job has ended and was cleaned up.
         MalformedRecordError: The content does not have this digest.
     """
-    key = plan_key(folder, name)
+    key = _plan_key(folder, name)
     data = folder.store.get(key, length=MAX_RECORD_BYTES + 1)
     if digest(data) != name:
         raise MalformedRecordError(f"{key}: its content has another digest than its name")
@@ -157,14 +145,6 @@ def freeze(
 ) -> Plan:
     """Store the plan of a commit within its turn, under its digest.
 
-    Args:
-        folder: Folder of the job.
-        job: Record of the job.
-        job_attempt: Job attempt whose tasks are committed.
-        chosen: Chosen attempts of these tasks.
-        turn: Turn of the commit.
-        parallelism: How many uploads to check at once.
-
     Raises:
         AuditFailedError: The job requires an audit, and these pending sets have none that passed.
         ConflictError: The destination has data that the mode forbids, or a path conflicts with a key.
@@ -182,10 +162,10 @@ def freeze(
             earlier = earlier_generations(job.name, job.generation, job.spec)
             refuse_if_occupied(folder.store, manifest, earlier, scope)
         if not job.spec.unique_filenames:
-            for file in _frozen(folder, additions):
+            for file in _read_additions(folder, additions):
                 refuse_if_overwriting(folder.store, job, file.key)
         conflicts = find_path_conflicts(
-            folder.store, (file.key for file in _frozen(folder, additions)), planned.writes
+            folder.store, (file.key for file in _read_additions(folder, additions)), planned.writes
         )
         if job.spec.mode != "replace" or not committer_named(job.spec.committer).merges:
             conflicts.refuse_rest()
@@ -206,7 +186,7 @@ def freeze(
             additions=additions,
             removals=removed,
         )
-        return read_plan(folder, write_shard(folder.store, lambda name: plan_key(folder, name), head))
+        return read_plan(folder, write_shard(folder.store, partial(_plan_key, folder), head))
 
 
 def check_audit(folder: JobFolder, job: JobRecord, chosen: list[Chosen]) -> str | None:
@@ -275,14 +255,20 @@ def _freeze_additions(
 
 
 def _write(folder: JobFolder, shard: AdditionShard | RemovalShard) -> str:
-    return write_shard(folder.store, lambda name: shard_key(folder, name), shard)
+    return write_shard(folder.store, partial(_shard_key, folder), shard)
 
 
-def _frozen(folder: JobFolder, additions: Iterable[ShardRef]) -> Iterator[PendingFile]:
-    for ref in additions:
-        yield from read_shard(
-            folder.store, AdditionShard, lambda name: shard_key(folder, name), ref.digest
-        ).files
+def _read_additions(folder: JobFolder, refs: Iterable[ShardRef]) -> Iterator[PendingFile]:
+    for ref in refs:
+        yield from read_shard(folder.store, AdditionShard, partial(_shard_key, folder), ref.digest).files
+
+
+def _shard_key(folder: JobFolder, name: str) -> str:
+    return folder.key(f"plan/shards/{check_id('shard digest', name)}.json")
+
+
+def _plan_key(folder: JobFolder, name: str) -> str:
+    return folder.key(f"plan/{check_id('plan digest', name)}/plan.json")
 
 
 def _preflight(
@@ -296,7 +282,7 @@ def _preflight(
         closed.difference_update(_upload(info.key, info.upload_id) for info in page)
     if not closed:
         return
-    uploads = (file.upload for file in _frozen(folder, additions))
+    uploads = (file.upload for file in _read_additions(folder, additions))
     suspects = (upload for upload in uploads if _upload(upload.key, upload.upload_id) in closed)
     gone = sum(not is_held for is_held in in_parallel(folder.store.holds, suspects, parallelism))
     if gone:

@@ -35,7 +35,7 @@ def choose(
 
     Args:
         folder: Folder of the job.
-        job_attempt: Job attempt whose tasks to choose.
+        job_attempt: Job attempt whose tasks to commit.
         winners: Attempts that the driver has chosen (Spark); by default the newest attempt of each task.
 
     Raises:

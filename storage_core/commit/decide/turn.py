@@ -39,9 +39,9 @@ def take_turn(
 
     Args:
         folder: Folder of the job to commit.
-        token: Token that distinguishes the claims of this job from others.
+        token: Owner token for the claim of the turn.
         stamp: Stamp of the job's lease.
-        leases: Leases, which tell whether the holder of a turn is alive.
+        leases: Leases, to read whether the holder of a turn is alive.
         clock: Clock, which also waits between two reads.
         roll_forward_other: Brings another, decided job to its end.
 
@@ -50,54 +50,35 @@ def take_turn(
             brought to its end now; nothing of this job was changed.
     """
     store, log = folder.store, DestinationLog(folder.store)
-    wait = _TurnWait(store, clock)
+    deadline_s = clock.now_s() + TURN_WAIT_S
+    waiting_for, pause_s = 0, FIRST_PAUSE_S
     with step("turn"):
         while True:
             highest = log.highest()
-            if highest is not None and highest.outcome is None:
-                if highest.claim.job_id == folder.job_id:
-                    return highest.number
-                if not _end_turn(store, highest, leases, clock, roll_forward_other):
-                    wait.pause(highest)
-                continue
-            number = 1 if highest is None else highest.number + 1
-            record = TurnClaim(job_id=folder.job_id, token=token, stamp=stamp)
-            if claim(store, layout.turn_claim(number), record).job_id == folder.job_id:
-                return number
+            if highest is None or highest.outcome is not None:
+                number = 1 if highest is None else highest.number + 1
+                record = TurnClaim(job_id=folder.job_id, token=token, stamp=stamp)
+                if claim(store, layout.turn_claim(number), record).job_id == folder.job_id:
+                    return number
+            elif highest.claim.job_id == folder.job_id:
+                return highest.number
+            elif not _end_turn(store, highest, leases, clock, roll_forward_other):
+                if clock.now_s() >= deadline_s:
+                    raise TurnBusyError(
+                        f"job {highest.claim.job_id} holds turn {highest.number} at {store.url} and is alive, "
+                        f"or its lease cannot be read here; waited {TURN_WAIT_S:.0f} s; nothing was changed; "
+                        "try again, or abort that job"
+                    )
+                is_same = highest.number == waiting_for
+                waiting_for = highest.number
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if is_same else FIRST_PAUSE_S
+                clock.sleep(pause_s)
 
 
 def pass_turn(store: Store, turn: int, owner: JobId, clock: Clock, reason: str) -> Outcome:
     """End a turn without a publication; return its stored outcome."""
     outcome = Outcome(job_id=owner, turn=turn, verdict="passed", decided_s=clock.now_s(), reason=reason)
     return claim(store, layout.turn_outcome(turn), outcome)
-
-
-class _TurnWait:
-    """Waits between two reads of turns that live jobs hold, longer each time that the turn is the same."""
-
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-        self._deadline_s = clock.now_s() + TURN_WAIT_S
-        self._turn = 0
-        self._pause_s = FIRST_PAUSE_S
-
-    def pause(self, turn: Turn) -> None:
-        """Pause before the next read.
-
-        Raises:
-            TurnBusyError: `TURN_WAIT_S` is over.
-        """
-        if self._clock.now_s() >= self._deadline_s:
-            raise TurnBusyError(
-                f"job {turn.claim.job_id} holds turn {turn.number} at {self._store.url} and is alive, or its "
-                f"lease cannot be read here; waited {TURN_WAIT_S:.0f} s; nothing was changed; try again, or "
-                "abort that job"
-            )
-        if turn.number != self._turn:
-            self._turn, self._pause_s = turn.number, FIRST_PAUSE_S
-        self._clock.sleep(self._pause_s)
-        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
 
 def _end_turn(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.publish.file_report import FileReport
@@ -24,10 +25,11 @@ class CommitContext:
     clock: Clock
     progress: Progress = no_progress
     completer: ShardCompleter | None = None
-    report: FileReport = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "report", FileReport(self.folder))
+    @cached_property
+    def report(self) -> FileReport:
+        """Outcomes of the job's files, as this process knows them."""
+        return FileReport(self.folder)
 
     @property
     def store(self) -> Store:

@@ -9,6 +9,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.report import FileOutcome, FileOutcomeShard
@@ -51,7 +52,7 @@ class FileReport:
     def _write_shard(self) -> None:
         with step("report"):
             record = FileOutcomeShard(fates=tuple(self._unstored))
-            self.shards.append(write_shard(self.folder.store, lambda name: _key(self.folder, name), record))
+            self.shards.append(write_shard(self.folder.store, partial(_key, self.folder), record))
         self._unstored.clear()
 
 
@@ -65,7 +66,7 @@ def read_file_outcomes(folder: JobFolder) -> Iterator[FileOutcome]:
     if report is None:
         return
     for name in report.shards:
-        yield from read_shard(folder.store, FileOutcomeShard, lambda name: _key(folder, name), name).fates
+        yield from read_shard(folder.store, FileOutcomeShard, partial(_key, folder), name).fates
     yield from report.fates
 
 

@@ -30,7 +30,10 @@ def publish(context: CommitContext, decision: Decision) -> Outcome:
     Raises:
         OutcomeUnknownError: It is not known whether a file is complete; nothing was deleted; try again.
     """
-    plan = _plan_of(context, decision)
+    plan = read_plan(context.folder, decision.plan or "")
+    if plan.head.turn != decision.turn:
+        key = context.folder.key("COMMIT_STARTED")
+        raise MalformedRecordError(f"{key}: field turn is {decision.turn}, its plan's {plan.head.turn}")
     displace(context, plan)
     lost = [key for report in _complete_all(context, plan) for key in report.lost]
     for key in lost:
@@ -41,16 +44,6 @@ def publish(context: CommitContext, decision: Decision) -> Outcome:
         outcome = _outcome(context, plan, lost)
     with step("outcome"):
         return claim(context.store, layout.turn_outcome(plan.head.turn), outcome)
-
-
-def _plan_of(context: CommitContext, decision: Decision) -> Plan:
-    plan = read_plan(context.folder, decision.plan or "")
-    if plan.head.turn != decision.turn:
-        raise MalformedRecordError(
-            f"{context.folder.key('COMMIT_STARTED')}: field turn is {decision.turn}, "
-            f"its plan's {plan.head.turn}"
-        )
-    return plan
 
 
 def _complete_all(context: CommitContext, plan: Plan) -> Iterator[ShardReport]:

@@ -67,10 +67,6 @@ class UnendedJobs(msgspec.Struct, frozen=True, kw_only=True):
 def expired_jobs(settings: Settings, clock: Clock | None = None) -> UnendedJobs:
     """Return the unended jobs of the registry, at all destinations, with their leases on the primary.
 
-    Args:
-        settings: Settings of the journal, and `orphan_age_s` for jobs without a lease.
-        clock: Clock to use instead of the journal's, for tests.
-
     Raises:
         InvalidInputError: There is no journal, so there is no index of all jobs.
         JournalUnavailableError: The journal cannot be read.
@@ -109,11 +105,7 @@ def expired_jobs_at(
 
 
 def recover_everything(
-    settings: Settings,
-    *,
-    dry_run: bool = False,
-    clock: Clock | None = None,
-    progress: Progress = no_progress,
+    settings: Settings, *, dry_run: bool = False, clock: Clock | None = None, progress: Progress = no_progress
 ) -> Iterator[RecoveryResult]:
     """Recover every expired job of the registry, at all destinations.
 

@@ -47,7 +47,7 @@ def recovery_lease(
         journal: Journal of this process. If the job names another journal, this lease keeps other recoveries
             away, but it does not fence the driver.
         folder: Folder of the job.
-        settings: Settings; they contain the duration of a lease.
+        settings: Settings, with the duration of a lease.
         clock: Clock for renewals.
         is_decided: Whether the job is decided, so that any process may roll it forward.
         dry_run: Do not take the lease, only check that it could be taken.

@@ -82,9 +82,6 @@ def sweep_uploads(
         dry_run: Report what would be done, and change nothing; the default.
         measure: For uploads with these actions, request the size from the store if its listing has none: one
             request for each upload.
-        settings: Settings, of which `orphan_age_s` and `tombstone_s` are used; by default those of the
-            environment.
-        clock: Clock; by default that of the machine.
         progress: Receives the progress of long steps; the total of a listing is unknown and given as 0.
 
     Raises:

@@ -43,8 +43,6 @@ def scan(
     Args:
         url: `s3://bucket/prefix`, `file:///dir` or a path; it need not be a destination.
         dry_run: Yield what would be done, and change nothing.
-        settings: Settings; by default those of the environment.
-        clock: Clock; by default that of the machine.
         progress: Receives the progress of the listings, without a total.
 
     Yields:

@@ -47,8 +47,6 @@ from lockgate.storage_core.ids import JobId, new_token
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import open_store
 
-__all__ = ["JobAt", "RecoveryAction", "RecoveryResult", "recover_all", "recover_job", "settle", "unsettled"]
-
 JOBS_AT_ONCE: Final = 4
 """Jobs that one process recovers at once, each with as many parallel requests as the settings allow."""
 
@@ -113,9 +111,6 @@ def recover_job(
         destination: Destination of the job.
         job_id: Id of the job.
         dry_run: Return what would be done, and change nothing.
-        settings: Settings; by default those of the environment.
-        clock: Clock; by default that of the machine.
-        progress: Receives the progress of long steps.
 
     Raises:
         ObjectNotFoundError: There is no such job.
@@ -211,11 +206,7 @@ def recover_all(
 
 
 def settle(
-    jobs: Iterable[JobAt],
-    *,
-    dry_run: bool = False,
-    settings: Settings,
-    clock: Clock | None = None,
+    jobs: Iterable[JobAt], *, dry_run: bool = False, settings: Settings, clock: Clock | None = None
 ) -> Iterator[RecoveryResult]:
     """Recover jobs, several at once; the failure of one does not stop the others.
 

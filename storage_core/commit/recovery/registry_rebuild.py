@@ -67,9 +67,6 @@ def rescan(
     Args:
         destination: `s3://bucket/prefix`, `file:///dir` or a path.
         dry_run: Yield the differences, and write nothing.
-        settings: Settings; by default those of the environment.
-        clock: Clock; by default that of the machine.
-        progress: Receives the number of compared jobs.
 
     Yields:
         A result for each job that differs, after the registry was updated.

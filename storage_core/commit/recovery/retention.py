@@ -52,7 +52,7 @@ def sweep_ended_jobs(
         listing: Jobs of the destination at the beginning of the sweep.
         summaries: Summaries of the jobs that are not done.
         settings: Settings, of which `tombstone_s` is used.
-        clock: Clock that retention times refer to.
+        clock: Clock of the retention times.
         dry_run: Yield what would be done, and change nothing.
     """
     newest: dict[JobName, int] = {}
