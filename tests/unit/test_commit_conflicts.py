@@ -1,4 +1,4 @@
-"""Data that the destination already has, and jobs that meet each other there."""
+"""Conflicts with existing data at a destination, and between jobs there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job commit, call by call: who decides, what a lost or odd answer means, and what a failure leaves."""
+"""The job commit, call by call: decisions, lost or odd answers, and the state after a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs over a directory: files that are taken as they lie, and names that a file and a folder want."""
+"""Jobs in a directory: files that are published in place, and path conflicts of files and folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traps that other committers fell into, each as what must happen here instead."""
+"""Known defects of other committers, each as a test of the correct behaviour."""
 
 from __future__ import annotations
 

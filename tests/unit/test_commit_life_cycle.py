@@ -1,4 +1,4 @@
-"""The life of a job that nothing disturbs, and of the calls that are made twice."""
+"""The life cycle of an undisturbed job, and repeated calls."""
 
 from __future__ import annotations
 

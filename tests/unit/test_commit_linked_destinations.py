@@ -1,4 +1,4 @@
-"""A directory is one destination, by whatever symbolic link it is named: one lease a job, one row of it."""
+"""A directory is one destination under all its symbolic links: one lease and one row for each job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules that once went wrong: zombies, lost answers, refusals, and jobs in each other's way."""
+"""Schedules that once failed: zombies, lost answers, refusals, and jobs that meet each other."""
 
 from __future__ import annotations
 

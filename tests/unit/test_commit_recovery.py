@@ -1,4 +1,4 @@
-"""What is found decides what is done: the recovery table and the sweep, row by row."""
+"""Recovery and the sweep, row by row of the decision table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`_SUCCESS` tells of the last published job, leads to all of its files, and never counts as a manifest."""
+"""`_SUCCESS` describes the last published job, refers to all its files, and is never used as a manifest."""
 
 from __future__ import annotations
 

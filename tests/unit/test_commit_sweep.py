@@ -1,4 +1,4 @@
-"""Which uploads a sweep may take, whatever it is asked for, and what it says they cost."""
+"""Which uploads a sweep may abort, for every filter, and the costs that it reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recovery by the journal: who is looked at, and who settles a job while others leave it alone."""
+"""Recovery by the journal: which jobs it selects, and that one recovery at a time has a job."""
 
 from __future__ import annotations
 

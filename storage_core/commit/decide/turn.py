@@ -65,9 +65,9 @@ def take_turn(
             elif not _end_turn(store, highest, leases, clock, roll_forward_other):
                 if clock.now_s() >= deadline_s:
                     raise TurnBusyError(
-                        f"job {highest.claim.job_id} holds turn {highest.number} at {store.url} and is alive, "
-                        f"or its lease cannot be read here; waited {TURN_WAIT_S:.0f} s; nothing was changed; "
-                        "try again, or abort that job"
+                        f"job {highest.claim.job_id} holds turn {highest.number} at {store.url} and is "
+                        f"alive, or its lease cannot be read here; waited {TURN_WAIT_S:.0f} s; nothing was "
+                        "changed; try again, or abort that job"
                     )
                 is_same = highest.number == waiting_for
                 waiting_for = highest.number

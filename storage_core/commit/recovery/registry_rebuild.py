@@ -5,9 +5,7 @@ A rebuild does not change the store. It may run while jobs run, and may be repea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import chain, islice
 from typing import Final, Literal
 
@@ -20,7 +18,7 @@ from lockgate.storage_core.commit.leases.job_journal import own_journal
 from lockgate.storage_core.commit.leases.registry import PHASES, end_of_leases, record_job
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import JobListing, list_job_folders
-from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.commit.records.phase import TERMINAL
 from lockgate.storage_core.commit.setup.capabilities import as_probed
 from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
 from lockgate.storage_core.errors import InvalidInputError, LockgateError, ObjectNotFoundError
@@ -38,7 +36,7 @@ BATCH: Final = 100
 """Number of jobs that are written in one transaction."""
 
 
-class Rescanned(msgspec.Struct, frozen=True, kw_only=True):
+class RescanResult(msgspec.Struct, frozen=True, kw_only=True):
     """A job whose row in the registry differs from its folder, or an ended job that has a lease.
 
     Attributes:
@@ -61,7 +59,7 @@ def rescan(
     settings: Settings | None = None,
     clock: Clock | None = None,
     progress: Progress = no_progress,
-) -> Iterator[Rescanned]:
+) -> Iterator[RescanResult]:
     """Update the registry from the job folders of a destination.
 
     Args:
@@ -93,7 +91,9 @@ def rescan(
             linked = [] if link is None else jobs(reading, link)
         listing = list_job_folders(store)
         differences = chain(
-            _differences(store, listing, _Registry(registered, leases), settings.parallelism, progress),
+            _differences(
+                store, listing, registered, leases, parallelism=settings.parallelism, progress=progress
+            ),
             _linked(listing, linked),
         )
         while batch := list(islice(differences, BATCH)):
@@ -102,34 +102,33 @@ def rescan(
                 yield msgspec.structs.replace(result, detail=errors.get(result.job_id, result.detail))
 
 
-_Difference = tuple[Rescanned, Sequence[Op]]
+_Difference = tuple[RescanResult, Sequence[Op]]
 """A result, and the entries to write for it."""
 
 
-@dataclass(frozen=True)
-class _Registry:
-    """Rows of a destination's jobs, and the jobs that have a lease."""
-
-    jobs: dict[JobId, Job]
-    leased: set[JobId]
-
-    def is_current(self, job: JobId, done: JobPhase | None) -> bool:
-        """Return whether the registry has a done job in the phase of the listing, and without a lease."""
-        row = self.jobs.get(job)
-        return row is not None and done is not None and row.phase == PHASES[done] and job not in self.leased
-
-
 def _differences(
-    store: Store, listing: JobListing, registry: _Registry, parallelism: int, progress: Progress
+    store: Store,
+    listing: JobListing,
+    registered: Mapping[JobId, Job],
+    leases: Set[JobId],
+    *,
+    parallelism: int,
+    progress: Progress,
 ) -> Iterator[_Difference]:
-    uncertain = [job for job in listing.jobs if not registry.is_current(job, listing.done.get(job))]
-    compare = partial(_compare, store, registry)
+    def is_current(job: JobId) -> bool:
+        row, done = registered.get(job), listing.done.get(job)
+        return row is not None and done is not None and row.phase == PHASES[done] and job not in leases
+
+    def compare(job: JobId) -> _Difference | None:
+        return _compare(JobFolder(store, job), registered.get(job), has_lease=job in leases)
+
+    uncertain = [job for job in listing.jobs if not is_current(job)]
     for done, difference in enumerate(in_parallel(compare, uncertain, parallelism), start=1):
         progress("rescan", done, len(uncertain))
         if difference is not None:
             yield difference
-    for job in sorted((registry.jobs.keys() | registry.leased) - set(listing.jobs)):
-        yield _gone(job, registry.jobs.get(job))
+    for job in sorted((registered.keys() | leases) - set(listing.jobs)):
+        yield _gone(job, registered.get(job))
 
 
 def _linked(listing: JobListing, linked: Sequence[Job]) -> Iterator[_Difference]:
@@ -139,26 +138,25 @@ def _linked(listing: JobListing, linked: Sequence[Job]) -> Iterator[_Difference]
         job_id = JobId(job.job_id)
         if job_id not in others:
             detail = f"it was registered under the name of a link: {job.destination}"
-            yield Rescanned(job_id=job_id, action="forget", was=job.phase, now=None, detail=detail), ()
+            yield RescanResult(job_id=job_id, action="forget", was=job.phase, now=None, detail=detail), ()
 
 
-def _compare(store: Store, registry: _Registry, job_id: JobId) -> _Difference | None:
-    folder, row = JobFolder(store, job_id), registry.jobs.get(job_id)
-    was = None if row is None else row.phase
+def _compare(folder: JobFolder, row: Job | None, *, has_lease: bool) -> _Difference | None:
+    job_id, was = folder.job_id, None if row is None else row.phase
     try:
         job = folder.job()
         phase = folder.phase()
         attempt = (newest_job_attempt(folder) or "") if phase not in TERMINAL and row is None else ""
     except ObjectNotFoundError:
-        return None if row is None and job_id not in registry.leased else _gone(job_id, row)
+        return None if row is None and not has_lease else _gone(job_id, row)
     except LockgateError as error:
-        return Rescanned(job_id=job_id, action="leave alone", was=was, now=None, detail=str(error)), ()
+        return RescanResult(job_id=job_id, action="leave alone", was=was, now=None, detail=str(error)), ()
     entry = record_job(folder, job, phase, attempt)
     if row is not None and _is_equal(entry, row):
-        if phase not in TERMINAL or job_id not in registry.leased:
+        if phase not in TERMINAL or not has_lease:
             return None
-        return Rescanned(job_id=job_id, action="drop its lease", was=was, now=entry.phase), ()
-    result = Rescanned(job_id=job_id, action="record", was=was, now=entry.phase)
+        return RescanResult(job_id=job_id, action="drop its lease", was=was, now=entry.phase), ()
+    result = RescanResult(job_id=job_id, action="record", was=was, now=entry.phase)
     if row is not None and _is_newer(row, entry):
         return result, (ForgetJob(destination=entry.destination, job_id=job_id), entry)
     return result, (entry,)
@@ -171,8 +169,8 @@ def _is_newer(row: Job, entry: RecordJob) -> bool:
 
 def _gone(job_id: JobId, row: Job | None) -> _Difference:
     if row is None:
-        return Rescanned(job_id=job_id, action="drop its lease", was=None, now=None), ()
-    result = Rescanned(job_id=job_id, action="forget", was=row.phase, now=None)
+        return RescanResult(job_id=job_id, action="drop its lease", was=None, now=None), ()
+    result = RescanResult(job_id=job_id, action="forget", was=row.phase, now=None)
     return result, (ForgetJob(destination=row.destination, job_id=job_id),)
 
 
