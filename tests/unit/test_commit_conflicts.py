@@ -193,7 +193,7 @@ def test_of_two_drivers_of_one_job_the_newer_one_commits_and_the_older_is_fenced
 
 
 class RenewingClock(ManualClock):
-    """While one driver waits, the other one renews."""
+    """A clock that renews the other driver's lease while one waits."""
 
     renew: Callable[[], None]
 
@@ -203,7 +203,7 @@ class RenewingClock(ManualClock):
 
 
 def claim_turn(world: World, job: Job, number: int) -> None:
-    """Leave the store as it is when a driver was stopped right after it had claimed a turn."""
+    """Leave the store as a driver does that was stopped right after it claimed a turn."""
     stamp = job._hold_lease().stamp
     record = TurnClaim(job_id=job.job_id, token=new_token(), stamp=stamp)
     world.store.create(turn_claim(number), encode(record))

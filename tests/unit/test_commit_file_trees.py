@@ -236,7 +236,7 @@ def fates(job: Job) -> Iterable[FileOutcome]:
 
 
 def lose_upload(world: World, job: Job, path: str) -> None:
-    """Let an upload of the job be gone, so that its commit is reverted."""
+    """Abort an upload of the job, so that its commit is reverted."""
     uploads = [file.upload for found in job.pending_sets() for file in found.files if file.path == path]
     with suppress(UploadGoneError):
         world.store.abort_upload(uploads[0].key, uploads[0].upload_id)
@@ -308,7 +308,7 @@ def test_what_made_way_and_finds_its_name_taken_is_kept_aside_and_reported(world
 
 @pytest.fixture
 def unobserved() -> Iterator[None]:
-    """However the test ends, nobody hangs in the failpoints any more."""
+    """Release all threads that wait in failpoints after the test."""
     yield
     FAILPOINTS.observer = None
 

@@ -62,7 +62,7 @@ def test_a_loser_never_writes_that_the_job_failed_while_the_winner_commits(world
     passed: list[str] = []
 
     def lose(name: str) -> None:
-        """The loser commits, is fenced or fails, all within the winner's commit."""
+        """Let the loser commit, be fenced or fail, all during the winner's commit."""
         passed.append(name)
         if name == point:
             FAILPOINTS.observer = None
@@ -103,7 +103,7 @@ def test_a_loser_that_comes_to_its_abort_after_the_decision_leaves_the_winner_al
 
 @dataclass
 class CountingClock(ManualClock):
-    """Counts how often somebody waits; whoever drives the other job renews meanwhile."""
+    """A clock that counts the waits, and renews the other job's lease during each."""
 
     pauses: list[float] = field(default_factory=list)
     meanwhile: Callable[[], None] = lambda: None

@@ -34,7 +34,7 @@ NEW = {"a.csv": b"1", "b.csv": b"2"}
 
 @pytest.fixture(autouse=True)
 def disarmed() -> Iterator[None]:
-    """Leave no failpoint armed behind."""
+    """Reset the failpoints after the test."""
     yield
     FAILPOINTS.observer = None
     FAILPOINTS.arm({})
@@ -42,7 +42,7 @@ def disarmed() -> Iterator[None]:
 
 @contextmanager
 def at(point: str, act: Callable[[], object]) -> Iterator[None]:
-    """Do something, once, when a point is passed."""
+    """Call a function once, at a failpoint."""
 
     def observe(name: str) -> None:
         if name == point:
@@ -325,7 +325,7 @@ def test_a_reader_whose_listing_missed_an_outcome_reads_it_by_name(world: World)
     log = world.store.pages
 
     class Behind:
-        """A listing whose second page was taken after two more turns had ended."""
+        """Return a listing whose second page was read after two more turns had ended."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(world.store, name)

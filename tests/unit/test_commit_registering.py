@@ -49,7 +49,7 @@ def told(results: list[RescanResult]) -> list[tuple[str, str, str | None, str | 
 
 
 def lose_journal(world: World) -> None:
-    """The journal's file is gone; what asks next begins a new one."""
+    """Delete the journal's file; the next access creates a new one."""
     close_journals()
     for path in (world.root / "home").glob("journal.db*"):
         path.unlink()

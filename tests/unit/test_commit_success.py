@@ -23,7 +23,7 @@ def told(world: World) -> dict[str, Any]:
 
 
 def full_listing(world: World, summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """What any reader of JSON can gather by the links that stand in `_SUCCESS`."""
+    """Return all files that a reader finds by following the references in `_SUCCESS`."""
     shards = [json.loads(world.store.get(key)) for key in summary["shards"]]
     return [file for shard in shards for file in shard["files"]]
 

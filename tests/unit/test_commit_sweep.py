@@ -35,7 +35,7 @@ DAY = 86_400.0
 
 @pytest.fixture(autouse=True)
 def disarmed() -> Iterator[None]:
-    """Leave no failpoint armed behind."""
+    """Reset the failpoints after the test."""
     yield
     FAILPOINTS.observer = None
     FAILPOINTS.arm({})
@@ -61,7 +61,7 @@ def stray(world: World, key: str, data: bytes = b"") -> None:
 
 
 def jobs_in_every_undecided_state(world: World) -> dict[str, Job]:
-    """One upload each: of a live, a parked, a lapsed job, and of one whose lease cannot be read."""
+    """Return one upload each of a live, a parked and a lapsed job, and of one with an unreadable lease."""
     jobs = {name: world.open_job(name) for name in ("live", "parked", "lapsed", "unknown")}
     for name, job in jobs.items():
         write(job, "t", {f"{name}.csv": b"1"})

@@ -36,18 +36,18 @@ from tests.commit_world import World, write
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """A destination whose jobs have leases in a journal."""
+    """Return a destination whose jobs have leases in a journal."""
     options = {"journal_url": f"sqlite:///{tmp_path / 'journal.db'}"}
     return World(tmp_path, str(tmp_path / "dest"), options=options)
 
 
 def beside(world: World, name: str) -> World:
-    """Another destination under the same journal."""
+    """Return another destination with the same journal."""
     return World(world.root, str(world.root / name), world.clock, world.options)
 
 
 def under(world: World, journal: str) -> World:
-    """The same destination, seen by who has another journal."""
+    """Return the same destination with another journal."""
     options = {"journal_url": "none" if journal == "none" else f"sqlite:///{world.root / journal}"}
     return World(world.root, world.url, world.clock, options)
 
@@ -63,7 +63,7 @@ def lapse(world: World) -> None:
 
 
 def abandoned(world: World, name: str = "sales") -> Job:
-    """A job whose driver is gone, undecided."""
+    """Return an undecided job whose driver is gone."""
     job = world.open_job(name)
     write(job, "t", {"a.csv": b"1"})
     job.close()
@@ -71,7 +71,7 @@ def abandoned(world: World, name: str = "sales") -> Job:
 
 
 def decided(world: World, name: str = "sales") -> Job:
-    """A job whose driver died in its commit, a moment ago."""
+    """Return a job whose driver has just died in its commit."""
     job = world.open_job(name)
     write(job, "t", {"a.csv": b"1"})
     die_at("complete.complete.before", job.commit)
