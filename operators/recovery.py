@@ -27,7 +27,7 @@ from lockgate.storage_core.settings import Settings, load_settings
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from lockgate.storage_core.commit.recovery.expired_jobs import Unended
+    from lockgate.storage_core.commit.recovery.expired_jobs import UnendedJobs
 
 SettleBy = Literal["auto", "threads", "workers"]
 COLUMNS: Final = ("job", "destination", "found", "lease", "action", "ended", "detail")
@@ -91,9 +91,9 @@ class JobRecoveryOperator(BaseOperator):
         settings = load_settings()
         by_workers = self._by_workers(settings)
         unended, unreached = self._find(settings)
-        self.log.info("%d jobs to settle; left alone: %s", len(unended.lapsed), unended.left or "none")
+        self.log.info("%d jobs to settle; left alone: %s", len(unended.expired), unended.left_alone or "none")
         settling = self._by_celery if by_workers else self._by_threads
-        results = sorted(settling(unended.lapsed, settings), key=lambda r: (r.destination, r.job_id))
+        results = sorted(settling(unended.expired, settings), key=lambda r: (r.destination, r.job_id))
         if results:
             self.log.info("recovered:\n%s", summary_table(results))
         for blob_job in [result.artefacts for result in results if result.artefacts]:
@@ -109,18 +109,22 @@ class JobRecoveryOperator(BaseOperator):
             )
         return self.settle_by == "workers" or (self.settle_by == "auto" and settings.broker_url is not None)
 
-    def _find(self, settings: Settings) -> tuple[Unended, list[str]]:
+    def _find(self, settings: Settings) -> tuple[UnendedJobs, list[str]]:
         """Return the jobs that have not ended, and a message for each unreadable destination."""
-        from lockgate.storage_core.commit.recovery.expired_jobs import Unended, lapsed_at, lapsed_jobs  # noqa: PLC0415 - SQLAlchemy
+        from lockgate.storage_core.commit.recovery.expired_jobs import (  # noqa: PLC0415 - SQLAlchemy
+            UnendedJobs,
+            expired_jobs,
+            expired_jobs_at,
+        )
 
-        found, unreached = Unended(), []
+        found, unreached = UnendedJobs(), []
         if not settings.has_journal:
             watched = watched_destinations(self.destinations)
         elif not (watched := as_destinations(self.destinations)):
-            found, watched = lapsed_jobs(settings), configured_destinations()
+            found, watched = expired_jobs(settings), configured_destinations()
         for destination in watched:
             try:
-                found = found.with_more(lapsed_at(destination, settings=settings))
+                found = found.union(expired_jobs_at(destination, settings=settings))
             except LockgateError as error:
                 unreached.append(f"{destination}: {type(error).__name__}: {error}")
         return found, unreached
@@ -155,10 +159,10 @@ class JobRecoveryOperator(BaseOperator):
             raise AirflowException("; ".join(faults))
 
 
-def counts(results: Iterable[RecoveryResult], unended: Unended) -> dict[str, int]:
+def counts(results: Iterable[RecoveryResult], unended: UnendedJobs) -> dict[str, int]:
     """Return how many jobs met each action, were left alone, and are not settled yet."""
     found = Counter(str(result.action) for result in results if result.ended is not None)
-    found.update(unended.left)
+    found.update(unended.left_alone)
     found[UNSETTLED] = sum(result.ended is None for result in results)
     return {what: number for what, number in found.items() if number}
 

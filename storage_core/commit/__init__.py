@@ -1,4 +1,4 @@
-"""The commit protocol: jobs, attempts, pending sets, turn, plan, decision, outcome, log, recovery, sweep."""
+"""The commit protocol: jobs, task attempts, the job commit, recovery and the sweep of orphaned uploads."""
 
 from __future__ import annotations
 
@@ -29,13 +29,9 @@ if TYPE_CHECKING:
         PendingSet,
         StagedFile,
     )
+    from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
     from lockgate.storage_core.commit.recovery.orphan_sweep import SweepReport, sweep_uploads
-    from lockgate.storage_core.commit.recovery.recover import (
-        RecoveryAction,
-        RecoveryResult,
-        recover_all,
-        recover_job,
-    )
+    from lockgate.storage_core.commit.recovery.recover import RecoveryResult, recover_all, recover_job
     from lockgate.storage_core.commit.task.attempt import Attempt
     from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
     from lockgate.storage_core.commit.uploads.upload_cost import UploadFigures
@@ -109,7 +105,7 @@ _MODULES: Final = {
     "PendingSet": "lockgate.storage_core.commit.records.task",
     "Progress": "lockgate.storage_core.concurrency",
     "Receipt": "lockgate.storage_core.commit.records.log_entries",
-    "RecoveryAction": "lockgate.storage_core.commit.recovery.recover",
+    "RecoveryAction": "lockgate.storage_core.commit.recovery.decision_table",
     "RecoveryResult": "lockgate.storage_core.commit.recovery.recover",
     "ShardCompleter": "lockgate.storage_core.commit.publish.shard_completion",
     "ShardReport": "lockgate.storage_core.commit.publish.shard_completion",

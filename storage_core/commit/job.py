@@ -1,11 +1,11 @@
-"""A job: one run that writes a destination. The public face of the commit protocol.
+"""The `Job` class: one run that writes a destination, and the public API of the commit protocol.
 
     with open_job("s3://lake/sales", "sales-2026-11-21", mode="append") as job:
         with job.attempt("part-0") as attempt, attempt.open("day=1/a.parquet") as file:
             file.write(...)
         receipt = job.commit()
 
-Nothing is visible before `commit`; whatever crashes is finished or swept by recovery.
+Nothing is visible before `commit`. After a crash, recovery finishes the job or removes what it left.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Final, Self
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.decide.decision import decide_abort
 from lockgate.storage_core.commit.decide.task_selection import choose, chosen_digest, newest_job_attempt
-from lockgate.storage_core.commit.job_commit import STORE_TROUBLE, commit_job
+from lockgate.storage_core.commit.job_commit import RETRYABLE_ERRORS, commit_job
+from lockgate.storage_core.commit.job_summary import receipt_of
 from lockgate.storage_core.commit.leases.job_leases import leases_for
 from lockgate.storage_core.commit.leases.protocol import Hold, JobLeaseState
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
@@ -61,12 +62,11 @@ LOG: Final = logging.getLogger("lockgate.job")
 
 
 class Job:
-    """One run that writes a destination, seen from one process.
+    """One run that writes a destination, as one process sees it. Attempts may be used from several threads.
 
-    As a context manager: a plain exit without a decision parks the job for its next step. An exception
-    aborts it, unless it is decided, its outcome is unknown, another driver has taken it over, or the store
-    was in trouble: then it stays as it is, for another try or for recovery. Attempts may be used from
-    several threads.
+    As a context manager, a normal exit parks an undecided job for its next step. An exception aborts the job,
+    except if the job is decided, its outcome is unknown, another driver has taken it over, or the store
+    failed: then the job is left unchanged for a retry or for recovery.
     """
 
     def __init__(
@@ -86,18 +86,18 @@ class Job:
         self._clock = clock
         self._progress = progress
         self._leases = leases_for(settings, clock)
-        self._keeper: Hold | None = None
+        self._lease: Hold | None = None
         self._token: Token = new_token()
-        self._process = ForkGuard(f"job {record.job_id}")
+        self._fork_guard = ForkGuard(f"job {record.job_id}")
 
     @property
     def job_id(self) -> JobId:
-        """`<name>-g<generation>`."""
+        """Id of the job: `<name>-g<generation>`."""
         return self._record.job_id
 
     @property
     def short_id(self) -> ShortId:
-        """What every file name of the job carries."""
+        """Short id that is part of every file name of the job."""
         return self._record.short_id
 
     @property
@@ -107,25 +107,25 @@ class Job:
 
     @property
     def store(self) -> Store:
-        """The store, opened at the destination."""
+        """Store, opened at the destination."""
         return self._folder.store
 
     @property
     def record(self) -> JobRecord:
-        """The job's identity, as it stands in `job.json`."""
+        """Content of `job.json`."""
         return self._record
 
     @property
     def spec(self) -> JobSpec:
-        """What the job was asked to do."""
+        """Options of the job."""
         return self._record.spec
 
     @property
     def job_attempt(self) -> JobAttemptId:
-        """The run of the driver whose tasks a commit takes.
+        """Run of the driver whose tasks a commit includes.
 
-        Where this process was given none, the one that the lease names, for that is the newest driver's;
-        without a lease the newest in the store, or a new one where nothing was written yet.
+        If this process was given none, it is that of the lease, which the newest driver holds. Without a
+        lease it is the newest one in the store, or a new one if nothing was written yet.
         """
         if self._job_attempt is None:
             leased = self._leases.look(self._folder, self._record).job_attempt
@@ -134,50 +134,49 @@ class Job:
 
     @property
     def staging_dir(self) -> str:
-        """The job's own staging directory; it goes, whole, when the job ends."""
+        """Staging directory of this job. It is deleted when the job ends."""
         return str(staging_dir(self._record, self._settings))
 
     @property
     def receipt(self) -> Receipt | None:
-        """What the job published, None if it has not."""
-        outcome = self._folder.outcome(self._folder.decision())
-        return None if outcome is None else outcome.receipt
+        """Receipt of the publication; None if the job has not published."""
+        return receipt_of(self._folder)
 
     def phase(self) -> JobPhase:
-        """Read where the job stands."""
+        """Read the job's phase from the store."""
         return self._folder.phase()
 
     def hold(self) -> None:
         """Take the job's lease and renew it until the job is parked or closed.
 
-        Whoever held it before is fenced: its next renewal, task commit or decision fails.
+        The previous holder is fenced: its next renewal, task commit or decision fails.
 
         Raises:
             JournalUnavailableError: The job's journal cannot be reached; nothing was changed.
         """
-        if self._keeper is None:
-            self._keeper = self._leases.hold(self._folder, self._record, self.job_attempt)
+        self._hold_lease()
 
     def share(self) -> None:
-        """Park the job in its job attempt's name, unless it stands in that name already.
+        """Park the job for its job attempt, unless that job attempt already has the lease.
 
-        For a driver whose processes come and go, and may all be the first. An earlier driver is fenced.
+        For a driver with several short-lived processes, any of which may be the first. An earlier driver is
+        fenced.
         """
         view = self._leases.look(self._folder, self._record)
-        ours = view.job_attempt == self.job_attempt
-        if not ours or view.state not in {JobLeaseState.LIVE, JobLeaseState.PARKED}:
-            with suppress(FencedError):  # by another process of this driver, in the same instant
+        is_ours = view.job_attempt == self.job_attempt
+        if not is_ours or view.state not in {JobLeaseState.LIVE, JobLeaseState.PARKED}:
+            with suppress(FencedError):  # another process of this driver has parked it at the same time
                 self.park()
 
     def attempt(
         self, task_id: str, attempt_id: str | None = None, *, input_digest: str | None = None
     ) -> Attempt:
-        """Begin one try at a task.
+        """Begin an attempt of a task.
 
         Args:
-            task_id: The same for every try: letters, digits and `._=+-`.
-            attempt_id: Different for every try; random by default.
-            input_digest: Equal only for equal input; by default the expected task's, if there is a list.
+            task_id: Id of the task, the same for all its attempts: letters, digits and `._=+-`.
+            attempt_id: Id of the attempt, different for each one; random by default.
+            input_digest: Digest of the task's input; by default that of the expected task, if any.
 
         Raises:
             ConflictError: The job is decided or has ended.
@@ -185,12 +184,12 @@ class Job:
         if self.phase() is not JobPhase.OPEN:
             raise ConflictError(
                 f"job {self.job_id} at {self.destination} is {self.phase()}: it takes no more data; "
-                "look at job.receipt, or open the job again for a deliberate recomputation"
+                "read job.receipt, or open the job again to recompute its data"
             )
         task = TaskId(check_id("task", task_id))
         if input_digest is None:
             input_digest = self._expected_digest(task)
-        epoch = self._keeper.stamp.epoch if self._keeper is not None else 0
+        epoch = self._lease.stamp.epoch if self._lease is not None else 0
         return Attempt(
             self._folder,
             self._record,
@@ -206,9 +205,9 @@ class Job:
         )
 
     def abort_attempt(self, task_id: str, attempt_id: str, reason: str = "") -> None:
-        """Rule an attempt out by its ids, from any process: it is never chosen, whatever it still saves.
+        """Exclude an attempt from the commit by its ids, from any process, even if it still commits.
 
-        Its uploads go at the job's end.
+        Its uploads are aborted when the job ends.
         """
         record = AbortedAttempt(
             job_id=self.job_id, task_id=TaskId(task_id), attempt_id=AttemptId(attempt_id), reason=reason
@@ -217,17 +216,17 @@ class Job:
         claim(self.store, self._folder.key(key), record)
 
     def expect(self, tasks: Sequence[ExpectedTask], *, staging: str | None = None) -> ExpectedTasks:
-        """Freeze the task list of this job attempt; the commit then wants each of them.
+        """Freeze the task list of this job attempt; the commit then requires each of these tasks.
 
         Args:
-            tasks: Each id once.
-            staging: The directory that the tasks' files lie in.
+            tasks: Tasks, each with a different id.
+            staging: Directory of the tasks' files.
 
         Returns:
-            The list that stands: this one, or an equal one from before.
+            The stored list: this one, or an equal one that was stored before.
 
         Raises:
-            ConflictError: Another list stands for this job attempt, or a task is named twice.
+            ConflictError: This job attempt has another list, or two tasks have the same id.
         """
         if len({task.task_id for task in tasks}) != len(tasks):
             raise ConflictError(f"job {self.job_id}: a task is named twice in the list of expected tasks")
@@ -239,117 +238,113 @@ class Job:
             tasks=tuple(tasks),
         )
         key = self._folder.key(f"attempts/{check_id('job attempt', self.job_attempt)}.json")
-        standing = claim(self.store, key, record)
-        if (standing.tasks, standing.staging) != (record.tasks, record.staging):
+        stored = claim(self.store, key, record)
+        if (stored.tasks, stored.staging) != (record.tasks, record.staging):
             raise ConflictError(
                 f"job {self.job_id}: job attempt {self.job_attempt} has another task list already; "
                 "a new run of the driver needs a new job attempt"
             )
-        return standing
+        return stored
 
     def expected(self) -> ExpectedTasks | None:
-        """Return the frozen task list of this job attempt, None if it has none."""
+        """Return the frozen task list of this job attempt; None if it has none."""
         return self._folder.expected(self.job_attempt)
 
     def pending_sets(self, task_id: str | None = None) -> Iterator[PendingSet]:
-        """Yield the pending sets of this job attempt, or of one task in it, but for aborted attempts'."""
+        """Yield the pending sets of this job attempt, or of one of its tasks, without aborted attempts."""
         task = None if task_id is None else TaskId(task_id)
         aborted = self._folder.aborted_attempts(task)
         for found, _ in self._folder.pending_sets(task):
-            ruled_out = (found.task_id, found.attempt_id) in aborted
-            if found.job_attempt == self.job_attempt and not ruled_out:
+            is_aborted = (found.task_id, found.attempt_id) in aborted
+            if found.job_attempt == self.job_attempt and not is_aborted:
                 yield found
 
     def chosen_digest(self) -> str:
-        """Return the digest of the pending sets that a commit would take now; what an audit binds."""
+        """Return the digest of the pending sets that a commit would include now. An audit verdict has it."""
         return chosen_digest(choose(self._folder, self.job_attempt))
 
     def record_audit(
         self, *, passed: bool, suite: str, summary: Mapping[str, str | int | float | bool | None]
     ) -> AuditVerdict:
-        """Bind a verdict to exactly the pending sets that stand now; returns the one that stands.
+        """Store an audit verdict for exactly the current pending sets, and return the stored one.
 
-        A verdict is given once: the first one over the same data stays.
+        The first verdict for the same data is final.
         """
-        wanted = self.chosen_digest()
+        chosen = self.chosen_digest()
         verdict = AuditVerdict(
             job_id=self.job_id,
-            chosen_digest=wanted,
+            chosen_digest=chosen,
             passed=passed,
             suite=suite,
             summary=dict(summary),
             decided_s=self._clock.now_s(),
         )
-        return claim(self.store, self._folder.audit_key(wanted), verdict)
+        return claim(self.store, self._folder.audit_key(chosen), verdict)
 
     def commit(
-        self,
-        *,
-        winners: Mapping[TaskId, AttemptId] | None = None,
-        complete: ShardCompleter | None = None,
+        self, *, winners: Mapping[TaskId, AttemptId] | None = None, complete: ShardCompleter | None = None
     ) -> Receipt:
-        """Make all of the job visible, or nothing. Safe to call again: it returns the same receipt.
+        """Make all files of the job visible, or none. A repeated call returns the same receipt.
 
         Args:
-            winners: The attempt of each task that counts, where the driver knows (Spark).
-            complete: Completes shards elsewhere, such as on Celery workers; by default threads here do.
+            winners: Attempt to commit for each task, if the driver knows it (Spark).
+            complete: Completes shards elsewhere, such as on Celery workers; by default in threads.
 
         Raises:
-            JobFailedError: It was decided otherwise: aborted, or reverted since a file was lost for good.
+            JobFailedError: The job was aborted, or was reverted because a file was lost for good.
             FencedError: Another driver has taken the job over; this one changed nothing.
-            OutcomeUnknownError: Recovery settles it; nothing was deleted.
-            NotAppliedError: The data, the gate or the destination do not allow it: the job is aborted. If
-                the store refused for now, or another job holds the turn, it stays undecided: try again.
+            OutcomeUnknownError: Nothing was deleted; recovery brings the job to its end.
+            NotAppliedError: The data, the audit or the destination do not allow it; the job was aborted. If
+                the store failed or another job holds the turn, the job stays undecided: try again.
         """
-        held_before = self._keeper is not None
-        committed = False
+        was_held = self._lease is not None
         try:
             receipt = commit_job(
-                self._work(complete),
+                self._context(complete),
                 job_attempt=self.job_attempt,
                 winners=winners,
                 token=self._token,
                 leases=self._leases,
-                keeper=self._held(),
+                lease=self._hold_lease(),
             )
-            committed = True
-        finally:
-            if committed or not held_before:
+        except BaseException:
+            if not was_held:
                 self.close()
+            raise
+        self.close()
         return receipt
 
     def abort(self, reason: str = "by request") -> JobPhase:
-        """Decide to abort and drop all that the job wrote; once the commit is decided, only says so.
+        """Decide to abort, delete all that the job wrote, and return the phase.
 
-        Returns:
-            Where the job stands then.
+        A job that is decided to commit is not aborted; the log has a warning.
         """
         if self.phase() in TERMINAL:
             return self.phase()
         decision = decide_abort(self._folder, reason=reason, token=self._token, clock=self._clock)
         if decision.verdict == "abort":
-            roll_forward(self._work(None))
+            roll_forward(self._context())
         else:
             LOG.warning("job %s is decided to commit: not aborted (%s)", self.job_id, reason)
         self.close()
         return self.phase()
 
     def finish(self) -> JobPhase:
-        """Bring a decided job to its end; an undecided one is left as it is. Returns where it stands."""
+        """Bring a decided job to its end, and return the phase. An undecided job is not changed."""
         if self._folder.decision() is not None:
-            roll_forward(self._work(None))
+            roll_forward(self._context())
         return self.phase()
 
     def park(self, timeout_s: float | None = None) -> None:
-        """Leave the undecided job to its next step, which has `timeout_s` to come (24 h by default)."""
-        keeper, self._keeper = self._held(), None
-        keeper.park(self._settings.park_timeout_s if timeout_s is None else timeout_s)
+        """Release the undecided job for its next step, which must begin within `timeout_s` (default 24 h)."""
+        lease, self._lease = self._hold_lease(), None
+        lease.park(self._settings.park_timeout_s if timeout_s is None else timeout_s)
 
     def close(self) -> None:
-        """Stop holding the job; a lease that stands lapses by itself."""
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.abandon()
+        """Stop renewing the lease, if this process holds it; the lease then lapses."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.abandon()
 
     def __enter__(self) -> Self:
         return self
@@ -357,15 +352,15 @@ class Job:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._process.is_this:
-            return  # a fork that leaves the block; the job is its parent's
+        if not self._fork_guard.is_this:
+            return  # a forked child leaves the block; the job belongs to its parent
         try:
-            if self._keeper is None:
+            if self._lease is None:
                 return
             if error is None:
                 if self.phase() is JobPhase.OPEN:
                     self.park()
-            elif not isinstance(error, (OutcomeUnknownError, FencedError, *STORE_TROUBLE)):
+            elif not isinstance(error, (OutcomeUnknownError, FencedError, *RETRYABLE_ERRORS)):
                 self._abort_after(error)
         finally:
             self.close()
@@ -373,11 +368,11 @@ class Job:
     def _abort_after(self, error: BaseException) -> None:
         try:
             if self.phase() in TERMINAL:
-                return  # its commit failed, and has aborted it already
-            self._held().check()  # whoever took the job over owns it: it is not ours to abort
+                return  # the failed commit has aborted the job already
+            self._hold_lease().check()  # a driver that took the job over owns it; do not abort its job
             self.abort(f"{type(error).__name__}: {error}")
         except LockgateError as second:
-            # The first error is the one to report; recovery finds the job lapsed and aborts it.
+            # The caller gets the first error. Recovery finds that the lease has lapsed and aborts the job.
             LOG.warning("job %s could not be aborted now (%s): recovery will", self.job_id, second)
 
     def _expected_digest(self, task: TaskId) -> str:
@@ -385,16 +380,15 @@ class Job:
         tasks = expected.tasks if expected is not None else ()
         return next((known.input_digest for known in tasks if known.task_id == task), "")
 
-    def _held(self) -> Hold:
-        self.hold()
-        if self._keeper is None:
-            raise AssertionError(self.job_id)
-        return self._keeper
+    def _hold_lease(self) -> Hold:
+        if self._lease is None:
+            self._lease = self._leases.hold(self._folder, self._record, self.job_attempt)
+        return self._lease
 
     def _check_driver(self) -> None:
-        """Raise if the driver that this process works for is not the job's driver any more."""
-        if self._keeper is not None:
-            self._keeper.check(self._settings.lease_renew_s)
+        """Raise if the driver of this process is no longer the job's driver."""
+        if self._lease is not None:
+            self._lease.check(self._settings.lease_renew_s)
             return
         leased = self._leases.look(self._folder, self._record).job_attempt
         if leased not in {None, self.job_attempt}:
@@ -404,13 +398,13 @@ class Job:
             )
 
     def _register(self, committed: PendingSet) -> None:
-        """Tell the registry of a task commit."""
+        """Record a task commit in the registry."""
         if self._record.journal and self._settings.has_journal:
             from lockgate.storage_core.commit.leases.registry import register_task  # noqa: PLC0415 - SQLAlchemy is slow
 
             register_task(self._folder, self._record, committed, settings=self._settings, clock=self._clock)
 
-    def _work(self, complete: ShardCompleter | None) -> CommitContext:
+    def _context(self, complete: ShardCompleter | None = None) -> CommitContext:
         return CommitContext(
             folder=self._folder,
             job=self._record,

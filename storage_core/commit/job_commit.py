@@ -1,4 +1,4 @@
-"""The job commit: load, gate, turn, plan, decide, and from there only forward.
+"""The job commit: select attempts, check the audit, take a turn, freeze the plan, decide, roll forward.
 
 Source: commit protocol, "Job commit", steps 1 to 5.
 """
@@ -20,7 +20,6 @@ from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.roll_forward import roll_forward
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.log_entries import Receipt
-from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.errors import (
     AccessDeniedError,
     AlreadyExistsError,
@@ -37,7 +36,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import AttemptId, JobAttemptId, JobId, TaskId, Token
 
-STORE_TROUBLE: Final = (
+RETRYABLE_ERRORS: Final = (
     StoreUnavailableError,
     JournalUnavailableError,
     AccessDeniedError,
@@ -47,7 +46,7 @@ STORE_TROUBLE: Final = (
     TurnBusyError,
     MalformedLogError,
 )
-"""What says nothing about the job's data: it stays undecided, and a later try may well succeed."""
+"""Errors that do not concern the job's data: the job stays undecided, and a retry may succeed."""
 
 
 def commit_job(
@@ -57,31 +56,38 @@ def commit_job(
     winners: Mapping[TaskId, AttemptId] | None,
     token: Token,
     leases: JobLeases,
-    keeper: Hold,
+    lease: Hold,
 ) -> Receipt:
-    """Bring a job from its pending sets to its receipt; see `Job.commit`."""
+    """Commit a job and return its receipt; see `Job.commit`."""
     if context.folder.decision() is None:
         try:
-            _to_the_decision(context, job_attempt, winners, token=token, leases=leases, keeper=keeper)
+            _decide(context, job_attempt, winners, token=token, leases=leases, lease=lease)
         except NotAppliedError as error:
-            # Where another attempt's decision stands meanwhile, the error tells nothing: help that one.
+            # If another process has decided meanwhile, the error is irrelevant: continue with that decision.
             if context.folder.decision() is None:
-                if not isinstance(error, STORE_TROUBLE):
-                    keeper.check()  # whoever took the job over owns it: it is not ours to abort
+                if not isinstance(error, RETRYABLE_ERRORS):
+                    lease.check()  # a driver that took the job over owns it; do not abort its job
                     _abort(context, token, f"{type(error).__name__}: {error}")
                 raise
-    keeper.abandon()  # decided: whoever finds it may help, whatever a lease says
-    return _receipt(context, roll_forward(context))
+    lease.abandon()  # from the decision on, any process may continue, with or without a lease
+    ended = roll_forward(context)
+    if ended.receipt is None:
+        raise JobFailedError(
+            f"job {context.job.job_id} at {context.store.url} ended without publishing anything: "
+            f"{ended.reason}; {context.folder.key('report.json')} has the outcome of every file; run the job "
+            "again"
+        )
+    return ended.receipt
 
 
-def _to_the_decision(
+def _decide(
     context: CommitContext,
     job_attempt: JobAttemptId,
     winners: Mapping[TaskId, AttemptId] | None,
     *,
     token: Token,
     leases: JobLeases,
-    keeper: Hold,
+    lease: Hold,
 ) -> None:
     folder, job = context.folder, context.job
     with step("load"):
@@ -91,40 +97,30 @@ def _to_the_decision(
         turn = take_turn(
             folder,
             token,
-            keeper.stamp,
+            lease.stamp,
             leases=leases,
             clock=context.clock,
-            help_job=lambda other: _help(context, other),
+            roll_forward_other=lambda other: _roll_forward_other(context, other),
         )
-        # Where this fails the turn stays the job's, for another driver of it may be deciding in it now.
-        # Others pass it once the job is decided to abort, or nobody drives it.
+        # On an error the job keeps the turn, because another driver of this job may be deciding in it now.
+        # Other jobs pass the turn when this job is decided to abort or no driver has its lease.
         plan = freeze(folder, job, job_attempt, chosen, turn, parallelism=context.settings.parallelism)
-        keeper.check(context.settings.commit_window_s)
-        # A turn that was passed while this process was slow costs it the turn and nothing else, if it is
-        # noticed before the decision; noticed after, the job is reverted.
+        lease.check(context.settings.commit_window_s)
+        # If another job has passed the turn because this process was slow, take another turn: after the
+        # decision it would be too late, and the job would be reverted.
         if DestinationLog(context.store).turn(turn).outcome is None:
             break
-    decide_commit(folder, plan=plan.name, turn=turn, token=token, stamp=keeper.stamp, clock=context.clock)
+    decide_commit(folder, plan=plan.name, turn=turn, token=token, stamp=lease.stamp, clock=context.clock)
 
 
-def _help(context: CommitContext, other: JobId) -> None:
-    """Bring the decided job that holds the turn to its end."""
+def _roll_forward_other(context: CommitContext, other: JobId) -> None:
     folder = JobFolder(context.store, other)
     roll_forward(replace(context, folder=folder, job=folder.job(), completer=None))
 
 
 def _abort(context: CommitContext, token: Token, reason: str) -> None:
-    """Decide abort, then clean up. Where that fails too, the first error is told, and recovery goes on."""
+    """Decide to abort and clean up. If that fails too, the caller raises the first error."""
     with suppress(LockgateError):
         decision = decide_abort(context.folder, reason=reason, token=token, clock=context.clock)
         if decision.verdict == "abort":
             roll_forward(context)
-
-
-def _receipt(context: CommitContext, ended: Ended) -> Receipt:
-    if ended.receipt is not None:
-        return ended.receipt
-    raise JobFailedError(
-        f"job {context.job.job_id} at {context.store.url} ended without publishing anything: {ended.reason}; "
-        f"every file's fate is in {context.folder.key('report.json')}; run the job again"
-    )

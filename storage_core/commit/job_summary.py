@@ -1,4 +1,4 @@
-"""The jobs of a destination at a glance: what its folders say, the unreadable ones too."""
+"""Summaries of a destination's jobs, read from their folders; unreadable jobs are included."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.leases.job_leases import leases_for
-from lockgate.storage_core.commit.leases.protocol import JobLeases, JobLeaseState
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder, job_ids
 from lockgate.storage_core.commit.records.log_entries import Receipt
@@ -23,12 +23,12 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One job of a destination.
 
     Attributes:
-        phase: None if its markers cannot be read.
-        lease: Of a job that has ended: lapsed as long as it is not cleaned up, then unknown.
-        record: None if `job.json` is gone or cannot be read.
-        is_remnant: `job.json` is gone: the rest of an old folder whose removal was cut short.
-        retained_until_s: Until then its plan is kept for a later sweep.
-        detail: What could not be read, its lease's journal too, for people.
+        phase: Phase; None if a marker cannot be read.
+        lease: State of the lease. For an ended job: lapsed until the clean-up is complete, then unknown.
+        record: Content of `job.json`; None if it is gone or cannot be read.
+        is_remnant: Whether `job.json` is gone: a crash interrupted the deletion of an old folder.
+        retained_until_s: Time until which the plan is kept for a later sweep.
+        detail: Message about records, or a lease's journal, that cannot be read.
     """
 
     job_id: JobId
@@ -42,12 +42,12 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_ended(self) -> bool:
-        """Whether a terminal marker stands; a lease says nothing any more then."""
+        """Whether the job has a terminal marker."""
         return self.phase in TERMINAL
 
     @property
     def needs_recovery(self) -> bool:
-        """Whether recovery may have something to do; an ended job that has a lease is not cleaned up."""
+        """Whether recovery may have work to do. An ended job with a lease still needs its clean-up."""
         if self.is_remnant:
             return False
         return not self.has_ended or not (self.retained_until_s or self.lease is JobLeaseState.UNKNOWN)
@@ -56,10 +56,10 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
 def list_jobs(
     destination: str, *, settings: Settings | None = None, clock: Clock | None = None
 ) -> Iterator[JobSummary]:
-    """Yield all jobs that a destination's folders know, the unreadable ones too.
+    """Yield all jobs that have a folder at a destination, also unreadable ones.
 
     Raises:
-        InvalidInputError: The destination cannot be.
+        InvalidInputError: The destination is not valid.
     """
     settings = settings or load_settings()
     store = open_store(destination, settings)
@@ -68,17 +68,8 @@ def list_jobs(
 
 
 def summarise(store: Store, job: JobId, *, settings: Settings, clock: Clock) -> JobSummary:
-    """Read what a job's folder says."""
-    return _summary(JobFolder(store, job), leases_for(settings, clock))
-
-
-def receipt_of(folder: JobFolder) -> Receipt | None:
-    """Return what a job published, None if it has not."""
-    outcome = folder.outcome(folder.decision())
-    return None if outcome is None else outcome.receipt
-
-
-def _summary(folder: JobFolder, leases: JobLeases) -> JobSummary:
+    """Return the summary of one job."""
+    folder = JobFolder(store, job)
     record, phase, lease, receipt = None, None, JobLeaseState.UNKNOWN, None
     retained_until_s, is_remnant, detail = 0.0, False, ""
     try:
@@ -86,7 +77,7 @@ def _summary(folder: JobFolder, leases: JobLeases) -> JobSummary:
         phase = folder.phase()
         receipt = receipt_of(folder)
         if phase not in TERMINAL:
-            view = leases.look(folder, record)
+            view = leases_for(settings, clock).look(folder, record)
             lease, detail = view.state, view.unread
         else:
             lease = JobLeaseState.LAPSED if folder.has_lease() else JobLeaseState.UNKNOWN
@@ -105,3 +96,9 @@ def _summary(folder: JobFolder, leases: JobLeases) -> JobSummary:
         retained_until_s=retained_until_s,
         detail=detail,
     )
+
+
+def receipt_of(folder: JobFolder) -> Receipt | None:
+    """Return the receipt of a job; None if it has not published."""
+    outcome = folder.outcome(folder.decision())
+    return None if outcome is None else outcome.receipt

@@ -1,4 +1,4 @@
-"""How a process comes to a job: by opening it as its driver, or by attaching to it with its ids."""
+"""Open a job as its driver, or attach to an existing job by its id."""
 
 from __future__ import annotations
 
@@ -50,46 +50,43 @@ def open_job(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> Job:
-    """Set a job up, or meet the unfinished one of the same name again, and hold its lease.
+    """Create a job, or open the unfinished one of the same name, and take its lease.
 
-    An undecided job gets a new job attempt; a decided one is first brought to its end, and the job that is
-    returned then has a `receipt` and takes no more data. After an ended one, the next generation begins: a
-    deliberate recomputation, whose commit takes the place of the generation before it.
+    An undecided job gets a new job attempt. A decided one is first brought to its end; if it was committed,
+    the returned job has a `receipt` and takes no more data. After an ended job, the next generation begins: a
+    recomputation, whose commit replaces the previous generation.
 
     Args:
         destination: `s3://bucket/prefix`, `file:///dir` or a path.
-        name: Stable over all retries of this run, such as `sales-2026-11-21`.
-        mode: `append`; `replace` the data that the scope has; `fail` if it has any.
+        name: Name that all retries of this run share, such as `sales-2026-11-21`.
+        mode: `append`; `replace` the data in the scope; `fail` if the scope has data.
         scope: `destination`, or `partitions`: only the folders that receive data (dynamic partition
-            overwrite); by default the committer's.
-        committer: `magic` streams, `staging` writes to disk first, …; see `COMMITTERS`. By default what
-            `LOCKGATE_COMMITTERS` and `LOCKGATE_COMMITTER` say, else `magic`.
-        description: For people; stands in `_SUCCESS`.
-        columns: Name and type of each column, where known; `append` refuses those that do not fit.
-        evolve_schema: Let `append` bring other columns.
-        staging: A directory that all workers see; by default one below `LOCKGATE_HOME`.
-        audit: Require a passing audit verdict before the commit.
-        on_lapse: `abort` or `resume`: what recovery does when this driver is gone, undecided.
-        rerun: What a run after this one's commit does: `replace` this one's files, `append` to them, or
+            overwrite). By default that of the committer.
+        committer: `magic` streams, `staging` writes to disk first, …; see `COMMITTERS`. By default that of
+            `LOCKGATE_COMMITTERS` and `LOCKGATE_COMMITTER`, else `magic`.
+        description: Text for people; `_SUCCESS` contains it.
+        columns: Name and type of each column, if known; `append` refuses columns that do not match.
+        evolve_schema: Allow `append` to change the columns.
+        staging: Directory that all workers can access; by default one below `LOCKGATE_HOME`.
+        audit: Require a passed audit before the commit.
+        on_lapse: `abort` or `resume`: what recovery does if the lease lapses before the decision.
+        rerun: What a run after the commit of this one does: `replace` its files, `append` to them, or
             nothing: `once` returns the committed job with its receipt.
-        unique_filenames: False: file names stay as given; completing may then meet foreign files.
-        allow_irreversible: With `unique_filenames=False`: overwrite those.
-        allow_unsafe: Take a committer whose files are seen before the job commits.
-        replaced_retention_s: Keep replaced files that long for readers of older log entries.
-        artefacts: Handle of blobs that were uploaded for the job, `Artefacts.handle()`: they become its own
-            with its set-up, and go with its end.
-        job_attempt: Of a driver whose processes all open the job (Spark's tasks of a streaming batch): it is
-            then parked in that driver's name instead of held by one of them.
-        settings: From the environment by default.
-        clock: The machine's by default.
-        progress: Hears how far long steps are.
+        unique_filenames: False keeps file names as given; a file may then have the name of an existing one.
+        allow_irreversible: With `unique_filenames=False`: overwrite existing files.
+        allow_unsafe: Allow a committer whose files are visible before the job commit.
+        replaced_retention_s: How long to keep replaced files for readers of older log entries.
+        artefacts: Handle of blobs that were uploaded for the job, `Artefacts.handle()`. The job owns them
+            from its set-up to its end.
+        job_attempt: Id of the driver run if several of its processes open the job (Spark's tasks of a
+            streaming batch): the job is then parked for that run, and no process holds it.
 
     Raises:
-        InvalidInputError: An option or the destination cannot be.
-        ConflictError: An unfinished job of this name was asked for something else, or the mode forbids it.
-        UnsupportedStoreError: The store cannot hold the protocol's promises.
-        ArtefactsGoneError: They were uploaded longer than the retention interval ago, or are another job's;
-            the job was aborted.
+        InvalidInputError: An option or the destination is not valid.
+        ConflictError: An unfinished job of this name has other options, or the mode forbids the write.
+        UnsupportedStoreError: The store lacks an operation that the protocol requires.
+        ArtefactsGoneError: The artefacts were uploaded longer than the retention interval ago, or belong to
+            another job; the job was aborted.
         JournalUnavailableError: The journal cannot be reached; nothing was written.
     """
     settings = settings or load_settings()
@@ -112,7 +109,12 @@ def open_job(
         artefacts=None if artefacts is None else artefacts_of(artefacts),
     )
     check_spec(spec)
-    _check_journal(spec, settings)
+    if spec.artefacts is not None and not settings.has_journal:
+        raise InvalidInputError(
+            "artefacts of a job need a journal, which records the references to blobs, and "
+            "LOCKGATE_JOURNAL_URL is none; nothing was set up; unset it for SQLite below LOCKGATE_HOME, or "
+            "name a PostgreSQL"
+        )
     journal = journal_for_job(settings, clock)
     store = probed(open_store(destination, settings), settings, clock)
     shared = None if job_attempt is None else JobAttemptId(check_id("job attempt", job_attempt))
@@ -129,22 +131,14 @@ def open_job(
         if job.phase() is JobPhase.OPEN:
             _begin(job, is_shared=shared is not None)
             return job
-        # An earlier run was cut short after its decision. Committed: that was this run. Failed: it left
-        # nothing, and the next generation takes the data.
+        # An earlier run crashed after its decision. If it has committed, its commit counts as this run's. If
+        # it failed, it left no data, and the next generation takes the data.
         if job.finish() is JobPhase.COMMITTED:
             return job
 
 
-def _check_journal(spec: JobSpec, settings: Settings) -> None:
-    if spec.artefacts is not None and not settings.has_journal:
-        raise InvalidInputError(
-            "artefacts of a job need a journal, which knows what keeps a blob, and LOCKGATE_JOURNAL_URL is "
-            "none; nothing was set up; unset it for SQLite below LOCKGATE_HOME, or name a PostgreSQL"
-        )
-
-
 def _begin(job: Job, *, is_shared: bool) -> None:
-    """Take the job's lease; a job whose artefacts are gone can never do its work, and is aborted."""
+    """Take the job's lease. A job whose artefacts are gone can never commit, so it is aborted."""
     try:
         if is_shared:
             job.share()
@@ -167,29 +161,24 @@ def attach_job(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> Job:
-    """Attach to a job that was set up elsewhere, by its ids. Takes no lease; `commit` and `hold` do.
+    """Attach to an existing job by its id, without its lease: `commit` and `hold` take it.
 
     Args:
-        destination: As given to `open_job`.
-        job_id: As `open_job` made it.
-        job_attempt: The driver run whose tasks count; by default the newest.
-        settings: From the environment by default.
-        clock: The machine's by default.
-        progress: Hears how far long steps are.
+        destination: Destination of the job, as in `open_job`.
+        job_id: Id of the job.
+        job_attempt: Driver run whose tasks the commit includes; by default the newest.
 
     Raises:
-        InvalidInputError: The destination or an id cannot be.
+        InvalidInputError: The destination or an id is not valid.
         ObjectNotFoundError: There is no such job.
     """
     settings = settings or load_settings()
     clock = clock or SystemClock()
     folder = JobFolder(probed(open_store(destination, settings), settings, clock), JobId(job_id))
-    record = folder.job()
-    attempt = None if job_attempt is None else JobAttemptId(check_id("job attempt", job_attempt))
     return Job(
         folder,
-        record,
-        job_attempt=attempt,
+        folder.job(),
+        job_attempt=None if job_attempt is None else JobAttemptId(check_id("job attempt", job_attempt)),
         settings=settings,
         clock=clock,
         progress=progress or no_progress,

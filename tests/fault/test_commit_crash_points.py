@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit.committers import COMMITTERS
-from lockgate.storage_core.commit.publish.displaced_files import files_aside
+from lockgate.storage_core.commit.publish.displaced_files import displaced_files
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.errors import LockgateError
@@ -140,7 +140,7 @@ def test_a_crash_while_old_files_make_way_leaves_all_of_them_or_the_whole_job(
             assert found.visible() in (CLASHING_OLD, CLASHING_NEW), where
             assert found.live() == found.keys(), where
             assert found.recover() == [], where
-            assert list(files_aside(JobFolder(found.store, JobId("new-g1")))) == [], where
+            assert list(displaced_files(JobFolder(found.store, JobId("new-g1")))) == [], where
             outcomes += [found.visible() == CLASHING_NEW] * len(snapshot.points) * len(again.points)
     tell(f"making way: {len(outcomes)} pairs of crashes, {sum(outcomes)} published, rest undone")
     assert set(outcomes) == ({False} if loses else {False, True})

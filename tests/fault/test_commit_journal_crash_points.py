@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
-from lockgate.storage_core.commit.recovery.registry_rebuild import Rescanned, rescan
+from lockgate.storage_core.commit.recovery.registry_rebuild import RescanResult, rescan
 from lockgate.storage_core.commit.registry.queries import jobs
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
@@ -64,7 +64,7 @@ def settled(snapshot: Snapshot, ran: World, mode: str) -> bool:
     return is_there
 
 
-def rescanned(world: World) -> list[Rescanned]:
+def rescanned(world: World) -> list[RescanResult]:
     return list(rescan(world.url, settings=world.settings, clock=world.clock))
 
 

@@ -1,1 +1,1 @@
-"""Everything up to COMMIT_STARTED: select attempts, take the turn, freeze the plan, decide."""
+"""Steps before `COMMIT_STARTED`: select attempts, take the turn, freeze the plan, decide."""

@@ -1,4 +1,4 @@
-"""The decision: `COMMIT_STARTED`, created if absent, once. Abort is the same decision.
+"""Create the decision, `COMMIT_STARTED`, if absent: to commit or to abort. It is final.
 
 Source: commit protocol, step 5.
 """
@@ -17,15 +17,15 @@ from lockgate.storage_core.stamp import Stamp
 def decide_commit(
     folder: JobFolder, *, plan: str, turn: int, token: Token, stamp: Stamp, clock: Clock
 ) -> Decision:
-    """Decide to commit a plan in a turn; returns the decision that stands, which may be another's.
+    """Decide to commit a plan in a turn; return the stored decision, which may be another process's.
 
     Raises:
-        ObjectNotFoundError: The job has no `job.json`: it was swept long ago; nothing was decided.
+        ObjectNotFoundError: The job has no `job.json`, because a sweep deleted it; nothing was decided.
         OutcomeUnknownError: It is not known what was decided; recovery reads it.
     """
-    with step("decide"):
-        folder.job()
-        decision = Decision(
+    return _decide(
+        folder,
+        Decision(
             job_id=folder.job_id,
             verdict="commit",
             plan=plan,
@@ -34,20 +34,20 @@ def decide_commit(
             stamp=stamp,
             decided_s=clock.now_s(),
             decided_by=who(),
-        )
-        return claim(folder.store, folder.key("COMMIT_STARTED"), decision)
+        ),
+    )
 
 
 def decide_abort(folder: JobFolder, *, reason: str, token: Token, clock: Clock) -> Decision:
-    """Decide to abort; returns the decision that stands, which may be a commit.
+    """Decide to abort; return the stored decision, which may be to commit.
 
     Raises:
         ObjectNotFoundError: There is no such job.
         OutcomeUnknownError: It is not known what was decided; recovery reads it.
     """
-    with step("decide"):
-        folder.job()
-        decision = Decision(
+    return _decide(
+        folder,
+        Decision(
             job_id=folder.job_id,
             verdict="abort",
             token=token,
@@ -55,5 +55,11 @@ def decide_abort(folder: JobFolder, *, reason: str, token: Token, clock: Clock) 
             decided_s=clock.now_s(),
             decided_by=who(),
             reason=reason[:2000],
-        )
+        ),
+    )
+
+
+def _decide(folder: JobFolder, decision: Decision) -> Decision:
+    with step("decide"):
+        folder.job()
         return claim(folder.store, folder.key("COMMIT_STARTED"), decision)

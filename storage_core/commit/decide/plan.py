@@ -1,4 +1,4 @@
-"""The plan: the frozen, digested list of what the commit makes visible and what it takes away.
+"""Freeze and read plans: the files that a commit adds and removes, stored under their digest.
 
 Source: commit protocol, steps 1 and 4.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from lockgate.storage_core.commit.committers import committer_named
 from lockgate.storage_core.commit.decide.task_selection import Chosen, chosen_digest
-from lockgate.storage_core.commit.destination.conflict_mode import earlier_generations as earlier
 from lockgate.storage_core.commit.destination.conflict_mode import (
+    earlier_generations,
     refuse_if_occupied,
     refuse_if_overwriting,
     removals,
@@ -53,7 +54,7 @@ from lockgate.storage_core.stores.protocol import check_key, check_parts
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan that stands in the store; shards are read as they are needed."""
+    """A stored plan; its shards are read on demand."""
 
     folder: JobFolder
     name: str
@@ -61,7 +62,7 @@ class Plan:
 
     @property
     def rows(self) -> int | None:
-        """Rows of all added files; None if one is unknown."""
+        """Rows of all added files; None if the rows of one are unknown."""
         return total_rows(ref.rows for ref in self.head.additions)
 
     @property
@@ -71,49 +72,36 @@ class Plan:
 
     @property
     def files(self) -> int:
-        """How many files are added."""
+        """Number of added files."""
         return sum(ref.files for ref in self.head.additions)
 
     def additions(self, shard: int) -> tuple[PendingFile, ...]:
-        """Read one shard of the files that are added."""
-        name = self.head.additions[shard].digest
-        return read_shard(self.folder.store, AdditionShard, self._shard_key, name).files
+        """Read one shard of the added files."""
+        return tuple(_read_additions(self.folder, [self.head.additions[shard]]))
 
     def all_additions(self) -> Iterator[PendingFile]:
-        """Yield all files that are added, a shard in memory at a time."""
-        for shard in range(len(self.head.additions)):
-            yield from self.additions(shard)
+        """Yield all added files, with one shard in memory at a time."""
+        return _read_additions(self.folder, self.head.additions)
 
     def all_removals(self) -> Iterator[RemovedFile]:
-        """Yield all files that are taken away."""
+        """Yield all removed files, with one shard in memory at a time."""
         for ref in self.head.removals:
-            yield from read_shard(self.folder.store, RemovalShard, self._shard_key, ref.digest).files
-
-    def _shard_key(self, name: str) -> str:
-        return shard_key(self.folder, name)
-
-
-def shard_key(folder: JobFolder, name: str) -> str:
-    """Key of a shard of a plan; shards of all plans of a job lie together, for they may be shared."""
-    return folder.key(f"plan/shards/{check_id('shard digest', name)}.json")
-
-
-def plan_key(folder: JobFolder, name: str) -> str:
-    """Key of a plan's head."""
-    return folder.key(f"plan/{check_id('plan digest', name)}/plan.json")
+            yield from read_shard(
+                self.folder.store, RemovalShard, partial(_shard_key, self.folder), ref.digest
+            ).files
 
 
 def read_plan(folder: JobFolder, name: str) -> Plan:
     """Read a plan by its digest.
 
     Raises:
-        ObjectNotFoundError: It is gone: the job has ended and was cleaned up.
-        MalformedRecordError: It is not what its name says.
+        ObjectNotFoundError: The plan is gone: the job has ended and was cleaned up.
+        MalformedRecordError: The content does not have this digest.
     """
-    key = plan_key(folder, name)
+    key = _plan_key(folder, name)
     data = folder.store.get(key, length=MAX_RECORD_BYTES + 1)
     if digest(data) != name:
-        raise MalformedRecordError(f"{key}: its content has another digest than its name says")
+        raise MalformedRecordError(f"{key}: its content has another digest than its name")
     head = decode(PlanHead, data, key)
     if head.job_id != folder.job_id:
         raise MalformedRecordError(f"{key}: field job_id is {head.job_id}")
@@ -121,8 +109,8 @@ def read_plan(folder: JobFolder, name: str) -> Plan:
 
 
 @dataclass
-class _Seen:
-    """Which keys and uploads a plan has, as short digests (a million fit in memory), and which partitions."""
+class _PlannedFiles:
+    """Keys and uploads of a plan as short digests, of which a million fit in memory, and its partitions."""
 
     keys: set[bytes] = field(default_factory=set)
     uploads: set[bytes] = field(default_factory=set)
@@ -133,7 +121,7 @@ class _Seen:
         if key in self.keys:
             raise InvalidInputError(
                 f"two tasks write {file.key}, the second one in {where}; nothing was published; give them "
-                "other names"
+                "different names"
             )
         self.keys.add(key)
         self.partitions.add(partition_of(file.key))
@@ -155,47 +143,39 @@ def freeze(
     *,
     parallelism: int,
 ) -> Plan:
-    """Freeze the plan of a commit within its turn, under its digest.
-
-    Args:
-        folder: Of the job.
-        job: Its record.
-        job_attempt: Whose tasks it takes.
-        chosen: Their pending sets.
-        turn: Within which it commits.
-        parallelism: How many files may be asked about at a time.
+    """Store the plan of a commit within its turn, under its digest.
 
     Raises:
-        AuditFailedError: The job requires an audit, and none that passed stands for these pending sets.
-        ConflictError: The destination has data that the mode does not allow, or something is in a key's way.
-        InvalidInputError: Two tasks write one file.
-        MalformedRecordError: A pending set is not what it should be.
-        UploadGoneError: An upload is not alive any more.
+        AuditFailedError: The job requires an audit, and these pending sets have none that passed.
+        ConflictError: The destination has data that the mode forbids, or a path conflicts with a key.
+        InvalidInputError: Two tasks write the same file.
+        MalformedRecordError: A pending set is not valid.
+        UploadGoneError: An upload no longer exists.
     """
     with step("plan"):
         audit = check_audit(folder, job, chosen)
-        seen = _Seen()
-        additions = tuple(_freeze_additions(folder, job, chosen, seen))
+        planned = _PlannedFiles()
+        additions = tuple(_freeze_additions(folder, job, chosen, planned))
         manifest = DestinationLog(folder.store).manifest()
-        scope = seen.scope_of(job.spec.scope)
+        scope = planned.scope_of(job.spec.scope)
         if job.spec.mode == "fail":
-            before = earlier(job.name, job.generation, job.spec)
-            refuse_if_occupied(folder.store, manifest, before, scope)
+            earlier = earlier_generations(job.name, job.generation, job.spec)
+            refuse_if_occupied(folder.store, manifest, earlier, scope)
         if not job.spec.unique_filenames:
-            for file in _frozen(folder, additions):
+            for file in _read_additions(folder, additions):
                 refuse_if_overwriting(folder.store, job, file.key)
         conflicts = find_path_conflicts(
-            folder.store, (file.key for file in _frozen(folder, additions)), seen.writes
+            folder.store, (file.key for file in _read_additions(folder, additions)), planned.writes
         )
         if job.spec.mode != "replace" or not committer_named(job.spec.committer).merges:
             conflicts.refuse_rest()
-        going = removals(folder.store, job, manifest, seen.writes, scope)
-        taken = tuple(
+        replaced = removals(folder.store, job, manifest, planned.writes, scope)
+        removed = tuple(
             shard_ref(_write(folder, RemovalShard(files=batch)), (f.size for f in batch), ())
-            for batch in batches(map(conflicts.mark, going))
+            for batch in batches(map(conflicts.mark, replaced))
         )
         conflicts.refuse_rest()
-        _preflight(folder, seen, additions, parallelism)
+        _preflight(folder, planned, additions, parallelism)
         head = PlanHead(
             job_id=folder.job_id,
             job_attempt=job_attempt,
@@ -204,39 +184,39 @@ def freeze(
             chosen_digest=chosen_digest(chosen),
             audit=audit,
             additions=additions,
-            removals=taken,
+            removals=removed,
         )
-        return read_plan(folder, write_shard(folder.store, lambda name: plan_key(folder, name), head))
+        return read_plan(folder, write_shard(folder.store, partial(_plan_key, folder), head))
 
 
 def check_audit(folder: JobFolder, job: JobRecord, chosen: list[Chosen]) -> str | None:
-    """The gate: return the digest of the verdict over what was chosen.
+    """Return the digest of the audit verdict for the chosen attempts; None if there is none.
 
     Raises:
-        AuditFailedError: It failed, or the job requires one and there is none for exactly these data.
+        AuditFailedError: The audit failed, or the job requires an audit of exactly these data.
     """
-    wanted = chosen_digest(chosen)
-    verdict = folder.audit(wanted)
+    audited = chosen_digest(chosen)
+    verdict = folder.audit(audited)
     if verdict is None:
         if job.spec.audit:
             raise AuditFailedError(
-                f"job {folder.job_id} requires an audit and none stands for what would be committed; "
+                f"job {folder.job_id} requires an audit, and there is none of exactly these data; "
                 "nothing was published; run the audit after the last task commit"
             )
         return None
     if not verdict.passed:
         raise AuditFailedError(
             f"job {folder.job_id}: the audit {verdict.suite!r} failed; nothing was published; "
-            f"its verdict is {folder.store.url}/{folder.audit_key(wanted)}"
+            f"its verdict is {folder.store.url}/{folder.audit_key(audited)}"
         )
     return digest(encode(verdict))
 
 
-def check_pending_file(file: PendingFile, job: JobRecord, where: str) -> None:
-    """Refuse a pending file whose key or parts cannot be this job's.
+def _check_pending_file(file: PendingFile, job: JobRecord, where: str) -> None:
+    """Check the key and the parts of a pending file.
 
     Raises:
-        MalformedRecordError: The key leaves the destination, is hidden or of another job; a size is wrong.
+        MalformedRecordError: The key is hidden, of another job or outside the destination; a size is wrong.
     """
     try:
         check_key(file.path)
@@ -244,29 +224,29 @@ def check_pending_file(file: PendingFile, job: JobRecord, where: str) -> None:
         ordered = check_parts(file.key, file.upload.parts)
     except InvalidInputError as error:
         raise MalformedRecordError(f"{where}: {error}") from None
-    wanted = with_short_id(file.path, job.short_id) if job.spec.unique_filenames else file.path
-    if file.key != wanted:
-        raise MalformedRecordError(f"{where}: field key is {file.key!r}, but path makes it {wanted!r}")
+    expected = with_short_id(file.path, job.short_id) if job.spec.unique_filenames else file.path
+    if file.key != expected:
+        raise MalformedRecordError(f"{where}: field key is {file.key!r}, but path makes it {expected!r}")
     if is_hidden(file.key):
         raise MalformedRecordError(f"{where}: field key {file.key!r} is a hidden name")
     if ordered != file.upload.parts:
-        raise MalformedRecordError(f"{where}: field parts of {file.key!r} is not in the order of its numbers")
+        raise MalformedRecordError(f"{where}: field parts of {file.key!r} is not sorted by number")
     if sum(part.size for part in ordered) != file.upload.size or any(part.size < 0 for part in ordered):
         raise MalformedRecordError(f"{where}: field size of {file.key!r} is not the sum of its parts")
 
 
 def _freeze_additions(
-    folder: JobFolder, job: JobRecord, chosen: list[Chosen], seen: _Seen
+    folder: JobFolder, job: JobRecord, chosen: list[Chosen], planned: _PlannedFiles
 ) -> Iterator[ShardRef]:
     def files() -> Iterator[PendingFile]:
-        for one in chosen:
-            key = folder.pending_set_key(one.task_id, one.attempt_id)
+        for task in chosen:
+            key = folder.pending_set_key(task.task_id, task.attempt_id)
             data = folder.store.get(key, length=MAX_RECORD_BYTES + 1)
-            if digest(data) != one.digest:
+            if digest(data) != task.digest:
                 raise MalformedRecordError(f"{key}: it changed after it was chosen")
             for file in decode(PendingSet, data, key).files:
-                check_pending_file(file, job, key)
-                seen.add(file, key)
+                _check_pending_file(file, job, key)
+                planned.add(file, key)
                 yield file
 
     for batch in batches(files()):
@@ -275,31 +255,39 @@ def _freeze_additions(
 
 
 def _write(folder: JobFolder, shard: AdditionShard | RemovalShard) -> str:
-    return write_shard(folder.store, lambda name: shard_key(folder, name), shard)
+    return write_shard(folder.store, partial(_shard_key, folder), shard)
 
 
-def _frozen(folder: JobFolder, additions: Iterable[ShardRef]) -> Iterator[PendingFile]:
-    for ref in additions:
-        yield from read_shard(
-            folder.store, AdditionShard, lambda name: shard_key(folder, name), ref.digest
-        ).files
+def _read_additions(folder: JobFolder, refs: Iterable[ShardRef]) -> Iterator[PendingFile]:
+    for ref in refs:
+        yield from read_shard(folder.store, AdditionShard, partial(_shard_key, folder), ref.digest).files
 
 
-def _preflight(folder: JobFolder, seen: _Seen, additions: Iterable[ShardRef], parallelism: int) -> None:
-    """Check with one listing that all uploads are alive; what is not open may be seen already (`file-v2`)."""
-    closed = set(seen.uploads)
+def _shard_key(folder: JobFolder, name: str) -> str:
+    return folder.key(f"plan/shards/{check_id('shard digest', name)}.json")
+
+
+def _plan_key(folder: JobFolder, name: str) -> str:
+    return folder.key(f"plan/{check_id('plan digest', name)}/plan.json")
+
+
+def _preflight(
+    folder: JobFolder, planned: _PlannedFiles, additions: Iterable[ShardRef], parallelism: int
+) -> None:
+    """Check with one listing that all uploads are open. A closed one may be visible already (`file-v2`)."""
+    closed = set(planned.uploads)
     if not closed:
         return
     for page in folder.store.upload_pages():
         closed.difference_update(_upload(info.key, info.upload_id) for info in page)
     if not closed:
         return
-    uploads = (file.upload for file in _frozen(folder, additions))
+    uploads = (file.upload for file in _read_additions(folder, additions))
     suspects = (upload for upload in uploads if _upload(upload.key, upload.upload_id) in closed)
-    gone = sum(not held for held in in_parallel(folder.store.holds, suspects, parallelism))
+    gone = sum(not is_held for is_held in in_parallel(folder.store.holds, suspects, parallelism))
     if gone:
         raise UploadGoneError(
-            f"job {folder.job_id} at {folder.store.url}: {gone} of its {len(seen.uploads)} pending "
+            f"job {folder.job_id} at {folder.store.url}: {gone} of its {len(planned.uploads)} pending "
             "uploads are gone (a lifecycle rule or another tool aborted them); nothing was published; "
             "run the job again"
         )

@@ -1,4 +1,4 @@
-"""Which attempt of each task counts.
+"""Select the attempt of each task that the commit includes.
 
 Source: commit protocol, "Writing and task commit" (job attempts, speculation) and step 1.
 """
@@ -18,7 +18,7 @@ from lockgate.storage_core.stamp import Stamp
 
 @dataclass(frozen=True)
 class Chosen:
-    """The attempt of a task that counts, and the digest of its pending set."""
+    """The selected attempt of a task, and the digest of its pending set."""
 
     task_id: TaskId
     attempt_id: AttemptId
@@ -29,20 +29,19 @@ class Chosen:
 def choose(
     folder: JobFolder, job_attempt: JobAttemptId, winners: Mapping[TaskId, AttemptId] | None = None
 ) -> list[Chosen]:
-    """Choose one attempt of every task, in order of the tasks' ids.
+    """Choose one attempt of each task of a job attempt, sorted by task id.
 
-    The tasks are those of one job attempt. Another job attempt's are taken over only where the expected
-    list gives a task an input digest, and it is equal.
+    A task commit of another job attempt counts only if its input digest equals the one in the expected list.
 
     Args:
-        folder: Of the job.
-        job_attempt: Whose tasks the plan takes.
-        winners: The driver's own choice (Spark); otherwise the newest stamp of each task counts.
+        folder: Folder of the job.
+        job_attempt: Job attempt whose tasks to commit.
+        winners: Attempts that the driver has chosen (Spark); by default the newest attempt of each task.
 
     Raises:
-        MalformedRecordError: A pending set is not what it should be.
-        ConflictError: A task that is expected, or that the driver names, has no pending set; or pending sets
-            name their input, and nobody has said which input counts.
+        MalformedRecordError: A pending set cannot be read.
+        ConflictError: A task of the expected list or of `winners` has no pending set; or a pending set has an
+            input digest, and neither the list nor `winners` is given.
     """
     expected = folder.expected(job_attempt)
     digests = {task.task_id: task.input_digest for task in expected.tasks} if expected else {}
@@ -54,41 +53,39 @@ def choose(
         if found.job_attempt != job_attempt and not same_input:
             continue
         if found.input_digest and digests.get(task) and not same_input:
-            continue  # of other input than the list asks for; Spark's tasks name the attempt that won there
+            continue  # written from other input than the list requires
         if (task, attempt) in aborted or (expected is not None and task not in digests):
             continue
         if winners is not None and winners.get(task) != attempt:
             continue
         if winners is None and expected is None and found.input_digest:
-            # A try that Spark gave up may have saved the half of its task's rows that it was given.
+            # An attempt that Spark gave up may have committed only a part of its task's rows.
             raise ConflictError(
-                f"job {folder.job_id} at {folder.store.url}: its driver ended before it said which tries of "
-                f"its tasks count, as of {task}; nothing was published; run the write again"
+                f"job {folder.job_id} at {folder.store.url}: its driver ended before it chose which attempts "
+                f"of its tasks count, such as {task}; nothing was published; run the write again"
             )
-        rival = chosen.get(task)
-        if rival is None or (found.stamp, attempt) > (rival.stamp, rival.attempt_id):
+        best = chosen.get(task)
+        if best is None or (found.stamp, attempt) > (best.stamp, best.attempt_id):
             chosen[task] = Chosen(task, attempt, digest, found.stamp)
     _refuse_missing(folder, expected, winners, chosen)
     return [chosen[task] for task in sorted(chosen)]
 
 
 def newest_job_attempt(folder: JobFolder) -> JobAttemptId | None:
-    """Return the job attempt whose tasks a commit takes where neither caller nor lease names one.
+    """Return the job attempt to commit if neither the caller nor a lease names one.
 
-    The one with the newest task list, else the one with the newest pending set; None if nothing was written.
+    It is the one with the newest task list, else with the newest pending set; None if there is neither.
     """
     listed = max(folder.attempts(), key=lambda tasks: tasks.stamp, default=None)
     if listed is not None:
         return listed.job_attempt
-    newest: tuple[Stamp, JobAttemptId] | None = None
-    for found, _ in folder.pending_sets():
-        newest = max(newest or (found.stamp, found.job_attempt), (found.stamp, found.job_attempt))
+    newest = max(((found.stamp, found.job_attempt) for found, _ in folder.pending_sets()), default=None)
     return None if newest is None else newest[1]
 
 
 def chosen_digest(chosen: list[Chosen]) -> str:
-    """Return the digest of what was chosen: what an audit verdict binds."""
-    lines = "".join(f"{one.task_id}\n{one.attempt_id}\n{one.digest}\n" for one in chosen)
+    """Return the digest of the chosen attempts, to which an audit verdict applies."""
+    lines = "".join(f"{task.task_id}\n{task.attempt_id}\n{task.digest}\n" for task in chosen)
     return hashlib.sha256(lines.encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Turns: commits to one destination are serial; writing is not.
+"""Take turns, which serialize the commits to a destination; tasks of several jobs may write at once.
 
 Source: commit protocol, step 3.
 """
@@ -21,7 +21,7 @@ from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import Store
 
 TURN_WAIT_S: Final = 600.0
-"""How long a commit waits for live jobs that hold the turn before it gives up, undecided."""
+"""How long a commit waits for live jobs with the turn. After it, the job stays undecided."""
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 2.0
 
@@ -33,87 +33,67 @@ def take_turn(
     *,
     leases: JobLeases,
     clock: Clock,
-    help_job: Callable[[JobId], None],
+    roll_forward_other: Callable[[JobId], None],
 ) -> int:
-    """Take the next turn at the job's destination; a retry goes on with its own that has no outcome.
+    """Take the next turn at the job's destination, or return the job's open turn from an earlier try.
 
     Args:
-        folder: Of the job that wants to commit.
-        token: Tells this job's claims from others'.
-        stamp: Of the lease that the job is driven under.
-        leases: Say whether the holder of the turn lives.
-        clock: Waits between looks.
-        help_job: Brings a decided job to its end.
+        folder: Folder of the job to commit.
+        token: Owner token for the claim of the turn.
+        stamp: Stamp of the job's lease.
+        leases: Leases, to read whether the holder of a turn is alive.
+        clock: Clock, which also waits between two reads.
+        roll_forward_other: Brings another, decided job to its end.
 
     Raises:
         TurnBusyError: Live jobs held the turn for `TURN_WAIT_S`, or the job that holds it cannot be
             brought to its end now; nothing of this job was changed.
     """
     store, log = folder.store, DestinationLog(folder.store)
-    patience = _Patience(store, clock)
+    deadline_s = clock.now_s() + TURN_WAIT_S
+    waiting_for, pause_s = 0, FIRST_PAUSE_S
     with step("turn"):
         while True:
             highest = log.highest()
-            if highest is not None and highest.outcome is None:
-                if highest.claim.job_id == folder.job_id:
-                    return highest.number
-                if _bring_to_outcome(store, highest, leases, clock, help_job):
-                    continue
-                patience.wait_for(highest)
-                continue
-            number = 1 if highest is None else highest.number + 1
-            mine = TurnClaim(job_id=folder.job_id, token=token, stamp=stamp)
-            if claim(store, layout.turn_claim(number), mine).job_id == folder.job_id:
-                return number
+            if highest is None or highest.outcome is not None:
+                number = 1 if highest is None else highest.number + 1
+                record = TurnClaim(job_id=folder.job_id, token=token, stamp=stamp)
+                if claim(store, layout.turn_claim(number), record).job_id == folder.job_id:
+                    return number
+            elif highest.claim.job_id == folder.job_id:
+                return highest.number
+            elif not _end_turn(store, highest, leases, clock, roll_forward_other):
+                if clock.now_s() >= deadline_s:
+                    raise TurnBusyError(
+                        f"job {highest.claim.job_id} holds turn {highest.number} at {store.url} and is "
+                        f"alive, or its lease cannot be read here; waited {TURN_WAIT_S:.0f} s; nothing was "
+                        "changed; try again, or abort that job"
+                    )
+                is_same = highest.number == waiting_for
+                waiting_for = highest.number
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if is_same else FIRST_PAUSE_S
+                clock.sleep(pause_s)
 
 
 def pass_turn(store: Store, turn: int, owner: JobId, clock: Clock, reason: str) -> Outcome:
-    """End a turn without a publication; returns the outcome that stands."""
+    """End a turn without a publication; return its stored outcome."""
     outcome = Outcome(job_id=owner, turn=turn, verdict="passed", decided_s=clock.now_s(), reason=reason)
     return claim(store, layout.turn_outcome(turn), outcome)
 
 
-class _Patience:
-    """Waits between two looks at turns that live jobs hold, longer each time that it is the same turn."""
-
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-        self._deadline_s = clock.now_s() + TURN_WAIT_S
-        self._turn = 0
-        self._pause_s = FIRST_PAUSE_S
-
-    def wait_for(self, turn: Turn) -> None:
-        """Pause before the next look.
-
-        Raises:
-            TurnBusyError: It has waited for long enough.
-        """
-        if self._clock.now_s() >= self._deadline_s:
-            raise TurnBusyError(
-                f"job {turn.claim.job_id} holds turn {turn.number} at {self._store.url} and lives, or its "
-                f"lease cannot be read here; after {TURN_WAIT_S:.0f} s of waiting nothing was changed; try "
-                "again, or abort that job"
-            )
-        if turn.number != self._turn:
-            self._turn, self._pause_s = turn.number, FIRST_PAUSE_S
-        self._clock.sleep(self._pause_s)
-        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
-
-
-def _bring_to_outcome(
-    store: Store, turn: Turn, leases: JobLeases, clock: Clock, help_job: Callable[[JobId], None]
+def _end_turn(
+    store: Store, turn: Turn, leases: JobLeases, clock: Clock, roll_forward_other: Callable[[JobId], None]
 ) -> bool:
-    """Try to end a turn that has no outcome; tells whether to look again at once."""
+    """End an open turn of another job unless that job is alive; return whether the turn was ended."""
     owner = JobFolder(store, turn.claim.job_id)
     try:
         decision = owner.decision()
         if decision is not None and decision.verdict == "commit" and decision.turn == turn.number:
-            help_job(owner.job_id)
+            roll_forward_other(owner.job_id)
             return True
         view = leases.look(owner)
     except NotAppliedError as error:
-        # The other job's trouble says nothing of this one, which stays undecided.
+        # The error does not concern this job, which stays undecided.
         raise TurnBusyError(
             f"job {owner.job_id} holds turn {turn.number} at {store.url} and cannot be brought to its end "
             f"({error}); nothing of this job was changed; run `lockgate jobs recover {store.url} "
@@ -124,6 +104,6 @@ def _bring_to_outcome(
         return True
     if view.unread or (view.state is JobLeaseState.LIVE and view.stamp == turn.claim.stamp):
         return False
-    # Lapsed, parked, unknown, or driven by a later one: passing costs that job its turn and nothing else.
-    pass_turn(store, turn.number, owner.job_id, clock, "its job is undecided and nobody drives it")
+    # Lapsed, parked, unknown, or held by a later driver: the job loses only this turn.
+    pass_turn(store, turn.number, owner.job_id, clock, "its job is undecided and has no driver")
     return True

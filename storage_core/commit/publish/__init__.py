@@ -1,1 +1,1 @@
-"""Everything after COMMIT_STARTED: complete uploads, publish, finalize, or roll back."""
+"""Steps after `COMMIT_STARTED`: complete the uploads, publish, finalize, or roll back."""

@@ -1,6 +1,6 @@
-"""What is left of a job when it has ended: open uploads, staged files, records that nobody needs.
+"""Delete what an ended job leaves: open uploads, staged files and records that are no longer needed.
 
-Everything here may be repeated, fail, or not happen at all: the sweeps look again.
+Each function may be repeated, and may fail: a sweep deletes the rest.
 Source: commit protocol, step 9, and "Orphans".
 """
 
@@ -22,9 +22,9 @@ from lockgate.storage_core.settings import Settings
 
 
 def abort_uploads(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileOutcome]:
-    """Abort every open upload that carries the job's short id, or that one of its pending sets names.
+    """Abort every open upload with the job's short id in its key, or that a pending set of the job names.
 
-    Only for a job that is decided: until then a pending set's uploads are nobody's to abort.
+    The job must be decided: before that, the commit may still need them.
     """
     store = folder.store
 
@@ -34,7 +34,7 @@ def abort_uploads(folder: JobFolder, job: JobRecord, settings: Settings) -> Iter
                 if short_id_in(info.key) == job.short_id:
                     yield info.key, info.upload_id
         if not job.spec.unique_filenames:
-            # One that cannot be read names nothing: its uploads are ownerless, and the sweep takes them.
+            # The uploads of an unreadable pending set have no owner; the sweep aborts them.
             with suppress(MalformedRecordError):
                 for found, _ in folder.pending_sets():
                     for file in found.files:
@@ -51,24 +51,24 @@ def abort_uploads(folder: JobFolder, job: JobRecord, settings: Settings) -> Iter
         yield from in_parallel(abort, own(), settings.parallelism)
 
 
-def drop_real_files(folder: JobFolder, job: JobRecord, settings: Settings) -> None:
-    """Drop the real files that an ended job's attempts wrote: no task commits any more."""
+def delete_staged_files(folder: JobFolder, job: JobRecord, settings: Settings) -> None:
+    """Delete the files and directories that the attempts of an ended job wrote on disk."""
     shutil.rmtree(staging_dir(job, settings), ignore_errors=True)
     drop_temporary(folder.store, job.job_id)
 
 
 def clean_up(folder: JobFolder, job: JobRecord, settings: Settings) -> None:
-    """Drop what an ended job left, but for its identity, markers, audits and report.
+    """Delete what an ended job left, except `job.json`, markers, audits and report.
 
-    The lease goes last: as long as an ended job has one, its clean-up is unfinished.
+    The lease is deleted last: an ended job with a lease still needs its clean-up.
     """
     with step("clean-up"):
-        drop_real_files(folder, job, settings)
-        left = [
+        delete_staged_files(folder, job, settings)
+        failures = [
             failure
             for prefix in ("tasks/", "plan/", "attempts/")
             for page in folder.store.pages(folder.key(prefix))
             for failure in folder.store.delete_many([info.key for info in page])
         ]
-        if not left:
+        if not failures:
             folder.store.delete(folder.key("lease.json"))

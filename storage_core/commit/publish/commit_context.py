@@ -1,8 +1,9 @@
-"""What every step of the protocol needs at hand: whose job, by which clock, told to whom."""
+"""Hold what each step of the protocol needs: the job, the settings, the clock and the report."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.publish.file_report import FileReport
@@ -16,7 +17,7 @@ from lockgate.storage_core.stores import Store
 
 @dataclass(frozen=True)
 class CommitContext:
-    """One process at work on one decided job."""
+    """The work of one process on one decided job."""
 
     folder: JobFolder
     job: JobRecord
@@ -24,12 +25,13 @@ class CommitContext:
     clock: Clock
     progress: Progress = no_progress
     completer: ShardCompleter | None = None
-    report: FileReport = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "report", FileReport(self.folder))
+    @cached_property
+    def report(self) -> FileReport:
+        """Outcomes of the job's files, as this process knows them."""
+        return FileReport(self.folder)
 
     @property
     def store(self) -> Store:
-        """Of the destination."""
+        """Store, opened at the destination."""
         return self.folder.store

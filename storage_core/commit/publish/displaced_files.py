@@ -1,10 +1,10 @@
-"""Replaced files that make way for folders or files of their names, as Hadoop's merge has it (`file-v1`).
+"""Displace replaced files whose names new files or folders need, as Hadoop's merge does (`file-v1`).
 
     DEST/a  ──decision──►  DEST/_lockgate/jobs/<job id>/aside/<digest of the key>  ──publication──►  gone
             ◄───────────────────────────────── revert ─────────────────────────────────
 
-By rename, only the version that the plan saw, and as often as anyone likes. A revert leaves a mark where each
-would lie aside: a committer that wakes up behind it finds the place taken, and moves nothing.
+A file is displaced by rename, only in the version that the plan names; repeating it is harmless. A revert
+writes a marker under each displaced key, so a delayed committer cannot displace the file again.
 """
 
 from __future__ import annotations
@@ -31,75 +31,72 @@ from lockgate.storage_core.stores.file_tree import FileTree
 
 RESTORE_TRIES: Final = 5
 CLOSED: Final = b"The job was reverted: nothing makes way for it any more.\n"
-"""What stands where a file would lie aside once it has its name for good."""
+"""Content of the marker under a displaced key after a revert."""
 
 
-def aside_key(folder: JobFolder, file: RemovedFile) -> str:
-    """Key at which a file lies that has made way."""
+def displaced_key(folder: JobFolder, file: RemovedFile) -> str:
+    """Return the key of a file while it is displaced."""
     return folder.key(f"aside/{digest(file.key.encode())}")
 
 
-def files_aside(folder: JobFolder) -> Iterator[str]:
-    """Yield the keys at which files lie that have made way for a job, and did not get their names back."""
+def displaced_files(folder: JobFolder) -> Iterator[str]:
+    """Yield the keys of files that are displaced for a job."""
     for page in folder.store.pages(folder.key("aside/")):
         yield from (info.key for info in page if not _is_closed(folder.store, info.key))
 
 
 def displace(context: CommitContext, plan: Plan) -> None:
-    """Let the plan's files that are in the way make way.
+    """Displace the plan's files that are in the way of others.
 
-    One that changed since stays: the completion that it hinders then fails, and the job is reverted.
+    A file that has changed since the plan is not moved: the completion in its way then fails, and the job is
+    reverted.
     """
     if isinstance(context.store, FileTree):
         with step("make-way"):
             for file in _in_the_way(plan):
-                context.store.move_file(file.key, aside_key(context.folder, file), file.version)
+                context.store.move_file(file.key, displaced_key(context.folder, file), file.version)
 
 
 def restore_displaced(context: CommitContext, plan: Plan) -> None:
-    """Give the files that had made way their names back; one whose name is taken by now stays aside.
+    """Move displaced files back to their names; a file whose name is taken stays displaced.
 
     Raises:
-        OutcomeUnknownError: One made way time and again; nothing was deleted; try again.
+        OutcomeUnknownError: A file was displaced again each time; nothing was deleted; try again.
     """
     if isinstance(context.store, FileTree):
         with step("move-back"):
             for file in _in_the_way(plan):
-                context.report.add(_restore_displaced(context, context.store, file))
+                context.report.add(_restore(context, context.store, file))
 
 
-def _restore_displaced(context: CommitContext, tree: FileTree, file: RemovedFile) -> FileOutcome:
-    aside = aside_key(context.folder, file)
+def _restore(context: CommitContext, tree: FileTree, file: RemovedFile) -> FileOutcome:
+    key = displaced_key(context.folder, file)
     for _ in range(RESTORE_TRIES):
-        is_back = _give_name_back(tree, aside, file)
-        if _close(context.store, aside):
-            detail = "it has its name" if is_back else "another version has its name, or none"
-            return FileOutcome(key=file.key, fate="kept", detail=f"{detail}; it does not lie aside")
-    if is_back:
+        try:
+            is_restored = tree.move_file(key, file.key, file.version)
+        except InvalidInputError:
+            is_restored = False  # a parent folder has become a file
+        if _close(context.store, key):
+            detail = "it has its name" if is_restored else "another version has its name, or none"
+            return FileOutcome(key=file.key, fate="kept", detail=f"{detail}; it is not displaced")
+    if is_restored:
         raise OutcomeUnknownError(
-            f"{context.store.url}/{file.key}: it got its name back {RESTORE_TRIES} times and made way again; "
-            f"it may lie at {aside}; nothing was deleted; run recovery again"
+            f"{context.store.url}/{file.key}: it was restored {RESTORE_TRIES} times and displaced again; "
+            f"it may be at {key}; nothing was deleted; run recovery again"
         )
-    return FileOutcome(key=file.key, fate="kept", detail=f"something else has its name; it lies at {aside}")
+    return FileOutcome(key=file.key, fate="kept", detail=f"something else has its name; it is at {key}")
 
 
-def _give_name_back(tree: FileTree, aside: str, file: RemovedFile) -> bool:
-    try:
-        return tree.move_file(aside, file.key, file.version)
-    except InvalidInputError:
-        return False  # a folder of its name is a file by now
-
-
-def _close(store: Store, aside: str) -> bool:
-    """Let nothing make way to a key any more, unless a file lies there; tells whether it is closed."""
+def _close(store: Store, key: str) -> bool:
+    """Create the marker under a displaced key, unless a file is there; return whether the marker is there."""
     with suppress(AlreadyExistsError, OutcomeUnknownError):
-        create(store, aside, CLOSED)
-    return _is_closed(store, aside)
+        create(store, key, CLOSED)
+    return _is_closed(store, key)
 
 
-def _is_closed(store: Store, aside: str) -> bool:
+def _is_closed(store: Store, key: str) -> bool:
     try:
-        return store.get(aside, length=len(CLOSED) + 1) == CLOSED
+        return store.get(key, length=len(CLOSED) + 1) == CLOSED
     except ObjectNotFoundError:
         return False
 

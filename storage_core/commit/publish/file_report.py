@@ -1,4 +1,4 @@
-"""What became of every file of a job, in bounded memory: long reports go to the store as shards.
+"""Collect and read the outcome of every file of a job; long reports are stored in shards.
 
 Source: commit protocol, "What lies where" (`report.json`).
 """
@@ -9,6 +9,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.report import FileOutcome, FileOutcomeShard
@@ -19,53 +20,53 @@ from lockgate.storage_core.ids import check_id
 
 @dataclass
 class FileReport:
-    """What became of files, as this process saw it; a thousand in memory, the rest in the job's folder.
+    """Outcomes of files, as this process knows them: a thousand in memory, the rest in the job's folder.
 
     Attributes:
-        folder: Of the job.
-        counts: How many files met each fate.
-        shards: Digests of what has gone to the store, `report/<digest>.json`.
+        folder: Folder of the job.
+        counts: Number of files of each outcome.
+        shards: Digests of the stored shards, `report/<digest>.json`.
     """
 
     folder: JobFolder
     counts: Counter[str] = field(default_factory=Counter)
     shards: list[str] = field(default_factory=list)
-    _held: list[FileOutcome] = field(default_factory=list)
-    _named: set[bytes] = field(default_factory=set)
+    _unstored: list[FileOutcome] = field(default_factory=list)
+    _key_digests: set[bytes] = field(default_factory=set)
 
-    def add(self, fate: FileOutcome) -> None:
-        """Note a file's fate; the first one counts, so a loser's upload does not hide the winner's file."""
-        name = hashlib.blake2b(fate.key.encode(), digest_size=16).digest()
-        if name in self._named:
+    def add(self, outcome: FileOutcome) -> None:
+        """Add the outcome of a file. The first one counts: an aborted upload does not hide a publication."""
+        key_digest = hashlib.blake2b(outcome.key.encode(), digest_size=16).digest()
+        if key_digest in self._key_digests:
             return
-        self._named.add(name)
-        self.counts[fate.fate] += 1
-        if len(self._held) == SHARD_ENTRIES:
-            self._spill()
-        self._held.append(fate)
+        self._key_digests.add(key_digest)
+        self.counts[outcome.fate] += 1
+        if len(self._unstored) == SHARD_ENTRIES:
+            self._write_shard()
+        self._unstored.append(outcome)
 
-    def held(self) -> tuple[FileOutcome, ...]:
-        """Return those that are in no shard."""
-        return tuple(self._held)
+    def unstored(self) -> tuple[FileOutcome, ...]:
+        """Return the outcomes that are in no shard."""
+        return tuple(self._unstored)
 
-    def _spill(self) -> None:
+    def _write_shard(self) -> None:
         with step("report"):
-            record = FileOutcomeShard(fates=tuple(self._held))
-            self.shards.append(write_shard(self.folder.store, lambda name: _key(self.folder, name), record))
-        self._held.clear()
+            record = FileOutcomeShard(fates=tuple(self._unstored))
+            self.shards.append(write_shard(self.folder.store, partial(_key, self.folder), record))
+        self._unstored.clear()
 
 
 def read_file_outcomes(folder: JobFolder) -> Iterator[FileOutcome]:
-    """Yield what the job's report says of every file, a shard in memory at a time; nothing before its end.
+    """Yield the outcome of each file, with one shard in memory at a time; nothing before the job's end.
 
     Raises:
-        MalformedRecordError: The report or a shard is not what it should be.
+        MalformedRecordError: The report or a shard cannot be read.
     """
     report = folder.report()
     if report is None:
         return
     for name in report.shards:
-        yield from read_shard(folder.store, FileOutcomeShard, lambda name: _key(folder, name), name).fates
+        yield from read_shard(folder.store, FileOutcomeShard, partial(_key, folder), name).fates
     yield from report.fates
 
 

@@ -1,20 +1,20 @@
-"""After the publication: what `replace` took away is deleted, then the markers for readers and for us.
+"""Finalize a job: delete the files that it replaced, write its markers and report, clean up.
 
-New data first, deletions after: a crash never leaves a hole.
+Replaced files are deleted only after the new ones are published, so a crash never leaves a gap.
 Source: commit protocol, steps 8 and 9.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Final, Literal
 
 from lockgate.storage_core.commit.committers.early_visibility import delete_unpublished
 from lockgate.storage_core.commit.decide.plan import Plan, read_plan
 from lockgate.storage_core.commit.destination.log import DestinationLog
-from lockgate.storage_core.commit.publish.cleanup import abort_uploads, clean_up, drop_real_files
+from lockgate.storage_core.commit.publish.cleanup import abort_uploads, clean_up, delete_staged_files
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
-from lockgate.storage_core.commit.publish.displaced_files import aside_key
+from lockgate.storage_core.commit.publish.displaced_files import displaced_key
 from lockgate.storage_core.commit.publish.success_file import PublishedFiles, write_success
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import encode
@@ -37,10 +37,10 @@ LOG: Final = logging.getLogger("lockgate.ending")
 
 
 def finish(context: CommitContext, decision: Decision, outcome: Outcome) -> Ended:
-    """Bring a published job to `COMMIT_SUCCESS`; returns the marker that stands.
+    """Bring a published job to `COMMIT_SUCCESS`; return the stored marker.
 
     Raises:
-        OutcomeUnknownError: A marker's fate is not known; try again.
+        OutcomeUnknownError: It is not known whether a marker was written; try again.
     """
     if outcome.receipt is None:
         raise MalformedRecordError(f"{layout.turn_outcome(outcome.turn)}: published without a receipt")
@@ -69,90 +69,92 @@ def finish(context: CommitContext, decision: Decision, outcome: Outcome) -> Ende
 
 
 def remove_replaced(context: CommitContext, plan: Plan) -> None:
-    """Delete what a published plan takes away; what cannot be deleted is kept and reported."""
+    """Delete the files that a published plan replaces; report those that cannot be deleted."""
     with step("remove"):
-        for fate in in_parallel(
+        for removed in in_parallel(
             lambda file: _remove(context, file), plan.all_removals(), context.settings.parallelism
         ):
-            context.report.add(fate)
+            context.report.add(removed)
 
 
 def end(
-    context: CommitContext, *, ended: str, reason: str, receipt: Receipt | None, retained_until_s: float = 0.0
+    context: CommitContext,
+    *,
+    ended: Literal["committed", "failed"],
+    reason: str,
+    receipt: Receipt | None,
+    retained_until_s: float = 0.0,
 ) -> Ended:
-    """Drop what losers left open, write the report and the terminal marker, then clean up.
+    """Drop the uploads of attempts that were not chosen, write report and terminal marker, then clean up.
 
-    Once the marker stands, no upload of the job is open, but for one that a killed attempt's zombie opens
-    later: the sweep takes that.
+    After the marker, no upload of the job is open, except one that a killed attempt may open later, which the
+    sweep aborts.
 
     Returns:
-        The marker that stands.
+        The stored marker.
     """
     all_dropped = drop_uploads(context)
-    drop_real_files(context.folder, context.job, context.settings)
+    delete_staged_files(context.folder, context.job, context.settings)
     report = Report(
         job_id=context.job.job_id,
-        ended=ended,  # type: ignore[arg-type]
+        ended=ended,
         reason=reason,
         receipt=receipt,
         counts=dict(context.report.counts),
         shards=tuple(context.report.shards),
-        fates=context.report.held(),
+        fates=context.report.unstored(),
     )
     marker = Ended(
         job_id=context.job.job_id,
-        ended=ended,  # type: ignore[arg-type]
+        ended=ended,
         ended_s=context.clock.now_s(),
         reason=reason,
         receipt=receipt,
         retained_until_s=retained_until_s,
     )
     with step("end"):
-        # The report is written before the marker: who finds the marker finds the report. Of several
-        # finishers the last one's stays; each tells what it saw.
+        # The report is written before the marker, so a job with a marker has a report. If several processes
+        # finish the job, the last report stays.
         context.store.put(context.folder.key("report.json"), encode(report))
         name = "COMMIT_SUCCESS" if ended == "committed" else "COMMIT_FAIL"
-        standing = claim(context.store, context.folder.key(name), marker)
+        stored = claim(context.store, context.folder.key(name), marker)
     if all_dropped and not retained_until_s:
         try:
             clean_up(context.folder, context.job, context.settings)
         except LockgateError as error:
-            # The job has ended, whatever it leaves; its lease stays too, so recovery and the sweep look.
-            LOG.warning(
-                "job %s has ended and is not cleaned up (%s): recovery will", context.job.job_id, error
-            )
-    return standing
+            # The job has ended. Its lease is still there, so recovery and the sweep repeat the clean-up.
+            LOG.warning("job %s has ended but is not cleaned up (%s): recovery will", stored.job_id, error)
+    return stored
 
 
 def drop_uploads(context: CommitContext) -> bool:
-    """Drop what losers left, open or seen early; returns whether all is gone. If not, recovery looks."""
+    """Abort open uploads and delete unpublished early files; return whether all are gone."""
     all_dropped = True
     for drop in (abort_uploads, delete_unpublished):
-        for fate in drop(context.folder, context.job, context.settings):
-            context.report.add(fate)
-            all_dropped = all_dropped and fate.fate == "aborted"
+        for outcome in drop(context.folder, context.job, context.settings):
+            context.report.add(outcome)
+            all_dropped = all_dropped and outcome.fate == "aborted"
     return all_dropped
 
 
 def _remove(context: CommitContext, file: RemovedFile) -> FileOutcome:
-    """Delete a replaced file, only if it is still the version that the plan saw."""
+    """Delete a replaced file if it still has the version in the plan."""
     if not file.version:
         return FileOutcome(key=file.key, fate="removed", detail="it was gone already")
-    stands_at = aside_key(context.folder, file) if file.in_the_way else file.key
+    key = displaced_key(context.folder, file) if file.in_the_way else file.key
     try:
         if context.store.capabilities.conditional_delete:
-            # After a lost answer too: by its version, it is deleted once.
-            while_busy(OutcomeUnknownError)(context.store.delete, stands_at, if_version=file.version)
+            # Retry after a lost answer too: a delete by version cannot delete a later version.
+            while_busy(OutcomeUnknownError)(context.store.delete, key, if_version=file.version)
         elif file.managed:
-            context.store.delete(stands_at)  # a managed name is never written again: no one else's bytes
+            context.store.delete(key)  # the name of a managed file is never used for another file
         else:
-            return FileOutcome(
-                key=file.key, fate="kept", detail="not ours, and the store cannot delete by version"
-            )
+            detail = "the job does not own it, and the store cannot delete by version"
+            return FileOutcome(key=file.key, fate="kept", detail=detail)
     except PreconditionFailedError:
         return FileOutcome(key=file.key, fate="kept", detail="it changed after the plan was made")
     except (OutcomeUnknownError, StoreUnavailableError):
-        raise  # the job stays published; the next try, or recovery, goes on here
+        raise  # the job stays published; a retry or recovery continues here
     except NotAppliedError as error:
         return FileOutcome(key=file.key, fate="kept", detail=str(error))
-    return FileOutcome(key=file.key, fate="removed", detail="it had made way" if file.in_the_way else "")
+    return FileOutcome(key=file.key, fate="removed", detail="it was displaced" if file.in_the_way else "")

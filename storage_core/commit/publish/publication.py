@@ -1,4 +1,4 @@
-"""Publication: every upload of the plan is completed, and the turn's outcome is decided, once.
+"""Publish a plan: complete all its uploads, then create the turn's outcome, which is final.
 
 Source: commit protocol, steps 6 and 7.
 """
@@ -22,15 +22,18 @@ from lockgate.storage_core.failpoints import step
 
 
 def publish(context: CommitContext, decision: Decision) -> Outcome:
-    """Complete the plan's uploads and decide the turn's outcome; returns the one that stands.
+    """Complete the plan's uploads and create the turn's outcome; return the stored one.
 
-    Every file settled: `published`, and manifest readers see the job, whole, from that instant. A file lost
-    for good: `reverted`.
+    If all files are complete, it is `published`, and readers of the manifest see the whole job from then on.
+    If a file is lost for good, it is `reverted`.
 
     Raises:
-        OutcomeUnknownError: A file is not settled; nothing was deleted; try again.
+        OutcomeUnknownError: It is not known whether a file is complete; nothing was deleted; try again.
     """
-    plan = _plan_of(context, decision)
+    plan = read_plan(context.folder, decision.plan or "")
+    if plan.head.turn != decision.turn:
+        key = context.folder.key("COMMIT_STARTED")
+        raise MalformedRecordError(f"{key}: field turn is {decision.turn}, its plan's {plan.head.turn}")
     displace(context, plan)
     lost = [key for report in _complete_all(context, plan) for key in report.lost]
     for key in lost:
@@ -43,31 +46,20 @@ def publish(context: CommitContext, decision: Decision) -> Outcome:
         return claim(context.store, layout.turn_outcome(plan.head.turn), outcome)
 
 
-def _plan_of(context: CommitContext, decision: Decision) -> Plan:
-    plan = read_plan(context.folder, decision.plan or "")
-    if plan.head.turn != decision.turn:
-        raise MalformedRecordError(
-            f"{context.folder.key('COMMIT_STARTED')}: field turn is {decision.turn}, "
-            f"its plan's {plan.head.turn}"
-        )
-    return plan
-
-
 def _complete_all(context: CommitContext, plan: Plan) -> Iterator[ShardReport]:
     count = len(plan.head.additions)
-    left = set(range(count))
+    remaining = set(range(count))
     if context.completer is not None and count:
         for report in context.completer(context.store.url, context.folder.job_id, plan.name, count):
-            if report.shard in left:
-                left.remove(report.shard)
-                context.progress("complete", count - len(left), count)
+            if report.shard in remaining:
+                remaining.remove(report.shard)
+                context.progress("complete", count - len(remaining), count)
                 yield report
     done = 0
-    for shard in sorted(left):
-        base = done
+    for shard in sorted(remaining):
 
-        def progress(name: str, here: int, _total: int, base: int = base) -> None:
-            context.progress(name, base + here, plan.files)
+        def progress(name: str, done_here: int, _total: int, done_before: int = done) -> None:
+            context.progress(name, done_before + done_here, plan.files)
 
         yield complete_shard(
             context.folder,
@@ -81,11 +73,10 @@ def _complete_all(context: CommitContext, plan: Plan) -> Iterator[ShardReport]:
 
 
 def _outcome(context: CommitContext, plan: Plan, lost: list[str]) -> Outcome:
-    now_s = context.clock.now_s()
-    turn = plan.head.turn
+    now_s, turn, job_id = context.clock.now_s(), plan.head.turn, context.job.job_id
     if lost:
         return Outcome(
-            job_id=context.job.job_id,
+            job_id=job_id,
             turn=turn,
             verdict="reverted",
             decided_s=now_s,
@@ -93,7 +84,7 @@ def _outcome(context: CommitContext, plan: Plan, lost: list[str]) -> Outcome:
         )
     removed = tuple(_removed_shards(context, plan))
     return Outcome(
-        job_id=context.job.job_id,
+        job_id=job_id,
         turn=turn,
         verdict="published",
         decided_s=now_s,
@@ -101,7 +92,7 @@ def _outcome(context: CommitContext, plan: Plan, lost: list[str]) -> Outcome:
         removed=removed,
         columns=context.job.spec.columns,
         receipt=Receipt(
-            job_id=context.job.job_id,
+            job_id=job_id,
             turn=turn,
             committer=context.job.spec.committer,
             mode=plan.head.mode,

@@ -1,6 +1,6 @@
-"""From the decision on there is only forward: any process brings a decided job to its end.
+"""Roll a decided job forward to its end, from any process.
 
-Each phase has one step; it may be repeated by anyone, and leads to a phase that the table allows.
+Each phase has one step. Any process may repeat it, and it leads to a phase that the phase table allows.
 Source: commit protocol, "Recovery".
 """
 
@@ -17,25 +17,25 @@ from lockgate.storage_core.errors import ConflictError, ObjectNotFoundError
 
 
 def roll_forward(context: CommitContext) -> Ended:
-    """Bring a decided job to its terminal marker; returns it. Repeating it is harmless.
+    """Bring a decided job to its end; return its terminal marker. Repeating it is harmless.
 
     Raises:
         ConflictError: The job is undecided.
-        OutcomeUnknownError: A file or a marker is not settled; nothing was deleted on that; try again.
-        MalformedRecordError: A marker or the plan cannot be read; nothing was touched.
+        OutcomeUnknownError: The state of a file or a marker is not known; nothing was deleted; try again.
+        MalformedRecordError: A marker or the plan cannot be read; nothing was changed.
     """
     try:
-        ended = _to_the_end(context)
+        ended = _roll_forward(context)
     except ObjectNotFoundError:
-        # Another process may have ended the job and cleaned up its plan under our hands.
+        # Another process may have ended the job and deleted its plan meanwhile.
         if context.folder.phase() not in TERMINAL:
             raise
-        ended = _to_the_end(context)
+        ended = _roll_forward(context)
     _register(context, JobPhase(ended.ended))
     return ended
 
 
-def _to_the_end(context: CommitContext) -> Ended:
+def _roll_forward(context: CommitContext) -> Ended:
     decision = context.folder.decision()
     outcome = context.folder.outcome(decision)
     success, failure = context.folder.ended()
@@ -56,12 +56,12 @@ def _to_the_end(context: CommitContext) -> Ended:
     if phase is JobPhase.ABORTING:
         advance(phase, JobPhase.FAILED)
         return abort(context, decision)
-    standing = success or failure
-    if standing is None:
+    ended = success or failure
+    if ended is None:
         raise AssertionError(phase)
-    if drop_uploads(context) and not standing.retained_until_s:
+    if drop_uploads(context) and not ended.retained_until_s:
         clean_up(context.folder, context.job, context.settings)
-    return standing
+    return ended
 
 
 def _register(context: CommitContext, phase: JobPhase) -> None:

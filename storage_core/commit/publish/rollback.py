@@ -1,4 +1,4 @@
-"""The ways back: a decided abort, and the revert of a commit whose turn did not publish it.
+"""Roll back a job that was decided to abort, or revert a commit whose turn did not publish it.
 
 Source: commit protocol, "Revert", and steps 5 and 7.
 """
@@ -29,7 +29,7 @@ from lockgate.storage_core.stores import PendingUpload, Store
 
 REVERT_TRIES: Final = 5
 LOOK_AGAIN_S: Final = 3600.0
-"""A sweep after this time looks once more for objects whose completion was under way during the revert."""
+"""After this time, a sweep reverts the plan again, because uploads may have been completed meanwhile."""
 
 
 def abort(context: CommitContext, decision: Decision) -> Ended:
@@ -38,15 +38,14 @@ def abort(context: CommitContext, decision: Decision) -> Ended:
 
 
 def revert(context: CommitContext, decision: Decision, outcome: Outcome) -> Ended:
-    """Take back what a commit made visible, then `COMMIT_FAIL`.
+    """Delete the files that a commit made visible, then write `COMMIT_FAIL`.
 
-    All uploads are aborted first, so that nothing can complete any more; then those objects go that are
-    this job's. Replaced files were never touched: they go only after a publication.
+    Replaced files are still there: they are deleted only after a publication.
 
     Raises:
-        OutcomeUnknownError: A file could not be taken back; nothing else was deleted; try again.
+        OutcomeUnknownError: A file could not be reverted; nothing else was deleted; try again.
     """
-    take_back(context, read_plan(context.folder, decision.plan or ""))
+    revert_plan(context, read_plan(context.folder, decision.plan or ""))
     reason = outcome.reason or f"turn {outcome.turn} ended {outcome.verdict}"
     return end(
         context,
@@ -57,25 +56,27 @@ def revert(context: CommitContext, decision: Decision, outcome: Outcome) -> Ende
     )
 
 
-def take_back(context: CommitContext, plan: Plan, *, spare: Container[str] = ()) -> None:
-    """Drop a plan's uploads, delete those of its objects that are this job's, and undo what made way.
+def revert_plan(context: CommitContext, plan: Plan, *, exclude: Container[str] = ()) -> None:
+    """Abort a plan's uploads, delete the objects of this job, and restore displaced files.
+
+    All uploads are aborted first, so none can be completed any more.
 
     Args:
         context: Context of the job.
-        plan: What it had wanted to publish.
-        spare: Keys that somebody else has published since.
+        plan: Plan that was not published.
+        exclude: Keys that another job has published since.
     """
 
     def files() -> Iterator[PendingFile]:
-        return (file for file in plan.all_additions() if file.key not in spare)
+        return (file for file in plan.all_additions() if file.key not in exclude)
 
     with step("revert"):
         for _ in in_parallel(lambda file: _abort(context, file), files(), context.settings.parallelism):
             pass
-        for fate in in_parallel(
-            lambda file: _take_back(context, file), files(), context.settings.parallelism
+        for outcome in in_parallel(
+            lambda file: _revert_file(context, file), files(), context.settings.parallelism
         ):
-            context.report.add(fate)
+            context.report.add(outcome)
     restore_displaced(context, plan)
 
 
@@ -83,8 +84,8 @@ def _abort(context: CommitContext, file: PendingFile) -> None:
     context.store.abort_upload(file.key, file.upload.upload_id)
 
 
-def _take_back(context: CommitContext, file: PendingFile) -> FileOutcome:
-    """Delete the object if it is ours, until neither the upload nor our object is there."""
+def _revert_file(context: CommitContext, file: PendingFile) -> FileOutcome:
+    """Abort the upload and delete the object if it is this job's, until neither is there."""
     for _ in range(REVERT_TRIES):
         if is_open(context.store, file.upload):
             try:
@@ -97,16 +98,16 @@ def _take_back(context: CommitContext, file: PendingFile) -> FileOutcome:
         except (PreconditionFailedError, OutcomeUnknownError):
             continue
     raise OutcomeUnknownError(
-        f"{context.store.url}/{file.key}: taking it back was tried {REVERT_TRIES} times and it still stands; "
-        "nothing else was deleted; run recovery again"
+        f"{context.store.url}/{file.key}: it is still there after {REVERT_TRIES} tries to revert it; nothing "
+        "else was deleted; run recovery again"
     )
 
 
 def _delete_own(store: Store, upload: PendingUpload) -> bool:
-    """Delete the object that an upload became; returns whether it stood.
+    """Delete the object that an upload became; return whether it existed.
 
-    Its version is read before it is asked whose it is: what takes its place in between, or after, is kept.
-    (Where versions are ETags, as on S3, another object of the same bytes has the same one.)
+    The version is read before the owner is checked, so an object that replaces it meanwhile is kept.
+    (If versions are ETags, as on S3, another object with the same bytes has the same version.)
     """
     try:
         version = store.head(upload.key).version

@@ -1,4 +1,4 @@
-"""Completion: the plan's uploads become visible, in shards that anyone may take, as often as they like.
+"""Complete one shard of a decided plan, in any process, so that its files become visible.
 
 Source: commit protocol, step 6.
 """
@@ -23,12 +23,12 @@ from lockgate.storage_core.stores import open_store
 
 
 class ShardReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one shard's uploads.
+    """Result of completing one shard.
 
     Attributes:
-        shard: Its number in the plan, from 0.
-        completed: How many files are visible now.
-        lost: Keys whose upload is gone while their object is absent or another's: lost for good.
+        shard: Number of the shard in the plan, from 0.
+        completed: Number of files that are visible now.
+        lost: Keys that are lost for good: the upload is gone, and the object is absent or another job's.
     """
 
     shard: int
@@ -39,7 +39,7 @@ class ShardReport(msgspec.Struct, frozen=True, kw_only=True):
 ShardCompleter = Callable[[str, JobId, str, int], Iterable[ShardReport]]
 """Completes a plan's shards elsewhere: `(destination, job id, plan digest, number of shards)`.
 
-May report fewer shards than there are: the caller completes the rest itself. Only reports; decides nothing.
+It may report only some of the shards; the caller completes the others. It makes no decisions.
 """
 
 
@@ -52,31 +52,29 @@ def complete_shard(
     clock: Clock,
     progress: Progress = no_progress,
 ) -> ShardReport:
-    """Complete one shard of a decided plan; idempotent, in any process, beside any other.
+    """Complete one shard of a decided plan. Several processes may do so at once.
 
     Raises:
-        OutcomeUnknownError: A file is neither settled nor lost; nothing was deleted; try again.
+        OutcomeUnknownError: It is not known whether a file is complete; nothing was deleted; try again.
         ObjectNotFoundError: The plan is gone: the job has ended.
     """
     with step("complete"):
-        frozen = read_plan(folder, plan)
-        files = frozen.additions(shard)
+        files = read_plan(folder, plan).additions(shard)
         spec = folder.job().spec
-        if_absent = not spec.unique_filenames and not spec.allow_irreversible
 
-        def settle(file: PendingFile) -> str | None:
-            completed = complete(
+        def complete_file(file: PendingFile) -> str | None:
+            is_complete = complete(
                 folder.store,
                 file.upload,
-                if_absent=if_absent,
-                # Several attempts that show a file early share its name.
+                if_absent=not spec.unique_filenames and not spec.allow_irreversible,
+                # With early visibility, several attempts of a task write the same name.
                 verify=not spec.unique_filenames or shows_early(spec),
                 clock=clock,
             )
-            return None if completed else file.key
+            return None if is_complete else file.key
 
         lost = []
-        for done, key in enumerate(in_parallel(settle, files, settings.parallelism), start=1):
+        for done, key in enumerate(in_parallel(complete_file, files, settings.parallelism), start=1):
             progress("complete", done, len(files))
             if key is not None:
                 lost.append(key)
@@ -84,6 +82,6 @@ def complete_shard(
 
 
 def complete_shard_of(destination: str, job: JobId, plan: str, shard: int, settings: Settings) -> ShardReport:
-    """`complete_shard` by names only, for workers."""
+    """Complete a shard that is given by names only, for workers."""
     folder = JobFolder(open_store(destination, settings), job)
     return complete_shard(folder, plan, shard, settings=settings, clock=SystemClock())

@@ -1,7 +1,6 @@
-"""`_SUCCESS`: what readers and tools that expect the file are told about the last published job.
+"""Read and write `_SUCCESS`: a summary of the last published job, for tools that expect this file.
 
-It is a summary and never a manifest: which files are live, the destination log says. The one that Spark
-leaves is empty, and is taken for nothing.
+It is not a manifest: the destination log lists the live files. An empty one, such as Spark's, is ignored.
 Source: commit protocol, step 9; the S3A committers' `SuccessData`.
 """
 
@@ -39,11 +38,11 @@ from lockgate.storage_core.stores.instrumented import WatchedStore
 
 WRITE_TRIES: Final = 5
 MAX_LISTED: Final = SHARD_ENTRIES
-"""How many files, and shards of the full list, `_SUCCESS` names: it stays small however large a job is."""
+"""Limit of the files, and of the shards of the full list, in `_SUCCESS`, to keep it small."""
 
 
 class FileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file as `_SUCCESS` lists it."""
+    """A file in the listing of `_SUCCESS`."""
 
     key: str
     size: Count
@@ -51,24 +50,24 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class SuccessSummary(Record, frozen=True, tag="success"):
-    r"""`_SUCCESS`: a summary of the last published job.
+    r"""Content of `_SUCCESS`.
 
     Attributes:
-        name: Of the format; its version is `version`.
-        hostname: Of the machine that finished the job.
-        date: Of the publication, in UTC; `timestamp` is the same in milliseconds since the epoch.
-        started_s: Of the set-up.
-        committed_s: Of the publication.
-        rows: None if any file's writer did not know its rows.
-        size: Bytes.
+        name: Name of the format; its version is `version`.
+        hostname: Machine that finished the job.
+        date: Time of the publication, in UTC; `timestamp` is the same in milliseconds since the epoch.
+        started_s: Time of the set-up.
+        committed_s: Time of the publication.
+        rows: Rows of all files; None if those of a file are unknown.
+        size: Bytes of all files.
         filenames: The first 1,000 files.
-        listing: The same, with bytes and rows.
-        omitted: How many more there are.
-        listing_digest: SHA-256 over `<key>\t<size>\n` of all files, in their order.
-        log: The outcome in the destination log, which names every shard of the full list.
-        shards: The first 1,000 of these, each with up to 1,000 files.
-        metrics: Counts of what was done, by name.
-        diagnostics: For people who wonder how it came about.
+        listing: The same files, with bytes and rows.
+        omitted: Number of files that are not listed.
+        listing_digest: SHA-256 over `<key>\t<size>\n` of all files, in the order of the plan.
+        log: Key of the outcome in the destination log, which names every shard of the full list.
+        shards: Keys of the first 1,000 of these shards, each with up to 1,000 files.
+        metrics: Counts of files, bytes, parts and requests, by name.
+        diagnostics: Facts about how the job was run, for people.
     """
 
     name: str
@@ -99,7 +98,7 @@ class SuccessSummary(Record, frozen=True, tag="success"):
 
 @dataclass
 class PublishedFiles:
-    """What a job has published: the first of its files, and what stands for all of them."""
+    """Collects a job's published files: the first ones, and a digest of all."""
 
     decision: Decision
     outcome: Outcome
@@ -112,7 +111,7 @@ class PublishedFiles:
         self._digest = hashlib.sha256()
 
     def add(self, file: PendingFile) -> None:
-        """Note one file, in the order of the plan."""
+        """Add one file; the files come in the order of the plan."""
         self._digest.update(f"{file.key}\t{file.upload.size}\n".encode())
         self.parts += len(file.upload.parts)
         if len(self.entries) < MAX_LISTED:
@@ -120,12 +119,12 @@ class PublishedFiles:
 
     @property
     def listing_digest(self) -> str:
-        """SHA-256 over all files so far."""
+        """SHA-256 over the files added so far."""
         return self._digest.hexdigest()
 
 
 def find_success(store: Store) -> SuccessSummary | None:
-    """Return what `_SUCCESS` says; None where there is none, or another tool's: Spark's is empty."""
+    """Return the content of `_SUCCESS`; None if it is absent or from another tool."""
     try:
         return find(store, SuccessSummary, layout.SUCCESS)
     except MalformedRecordError:
@@ -133,38 +132,36 @@ def find_success(store: Store) -> SuccessSummary | None:
 
 
 def write_success(context: CommitContext, published: PublishedFiles) -> None:
-    """Write `_SUCCESS`, unless that of a later turn stands.
+    """Write `_SUCCESS`, unless the current one is of this turn or a later one.
 
-    Where the store can replace by version, a process that was paused here cannot put an older summary over
-    a newer one.
+    If the store can replace by version, a process that was paused here cannot overwrite a newer summary.
 
     Raises:
-        OutcomeUnknownError: It is not known whether it stands; try again.
+        OutcomeUnknownError: It is not known whether it was written; try again.
     """
     data = encode(_summary(context, published))
     for _ in range(WRITE_TRIES):
         try:
-            standing = context.store.head(layout.SUCCESS)
+            current_version = context.store.head(layout.SUCCESS).version
         except ObjectNotFoundError:
-            found = None
+            current_version = None
         else:
-            found = standing.version
             summary = find_success(context.store)
             if summary is not None and summary.turn >= published.receipt.turn:
                 return
         try:
-            if found is None:
+            if current_version is None:
                 create(context.store, layout.SUCCESS, data)
             elif context.store.capabilities.conditional_put:
-                while_busy()(context.store.put, layout.SUCCESS, data, if_version=found)
+                while_busy()(context.store.put, layout.SUCCESS, data, if_version=current_version)
             else:
                 context.store.put(layout.SUCCESS, data)
         except (AlreadyExistsError, PreconditionFailedError, OutcomeUnknownError):
-            continue  # look again at what stands
+            continue  # read the current file again
         return
     raise OutcomeUnknownError(
-        f"{context.store.url}/{layout.SUCCESS}: writing it was tried {WRITE_TRIES} times; the job is "
-        "published; run recovery to finish its markers"
+        f"{context.store.url}/{layout.SUCCESS}: it is not known whether it was written, after {WRITE_TRIES} "
+        "tries; the job is published; run recovery to finish its markers"
     )
 
 
@@ -204,8 +201,8 @@ def _summary(context: CommitContext, published: PublishedFiles) -> SuccessSummar
 
 
 def _metrics(context: CommitContext, published: PublishedFiles) -> dict[str, int]:
-    """Count what is known of the job, and the calls of the one process that finishes it, by verb."""
-    # A copy: other threads of this process may be at work on the same store.
+    """Return counts of the job's files and parts, and of the requests of this process by verb."""
+    # A copy, because other threads may use the same store.
     requests = dict(context.store.requests) if isinstance(context.store, WatchedStore) else {}
     return {
         **{f"files_{fate}": count for fate, count in context.report.counts.items()},

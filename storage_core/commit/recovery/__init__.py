@@ -1,1 +1,1 @@
-"""After a crash: finish jobs, abort them, sweep what they left."""
+"""Recovery after a crash: finish or abort jobs, and delete what they left."""

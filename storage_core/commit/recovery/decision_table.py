@@ -1,7 +1,7 @@
-"""What is found decides what is done: recovery's choice, as a table.
+"""The table of what recovery does with a job in each phase and state of its lease.
 
-A job whose markers contradict each other or cannot be read has no phase, so no row: nothing may be touched.
-Source: commit protocol, "Recovery". The protocol's model (`tests/model/commit`) recovers by this same table.
+A job whose markers contradict each other or cannot be read has no phase and no row: nothing may be changed.
+Source: commit protocol, "Recovery". The protocol's model (`tests/model/commit`) uses the same table.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class RecoveryAction(StrEnum):
 
 
 class RecoveryRow(NamedTuple):
-    """One row; each situation meets exactly one.
+    """One row of the table; exactly one matches each situation.
 
     Attributes:
-        phases: Where the job stands.
-        leases: What its lease says.
-        young: Whether anything in its folder is younger than `orphan_age_s`; None: it is not asked.
-        on_lapse: The job's own policy; None: it does not count.
-        why: For people; `{phase}` stands for the phase.
+        phases: Phases of the job.
+        leases: States of its lease.
+        young: Whether anything in its folder is younger than `orphan_age_s`; None if that is irrelevant.
+        on_lapse: The job's option `on_lapse`; None if that is irrelevant.
+        why: Reason, for people; `{phase}` is replaced by the phase.
     """
 
     phases: frozenset[JobPhase]
@@ -50,9 +50,9 @@ _ANY: Final = frozenset(JobLeaseState)
 _DECIDED: Final = frozenset(JobPhase) - UNDECIDED - TERMINAL
 _LIVE, _PARKED = frozenset({JobLeaseState.LIVE}), frozenset({JobLeaseState.PARKED})
 _LAPSED, _UNKNOWN = frozenset({JobLeaseState.LAPSED}), frozenset({JobLeaseState.UNKNOWN})
-_AT_WORK: Final = "its driver lives, or another recovery is at it"
+_AT_WORK: Final = "its driver is alive, or another recovery has its lease"
 _GONE: Final = "its driver is gone"
-_RESUMED: Final = f"{_GONE}; its policy is to resume"
+_RESUMED: Final = f"{_GONE}; its option on_lapse is resume"
 
 RECOVERY: Final = (
     RecoveryRow(UNDECIDED, _LIVE, None, None, RecoveryAction.LEAVE, _AT_WORK),
@@ -70,23 +70,23 @@ RECOVERY: Final = (
 
 
 def choose_action(
-    found: JobPhase, lease: JobLeaseState, *, on_lapse: OnLapse, is_young: Callable[[], bool]
+    phase: JobPhase, lease: JobLeaseState, *, on_lapse: OnLapse, is_young: Callable[[], bool]
 ) -> tuple[RecoveryAction, str]:
-    """Return what recovery does with a job, and why.
+    """Return what recovery does with a job, and the reason.
 
     Args:
-        found: Where the job stands.
-        lease: What its lease says.
-        on_lapse: The job's own policy.
-        is_young: Asked once, and only where a row depends on it, for the answer costs a listing.
+        phase: Phase of the job.
+        lease: State of its lease.
+        on_lapse: The job's option `on_lapse`.
+        is_young: Returns whether the folder is young. Called at most once, because it costs a listing.
     """
     young = cache(is_young)
     for row in RECOVERY:
         if (
-            found in row.phases
+            phase in row.phases
             and lease in row.leases
             and row.on_lapse in {None, on_lapse}
             and (row.young is None or row.young is young())
         ):
-            return row.action, row.why.format(phase=found)
-    raise AssertionError((found, lease, on_lapse))
+            return row.action, row.why.format(phase=phase)
+    raise AssertionError((phase, lease, on_lapse))

@@ -1,10 +1,11 @@
-"""Which jobs recovery looks at: the registry's, over all destinations, or those of one destination's folders.
+"""Find the jobs to recover: all jobs of the registry, or those with a folder at one destination.
 
 Source: journal, "Leases"; commit protocol, "Recovery".
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -34,102 +35,96 @@ PARKED: Final = "parked"
 YOUNG: Final = "young, without a lease"
 RECOVERED: Final = "under recovery"
 
-_LEFT: Final = {
+_LEFT_ALONE: Final = {
     LeaseState.HELD: LIVE,
     LeaseState.SOFT: LIVE,
     LeaseState.PARKED: PARKED,
     LeaseState.RECOVERING: RECOVERED,
 }
-"""Undecided jobs with such a lease are left alone, and called so."""
+"""Why an undecided job with a lease in this state is left alone."""
 
 
-class Unended(msgspec.Struct, frozen=True, kw_only=True):
+class UnendedJobs(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that have not ended.
 
     Attributes:
-        lapsed: Those that recovery settles: lapsed, decided, or old and without a lease; and ended ones whose
-            lease was left behind.
-        left: How many others there are, by why they are left alone.
+        expired: Jobs to recover: with a lapsed lease, decided, or old without a lease; and ended jobs with
+            a lease.
+        left_alone: Number of other jobs, by the reason why they are left alone.
     """
 
-    lapsed: tuple[JobAt, ...] = ()
-    left: dict[str, int] = {}
+    expired: tuple[JobAt, ...] = ()
+    left_alone: dict[str, int] = {}
 
-    def with_more(self, other: Unended) -> Unended:
-        """Return both together; a job that both name is named once."""
-        left = {why: self.left.get(why, 0) + other.left.get(why, 0) for why in [*self.left, *other.left]}
-        return Unended(lapsed=tuple(dict.fromkeys([*self.lapsed, *other.lapsed])), left=left)
+    def union(self, other: UnendedJobs) -> UnendedJobs:
+        """Return the jobs of both, each expired job once."""
+        return UnendedJobs(
+            expired=tuple(dict.fromkeys([*self.expired, *other.expired])),
+            left_alone=dict(Counter(self.left_alone) + Counter(other.left_alone)),
+        )
 
 
-def lapsed_jobs(settings: Settings, clock: Clock | None = None) -> Unended:
-    """Return the registry's unended jobs, over all destinations, as their leases stand on the primary.
-
-    Args:
-        settings: Name the journal. A job without a lease is not looked at before it is `orphan_age_s` old.
-        clock: Takes the place of the journal's, for tests.
+def expired_jobs(settings: Settings, clock: Clock | None = None) -> UnendedJobs:
+    """Return the unended jobs of the registry, at all destinations, with their leases on the primary.
 
     Raises:
-        InvalidInputError: There is no journal, so nobody knows jobs over destinations.
-        JournalUnavailableError: It cannot be read.
+        InvalidInputError: There is no journal, so there is no index of all jobs.
+        JournalUnavailableError: The journal cannot be read.
     """
     journal = own_journal(settings, clock or SystemClock())
     if journal is None:
         raise InvalidInputError(
-            "recovery over all destinations asks the journal, and LOCKGATE_JOURNAL_URL=none says that there "
-            "is none; nothing was done; name a destination, or scan a prefix"
+            "recovery of all destinations needs the journal, and LOCKGATE_JOURNAL_URL=none: there is none; "
+            "nothing was done; name a destination, or scan a prefix"
         )
     with journal.reading() as reading:
         now_s = reading.now_s()
         jobs = [
-            (JobAt(job.destination, JobId(job.job_id)), _why_left(job, lease, now_s, settings))
+            (JobAt(job.destination, JobId(job.job_id)), _why_left_alone(job, lease, now_s, settings))
             for job, lease in registry.unended(reading)
         ]
-        jobs += [(job, None) for job in _left_a_lease(reading, now_s)]
-    return _sorted_out(jobs)
+        jobs += [(job, None) for job in _ended_with_lease(reading, now_s)]
+    return _partition(jobs)
 
 
-def lapsed_at(destination: str, *, settings: Settings | None = None, clock: Clock | None = None) -> Unended:
-    """Return a destination's unended jobs, as its folders know them.
+def expired_jobs_at(
+    destination: str, *, settings: Settings | None = None, clock: Clock | None = None
+) -> UnendedJobs:
+    """Return the unended jobs with a folder at a destination.
 
     Raises:
-        LockgateError: The destination cannot be, or its store said no.
+        LockgateError: The destination is not valid, or its store cannot be read.
     """
     settings = settings or load_settings()
-    store, now = open_store(destination, settings), clock or SystemClock()
-    summaries = (
-        summarise(store, job, settings=settings, clock=now) for job in list_job_folders(store).others
-    )
-    place = canonical_url(store)  # as the registry knows it, so that a job which both name is settled once
-    return _sorted_out(
-        [(JobAt(place, found.job_id), _why_left_at(found)) for found in summaries if found.needs_recovery]
+    store, clock = open_store(destination, settings), clock or SystemClock()
+    jobs = (summarise(store, job, settings=settings, clock=clock) for job in list_job_folders(store).others)
+    url = canonical_url(store)  # as in the registry, so that a job in both is recovered once
+    return _partition(
+        [(JobAt(url, job.job_id), _why_left_alone_at(job)) for job in jobs if job.needs_recovery]
     )
 
 
 def recover_everything(
-    settings: Settings,
-    *,
-    dry_run: bool = False,
-    clock: Clock | None = None,
-    progress: Progress = no_progress,
+    settings: Settings, *, dry_run: bool = False, clock: Clock | None = None, progress: Progress = no_progress
 ) -> Iterator[RecoveryResult]:
-    """Settle every job of the registry that its driver left, wherever it writes.
+    """Recover every expired job of the registry, at all destinations.
 
     Yields:
-        A result a job, as it is settled; `detail` says what is not settled yet.
+        The result of each job when it is done; `detail` has the message if it could not be recovered.
 
     Raises:
-        InvalidInputError: There is no journal, so nobody knows jobs over destinations.
-        JournalUnavailableError: It cannot be read; nothing was done.
+        InvalidInputError: There is no journal, so there is no index of all jobs.
+        JournalUnavailableError: The journal cannot be read; nothing was done.
     """
-    jobs = lapsed_jobs(settings, clock).lapsed
+    jobs = expired_jobs(settings, clock).expired
     results = settle(jobs, dry_run=dry_run, settings=settings, clock=clock)
     for done, result in enumerate(results, start=1):
         progress("recover", done, len(jobs))
         yield result
 
 
-def _left_a_lease(reading: Reading, now_s: float) -> Iterator[JobAt]:
-    """Yield ended jobs whose lease nobody holds: it was taken as another process ended them, and left."""
+def _ended_with_lease(reading: Reading, now_s: float) -> Iterator[JobAt]:
+    """Yield ended jobs with an expired lease, which was taken while another process ended the job."""
     for destination, job_id, lease in registry.leased(reading):
         if state_of(lease, now_s) in TAKES["recover"]:
             job = reading.get(RegisteredJob, destination, job_id)
@@ -137,28 +132,27 @@ def _left_a_lease(reading: Reading, now_s: float) -> Iterator[JobAt]:
                 yield JobAt(destination, JobId(job_id))
 
 
-def _why_left(job: RegisteredJob, lease: Lease | None, now_s: float, settings: Settings) -> str | None:
-    """Say why a job of the registry is left alone; None if it is not."""
+def _why_left_alone(job: RegisteredJob, lease: Lease | None, now_s: float, settings: Settings) -> str | None:
+    """Return why a job of the registry is left alone; None if it is to be recovered."""
     state = None if lease is None else state_of(lease, now_s)
     if state is LeaseState.RECOVERING:
         return RECOVERED
     if job.phase not in registry.UNDECIDED:
-        return None  # from the decision on there is only forward, whoever lives
+        return None  # any process may roll a decided job forward, even if its driver is alive
     if state is None:
         return YOUNG if now_s - job.set_up_s < settings.orphan_age_s else None
-    return _LEFT.get(state)
+    return _LEFT_ALONE.get(state)
 
 
-def _why_left_at(job: JobSummary) -> str | None:
-    """Say the same of a job of a destination."""
+def _why_left_alone_at(job: JobSummary) -> str | None:
+    """Return why a job of a destination is left alone; None if it is to be recovered."""
     if job.phase not in UNDECIDED:
         return None
     return {JobLeaseState.LIVE: LIVE, JobLeaseState.PARKED: PARKED}.get(job.lease)
 
 
-def _sorted_out(jobs: list[tuple[JobAt, str | None]]) -> Unended:
-    left: dict[str, int] = {}
-    for _, why in jobs:
-        if why is not None:
-            left[why] = left.get(why, 0) + 1
-    return Unended(lapsed=tuple(sorted(job for job, why in jobs if why is None)), left=left)
+def _partition(jobs: list[tuple[JobAt, str | None]]) -> UnendedJobs:
+    return UnendedJobs(
+        expired=tuple(sorted(job for job, why in jobs if why is None)),
+        left_alone=dict(Counter(why for _, why in jobs if why is not None)),
+    )

@@ -1,7 +1,7 @@
-"""The lease of a recovery: who settles a job takes it from the driver that is gone.
+"""Take over a job's lease for the time of its recovery.
 
-That driver is fenced from there on, and other recoveries leave the job alone: they would be harmless, and do
-the same work. A recovery that dies lapses in its turn, and the next one takes its lease.
+The previous driver is fenced, and other recoveries leave the job alone, so that they do not repeat the work.
+If a recovery dies, its lease lapses, and the next recovery takes it.
 
 Source: journal, "Leases".
 """
@@ -19,14 +19,14 @@ from lockgate.storage_core.commit.leases.journal_leases import look_at
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.errors import FencedError, LeaseHeldError, NotAppliedError, OutcomeUnknownError
 from lockgate.storage_core.ids import job_resource
-from lockgate.storage_core.journal import Journal, Leases, LeaseState, LeaseView
+from lockgate.storage_core.journal import Journal, Leases, LeaseState
 from lockgate.storage_core.journal.entries.leases import TAKES
 from lockgate.storage_core.journal.leases.renewer import Renewer
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
 from lockgate.storage_core.settings import Settings
 
-LATER: Final = (FencedError, NotAppliedError, OutcomeUnknownError)
-"""A lease that cannot be given back now lapses by itself."""
+RELEASE_ERRORS: Final = (FencedError, NotAppliedError, OutcomeUnknownError)
+"""Errors that are ignored when the lease is released: it lapses later."""
 
 
 @contextmanager
@@ -39,32 +39,36 @@ def recovery_lease(
     is_decided: bool = False,
     dry_run: bool = False,
 ) -> Iterator[Callable[[], None]]:
-    """Hold a job's lease while it is settled.
+    """Hold a job's lease while it is recovered.
 
-    A job that is decided while its driver lives is settled beside that driver: its lease is left to it.
+    If the job is decided and its driver is alive, the driver keeps the lease: both may roll the job forward.
 
     Args:
-        journal: Of this process. If it is not the one that the job names, other recoveries are kept away, but
-            no driver is fenced.
-        folder: Of the job.
-        settings: How long a lease lasts.
-        clock: Waits for the next renewal.
-        is_decided: Whether the job was found decided: from there on there is only forward, whoever lives.
-        dry_run: Take nothing, only find out whether it could be taken.
+        journal: Journal of this process. If the job names another journal, this lease keeps other recoveries
+            away, but it does not fence the driver.
+        folder: Folder of the job.
+        settings: Settings, with the duration of a lease.
+        clock: Clock for renewals.
+        is_decided: Whether the job is decided, so that any process may roll it forward.
+        dry_run: Do not take the lease, only check that it could be taken.
 
     Yields:
-        A check, which raises `FencedError` once a driver has taken the job over.
+        A function that raises `FencedError` if a driver has taken the job over.
 
     Raises:
-        LeaseHeldError: Another recovery is at it; or the job was undecided, and its driver has come back.
-        SafeModeError: The journal was restored: nothing is recovered yet.
+        LeaseHeldError: Another recovery has the lease; or the job is undecided, and its driver is back.
+        SafeModeError: The journal was restored and is in safe mode.
     """
     resource = job_resource(canonical_url(folder.store), folder.job_id)
     refuse_in_safe_mode(journal, f"recovery of {resource}")
-    standing = _look(journal, folder)
-    is_driven = standing is not None and standing.state not in TAKES["recover"]
+    current = look_at(journal, folder)
+    if current is not None and current.state is LeaseState.RECOVERING:
+        raise LeaseHeldError(
+            f"another recovery has held its lease since stamp {current.lease.stamp}; nothing was changed"
+        )
+    is_driven = current is not None and current.state not in TAKES["recover"]
     if is_driven and not is_decided:
-        raise LeaseHeldError("its driver has come back since it was looked at; nothing was changed")
+        raise LeaseHeldError("its driver has taken its lease again; nothing was changed")
     if dry_run or is_driven:
         yield lambda: None
         return
@@ -77,22 +81,12 @@ def recovery_lease(
         purpose="recover",
         soft_s=min(settings.lease_soft_s, settings.lease_hard_s),
         hard_s=settings.lease_hard_s,
-        detail="" if standing is None else standing.lease.detail,
+        detail="" if current is None else current.lease.detail,
     )
     renewer.keep(resource, stamp, since_s=since_s)
     try:
         yield partial(renewer.check, resource, 0.0)
     finally:
         renewer.drop(resource)
-        with suppress(*LATER):
+        with suppress(*RELEASE_ERRORS):
             leases.free(resource, stamp)
-
-
-def _look(journal: Journal, folder: JobFolder) -> LeaseView | None:
-    """Return the lease as it stands, on the primary, unless the job is to be left alone."""
-    standing = look_at(journal, folder)
-    if standing is not None and standing.state is LeaseState.RECOVERING:
-        raise LeaseHeldError(
-            f"another recovery has held its lease since stamp {standing.lease.stamp}; nothing was changed"
-        )
-    return standing

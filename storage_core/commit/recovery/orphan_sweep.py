@@ -1,7 +1,7 @@
-"""The sweep: what nobody will finish goes, by owner, never by age alone, and in two passes.
+"""Sweep a destination: abort uploads that no job will complete, and delete what ended jobs left.
 
-Uploads of ended jobs are aborted; uploads without an owner only when two sweeps saw them, far apart. Ended
-jobs give up replaced files that were retained, and at last their folder.
+The owner decides, never the age alone. Uploads of ended jobs are aborted at once; uploads without an owner
+after two sweeps have seen them, far enough apart.
 Source: commit protocol, "Orphans", and architecture, rule 4.
 """
 
@@ -20,7 +20,7 @@ from lockgate.storage_core.commit.records.codec import encode
 from lockgate.storage_core.commit.records.job_folder import find
 from lockgate.storage_core.commit.records.job_listing import list_job_folders
 from lockgate.storage_core.commit.records.report import SweepState
-from lockgate.storage_core.commit.recovery.retention import JobFate, sweep_ended
+from lockgate.storage_core.commit.recovery.retention import JobFate, sweep_ended_jobs
 from lockgate.storage_core.commit.setup.capabilities import as_probed
 from lockgate.storage_core.commit.uploads.upload_cost import (
     UploadFigures,
@@ -42,17 +42,17 @@ from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import Store, open_store
 
 MAX_STAGED: Final = 50_000
-"""How many ownerless uploads one sweep remembers for the next."""
+"""Limit of the ownerless uploads that a sweep stores for the next one."""
 
 
 class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sweep found, and did unless it was a dry run.
+    """What a sweep found and, unless it was a dry run, did.
 
     Attributes:
-        uploads: Those that were asked for.
-        total: What they add up to.
-        by_action: The same, by what becomes of them.
-        jobs: Ended jobs of which something was taken, or could not be.
+        uploads: Uploads that match the filter.
+        total: Totals of these uploads.
+        by_action: The same totals by action.
+        jobs: Ended jobs of which something was, or could not be, deleted.
     """
 
     destination: str
@@ -76,18 +76,17 @@ def sweep_uploads(
     """Sweep a destination.
 
     Args:
-        destination: Its uploads only: `dataset1` never touches `dataset10`.
-        wanted: Sweep only these uploads, and no job's folder. What a job may still need is kept all the same.
-        dry_run: Tell what would be done and change nothing; the default.
-        measure: Of uploads with these actions, ask the store for the bytes that its listing does not tell: a
-            request an upload.
-        settings: `orphan_age_s` and `tombstone_s` count; from the environment by default.
-        clock: The machine's by default.
-        progress: Hears how far long steps are; of a listing, whose end nobody knows, the total is 0.
+        destination: URL of the destination; a sweep of `dataset1` never changes `dataset10`.
+        wanted: Sweep only these uploads, and no folders of jobs. Uploads that a job may still need are kept
+            anyway.
+        dry_run: Report what would be done, and change nothing; the default.
+        measure: For uploads with these actions, request the size from the store if its listing has none: one
+            request for each upload.
+        progress: Receives the progress of long steps; the total of a listing is unknown and given as 0.
 
     Raises:
-        InvalidInputError: The destination or the filter cannot be.
-        LockgateError: The store said no, or gave no answer; the sweep stopped there, and a later one goes on.
+        InvalidInputError: The destination or the filter is not valid.
+        LockgateError: The store refused a request or gave no answer; the next sweep does the rest.
     """
     settings = settings or load_settings()
     clock = clock or SystemClock()
@@ -95,28 +94,28 @@ def sweep_uploads(
     store, folder = as_probed(open_store(destination, settings), settings, clock), wanted.folder
     with step("sweep"):
         listing = list_job_folders(store)
-        jobs = {job: summarise(store, job, settings=settings, clock=clock) for job in listing.others}
+        summaries = {job: summarise(store, job, settings=settings, clock=clock) for job in listing.others}
         state = find(store, SweepState, layout.SWEEP_STATE) or SweepState(seen={})
-        ownership = UploadOwnership(store, jobs, listing.done, state.seen, settings, clock.now_s())
-        judged = ((info, ownership.fate_of(info)) for info in listed(store, folder, progress))
-        uploads = tuple(fate for info, fate in judged if wanted.admits(info, fate.owner, ownership.now_s))
+        ownership = UploadOwnership(store, summaries, listing.done, state.seen, settings, clock.now_s())
+        fates = ((info, ownership.fate_of(info)) for info in listed(store, folder, progress))
+        uploads = tuple(fate for info, fate in fates if wanted.admits(info, fate.owner, ownership.now_s))
         uploads = tuple(measured(store, uploads, measure, settings=settings, progress=progress))
         if not dry_run:
             orphans = [fate for fate in uploads if fate.action is SweepAction.ABORT]
             _abort(store, orphans, settings, progress)
             for fate in orphans:
                 ownership.ownerless.pop(fate.name, None)
-            _remember(store, state, ownership.ownerless, folder)
-        ended: Iterable[JobFate] = ()
+            _store_ownerless(store, state, ownership.ownerless, folder)
+        jobs: Iterable[JobFate] = ()
         if wanted == EVERYTHING:
-            ended = sweep_ended(store, listing, jobs, settings, clock, dry_run=dry_run)
+            jobs = sweep_ended_jobs(store, listing, summaries, settings, clock, dry_run=dry_run)
         return SweepReport(
             destination=store.url,
             dry_run=dry_run,
             uploads=uploads,
             total=figures_of(uploads, settings),
             by_action=figures_by_action(uploads, settings),
-            jobs=tuple(ended),
+            jobs=tuple(jobs),
         )
 
 
@@ -128,10 +127,10 @@ def _abort(store: Store, fates: Sequence[UploadFate], settings: Settings, progre
         progress("abort uploads", done, len(fates))
 
 
-def _remember(store: Store, state: SweepState, ownerless: dict[str, float], folder: str) -> None:
-    """Write down for the next sweep what has no owner; of what this one did not look at, what it knew."""
+def _store_ownerless(store: Store, state: SweepState, ownerless: dict[str, float], folder: str) -> None:
+    """Store the ownerless uploads for the next sweep; keep the entries of folders that were not swept."""
     elsewhere = {name: first_s for name, first_s in state.seen.items() if not name.startswith(folder)}
     seen = {**elsewhere, **ownerless}
     if seen or state.seen:
-        # Bounded: what is not remembered is seen for the first time by the next sweep.
+        # Uploads beyond the limit count as new in the next sweep.
         store.put(layout.SWEEP_STATE, encode(SweepState(seen=dict(islice(seen.items(), MAX_STAGED)))))

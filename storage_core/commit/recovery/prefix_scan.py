@@ -1,7 +1,7 @@
-"""After a failure of the whole framework: from a prefix back to the jobs that left something below it.
+"""Recover all jobs below a prefix, without a journal or a list of destinations.
 
-Needs neither a journal nor a list of destinations. An open upload carries its job's short id, and a
-`_lockgate/` above it says whose that is. What left no upload is found by a listing of all that lies there.
+The key of an open upload contains its job's short id, and a `_lockgate/` folder above it names the job. Jobs
+without an open upload are found by listing all objects below the prefix.
 
 Source: commit protocol, "Recovery" and "Orphans".
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from lockgate.storage_core.clock import Clock
@@ -34,30 +35,28 @@ def scan(
     clock: Clock | None = None,
     progress: Progress = no_progress,
 ) -> Iterator[RecoveryResult]:
-    """Settle every job that left something below a prefix, by recovery's table.
+    """Recover the jobs of all destinations below a prefix.
 
-    Of a destination above the prefix only the jobs whose uploads are open below it; of the others all. The
-    journal, if there is one, hears of all jobs of these destinations: it may have lost them.
+    Of a destination above the prefix, only the jobs with open uploads below the prefix are recovered. The
+    journal, if there is one, gets all jobs of these destinations, because it may have lost them.
 
     Args:
-        url: `s3://bucket/prefix`, `file:///dir` or a path; need not be a destination.
-        dry_run: Say what would be done and change nothing.
-        settings: From the environment by default.
-        clock: The machine's by default.
-        progress: Hears how far the listings are; their end nobody knows.
+        url: `s3://bucket/prefix`, `file:///dir` or a path; it need not be a destination.
+        dry_run: Yield what would be done, and change nothing.
+        progress: Receives the progress of the listings, without a total.
 
     Yields:
-        A result a job, as it is settled; `detail` says what is not settled yet.
+        The result of each job when it is done; `detail` has the message if it could not be recovered.
 
     Raises:
-        InvalidInputError: The URL cannot be.
-        LockgateError: A listing failed; what was yielded is settled, and another scan goes on. Where it was
-            one destination's, the others were scanned first.
+        InvalidInputError: The URL is not valid.
+        LockgateError: A listing failed; yielded jobs are recovered; scan again. If it was the listing of one
+            destination, the others were scanned first.
     """
     settings = settings or load_settings()
-    place = _Place(open_store(url, settings), settings, progress)
+    prefix = _Prefix(open_store(url, settings), settings, progress)
     first_error: LockgateError | None = None
-    for destination, jobs in place.destinations():
+    for destination, jobs in prefix.destinations():
         try:
             if settings.has_journal and not dry_run:
                 _register(destination, settings, clock)
@@ -79,8 +78,8 @@ def _register(destination: str, settings: Settings, clock: Clock | None) -> None
 
 
 @dataclass
-class _Place:
-    """What lies above and below one URL."""
+class _Prefix:
+    """Finds the destinations above and below a URL."""
 
     store: Store
     settings: Settings
@@ -88,17 +87,17 @@ class _Place:
     _owners: dict[str, Owners] = field(default_factory=dict)
 
     def destinations(self) -> Iterator[tuple[str, list[JobAt] | None]]:
-        """Yield each destination above and below, with the jobs that are meant, None for all of them."""
+        """Yield each destination with the jobs to recover; None means all its jobs."""
         for parent in _parents(self.store.url):
-            with suppress(AccessDeniedError):  # what we may not list there, we may not settle either
-                jobs = self._above(open_store(parent, self.settings))
+            with suppress(AccessDeniedError):  # without access to list, there is no access to recover
+                jobs = self._jobs_of_parent(open_store(parent, self.settings))
                 if jobs:
                     yield parent, jobs
-        for destination in self._below():
+        for destination in self._destinations_below():
             yield destination, None
 
-    def _above(self, store: Store) -> list[JobAt]:
-        """Return the jobs of a destination above that have an upload open here."""
+    def _jobs_of_parent(self, store: Store) -> list[JobAt]:
+        """Return the jobs of a destination above the prefix that have open uploads below it."""
         if not any(store.pages(layout.ROOT, page_size=1)):
             return []
         owners, jobs = Owners(store), dict[JobAt, None]()
@@ -110,39 +109,38 @@ class _Place:
                         jobs[JobAt(store.url, owner)] = None
         return list(jobs)
 
-    def _below(self) -> Iterator[str]:
-        """Yield each destination here and below, once: those of open uploads, then all others."""
+    def _destinations_below(self) -> Iterator[str]:
+        """Yield each destination at and below the prefix: first those of open uploads, then the others."""
         known = set[str]()
-        for folders in (self._of_uploads(), self._of_objects()):
-            for folder in folders:
-                if folder not in known:
-                    known.add(folder)
-                    yield f"{self.store.url}/{folder}".rstrip("/")
+        for folder in chain(self._folders_of_uploads(), self._folders_of_objects()):
+            if folder not in known:
+                known.add(folder)
+                yield f"{self.store.url}/{folder}".rstrip("/")
 
-    def _of_uploads(self) -> Iterator[str]:
+    def _folders_of_uploads(self) -> Iterator[str]:
         found = 0
         for page in self.store.upload_pages():
             for info in page:
-                yield from self._claimed_in(info.key)
+                yield from self._claiming_folder(info.key)
             found += len(page)
             self.progress("list uploads", found, 0)
 
-    def _of_objects(self) -> Iterator[str]:
+    def _folders_of_objects(self) -> Iterator[str]:
         found, after = 0, ""
         while page := next(iter(self.store.pages(after=after)), ()):
             after = page[-1].key
             found += len(page)
             for info in page:
-                folder, is_ours, _ = f"/{info.key}".partition(_INSIDE)
-                if is_ours:
+                folder, is_record, _ = f"/{info.key}".partition(_INSIDE)
+                if is_record:
                     inside = f"{folder}{_INSIDE}".removeprefix("/")
                     yield folder.removeprefix("/")
-                    # "0" follows "/": no record in there says more.
+                    # Skip the other records in this folder: "0" follows "/".
                     after = max(after, f"{inside.removesuffix('/')}0")
             self.progress("list objects", found, 0)
 
-    def _claimed_in(self, key: str) -> Iterator[str]:
-        """Yield the outermost folder here in whose `_lockgate/` an upload's short id is claimed."""
+    def _claiming_folder(self, key: str) -> Iterator[str]:
+        """Yield the outermost folder whose `_lockgate/` has the short id of an upload, if there is one."""
         for folder in ("", *folders_of(key)):
             if folder not in self._owners:
                 url = f"{self.store.url}/{folder}".rstrip("/")
@@ -150,14 +148,14 @@ class _Place:
             try:
                 is_claimed = self._owners[folder].owner(key) is not None
             except MalformedRecordError:
-                is_claimed = True  # by whom, its jobs' own records tell
+                is_claimed = True  # recovery of the destination reports the unreadable record
             if is_claimed:
                 yield folder
                 return
 
 
 def _parents(url: str) -> Iterator[str]:
-    """Yield what lies above a URL, innermost first: `s3://b/x/y` → `s3://b/x`, `s3://b`."""
+    """Yield the parents of a URL, innermost first: `s3://b/x/y` → `s3://b/x`, `s3://b`."""
     scheme, _, path = url.partition("://")
     while "/" in path.strip("/"):
         path = path.rpartition("/")[0]

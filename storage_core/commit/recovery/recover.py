@@ -1,4 +1,4 @@
-"""Recovery: what is found decides what is done. Several recoveries at once are harmless.
+"""Recover jobs after a crash, as the decision table requires. Several recoveries may run at once.
 
 Source: commit protocol, "Recovery".
 """
@@ -47,43 +47,41 @@ from lockgate.storage_core.ids import JobId, new_token
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import open_store
 
-__all__ = ["JobAt", "RecoveryAction", "RecoveryResult", "recover_all", "recover_job", "settle", "unsettled"]
-
 JOBS_AT_ONCE: Final = 4
-"""In one process; each may have as many calls in flight as the settings allow."""
+"""Jobs that one process recovers at once, each with as many parallel requests as the settings allow."""
 
-NOT_BY_ITSELF: Final = (
+PERMANENT_ERRORS: Final = (
     AccessDeniedError,
     InvalidInputError,
     MalformedRecordError,
     ObjectNotFoundError,
     UnsupportedStoreError,
 )
-"""Errors that the next recovery would only meet again."""
+"""Errors that the next recovery would meet again."""
 
-ELSEWHERE: Final = (FencedError, LeaseHeldError, SafeModeError)
-"""Somebody else has the job, or nobody may: it is left alone."""
+LEAVE_ERRORS: Final = (FencedError, LeaseHeldError, SafeModeError)
+"""Errors after which the job is left alone: another process has it, or the journal is in safe mode."""
 
 
 class JobAt(msgspec.Struct, frozen=True, order=True):
-    """A job and where it writes."""
+    """A job and its destination."""
 
     destination: str
     job_id: JobId
 
 
 class RecoveryResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What recovery found of one job, and did.
+    """What recovery did with one job.
 
     Attributes:
-        destination: URL that the job writes.
-        found: The phase before; None if the markers cannot be read.
-        ended: The phase after; None if nothing could be done.
-        detail: Why, for people.
-        needs_an_operator: Whether nothing was touched and no later recovery will: markers contradict each
-            other or cannot be read, or the store does not let us in.
-        artefacts: Blob job id of what the job was set up with, if it has ended now: whoever asked for the
-            recovery deletes it. Empty otherwise.
+        destination: URL of the destination.
+        found: Phase before; None if the markers cannot be read.
+        ended: Phase after; None if nothing could be done.
+        detail: Reason or error, for people.
+        needs_an_operator: Whether nothing was changed and no later recovery will: markers contradict each
+            other or cannot be read, or the store denies access.
+        artefacts: Blob job id of the job's artefacts if the job has ended: the caller deletes these blobs.
+            Empty otherwise.
     """
 
     destination: str
@@ -107,19 +105,16 @@ def recover_job(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> RecoveryResult:
-    """Settle one job by what stands in the store; safe beside its driver and other recoveries.
+    """Recover one job from its records in the store. Its driver and other recoveries may run meanwhile.
 
     Args:
-        destination: Of the job.
-        job_id: As set up.
-        dry_run: Say what would be done and change nothing.
-        settings: From the environment by default.
-        clock: The machine's by default.
-        progress: Hears how far long steps are.
+        destination: Destination of the job.
+        job_id: Id of the job.
+        dry_run: Return what would be done, and change nothing.
 
     Raises:
         ObjectNotFoundError: There is no such job.
-        OutcomeUnknownError: Something is still not settled; nothing was deleted on that; run it again.
+        OutcomeUnknownError: The state of a file or a marker is not known; nothing was deleted; try again.
     """
     settings = settings or load_settings()
     clock = clock or SystemClock()
@@ -128,7 +123,7 @@ def recover_job(
     lease = JobLeaseState.UNKNOWN
     with step("recover"):
         try:
-            record = folder.job()  # before anything is written at a destination that was mistyped
+            record = folder.job()  # first, so that nothing is written to a mistyped destination
             folder = JobFolder(probed(store, settings, clock), folder.job_id)
             view = leases_for(settings, clock).look(folder, record)
             lease, found = view.state, folder.phase()
@@ -160,7 +155,7 @@ def recover_job(
             with _lease(folder, settings, clock, is_decided=is_decided, dry_run=dry_run) as check:
                 if not dry_run:
                     detail = _act(context, action, detail, check)
-        except ELSEWHERE as error:
+        except LEAVE_ERRORS as error:
             action, detail = RecoveryAction.LEAVE, str(error)
     ended = folder.phase()
     has_ended = ended in TERMINAL and not dry_run
@@ -185,15 +180,15 @@ def recover_all(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> Iterator[RecoveryResult]:
-    """Settle every job of a destination that is not done; one that fails does not stop the others.
+    """Recover every job of a destination that is not done; the failure of one does not stop the others.
 
     Yields:
-        A result a job, as it is settled; `detail` says what is not settled yet.
+        The result of each job when it is done; `detail` has the message if it could not be recovered.
     """
-    settings = settings or load_settings()
-    store, now = open_store(destination, settings), clock or SystemClock()
+    settings, clock = settings or load_settings(), clock or SystemClock()
+    store = open_store(destination, settings)
     for job in list_job_folders(store).others:
-        summary = summarise(store, job, settings=settings, clock=now)
+        summary = summarise(store, job, settings=settings, clock=clock)
         if not summary.needs_recovery:
             continue
         try:
@@ -206,31 +201,27 @@ def recover_all(
                 progress=progress,
             )
         except LockgateError as error:
-            told = unsettled(JobAt(store.url, summary.job_id), error)
-            yield msgspec.structs.replace(told, found=summary.phase, lease=summary.lease)
+            result = unsettled(JobAt(store.url, summary.job_id), error)
+            yield msgspec.structs.replace(result, found=summary.phase, lease=summary.lease)
 
 
 def settle(
-    jobs: Iterable[JobAt],
-    *,
-    dry_run: bool = False,
-    settings: Settings,
-    clock: Clock | None = None,
+    jobs: Iterable[JobAt], *, dry_run: bool = False, settings: Settings, clock: Clock | None = None
 ) -> Iterator[RecoveryResult]:
-    """Settle these jobs, some at a time; one that fails does not stop the others.
+    """Recover jobs, several at once; the failure of one does not stop the others.
 
     Yields:
-        A result a job, as it is settled; `detail` says what is not settled yet.
+        The result of each job when it is done; `detail` has the message if it could not be recovered.
     """
     recover = partial(_settle, dry_run=dry_run, settings=settings, clock=clock)
     return in_parallel(recover, jobs, JOBS_AT_ONCE)
 
 
 def unsettled(job: JobAt, error: LockgateError) -> RecoveryResult:
-    """Return what is to be told of a job whose recovery has failed."""
+    """Return the result for a job whose recovery has failed."""
     remedy = ""
     if isinstance(error, ObjectNotFoundError):
-        remedy = f"; if it was removed by hand, tell the journal: `lockgate jobs rescan {job.destination}`"
+        remedy = f"; if it was deleted by hand, update the journal: `lockgate jobs rescan {job.destination}`"
     return RecoveryResult(
         destination=job.destination,
         job_id=job.job_id,
@@ -239,7 +230,7 @@ def unsettled(job: JobAt, error: LockgateError) -> RecoveryResult:
         action=RecoveryAction.LEAVE,
         ended=None,
         detail=f"{type(error).__name__}: {error}{remedy}",
-        needs_an_operator=isinstance(error, NOT_BY_ITSELF),
+        needs_an_operator=isinstance(error, PERMANENT_ERRORS),
     )
 
 
@@ -266,7 +257,7 @@ def _lease(
 def _act(context: CommitContext, action: RecoveryAction, detail: str, check: Callable[[], None]) -> str:
     match action:
         case RecoveryAction.ABORT:
-            check()  # a driver that has come back in the meantime keeps its job
+            check()  # raises if a driver has taken the job over meanwhile
             decide_abort(context.folder, reason=f"recovery: {detail}", token=new_token(), clock=context.clock)
             roll_forward(context)
         case RecoveryAction.RESUME:
@@ -279,7 +270,7 @@ def _act(context: CommitContext, action: RecoveryAction, detail: str, check: Cal
 
 
 def _resume(context: CommitContext) -> str:
-    """Go on from the pending sets if all tasks have committed; else only a new run of the driver can."""
+    """Commit the job if all its tasks have committed; otherwise its driver must run again."""
     job = attach_job(context.store.url, context.job.job_id, settings=context.settings, clock=context.clock)
     if job.expected() is None:
         return "its task list is not known: run its driver again, or abort it"

@@ -1,13 +1,11 @@
-"""The registry of jobs made anew from a destination: the stores know, the journal is an index over them.
+"""Rebuild the registry of jobs from the job folders of a destination; the registry is only an index of them.
 
-It decides nothing and changes nothing in the store. Beside running jobs it is harmless; so is repeating it.
+A rebuild does not change the store. It may run while jobs run, and may be repeated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import chain, islice
 from typing import Final, Literal
 
@@ -20,7 +18,7 @@ from lockgate.storage_core.commit.leases.job_journal import own_journal
 from lockgate.storage_core.commit.leases.registry import PHASES, end_of_leases, record_job
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import JobListing, list_job_folders
-from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.commit.records.phase import TERMINAL
 from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob
 from lockgate.storage_core.commit.registry.queries import UNENDED, jobs, leased
 from lockgate.storage_core.commit.registry.rows import Job, Phase
@@ -35,16 +33,16 @@ from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import Store, open_store
 
 BATCH: Final = 100
-"""Jobs whose entries share a transaction."""
+"""Number of jobs that are written in one transaction."""
 
 
-class Rescanned(msgspec.Struct, frozen=True, kw_only=True):
-    """A job of which the registry did not know what its store says, or which is over and has a lease.
+class RescanResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A job whose row in the registry differs from its folder, or an ended job that has a lease.
 
     Attributes:
-        was: Its phase in the registry, None if that did not know the job.
-        now: Its phase in the store, None if its folder is gone or cannot be read.
-        detail: What could not be read or written, for people.
+        was: Phase in the registry; None if the job was not registered.
+        now: Phase in the store; None if the folder is gone or cannot be read.
+        detail: Error or note, for people.
     """
 
     job_id: JobId
@@ -61,147 +59,137 @@ def rescan(
     settings: Settings | None = None,
     clock: Clock | None = None,
     progress: Progress = no_progress,
-) -> Iterator[Rescanned]:
-    """Bring the registry to what a destination's job folders say.
+) -> Iterator[RescanResult]:
+    """Update the registry from the job folders of a destination.
 
     Args:
         destination: `s3://bucket/prefix`, `file:///dir` or a path.
-        dry_run: Say what differs and write nothing.
-        settings: From the environment by default.
-        clock: The machine's by default.
-        progress: Hears how many jobs were compared.
+        dry_run: Yield the differences, and write nothing.
 
     Yields:
-        A result a job that differs, when the registry was told.
+        A result for each job that differs, after the registry was updated.
 
     Raises:
-        InvalidInputError: The destination cannot be, or there is no journal.
-        JournalUnavailableError: It cannot be reached; what was told before stands.
+        InvalidInputError: The destination is not valid, or there is no journal.
+        JournalUnavailableError: The journal cannot be reached; earlier updates are kept.
     """
     settings = settings or load_settings()
     clock = clock or SystemClock()
     journal = own_journal(settings, clock)
     if journal is None:
         raise InvalidInputError(
-            "LOCKGATE_JOURNAL_URL=none says that there is no journal, so no index of jobs to be made anew; "
-            f"nothing was done; `lockgate jobs list {destination}` reads the store itself"
+            "LOCKGATE_JOURNAL_URL=none: there is no journal, so there is no registry of jobs to rebuild; "
+            f"nothing was done; `lockgate jobs list {destination}` reads the store"
         )
     with step("rescan"):
         store = as_probed(open_store(destination, settings), settings, clock)
-        # The registry first: a job that is set up meanwhile is found by the listing, and never forgotten.
+        # Read the registry before the listing, so that a job that is set up meanwhile is not forgotten.
         with journal.reading() as reading:
-            place, link = canonical_url(store), symlinked_url(store)
-            known = {JobId(job.job_id): job for job in jobs(reading, place)}
-            held = {JobId(job) for destination, job, _ in leased(reading) if destination == place}
+            url, link = canonical_url(store), symlinked_url(store)
+            registered = {JobId(job.job_id): job for job in jobs(reading, url)}
+            leases = {JobId(job) for destination, job, _ in leased(reading) if destination == url}
             linked = [] if link is None else jobs(reading, link)
         listing = list_job_folders(store)
-        found = chain(
-            _differing(store, listing, _Known(known, held), settings.parallelism, progress),
+        differences = chain(
+            _differences(
+                store, listing, registered, leases, parallelism=settings.parallelism, progress=progress
+            ),
             _linked(listing, linked),
         )
-        while batch := list(islice(found, BATCH)):
-            errors = {} if dry_run else _tell(journal, store, batch)
+        while batch := list(islice(differences, BATCH)):
+            errors = {} if dry_run else _write(journal, store, batch)
             for result, _ in batch:
                 yield msgspec.structs.replace(result, detail=errors.get(result.job_id, result.detail))
 
 
-_Found = tuple[Rescanned, Sequence[Op]]
-"""What is to be told of a job, and how."""
+_Difference = tuple[RescanResult, Sequence[Op]]
+"""A result, and the entries to write for it."""
 
 
-@dataclass(frozen=True)
-class _Known:
-    """What the journal knew of a destination before its folders were listed.
+def _differences(
+    store: Store,
+    listing: JobListing,
+    registered: Mapping[JobId, Job],
+    leases: Set[JobId],
+    *,
+    parallelism: int,
+    progress: Progress,
+) -> Iterator[_Difference]:
+    def is_current(job: JobId) -> bool:
+        row, done = registered.get(job), listing.done.get(job)
+        return row is not None and done is not None and row.phase == PHASES[done] and job not in leases
 
-    Attributes:
-        jobs: As the registry knows them.
-        held: Those that have a lease.
-    """
+    def compare(job: JobId) -> _Difference | None:
+        return _compare(JobFolder(store, job), registered.get(job), has_lease=job in leases)
 
-    jobs: dict[JobId, Job]
-    held: set[JobId]
-
-    def is_told(self, job: JobId, done: JobPhase | None) -> bool:
-        """Tell whether nothing is to be said of a job that is done, as the listing alone shows it."""
-        told = self.jobs.get(job)
-        return told is not None and done is not None and told.phase == PHASES[done] and job not in self.held
-
-
-def _differing(
-    store: Store, listing: JobListing, known: _Known, parallelism: int, progress: Progress
-) -> Iterator[_Found]:
-    unsure = [job for job in listing.jobs if not known.is_told(job, listing.done.get(job))]
-    gone = [_gone(job, known.jobs.get(job)) for job in (known.jobs.keys() | known.held) - set(listing.jobs)]
-    compare = partial(_compare, store, known)
-    for done, found in enumerate(in_parallel(compare, unsure, parallelism), start=1):
-        progress("rescan", done, len(unsure))
-        if found is not None:
-            yield found
-    yield from sorted(gone, key=lambda found: found[0].job_id)
+    uncertain = [job for job in listing.jobs if not is_current(job)]
+    for done, difference in enumerate(in_parallel(compare, uncertain, parallelism), start=1):
+        progress("rescan", done, len(uncertain))
+        if difference is not None:
+            yield difference
+    for job in sorted((registered.keys() | leases) - set(listing.jobs)):
+        yield _gone(job, registered.get(job))
 
 
-def _linked(listing: JobListing, linked: Sequence[Job]) -> Iterator[_Found]:
-    """Yield the jobs that are known by the name of a link, and that nobody drives by it any more."""
+def _linked(listing: JobListing, linked: Sequence[Job]) -> Iterator[_Difference]:
+    """Yield the jobs that are registered under the name of a symbolic link and are done."""
     others = set(listing.others)
     for job in linked:
         job_id = JobId(job.job_id)
         if job_id not in others:
-            detail = f"it was known by the name of a link: {job.destination}"
-            yield Rescanned(job_id=job_id, action="forget", was=job.phase, now=None, detail=detail), ()
+            detail = f"it was registered under the name of a link: {job.destination}"
+            yield RescanResult(job_id=job_id, action="forget", was=job.phase, now=None, detail=detail), ()
 
 
-def _compare(store: Store, known: _Known, job_id: JobId) -> _Found | None:
-    folder, told = JobFolder(store, job_id), known.jobs.get(job_id)
+def _compare(folder: JobFolder, row: Job | None, *, has_lease: bool) -> _Difference | None:
+    job_id, was = folder.job_id, None if row is None else row.phase
     try:
         job = folder.job()
         phase = folder.phase()
-        attempt = (newest_job_attempt(folder) or "") if phase not in TERMINAL and told is None else ""
+        attempt = (newest_job_attempt(folder) or "") if phase not in TERMINAL and row is None else ""
     except ObjectNotFoundError:
-        return None if told is None and job_id not in known.held else _gone(job_id, told)
+        return None if row is None and not has_lease else _gone(job_id, row)
     except LockgateError as error:
-        was = None if told is None else told.phase
-        return Rescanned(job_id=job_id, action="leave alone", was=was, now=None, detail=str(error)), ()
+        return RescanResult(job_id=job_id, action="leave alone", was=was, now=None, detail=str(error)), ()
     entry = record_job(folder, job, phase, attempt)
-    if told is not None and _says_the_same(entry, told):
-        if phase not in TERMINAL or job_id not in known.held:
+    if row is not None and _is_equal(entry, row):
+        if phase not in TERMINAL or not has_lease:
             return None
-        return Rescanned(job_id=job_id, action="drop its lease", was=told.phase, now=entry.phase), ()
-    result = Rescanned(
-        job_id=job_id, action="record", was=None if told is None else told.phase, now=entry.phase
-    )
-    if told is not None and _hides(told, entry):
+        return RescanResult(job_id=job_id, action="drop its lease", was=was, now=entry.phase), ()
+    result = RescanResult(job_id=job_id, action="record", was=was, now=entry.phase)
+    if row is not None and _is_newer(row, entry):
         return result, (ForgetJob(destination=entry.destination, job_id=job_id), entry)
     return result, (entry,)
 
 
-def _hides(told: Job, entry: RecordJob) -> bool:
-    """Tell whether the registry would take what the store says for a message that comes late."""
-    return told.set_up_s > entry.set_up_s or (told.ended_s is not None and entry.phase in UNENDED)
+def _is_newer(row: Job, entry: RecordJob) -> bool:
+    """Return whether the registry would ignore the entry because its row is newer."""
+    return row.set_up_s > entry.set_up_s or (row.ended_s is not None and entry.phase in UNENDED)
 
 
-def _gone(job_id: JobId, told: Job | None) -> _Found:
-    if told is None:
-        return Rescanned(job_id=job_id, action="drop its lease", was=None, now=None), ()
-    result = Rescanned(job_id=job_id, action="forget", was=told.phase, now=None)
-    return result, (ForgetJob(destination=told.destination, job_id=job_id),)
+def _gone(job_id: JobId, row: Job | None) -> _Difference:
+    if row is None:
+        return RescanResult(job_id=job_id, action="drop its lease", was=None, now=None), ()
+    result = RescanResult(job_id=job_id, action="forget", was=row.phase, now=None)
+    return result, (ForgetJob(destination=row.destination, job_id=job_id),)
 
 
-def _says_the_same(entry: RecordJob, told: Job) -> bool:
-    wanted = msgspec.structs.asdict(entry)
-    del wanted["job_attempt"]  # the registry may know more of it than the store
-    return all(getattr(told, name) == value for name, value in wanted.items())
+def _is_equal(entry: RecordJob, row: Job) -> bool:
+    fields = msgspec.structs.asdict(entry)
+    del fields["job_attempt"]  # the registry may have a newer one than the store
+    return all(getattr(row, name) == value for name, value in fields.items())
 
 
-def _tell(journal: Journal, store: Store, batch: Sequence[_Found]) -> dict[JobId, str]:
-    """Write what a batch asks for, and end the leases of jobs that are over; returns what was refused."""
+def _write(journal: Journal, store: Store, batch: Sequence[_Difference]) -> dict[JobId, str]:
+    """Write a batch of entries, and end the leases of ended jobs; return the errors of refused entries."""
     mutations: list[Mutation] = []
     owners: list[JobId] = []
     for result, entries in batch:
-        told = [Mutation(op=entry) for entry in entries]
+        of_job = [Mutation(op=entry) for entry in entries]
         if result.action in {"forget", "drop its lease"} or result.now in {"committed", "failed"}:
-            told += end_of_leases(journal, JobFolder(store, result.job_id))
-        mutations += told
-        owners += [result.job_id] * len(told)
+            of_job += end_of_leases(journal, JobFolder(store, result.job_id))
+        mutations += of_job
+        owners += [result.job_id] * len(of_job)
     outcomes = journal.write(mutations) if mutations else []
     return {
         job_id: str(outcome.error)

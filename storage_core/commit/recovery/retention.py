@@ -1,4 +1,4 @@
-"""What ended jobs left for later: retained files, a second look after a revert, folders of old generations.
+"""Sweep ended jobs: delete retained files, revert late completions, delete folders of old generations.
 
 Source: commit protocol, steps 8 and 9, and "Revert".
 """
@@ -16,12 +16,11 @@ from lockgate.storage_core.commit.job_summary import JobSummary
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.publish.cleanup import clean_up
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
-from lockgate.storage_core.commit.publish.displaced_files import files_aside
+from lockgate.storage_core.commit.publish.displaced_files import displaced_files
 from lockgate.storage_core.commit.publish.finalization import remove_replaced
-from lockgate.storage_core.commit.publish.rollback import take_back
+from lockgate.storage_core.commit.publish.rollback import revert_plan
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import JobListing
-from lockgate.storage_core.commit.records.phase import TERMINAL
 from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.commit.staged_files.directories import drop_temporary, jobs_with_temporary
 from lockgate.storage_core.errors import LockgateError, ObjectNotFoundError
@@ -31,49 +30,49 @@ from lockgate.storage_core.stores import Store
 
 
 class JobFate(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, and what the sweep takes of it, or why it cannot."""
+    """What the sweep does with a job, or why it cannot."""
 
     job_id: JobId
     action: str
 
 
-def sweep_ended(
+def sweep_ended_jobs(
     store: Store,
     listing: JobListing,
-    read: dict[JobId, JobSummary],
+    summaries: dict[JobId, JobSummary],
     settings: Settings,
     clock: Clock,
     *,
     dry_run: bool,
 ) -> Iterator[JobFate]:
-    """Do what ended jobs left for later; one that fails does not stop the others.
+    """Sweep ended jobs; the failure of one does not stop the others.
 
     Args:
-        store: Of the destination.
-        listing: Its jobs, as they stood when the sweep began.
-        read: Those that are not done, as they were read then.
-        settings: `tombstone_s` counts.
-        clock: Tells whether a time is over.
-        dry_run: Tell what would be done and change nothing.
+        store: Store, opened at the destination.
+        listing: Jobs of the destination at the beginning of the sweep.
+        summaries: Summaries of the jobs that are not done.
+        settings: Settings, of which `tombstone_s` is used.
+        clock: Clock of the retention times.
+        dry_run: Yield what would be done, and change nothing.
     """
     newest: dict[JobName, int] = {}
     for job in listing.jobs:
         name, generation = split_job_id(job)
         newest[name] = max(generation, newest.get(name, 0))
-    late = jobs_with_temporary(store)
+    with_temporary = jobs_with_temporary(store)
     for job in listing.jobs:
         name, generation = split_job_id(job)
         is_old = generation < newest[name]
-        ended = job in listing.done or (job in read and read[job].phase in TERMINAL)
+        has_ended = job in listing.done or (job in summaries and summaries[job].has_ended)
         try:
-            if job in read:
-                yield from _finish(store, read[job], settings, clock, dry_run=dry_run)
-            if job in listing.done and job in late:
+            if job in summaries:
+                yield from _finish(store, summaries[job], settings, clock, dry_run=dry_run)
+            if job in listing.done and job in with_temporary:
                 if not dry_run:
                     drop_temporary(store, job)
-                yield JobFate(job_id=job, action="remove what a killed attempt wrote after its end")
-            if ended and is_old:
-                yield from _bury(JobFolder(store, job), settings, clock, dry_run=dry_run)
+                yield JobFate(job_id=job, action="delete what a killed attempt wrote after the job's end")
+            if has_ended and is_old:
+                yield from _delete_old(JobFolder(store, job), settings, clock, dry_run=dry_run)
         except LockgateError as error:
             yield JobFate(job_id=job, action=f"left as it is: {error}")
 
@@ -84,57 +83,57 @@ def _finish(
     folder = JobFolder(store, summary.job_id)
     if summary.is_remnant:
         if not dry_run:
-            _remove_folder(folder)
-        yield JobFate(job_id=summary.job_id, action="remove the rest of an old folder")
+            _delete_folder(folder)
+        yield JobFate(job_id=summary.job_id, action="delete the rest of an old folder")
         return
-    if summary.phase not in TERMINAL or summary.record is None or summary.lease is JobLeaseState.UNKNOWN:
-        return  # an ended job gives its lease up last: without one there is nothing left to do
+    if not summary.has_ended or summary.record is None or summary.lease is JobLeaseState.UNKNOWN:
+        return  # the clean-up of an ended job deletes its lease last: without one, it is complete
     ended = next((mark for mark in folder.ended() if mark is not None), None)
     if ended is None or clock.now_s() < ended.retained_until_s:
         return
     if ended.retained_until_s and ended.ended == "committed":
         action = "delete replaced files whose retention is over"
     elif ended.retained_until_s:
-        action = "look once more for files of a reverted job"
+        action = "revert files of a reverted job that were completed late"
     else:
         action = "finish the clean-up of an ended job"
     if not dry_run:
         context = CommitContext(folder=folder, job=summary.record, settings=settings, clock=clock)
         if ended.retained_until_s:
-            _use_the_plan_once_more(context, ended)
+            _process_retained(context, ended)
         clean_up(context.folder, context.job, context.settings)
     yield JobFate(job_id=summary.job_id, action=action)
 
 
-def _use_the_plan_once_more(context: CommitContext, ended: Ended) -> None:
+def _process_retained(context: CommitContext, ended: Ended) -> None:
     decision = context.folder.decision()
     try:
         plan = read_plan(context.folder, (decision.plan if decision is not None else None) or "none")
     except ObjectNotFoundError:
-        return  # another sweep is ahead of this one
+        return  # another sweep has done it
     if ended.ended == "committed":
         remove_replaced(context, plan)
     else:
         # A later generation may have published the same file under the same name since.
-        take_back(context, plan, spare=DestinationLog(context.store).manifest().files)
+        revert_plan(context, plan, exclude=DestinationLog(context.store).manifest().files)
 
 
-def _bury(folder: JobFolder, settings: Settings, clock: Clock, *, dry_run: bool) -> Iterator[JobFate]:
-    """Remove an older generation's folder when its time is over; the newest one's stays, to count on from."""
+def _delete_old(folder: JobFolder, settings: Settings, clock: Clock, *, dry_run: bool) -> Iterator[JobFate]:
+    """Delete an older generation's folder after `tombstone_s`. The newest one has the generation number."""
     ended = next((mark for mark in folder.ended() if mark is not None), None)
     if ended is None or clock.now_s() - ended.ended_s < settings.tombstone_s:
         return
-    if next(files_aside(folder), None) is not None:
-        action = f"keep its folder: files that made way lie in {folder.key('aside/')}; take them out by hand"
+    if next(displaced_files(folder), None) is not None:
+        action = f"keep its folder: displaced files are in {folder.key('aside/')}; move them out by hand"
     else:
-        action = "remove the folder of an older generation"
+        action = "delete the folder of an older generation"
         if not dry_run:
-            _remove_folder(folder)
+            _delete_folder(folder)
     yield JobFate(job_id=folder.job_id, action=action)
 
 
-def _remove_folder(folder: JobFolder) -> None:
-    """Remove a job's folder, its identity first: what is left without it is known for a remnant."""
+def _delete_folder(folder: JobFolder) -> None:
+    """Delete a job's folder, `job.json` first: a folder without it is recognized as a remnant."""
     folder.store.delete(folder.key("job.json"))
     for page in folder.store.pages(folder.prefix):
         folder.store.delete_many([info.key for info in page])

@@ -94,7 +94,7 @@ def look(world: World, store: Store, process: Process) -> Iterator[Move]:
 def read_holder(world: World, store: Store, process: Process) -> Iterator[Move]:
     """Read the decision of the job that holds the turn: help it, wait for it, or pass it.
 
-    Source: `_bring_to_outcome`.
+    Source: `_end_turn`.
     """
     holder = store.turns[process.turn - 1].holder
     decision = store.folders[holder].decision
@@ -190,7 +190,7 @@ def preflight(world: World, store: Store, process: Process) -> Iterator[Move]:
 
 
 def check_turn(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Look whether the turn was passed meanwhile. Source: `_to_the_decision`."""
+    """Look whether the turn was passed meanwhile. Source: `_decide`."""
     if store.turns[process.turn - 1].ended and Rule.CHECK_BEFORE_DECISION not in world.dropped:
         yield f"finds turn {process.turn} ended", store, first_look(world, process.own)
     else:
@@ -224,7 +224,7 @@ def fail(_world: World, store: Store, process: Process) -> Iterator[Move]:
 
 
 def stop(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Leave the job undecided, and the turn to whoever comes. Source: `commit_job`, `STORE_TROUBLE`."""
+    """Leave the job undecided, and the turn to whoever comes. Source: `commit_job`, `RETRYABLE_ERRORS`."""
     if Rule.TURN_IS_LEFT in world.dropped:
         # Dropped: the turn is given back at once.
         yield f"gives turn {process.turn} back", _passed(store, process.turn), IDLE

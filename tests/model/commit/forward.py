@@ -16,7 +16,7 @@ from tests.model.commit.state import IDLE, End, File, Job, Outcome, Process, Ste
 
 
 def roll(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Read the job's markers and take the step of its phase. Source: `_to_the_end`."""
+    """Read the job's markers and take the step of its phase. Source: `_roll_forward`."""
     found = readable_phase(store, process.subject)
     if found is None:
         yield "reads markers that contradict each other, and stops", store, IDLE
@@ -55,7 +55,7 @@ def _deaf_to_passing(store: Store, job: Job) -> JobPhase:
 
 
 def complete(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Complete one upload; whatever the answer leaves open is settled. Source: `completion.complete`."""
+    """Complete one upload; whatever the answer leaves open is settled. Source: `complete`."""
     settling = process._replace(step=Step.SETTLE)
     name = _name(process)
     if _file(store, process) is not File.PENDING:
@@ -182,7 +182,7 @@ def take_back_first(world: World, process: Process) -> Process:
 
 
 def abort_upload(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Abort one upload of the plan. Source: `take_back`, its first pass."""
+    """Abort one upload of the plan. Source: `revert_plan`, its first pass."""
     aborted = (
         put_file(store, process.subject, process.file, File.GONE)
         if _file(store, process) is File.PENDING
@@ -196,7 +196,7 @@ def abort_upload(world: World, store: Store, process: Process) -> Iterator[Move]
 
 
 def take_back(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Delete one object if it is the job's. Source: `_take_back`."""
+    """Delete one object if it is the job's. Source: `_revert_file`."""
     last = Step.DROP if Rule.UPLOADS_BEFORE_FILES not in world.dropped else Step.ABORT_UPLOAD
     following = _next_back(store, process, last)
     if _file(store, process) is not File.VISIBLE:
@@ -228,7 +228,7 @@ def drop(_world: World, store: Store, process: Process) -> Iterator[Move]:
 
 
 def end(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Create the terminal marker if absent. Source: `ending.end`."""
+    """Create the terminal marker if absent. Source: `finalization.end`."""
     folder = store.folders[process.subject]
     name = "COMMIT_FAIL" if process.fails else "COMMIT_SUCCESS"
     marked = folder._replace(failure=True) if process.fails else folder._replace(success=True)

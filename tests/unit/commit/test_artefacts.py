@@ -1,4 +1,4 @@
-"""A job has its artefacts from its set-up to its end: not before, not without, not longer."""
+"""A job owns its artefacts from its set-up to its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which committer a job gets: what it asks for, else what its destination's prefix or the setting says."""
+"""Which committer a job gets: its option, or the setting for its destination's prefix or for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data that the destination already has, and jobs that meet each other there."""
+"""Conflicts with existing data at a destination, and between jobs there."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_of_two_drivers_of_one_job_the_newer_one_commits_and_the_older_is_fenced
 
 
 class RenewingClock(ManualClock):
-    """While one driver waits, the other one renews."""
+    """A clock that renews the other driver's lease while one waits."""
 
     renew: Callable[[], None]
 
@@ -203,8 +203,8 @@ class RenewingClock(ManualClock):
 
 
 def claim_turn(world: World, job: Job, number: int) -> None:
-    """Leave the store as it is when a driver was stopped right after it had claimed a turn."""
-    stamp = job._held().stamp
+    """Leave the store as a driver does that was stopped right after it claimed a turn."""
+    stamp = job._hold_lease().stamp
     record = TurnClaim(job_id=job.job_id, token=new_token(), stamp=stamp)
     world.store.create(turn_claim(number), encode(record))
 
@@ -237,10 +237,10 @@ def test_a_live_job_that_holds_the_turn_is_waited_for_and_then_named(tmp_path: P
     world = World(tmp_path, str(tmp_path / "dest"), clock)
     live = world.open_job("live")
     claim_turn(world, live, 1)
-    clock.renew = lambda: live._held().check(within_s=60)
+    clock.renew = lambda: live._hold_lease().check(within_s=60)
     job = world.open_job("sales")
     write(job, "t", NEW)
-    with pytest.raises(TurnBusyError, match=f"job {live.job_id} holds turn 1 at .* and lives"):
+    with pytest.raises(TurnBusyError, match=f"job {live.job_id} holds turn 1 at .* and is alive"):
         job.commit()
     assert job.phase() is JobPhase.OPEN
     live.abort()

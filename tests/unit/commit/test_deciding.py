@@ -1,4 +1,4 @@
-"""The job commit, call by call: who decides, what a lost or odd answer means, and what a failure leaves."""
+"""The job commit, call by call: decisions, lost or odd answers, and the state after a failure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def unobserved() -> Iterator[None]:
 
 @pytest.fixture
 def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3World]:
-    """A destination in the strict fake, with one published job."""
+    """Return a destination in the strict fake store, with one published job."""
     with s3_world(tmp_path, monkeypatch) as world:
         world.driver.run("old", OLD)
         world.fake.faults.clear()
@@ -44,7 +44,7 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3World]:
 
 
 def at(point: str, act: Callable[[], object]) -> None:
-    """Do something, once, when a point is passed."""
+    """Call a function once, at a failpoint."""
 
     def observe(name: str) -> None:
         if name == point:

@@ -1,4 +1,4 @@
-"""Jobs over a directory: files that are taken as they lie, and names that a file and a folder want."""
+"""Jobs in a directory: files that are published in place, and path conflicts of files and folders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit import Job, sweep_uploads
-from lockgate.storage_core.commit.publish.displaced_files import RESTORE_TRIES, files_aside
+from lockgate.storage_core.commit.publish.displaced_files import RESTORE_TRIES, displaced_files
 from lockgate.storage_core.commit.publish.file_report import read_file_outcomes
 from lockgate.storage_core.commit.records.codec import digest
 from lockgate.storage_core.commit.records.job_folder import JobFolder
@@ -236,14 +236,14 @@ def fates(job: Job) -> Iterable[FileOutcome]:
 
 
 def lose_upload(world: World, job: Job, path: str) -> None:
-    """Let an upload of the job be gone, so that its commit is reverted."""
+    """Abort an upload of the job, so that its commit is reverted."""
     uploads = [file.upload for found in job.pending_sets() for file in found.files if file.path == path]
     with suppress(UploadGoneError):
         world.store.abort_upload(uploads[0].key, uploads[0].upload_id)
 
 
 def made_way(world: World) -> list[Path]:
-    return [Path(world.url, key) for key in files_aside(JobFolder(world.store, JobId("new-g1")))]
+    return [Path(world.url, key) for key in displaced_files(JobFolder(world.store, JobId("new-g1")))]
 
 
 def test_in_replace_file_v1_lets_old_files_make_way_for_folders_and_folders_for_files(world: World) -> None:
@@ -254,7 +254,7 @@ def test_in_replace_file_v1_lets_old_files_make_way_for_folders_and_folders_for_
     assert world.live() == world.keys()
     assert made_way(world) == []
     assert {fate.key: (fate.fate, fate.detail) for fate in fates(job) if fate.key in OLD} == {
-        **dict.fromkeys(("x", "y/z", "y/deep/w"), ("removed", "it had made way")),
+        **dict.fromkeys(("x", "y/z", "y/deep/w"), ("removed", "it was displaced")),
         "other": ("removed", ""),
     }
 
@@ -308,7 +308,7 @@ def test_what_made_way_and_finds_its_name_taken_is_kept_aside_and_reported(world
 
 @pytest.fixture
 def unobserved() -> Iterator[None]:
-    """However the test ends, nobody hangs in the failpoints any more."""
+    """Release all threads that wait in failpoints after the test."""
     yield
     FAILPOINTS.observer = None
 

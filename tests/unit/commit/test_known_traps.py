@@ -1,4 +1,4 @@
-"""Traps that other committers fell into, each as what must happen here instead."""
+"""Known defects of other committers, each as a test of the correct behaviour."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_loser_never_writes_that_the_job_failed_while_the_winner_commits(world
     passed: list[str] = []
 
     def lose(name: str) -> None:
-        """The loser commits, is fenced or fails, all within the winner's commit."""
+        """Let the loser commit, be fenced or fail, all during the winner's commit."""
         passed.append(name)
         if name == point:
             FAILPOINTS.observer = None
@@ -103,7 +103,7 @@ def test_a_loser_that_comes_to_its_abort_after_the_decision_leaves_the_winner_al
 
 @dataclass
 class CountingClock(ManualClock):
-    """Counts how often somebody waits; whoever drives the other job renews meanwhile."""
+    """A clock that counts the waits, and renews the other job's lease during each."""
 
     pauses: list[float] = field(default_factory=list)
     meanwhile: Callable[[], None] = lambda: None
@@ -116,7 +116,7 @@ class CountingClock(ManualClock):
 
 def hold_turn(world: World, job: Job, number: int) -> None:
     """Leave the store as it is while a live driver is between its turn and its decision."""
-    claimed = TurnClaim(job_id=job.job_id, token=new_token(), stamp=job._held().stamp)
+    claimed = TurnClaim(job_id=job.job_id, token=new_token(), stamp=job._hold_lease().stamp)
     world.store.create(turn_claim(number), encode(claimed))
 
 
@@ -126,7 +126,7 @@ def test_whoever_waits_for_a_turn_pauses_between_two_looks_and_longer_each_time(
     live, job = world.open_job("live"), world.open_job("sales")
     hold_turn(world, live, 1)
     write(job, "t", NEW)
-    clock.meanwhile = lambda: live._held().check(within_s=60)
+    clock.meanwhile = lambda: live._hold_lease().check(within_s=60)
     looks: list[str] = []
     FAILPOINTS.observer = lambda name: looks.append(name) if name == "turn.list.before" else None
     with pytest.raises(TurnBusyError):
@@ -151,7 +151,7 @@ def test_whoever_waits_looks_often_again_when_the_next_turn_begins(tmp_path: Pat
 
     def meanwhile() -> None:
         for other in others:
-            other._held().check(within_s=60)
+            other._hold_lease().check(within_s=60)
         if len(clock.pauses) == 6:
             pass_turn(world.store, 1, others[0].job_id, clock, "it took long")
             hold_turn(world, others[1], 2)

@@ -1,4 +1,4 @@
-"""The life of a job that nothing disturbs, and of the calls that are made twice."""
+"""The life cycle of an undisturbed job, and repeated calls."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_tasks_that_name_their_input_count_only_when_somebody_said_which_input(w
     job = world.open_job("sales")
     with job.attempt("t", input_digest="a-try-of-spark") as attempt, attempt.open("half.csv") as file:
         file.write(b"1")
-    with pytest.raises(ConflictError, match="which tries of its tasks count"):
+    with pytest.raises(ConflictError, match="which attempts of its tasks count"):
         job.commit()
     assert job.phase() is JobPhase.FAILED
     assert (world.visible(), world.open_uploads()) == ({}, [])

@@ -1,4 +1,4 @@
-"""A directory is one destination, by whatever symbolic link it is named: one lease a job, one row of it."""
+"""A directory is one destination under all its symbolic links: one lease and one row for each job."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
 from lockgate.storage_core.commit.recovery.expired_jobs import (
-    Unended,
-    lapsed_at,
-    lapsed_jobs,
+    UnendedJobs,
+    expired_jobs,
+    expired_jobs_at,
     recover_everything,
 )
 from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
@@ -106,11 +106,11 @@ def test_a_job_that_registry_and_destination_both_name_is_settled_once(by_link: 
     by_link.open_job("sales").close()
     by_link.clock.sleep(1_000_000)
 
-    of_registry = lapsed_jobs(by_link.settings, by_link.clock)
-    both = of_registry.with_more(lapsed_at(by_link.url, settings=by_link.settings, clock=by_link.clock))
+    of_registry = expired_jobs(by_link.settings, by_link.clock)
+    both = of_registry.union(expired_jobs_at(by_link.url, settings=by_link.settings, clock=by_link.clock))
 
-    assert len(of_registry.lapsed) == 1
-    assert both.lapsed == of_registry.lapsed
+    assert len(of_registry.expired) == 1
+    assert both.expired == of_registry.expired
 
 
 def test_a_job_that_was_set_up_when_places_had_several_names_keeps_its_lease(
@@ -145,7 +145,7 @@ def test_a_job_that_lapsed_when_places_had_several_names_is_settled_and_known_by
     assert result.action is RecoveryAction.ABORT
     assert known(by_link) == [(f"file://{journal_world.url}", "failed")]
     assert leases(by_link) == []
-    assert lapsed_jobs(by_link.settings, by_link.clock) == Unended()
+    assert expired_jobs(by_link.settings, by_link.clock) == UnendedJobs()
 
 
 def test_rescan_forgets_ended_jobs_by_the_name_of_the_link_and_leaves_those_under_way(

@@ -1,4 +1,4 @@
-"""Schedules that once went wrong: zombies, lost answers, refusals, and jobs in each other's way."""
+"""Schedules that once failed: zombies, lost answers, refusals, and jobs that meet each other."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 from lockgate.storage_core.commit import ExpectedTask, list_jobs, recover_job, sweep_uploads
 from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
 from lockgate.storage_core.commit.recovery.orphan_sweep import SweepAction
-from lockgate.storage_core.commit.recovery.recover import RecoveryAction
 from lockgate.storage_core.errors import (
     FencedError,
     JobFailedError,
@@ -34,7 +34,7 @@ NEW = {"a.csv": b"1", "b.csv": b"2"}
 
 @pytest.fixture(autouse=True)
 def disarmed() -> Iterator[None]:
-    """Leave no failpoint armed behind."""
+    """Reset the failpoints after the test."""
     yield
     FAILPOINTS.observer = None
     FAILPOINTS.arm({})
@@ -42,7 +42,7 @@ def disarmed() -> Iterator[None]:
 
 @contextmanager
 def at(point: str, act: Callable[[], object]) -> Iterator[None]:
-    """Do something, once, when a point is passed."""
+    """Call a function once, at a failpoint."""
 
     def observe(name: str) -> None:
         if name == point:
@@ -91,7 +91,9 @@ def test_a_sweep_looks_once_more_for_files_of_a_reverted_job(world: World) -> No
         job.commit()
     assert world.recover() == []
     report = sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
-    assert [fate.action for fate in report.jobs] == ["look once more for files of a reverted job"]
+    assert [fate.action for fate in report.jobs] == [
+        "revert files of a reverted job that were completed late"
+    ]
     assert set(world.keys()).isdisjoint({kept.key, lost.key})
     again = sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
     assert again.jobs == ()
@@ -323,7 +325,7 @@ def test_a_reader_whose_listing_missed_an_outcome_reads_it_by_name(world: World)
     log = world.store.pages
 
     class Behind:
-        """A listing whose second page was taken after two more turns had ended."""
+        """Return a listing whose second page was read after two more turns had ended."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(world.store, name)

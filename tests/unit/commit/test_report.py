@@ -1,4 +1,4 @@
-"""`report.json`: every file's fate, for every end of a job."""
+"""`report.json`: the outcome of every file, for every end of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`_SUCCESS` tells of the last published job, leads to all of its files, and never counts as a manifest."""
+"""`_SUCCESS` describes the last published job, refers to all its files, and is never used as a manifest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def told(world: World) -> dict[str, Any]:
 
 
 def full_listing(world: World, summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """What any reader of JSON can gather by the links that stand in `_SUCCESS`."""
+    """Return all files that a reader finds by following the references in `_SUCCESS`."""
     shards = [json.loads(world.store.get(key)) for key in summary["shards"]]
     return [file for shard in shards for file in shard["files"]]
 

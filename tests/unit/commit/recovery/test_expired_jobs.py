@@ -1,4 +1,4 @@
-"""Recovery by the journal: who is looked at, and who settles a job while others leave it alone."""
+"""Recovery by the journal: which jobs it selects, and that one recovery at a time has a job."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from lockgate.storage_core.commit.recovery.expired_jobs import (
     PARKED,
     RECOVERED,
     YOUNG,
-    Unended,
-    lapsed_at,
-    lapsed_jobs,
+    UnendedJobs,
+    expired_jobs,
+    expired_jobs_at,
     recover_everything,
 )
 from lockgate.storage_core.commit.recovery.lease_takeover import recovery_lease
@@ -36,18 +36,18 @@ from tests.support.commit.destination import World, write
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """A destination whose jobs have leases in a journal."""
+    """Return a destination whose jobs have leases in a journal."""
     options = {"journal_url": f"sqlite:///{tmp_path / 'journal.db'}"}
     return World(tmp_path, str(tmp_path / "dest"), options=options)
 
 
 def beside(world: World, name: str) -> World:
-    """Another destination under the same journal."""
+    """Return another destination with the same journal."""
     return World(world.root, str(world.root / name), world.clock, world.options)
 
 
 def under(world: World, journal: str) -> World:
-    """The same destination, seen by who has another journal."""
+    """Return the same destination with another journal."""
     options = {"journal_url": "none" if journal == "none" else f"sqlite:///{world.root / journal}"}
     return World(world.root, world.url, world.clock, options)
 
@@ -63,7 +63,7 @@ def lapse(world: World) -> None:
 
 
 def abandoned(world: World, name: str = "sales") -> Job:
-    """A job whose driver is gone, undecided."""
+    """Return an undecided job whose driver is gone."""
     job = world.open_job(name)
     write(job, "t", {"a.csv": b"1"})
     job.close()
@@ -71,15 +71,15 @@ def abandoned(world: World, name: str = "sales") -> Job:
 
 
 def decided(world: World, name: str = "sales") -> Job:
-    """A job whose driver died in its commit, a moment ago."""
+    """Return a job whose driver has just died in its commit."""
     job = world.open_job(name)
     write(job, "t", {"a.csv": b"1"})
     die_at("complete.complete.before", job.commit)
     return job
 
 
-def unended(world: World) -> Unended:
-    return lapsed_jobs(world.settings, world.clock)
+def unended(world: World) -> UnendedJobs:
+    return expired_jobs(world.settings, world.clock)
 
 
 def recover_whatever_lapsed(world: World, *, dry_run: bool = False) -> dict[str, RecoveryResult]:
@@ -107,8 +107,8 @@ def test_only_lapsed_jobs_are_recovered_wherever_they_write(world: World) -> Non
     live = world.open_job("live")
 
     found = unended(world)
-    assert found.left == {LIVE: 1, PARKED: 1}
-    assert set(found.lapsed) == {JobAt(job.destination, job.job_id) for job in (first, second)}
+    assert found.left_alone == {LIVE: 1, PARKED: 1}
+    assert set(found.expired) == {JobAt(job.destination, job.job_id) for job in (first, second)}
     heard: list[tuple[str, int, int]] = []
     results = list(
         recover_everything(world.settings, clock=world.clock, progress=lambda *step: heard.append(step))
@@ -120,7 +120,7 @@ def test_only_lapsed_jobs_are_recovered_wherever_they_write(world: World) -> Non
     assert [job.phase() for job in (first, second)] == [JobPhase.FAILED, JobPhase.FAILED]
     assert [job.phase() for job in (parked, live)] == [JobPhase.OPEN, JobPhase.OPEN]
     assert heard == [("recover", 1, 2), ("recover", 2, 2)]
-    assert unended(world) == Unended(left={LIVE: 1, PARKED: 1})
+    assert unended(world) == UnendedJobs(left_alone={LIVE: 1, PARKED: 1})
     live.abort()
 
 
@@ -144,7 +144,7 @@ def test_a_decided_job_is_rolled_forward_though_its_driver_may_live(world: World
     assert (found.action, found.ended) == (RecoveryAction.ROLL_FORWARD, JobPhase.COMMITTED)
     assert world.visible() == {"a.csv": b"1"}
     assert lease_of(world, job) is None
-    assert unended(world) == Unended()
+    assert unended(world) == UnendedJobs()
 
 
 def test_an_ended_job_is_forgotten_by_its_lease(world: World) -> None:
@@ -154,7 +154,7 @@ def test_an_ended_job_is_forgotten_by_its_lease(world: World) -> None:
     assert recover(world, job).ended is JobPhase.FAILED
 
     assert lease_of(world, job) is None
-    assert unended(world) == Unended()
+    assert unended(world) == UnendedJobs()
 
 
 def test_a_job_that_only_a_driver_can_resume_is_given_back(world: World) -> None:
@@ -176,10 +176,10 @@ def test_a_job_without_a_lease_is_looked_at_when_it_is_old(world: World) -> None
     for _ in rescan(world.url, settings=heir.settings, clock=heir.clock):
         pass
 
-    assert unended(heir).left == {YOUNG: 1}
+    assert unended(heir).left_alone == {YOUNG: 1}
     heir.clock.now += heir.settings.orphan_age_s
 
-    assert unended(heir).lapsed == (JobAt(job.destination, job.job_id),)
+    assert unended(heir).expired == (JobAt(job.destination, job.job_id),)
 
 
 def test_while_one_recovery_settles_a_job_others_leave_it_alone(world: World) -> None:
@@ -188,7 +188,7 @@ def test_while_one_recovery_settles_a_job_others_leave_it_alone(world: World) ->
     folder = JobFolder(world.store, job.job_id)
 
     with recovery_lease(journal_of(world), folder, settings=world.settings, clock=world.clock):
-        assert unended(world).left == {RECOVERED: 1}
+        assert unended(world).left_alone == {RECOVERED: 1}
         found = recover(world, job)
         assert (found.action, found.ended) == (RecoveryAction.LEAVE, JobPhase.DECIDED)
         assert "another recovery has held its lease since stamp" in found.detail
@@ -213,15 +213,15 @@ def test_a_lease_that_a_recovery_took_as_the_job_ended_goes_with_the_next_one(wo
     job = world.run("sales", {"a.csv": b"1"})
     resource = job_resource(job.destination, job.job_id)
     Leases(journal_of(world)).take(resource, "died", purpose="recover", soft_s=1.0, hard_s=1.0)
-    assert unended(world) == Unended()
+    assert unended(world) == UnendedJobs()
     lapse(world)
-    assert unended(world).lapsed == (JobAt(job.destination, job.job_id),)
+    assert unended(world).expired == (JobAt(job.destination, job.job_id),)
 
     (found,) = recover_whatever_lapsed(world).values()
 
     assert (found.action, found.ended) == (RecoveryAction.CLEAN_UP, JobPhase.COMMITTED)
     assert lease_of(world, job) is None
-    assert unended(world) == Unended()
+    assert unended(world) == UnendedJobs()
 
 
 def test_a_driver_that_wakes_up_after_its_recovery_commits_nothing(world: World) -> None:
@@ -271,7 +271,7 @@ def test_a_driver_that_comes_back_while_recovery_looks_keeps_its_job(
     found = recover(world, job, dry_run=dry_run)
 
     assert (found.lease, found.action) == (JobLeaseState.LAPSED, RecoveryAction.LEAVE)
-    assert "its driver has come back" in found.detail
+    assert "its driver has taken its lease again" in found.detail
     driver.commit()
     assert world.visible() == {"a.csv": b"1"}
 
@@ -308,16 +308,18 @@ def test_without_a_journal_nobody_knows_jobs_over_destinations(world: World) -> 
     with pytest.raises(InvalidInputError, match="LOCKGATE_JOURNAL_URL=none"):
         recover_whatever_lapsed(alone)
 
-    assert lapsed_at(alone.url, settings=alone.settings, clock=alone.clock).left == {LIVE: 1}
+    assert expired_jobs_at(alone.url, settings=alone.settings, clock=alone.clock).left_alone == {LIVE: 1}
     lapse(alone)
-    found = lapsed_at(alone.url, settings=alone.settings, clock=alone.clock)
-    assert found.lapsed == (JobAt(job.destination, job.job_id),)
+    found = expired_jobs_at(alone.url, settings=alone.settings, clock=alone.clock)
+    assert found.expired == (JobAt(job.destination, job.job_id),)
     assert recover(alone, job).ended is JobPhase.FAILED
 
 
 def test_what_two_ways_found_is_looked_at_once() -> None:
     a, b = JobAt("file:///a", "x-g1"), JobAt("file:///a", "y-g1")  # type: ignore[arg-type]
 
-    both = Unended(lapsed=(a,), left={LIVE: 1}).with_more(Unended(lapsed=(a, b), left={LIVE: 2, PARKED: 1}))
+    both = UnendedJobs(expired=(a,), left_alone={LIVE: 1}).union(
+        UnendedJobs(expired=(a, b), left_alone={LIVE: 2, PARKED: 1})
+    )
 
-    assert both == Unended(lapsed=(a, b), left={LIVE: 3, PARKED: 1})
+    assert both == UnendedJobs(expired=(a, b), left_alone={LIVE: 3, PARKED: 1})

@@ -1,4 +1,4 @@
-"""An attempt in a fork of the process that began it: refused, and the parent's all the same."""
+"""An attempt in a fork of its process is refused; the parent can still use it."""
 
 from __future__ import annotations
 

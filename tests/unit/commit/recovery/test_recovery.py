@@ -1,4 +1,4 @@
-"""What is found decides what is done: the recovery table and the sweep, row by row."""
+"""Recovery and the sweep, row by row of the decision table."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.records.codec import encode
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.records.report import Ended
+from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
 from lockgate.storage_core.commit.recovery.orphan_sweep import SweepAction
-from lockgate.storage_core.commit.recovery.recover import RecoveryAction, RecoveryResult
+from lockgate.storage_core.commit.recovery.recover import RecoveryResult
 from lockgate.storage_core.errors import AuditFailedError, ObjectNotFoundError
 from lockgate.storage_core.ids import new_token
 from tests.support.commit.destination import World, write
@@ -118,7 +119,7 @@ def test_the_sweep_never_touches_uploads_of_a_job_at_work(world: World) -> None:
     assert set(sweep(world).values()) == {SweepAction.KEEP}
     world.clock.now += 30 * DAY  # lapsed: recovery must decide first
     assert set(sweep(world).values()) == {SweepAction.KEEP}
-    job._keeper._renew()
+    job._lease._renew()
     job.commit()
     assert world.visible() == {"a.csv": b"1"}
 
@@ -192,7 +193,7 @@ def test_a_verdict_over_other_data_does_not_open_the_gate(world: World) -> None:
     job.record_audit(passed=True, suite="rows", summary={})
     world.clock.now += 1
     write(job, "t", {"a.csv": b"2"})
-    with pytest.raises(AuditFailedError, match="none stands for what would be committed"):
+    with pytest.raises(AuditFailedError, match="there is none of exactly these data"):
         job.commit()
 
 

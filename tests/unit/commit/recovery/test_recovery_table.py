@@ -1,4 +1,4 @@
-"""The recovery table: every situation meets one row, and an answer that costs a listing is asked for once."""
+"""The recovery table: each situation has exactly one row, and the costly listing is done at most once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The registry follows a job's whole life, decides nothing, and is made anew from the store."""
+"""The registry follows a job's whole life, decides nothing, and can be rebuilt from the store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from lockgate.storage_core.commit import JobPhase
 from lockgate.storage_core.commit.leases.registry import PHASES
 from lockgate.storage_core.commit.records.phase import JobPhase as Phase
-from lockgate.storage_core.commit.recovery.registry_rebuild import Rescanned, rescan
+from lockgate.storage_core.commit.recovery.registry_rebuild import RescanResult, rescan
 from lockgate.storage_core.commit.registry.queries import find_job
 from lockgate.storage_core.commit.registry.rows import Job as RegisteredJob
 from lockgate.storage_core.commit.registry.rows import TaskAttempt
@@ -41,16 +41,16 @@ def leases(world: World) -> list[str]:
         return [lease.resource for lease in reading.where(Lease, {})]
 
 
-def rescanned(world: World, *, dry_run: bool = False) -> list[Rescanned]:
+def rescanned(world: World, *, dry_run: bool = False) -> list[RescanResult]:
     return list(rescan(world.url, dry_run=dry_run, settings=world.settings, clock=world.clock))
 
 
-def told(results: list[Rescanned]) -> list[tuple[str, str, str | None, str | None]]:
+def told(results: list[RescanResult]) -> list[tuple[str, str, str | None, str | None]]:
     return [(result.job_id, result.action, result.was, result.now) for result in results]
 
 
 def lose_journal(world: World) -> None:
-    """The journal's file is gone; what asks next begins a new one."""
+    """Delete the journal's file; the next access creates a new one."""
     close_journals()
     for path in (world.root / "home").glob("journal.db*"):
         path.unlink()

@@ -1,4 +1,4 @@
-"""Pending sets as records: they come back as they were, and however many there are, a few are in memory."""
+"""Pending sets as records: round trip, and bounded memory for any number of them."""
 
 from __future__ import annotations
 

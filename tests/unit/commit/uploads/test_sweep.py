@@ -1,4 +1,4 @@
-"""Which uploads a sweep may take, whatever it is asked for, and what it says they cost."""
+"""Which uploads a sweep may abort, for every filter, and the costs that it reports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DAY = 86_400.0
 
 @pytest.fixture(autouse=True)
 def disarmed() -> Iterator[None]:
-    """Leave no failpoint armed behind."""
+    """Reset the failpoints after the test."""
     yield
     FAILPOINTS.observer = None
     FAILPOINTS.arm({})
@@ -61,7 +61,7 @@ def stray(world: World, key: str, data: bytes = b"") -> None:
 
 
 def jobs_in_every_undecided_state(world: World) -> dict[str, Job]:
-    """One upload each: of a live, a parked, a lapsed job, and of one whose lease cannot be read."""
+    """Return one upload each of a live, a parked and a lapsed job, and of one with an unreadable lease."""
     jobs = {name: world.open_job(name) for name in ("live", "parked", "lapsed", "unknown")}
     for name, job in jobs.items():
         write(job, "t", {f"{name}.csv": b"1"})
@@ -359,7 +359,7 @@ def test_the_second_look_after_a_revert_spares_what_a_later_generation_published
         again.commit()
     world.clock.sleep(7200)
     actions = {fate.job_id: fate.action for fate in sweep(world).jobs}
-    assert actions[JobId("sales-g1")] == "look once more for files of a reverted job"
+    assert actions[JobId("sales-g1")] == "revert files of a reverted job that were completed late"
     assert set(world.live()) == set(world.keys()) == {"a.csv", "b.csv"}
 
 
@@ -371,7 +371,9 @@ def test_what_a_killed_attempt_wrote_after_its_jobs_end_goes(world: World) -> No
     with late.open("z.csv") as file:
         file.write(b"late")
     assert (Path(world.url) / "_temporary").exists()
-    assert [fate.action for fate in sweep(world).jobs] == ["remove what a killed attempt wrote after its end"]
+    assert [fate.action for fate in sweep(world).jobs] == [
+        "delete what a killed attempt wrote after the job's end"
+    ]
     assert not (Path(world.url) / "_temporary").exists()
     assert world.visible() == {"a.csv": b"1"}
 
@@ -382,7 +384,7 @@ def test_an_old_folder_stays_while_files_that_made_way_lie_in_it(world: World) -
     world.store.put("_lockgate/jobs/sales-g1/aside/0000", b"somebody's only copy")
     world.clock.sleep(100 * DAY)
     (fate,) = sweep(world).jobs
-    assert fate.action.startswith("keep its folder: files that made way lie in ")
+    assert fate.action.startswith("keep its folder: displaced files are in ")
     assert world.store.get("_lockgate/jobs/sales-g1/aside/0000") == b"somebody's only copy"
 
 

@@ -1,4 +1,4 @@
-"""A store that is busy, or not able to do what commits rest on: a job ends well, or says what is missing."""
+"""Stores that are busy or lack a capability: a job ends correctly, or its error names what is missing."""
 
 from __future__ import annotations
 
