@@ -27,8 +27,8 @@ import msgspec
 from lockgate.storage_core.blobs.cache.extracted import Unpack, UnpackedBlobs, remove_at_once
 from lockgate.storage_core.blobs.cache.pins import CachePins, IdleBlob
 from lockgate.storage_core.blobs.keys import BlobKey, check_blob_job, check_blob_key
-from lockgate.storage_core.blobs.storage.file_locks import lock_shared, try_alone
-from lockgate.storage_core.blobs.storage.local import Found, LocalBlobs
+from lockgate.storage_core.blobs.storage.file_locks import lock_shared, try_lock_exclusive
+from lockgate.storage_core.blobs.storage.local import ListedBlob, LocalBlobs
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.errors import (
     CorruptBlobError,
@@ -71,7 +71,7 @@ class _Survey:
     gone: int = 0
     gone_bytes: int = 0
 
-    def went(self, blob: Found) -> None:
+    def went(self, blob: ListedBlob) -> None:
         """Count a blob that was deleted."""
         self.gone += 1
         self.gone_bytes += blob.size_bytes
@@ -217,7 +217,7 @@ class CacheFolder(Forkable):
 
     def _enter(self) -> FileIO:
         with translated("open", str(self.path), changes=True):
-            alone = try_alone(self._owners)
+            alone = try_lock_exclusive(self._owners)
             if alone is not None:
                 with alone:
                     self._take_over()
@@ -236,7 +236,7 @@ class CacheFolder(Forkable):
                 if self._holds.was_in_use(job_id, blob.blob_key) and self._is_whole(blob):
                     self._holds.idle([blob], now_s)
 
-    def _is_whole(self, blob: Found) -> bool:
+    def _is_whole(self, blob: ListedBlob) -> bool:
         try:
             self.local.verified(blob.job_id, blob.blob_key)
         except (CorruptBlobError, ObjectNotFoundError) as error:
@@ -248,12 +248,12 @@ class CacheFolder(Forkable):
         """Return the ids of all jobs that have anything here."""
         return sorted(self._holds.jobs() | set(self.local.jobs()))
 
-    def _blobs(self, job_id: str) -> list[Found]:
+    def _blobs(self, job_id: str) -> list[ListedBlob]:
         """Return what is here of a job's blobs, each with the room that it takes: its bytes, and unpacked."""
         sizes = {blob.blob_key: blob.size_bytes for blob in self.local.blobs(job_id)}
         for blob_key, size_bytes in self._unpacked.sizes(job_id):
             sizes[blob_key] = sizes.get(blob_key, 0) + size_bytes
-        return [Found(job_id=job_id, blob_key=key, size_bytes=size) for key, size in sizes.items()]
+        return [ListedBlob(job_id=job_id, blob_key=key, size_bytes=size) for key, size in sizes.items()]
 
     def _evict_expired(self, job_id: str, survey: _Survey) -> None:
         now_s = self._clock.now_s()
@@ -319,7 +319,7 @@ class CacheFolder(Forkable):
 
     def _delete(self) -> None:
         """Delete the folder, unless another process has it open."""
-        alone = try_alone(self._owners) if self.path.exists() else None
+        alone = try_lock_exclusive(self._owners) if self.path.exists() else None
         if alone is None:
             return
         with alone, translated("delete", str(self.path), changes=True):

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from lockgate.storage_core.blobs.keys import BlobKey
-from lockgate.storage_core.blobs.storage.file_locks import lock_alone, lock_shared, try_alone
-from lockgate.storage_core.blobs.storage.local import Found
+from lockgate.storage_core.blobs.storage.file_locks import lock_exclusive, lock_shared, try_lock_exclusive
+from lockgate.storage_core.blobs.storage.local import ListedBlob
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.stores.os_errors import translated
 
@@ -35,7 +35,7 @@ JOB: Final = "job"
 class IdleBlob:
     """A blob that no process referred to, and since when."""
 
-    blob: Found
+    blob: ListedBlob
     since_s: float
 
 
@@ -72,7 +72,7 @@ class CachePins:
     def fetching(self, job_id: str, blob_key: BlobKey) -> Iterator[None]:
         """Be the only one, over threads and processes, that fetches a blob."""
         with translated("lock", str(self.path), changes=False):
-            alone = lock_alone(self._fetch_lock_of(job_id, blob_key))
+            alone = lock_exclusive(self._fetch_lock_of(job_id, blob_key))
         with alone:
             yield
 
@@ -93,13 +93,13 @@ class CachePins:
         except FileNotFoundError:
             return True
 
-    def idle(self, found: Sequence[Found], now_s: float) -> list[IdleBlob]:
+    def idle(self, found: Sequence[ListedBlob], now_s: float) -> list[IdleBlob]:
         """Return those that nobody refers to, each since when; from now, if nobody knew of it."""
         idle = []
         for blob in found:
             lock = self._lock_of(blob.job_id, blob.blob_key)
             is_new = not lock.exists()
-            alone = try_alone(lock)
+            alone = try_lock_exclusive(lock)
             if alone is None:
                 continue
             with alone:
@@ -111,7 +111,7 @@ class CachePins:
     @contextmanager
     def alone(self, idle: IdleBlob) -> Iterator[bool]:
         """Let nobody refer to a blob until the block ends; yields whether nobody has done so meanwhile."""
-        held = try_alone(self._lock_of(idle.blob.job_id, idle.blob.blob_key))
+        held = try_lock_exclusive(self._lock_of(idle.blob.job_id, idle.blob.blob_key))
         if held is None:
             yield False
             return
@@ -121,7 +121,7 @@ class CachePins:
     @contextmanager
     def alone_with(self, job_id: str) -> Iterator[bool]:
         """Let nobody refer to any blob of a job until the block ends; yields whether nobody does."""
-        held = try_alone(self._lock_of(job_id, JOB))
+        held = try_lock_exclusive(self._lock_of(job_id, JOB))
         if held is None:
             yield False
             return
