@@ -34,12 +34,7 @@ def new_upload_set() -> UploadSetId:
 
 
 def new_blob_key(digest: str, upload_set: UploadSetId) -> BlobKey:
-    """Return a new key.
-
-    Args:
-        digest: SHA-256 of the bytes, in hexadecimal.
-        upload_set: Upload set of the put.
-    """
+    """Return a new key for bytes with this SHA-256, put under an upload set."""
     return BlobKey(f"{digest}-{upload_set}{secrets.token_hex(8)}")
 
 

@@ -19,10 +19,6 @@ from lockgate.storage_core.stores import open_store
 def open_blobs(settings: Settings, *, clock: Clock | None = None) -> BlobServer | BlobClient:
     """Open a client if `blob_server_url` is set, otherwise the server of this process. Close it after use.
 
-    Args:
-        settings: See `open_client` and `open_server`.
-        clock: Clock of the server and of the journal, for tests.
-
     Raises:
         InvalidInputError: The settings are incomplete or wrong.
     """

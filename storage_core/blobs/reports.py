@@ -85,11 +85,11 @@ class BlobSweepReport(msgspec.Struct, frozen=True, kw_only=True):
         """Return the rows of a table, without empty ones: label, number, and size if it has one."""
         amounts = [(_LABELS[why], amount.blobs, amount.size_bytes) for why, amount in self.swept.items()]
         counts = [
-            ("references that lapsed", self.lapsed_references),
-            ("upload sets given up", self.abandoned_sets),
+            ("lapsed references dropped", self.lapsed_references),
+            ("upload sets abandoned", self.abandoned_sets),
             ("ended jobs", self.final_jobs),
             ("ended jobs forgotten", self.forgotten_jobs),
-            ("uploads of nobody aborted", self.aborted_uploads),
+            ("orphaned uploads aborted", self.aborted_uploads),
             ("blobs that a store kept", self.left),
         ]
         return [*amounts, *((what, count, None) for what, count in counts if count)]
@@ -99,7 +99,7 @@ _LABELS: Final = {
     Why.STAGED: "unreferenced for an interval: deleted",
     Why.FINAL: "of ended jobs: deleted",
     Why.MARKED: "marked by an earlier sweep: deleted",
-    Why.ORPHAN: "known to no row: staged",
+    Why.ORPHAN: "without a row: staged",
 }
 
 

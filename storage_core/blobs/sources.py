@@ -60,11 +60,7 @@ def size_of(source: Source) -> int | None:
 
 
 def chunks_of(source: Source, size_bytes: int | None) -> Iterator[bytes]:
-    """Yield the bytes of a source, a file in bounded pieces.
-
-    Args:
-        source: Source to read.
-        size_bytes: Size of a file at the start; bytes appended since are left out.
+    """Yield the bytes of a source, a file in bounded pieces up to its size at the start.
 
     Raises:
         StoreUnavailableError: The file cannot be read, or became shorter.

@@ -121,16 +121,7 @@ class PendingTask:
             self._outputs.discard(output)
 
     def commit(self, *, allow_empty: bool = False) -> PendingSet:
-        """Close open files and commit the task; a second call returns the same result.
-
-        Args:
-            allow_empty: Whether to commit a task for which no file was opened.
-
-        Raises:
-            ConflictError: No file of the task was written through this file system, or the job is decided.
-            FencedError: The job's driver was replaced.
-            OutcomeUnknownError: The task may have committed; call again.
-        """
+        """Close open files and commit the task; see `LockgateFileSystem.commit_task`."""
         self._close_outputs()
         if not (allow_empty or self._closed or self._written_to):
             raise ConflictError(
@@ -241,11 +232,11 @@ class PendingOutput(io.RawIOBase):
         self._task.closed(self)
 
     def commit(self) -> None:
-        """Commit the task that the file belongs to."""
+        """Commit the file's task."""
         self._task.commit()
 
     def discard(self) -> None:
-        """Abort the task that the file belongs to."""
+        """Abort the file's task."""
         self._task.abort()
         self.outermost.forget()
 

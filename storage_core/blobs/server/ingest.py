@@ -88,7 +88,8 @@ class BlobIngest:
         """
         check_blob_job(job_id)
         if size_bytes is None or size_bytes >= LONG_PUT_BYTES:
-            self._refuse_ended(job_id)
+            with self._holdings.journal.reading() as reading:
+                refuse_ended(reading, job_id)
         with (
             self._holdings.liveness.putting(),
             self._upload_set(new) as upload_set,
@@ -180,11 +181,6 @@ class BlobIngest:
         finally:
             if upload.is_left:
                 self._leave_to_sweep(upload_set_of(blob_key))
-
-    def _refuse_ended(self, job_id: str) -> None:
-        """Refuse a put for an ended job: the journal may have forgotten the job when the put is recorded."""
-        with self._holdings.journal.reading() as reading:
-            refuse_ended(reading, job_id)
 
     def _place(self, incoming: IncomingFile, upload: HaUpload | None, blob: PutBlob) -> None:
         """Place the bytes in every store; parts are uploaded while the file is synced."""

@@ -112,15 +112,7 @@ class BlobServer:
         return self.sets.begin(check_blob_job(job_id))
 
     def begin_set_of(self, holder: str, job_id: str) -> tuple[UploadSetId, Stamp]:
-        """Open an upload set for an uploader in another process, which renews the lease itself.
-
-        Args:
-            holder: The uploader.
-            job_id: Job of the blobs.
-
-        Returns:
-            The set, and the stamp to renew it with.
-        """
+        """Open an upload set for an uploader in another process; see `UploadSets.take`."""
         return self.sets.take(holder, check_blob_job(job_id))
 
     def renew_sets(self, holder: str, held: Mapping[UploadSetId, Stamp]) -> dict[UploadSetId, str]:

@@ -24,9 +24,6 @@ def recover(holdings: Holdings) -> Amount:
 
     Nothing is staged in safe mode: a restored journal may lack the rows of blobs that are in use.
 
-    Args:
-        holdings: Stores and journal.
-
     Raises:
         LockgateError: A store or the journal could not be reached. The server may start: the next sweep lists
             the stores.

@@ -58,12 +58,7 @@ class UploadSets:
         return upload_set
 
     def take(self, holder: str, job_id: str) -> tuple[UploadSetId, Stamp]:
-        """Open a set for an uploader that renews the lease itself; return the stamp to renew it with.
-
-        Args:
-            holder: The uploader.
-            job_id: Job of the blobs; empty: any job.
-        """
+        """Open a set for an uploader that renews it; return the set and the stamp to renew it with."""
         upload_set = new_upload_set()
         resource = upload_resource(upload_set)
         lease = TakeLease(resource=resource, holder=holder, purpose="write", soft_s=SOFT_S, hard_s=HARD_S)

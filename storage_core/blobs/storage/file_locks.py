@@ -36,13 +36,9 @@ def lock_shared(path: Path) -> FileIO:
 
 
 def lock_exclusive(path: Path, *, permissions: int = 0o600) -> FileIO:
-    """Open a file, creating it if necessary, with an exclusive lock held until it is closed.
+    """Open a file, creating it with these permissions if necessary, with an exclusive lock.
 
     Blocks while another process holds it.
-
-    Args:
-        path: Path of the file.
-        permissions: Permissions of a new file.
     """
     return _locked(path, fcntl.LOCK_EX, permissions)
 

@@ -66,14 +66,7 @@ class HaBlobs:
                 upload.complete()
 
     def upload(self, file: int, size_bytes: int, job_id: str, blob_key: BlobKey) -> HaUpload:
-        """Return an upload of a file that may still be written; it sends nothing yet.
-
-        Args:
-            file: Readable descriptor of the file.
-            size_bytes: Final size of the file.
-            job_id: Job of the blob.
-            blob_key: Key of the blob.
-        """
+        """Return an upload of a file that may still be written; see `HaUpload`. It sends nothing yet."""
         return HaUpload(
             self.store,
             _key(job_id, blob_key),

@@ -91,12 +91,7 @@ class LocalBlobs(Forkable):
         return self.path / check_blob_job(job_id) / check_blob_key(blob_key)
 
     def incoming(self) -> AbstractContextManager[IncomingFile]:
-        """Create a file for a blob being received; it is deleted after the block unless it was placed.
-
-        Raises:
-            AccessDeniedError: The directory cannot be written.
-            StoreUnavailableError: The disk is full.
-        """
+        """Create a file for a blob being received; see `create_incoming`."""
         return create_incoming(self.path / INCOMING, self._on_write)
 
     def place(self, incoming: IncomingFile, job_id: str, blob_key: BlobKey, *, is_copy: bool = False) -> Path:

@@ -27,13 +27,7 @@ GONE: Final = frozenset({LeaseState.HARD, LeaseState.FREE})
 
 
 def dry_run_sweep(holdings: Holdings, *, orphans: bool | None, progress: Progress) -> BlobSweepReport:
-    """Report what a sweep would do now; a later sweep would delete what it would stage.
-
-    Args:
-        holdings: Stores and journal.
-        orphans: Whether to list the stores; None: if a sweep would.
-        progress: Called with the progress.
-    """
+    """Report what a sweep would do now; see `Blobs.sweep`. A later sweep would delete what it would stage."""
     tally = Tally()
     with holdings.journal.reading() as reading:
         reading.stay_open()

@@ -17,12 +17,7 @@ from lockgate.storage_core.journal.entries.rows import Blob
 
 
 def delete_logs(holdings: Holdings, blobs: Sequence[tuple[str, str]]) -> None:
-    """Delete the unreferenced logs among some blobs; on an error they are left to the sweep.
-
-    Args:
-        holdings: Stores and journal.
-        blobs: Pairs of job id and key, whose last reference may just have been dropped.
-    """
+    """Delete the unreferenced logs among blobs, given by job and key; on an error the sweep does it."""
     with suppress(LockgateError), step("blob-log"):  # a refusal in safe mode, too: they are staged
         for blob in _idle_logs(holdings, blobs):
             _delete(holdings, blob)

@@ -21,11 +21,7 @@ OWNER: Final = ".journal"
 
 
 def claim_stores(holdings: Holdings, *, dry_run: bool) -> None:
-    """Mark unowned stores with the journal's identity.
-
-    Args:
-        holdings: Stores and journal.
-        dry_run: Only check.
+    """Mark unowned stores with the journal's identity; a dry run only checks them.
 
     Raises:
         ConflictError: A store belongs to another journal; nothing was changed.

@@ -57,16 +57,10 @@ def sweep(
     orphans: bool | None = None,
     progress: Progress = no_progress,
 ) -> BlobSweepReport:
-    """Delete blobs that nothing keeps.
+    """Delete blobs that nothing keeps; see `Blobs.sweep`.
 
     Safe to run concurrently with other sweeps and all other calls. Blobs that a store kept, or gave no answer
-    about, stay marked for the next sweep, and are reported.
-
-    Args:
-        holdings: Stores and journal.
-        dry_run: Change nothing, and report what would be deleted; allowed in safe mode.
-        orphans: Whether to list the stores for bytes without a row; None: if a listing is due.
-        progress: Called with the progress.
+    about, stay marked for the next sweep, and are reported. A dry run is allowed in safe mode.
 
     Raises:
         SafeModeError: The journal is in safe mode; nothing was deleted.

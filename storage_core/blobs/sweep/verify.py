@@ -40,14 +40,7 @@ def verify(
     deep: bool = False,
     heal: bool = False,
 ) -> VerifiedPage:
-    """Verify a page of blobs; blobs that are being deleted are left out.
-
-    Args:
-        holdings: Stores and journal.
-        job_id: Job of the blobs; None: all jobs.
-        after: Job and key of the last blob of the previous page.
-        deep: Read and hash all bytes, instead of comparing sizes only.
-        heal: Replace a bad copy by the good one.
+    """Verify a page of blobs, without those that are being deleted; see `Blobs.verify`.
 
     Raises:
         LockgateError: A store or the journal did not answer.
