@@ -57,8 +57,9 @@ class PendingTask:
         with self._lock:
             if self._closed:
                 raise ConflictError(
-                    f"{self.path}: the task has committed through this file system, or may have: it takes no "
-                    "more files; if it is not known, commit_task again; write what follows as another task"
+                    f"{self.path}: the task has committed through this file system, or may have committed, "
+                    "so it takes no more files; if the outcome is unknown, call commit_task again; write "
+                    "further files as another task"
                 )
             if self._attempt is None:
                 job = self._tasks.job(self._root.destination, self._root.job_id)
@@ -96,7 +97,7 @@ class PendingTask:
         if not self.tree.is_file(path.text):
             if self.tree.children(path.text):
                 raise InvalidInputError(
-                    f"{path.text}: nothing was removed, there are files in it; remove those first"
+                    f"{path.text}: nothing was removed; the directory is not empty; remove its files first"
                 )
         elif self._attempt is not None:
             self._attempt.drop(path.target)
@@ -298,9 +299,9 @@ class PendingTasks:
             under_way = [task.path for task in self._tasks.values() if task.under_way]
         if under_way:
             raise ConflictError(
-                f"this file system instance is not copied or pickled while it writes {under_way[0]}: what a "
-                "copy writes would not belong to this task's commit; give the other process a task and a "
-                "LockgateFileSystem() of its own"
+                f"this file system instance cannot be copied or pickled while it writes {under_way[0]}: "
+                "what a copy writes would not belong to this task's commit; give the other process a "
+                "separate task and LockgateFileSystem()"
             )
 
     def info(self, path: MagicPath) -> Info:
