@@ -331,8 +331,8 @@ MUTANTS: Final = (
         [
             Edit(
                 "storage_core/blobs/sweep/orphans.py",
-                "taken = _met_first(holdings, orphans) if dry_run else _adopted(holdings, orphans)",
-                "taken = _met_first(holdings, orphans)",
+                "staged = _without_duplicates(holdings, orphans) if dry_run else _adopt(holdings, orphans)",
+                "staged = _without_duplicates(holdings, orphans)",
             )
         ],
         BLOBS,
@@ -343,7 +343,7 @@ MUTANTS: Final = (
         [
             Edit(
                 "storage_core/blobs/storage/incoming_file.py",
-                "while rest:  # a disk that is almost full takes a part and says so\n"
+                "while rest:  # an almost full disk writes only a part\n"
                 "                rest = rest[self._file.write(rest) :]",
                 "self._file.write(rest)",
             )
@@ -371,7 +371,7 @@ MUTANTS: Final = (
     Mutant(
         "bring-back-what-goes",
         "a get does not bring back what a sweep deletes",
-        [Edit("storage_core/blobs/server/serve.py", "if self._goes(job_id, blob_key):", "if False:")],
+        [Edit("storage_core/blobs/server/serve.py", "if self._is_deleting(job_id, blob_key):", "if False:")],
         f"{RACES}a_get_does_not_bring_back_what_a_sweep_deletes",
     ),
     Mutant(
@@ -380,8 +380,8 @@ MUTANTS: Final = (
         [
             Edit(
                 "storage_core/blobs/sweep/sweep.py",
-                "job.final_s is not None and one.began_s <= job.final_s for one in own",
-                "False for one in own",
+                "job.final_s is not None and row.began_s <= job.final_s for row in own",
+                "False for row in own",
             )
         ],
         f"{LATE}a_put_that_outlasts_its_job_by_hours_is_refused_and_leaves_nothing",
@@ -416,7 +416,7 @@ MUTANTS: Final = (
         [
             Edit(
                 "storage_core/blobs/storage/server_liveness.py",
-                "LastListing(self._store).forget()  # first",
+                "ListingMarker(self._store).forget()  # first",
                 "pass  # first",
             )
         ],

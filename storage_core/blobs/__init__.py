@@ -1,12 +1,6 @@
-"""Blobs: immutable artefacts of jobs, kept while something refers to them, and swept in two stages.
+"""Immutable artefacts of jobs, kept while a reference exists, and deleted in two stages.
 
-    keys         what a key says
-    local, ha    where the bytes are
-    protocol     what can be asked of a blob server
-    server       takes blobs in and hands them out
-    opening      the server or the client that the settings name
-
-Source: Flink BLOB storage. `registry` has the entries and the rows.
+The rows and entries of blobs, upload sets and references are in `registry`. Source: Flink BLOB storage.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Large messages: their bytes are a blob, and what is sent is an envelope that names it.
+"""Store large messages as blobs, and send an envelope that names the blob.
 
-Each receiver has a reference to the blob, from before the message is sent until it has acknowledged. One that
-never comes lapses. Bytes that several receivers of one sending get, or the next try of one, are put once.
-
-Source: Flink BLOB storage, "RPC Messages".
+Each receiver holds a reference to the blob from before the message is sent until it acknowledges the message;
+an unacknowledged reference lapses. Messages with the same bytes and the same sending share one blob.
 """
 
 from __future__ import annotations
@@ -26,16 +24,17 @@ from lockgate.storage_core.settings import Settings
 
 LOG: Final = logging.getLogger("lockgate.blobs")
 
-REMEMBERED: Final = 64
-"""Sendings whose blobs a thread remembers, the latest."""
+RECENT_SENDINGS: Final = 64
+"""Number of sendings whose blobs a thread remembers."""
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """What is sent in place of a large message.
+    """Sent in place of a large message.
 
     Attributes:
-        size_bytes: Of the message.
-        owner: Of the reference that its receiver drops; None: nobody counts the receivers, and it lapses.
+        size_bytes: Size of the message.
+        owner: Owner of the reference that the receiver drops; None: the receivers are not counted, and the
+            reference lapses.
     """
 
     job_id: str
@@ -45,11 +44,11 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimCheck:
-    """Offloads messages and recalls them. Safe to use from several threads.
+    """Offload and recall messages. Safe to use from several threads.
 
     Args:
-        cache: Of this process, over the blob server; another try on this machine finds the message there.
-        lapse_s: A message that is not acknowledged is kept so long.
+        cache: Cache of this process; a retry on this machine finds the message there.
+        lapse_s: How long an unacknowledged message is kept.
     """
 
     def __init__(self, cache: BlobCache, *, lapse_s: float) -> None:
@@ -66,35 +65,35 @@ class ClaimCheck:
         is_counted: bool = True,
         lapse_s: float | None = 0.0,
     ) -> Envelope:
-        """Keep a message for a receiver; durable when this returns.
+        """Store a message for a receiver; it is durable when this returns.
 
         Args:
             data: The message.
-            owner: Names the receiver.
-            job_id: Of the job that it belongs to; when that fails or ends, the message goes.
-            sending: The same over messages whose equal bytes need be put only once.
-            is_counted: There is one receiver, and it acknowledges.
-            lapse_s: It is kept at least so long if nobody acknowledges; None: for ever.
+            owner: Name of the receiver.
+            job_id: Job that the message belongs to; the message is deleted when the job fails or ends.
+            sending: Id of the sending; equal bytes of one sending are stored once.
+            is_counted: Whether there is exactly one receiver, which acknowledges.
+            lapse_s: Keep the message at least this long without an acknowledgement; None: without limit.
 
         Raises:
             FencedError: The job has ended; nothing was kept.
-            StoreUnavailableError: The blob server is full or away; nothing was kept.
-            OutcomeUnknownError: The message may have been kept; it lapses.
+            StoreUnavailableError: The blob server is full or unreachable; nothing was kept.
+            OutcomeUnknownError: The message may have been kept; if so, it lapses.
         """
-        until_s = None if lapse_s is None else max(self._lapse_s, lapse_s)
-        blob_key = _SENT.find(job_id, sending, data)
+        keep_s = None if lapse_s is None else max(self._lapse_s, lapse_s)
+        blob_key = _RECENT.find(job_id, sending, data)
         if blob_key is not None:
-            # Another message may have this blob and this receiver: each needs a reference of its own.
-            again = f"{owner}:{secrets.token_hex(4)}"
+            # Another message may use this blob and this owner: each message needs a separate reference.
+            new_owner = f"{owner}:{secrets.token_hex(4)}"
             try:
-                self._cache.origin.refer(job_id, blob_key, again, lapse_s=until_s)
+                self._cache.origin.refer(job_id, blob_key, new_owner, lapse_s=keep_s)
             except ObjectNotFoundError:
                 blob_key = None
             else:
-                owner = again
+                owner = new_owner
         if blob_key is None:
-            blob_key = self._put(data, job_id, owner, until_s)
-        _SENT.remember(job_id, sending, blob_key)
+            blob_key = self._put(data, job_id, owner, keep_s)
+        _RECENT.remember(job_id, sending, blob_key)
         return Envelope(
             job_id=job_id,
             blob_key=blob_key,
@@ -103,27 +102,27 @@ class ClaimCheck:
         )
 
     def recall(self, envelope: Envelope, *, sending: str = "", is_read_once: bool = False) -> bytes:
-        """Return a message, whole and verified.
+        """Return the complete, verified bytes of a message.
 
         Args:
-            envelope: That came in its place.
-            sending: As for `offload`: what this thread sends on under it, it need not put again.
-            is_read_once: Nobody on this machine will ask again; nothing is kept in its cache.
+            envelope: Envelope that was received.
+            sending: As for `offload`: this thread can send the same bytes again without storing them.
+            is_read_once: Whether nothing on this machine reads it again; it is then not cached.
 
         Raises:
-            ObjectNotFoundError: It is gone: it lapsed, was acknowledged long ago, or its job failed or ended.
+            ObjectNotFoundError: It lapsed, was acknowledged, or its job failed or ended.
             CorruptBlobError: Every copy of it is damaged.
-            StoreUnavailableError: Nobody who has it answers.
+            StoreUnavailableError: No server that may have it answers.
         """
         if is_read_once:
             data = self._cache.origin.get(envelope.job_id, envelope.blob_key)
         else:
             data = self._cache.get(envelope.job_id, envelope.blob_key, guarantee="recreatable")
-        _SENT.remember(envelope.job_id, sending, envelope.blob_key)
+        _RECENT.remember(envelope.job_id, sending, envelope.blob_key)
         return data
 
     def acknowledge(self, envelope: Envelope) -> None:
-        """Drop the receiver's reference; one that cannot be dropped now lapses."""
+        """Drop the receiver's reference. A failure is logged: the reference then lapses."""
         if envelope.owner is None:
             return
         try:
@@ -144,15 +143,15 @@ class ClaimCheck:
         try:
             return put().blob_key
         except StoreUnavailableError:
-            # A server in a process that slept for long has lost its upload set, and says so once.
+            # A server whose process was suspended may have lost its upload set; the next put opens another.
             return put().blob_key
 
 
-def configured_messages(settings: Settings) -> ClaimCheck | None:
-    """Return what offloads the messages of this process; None, with one warning, where no blobs can be.
+def configured_claim_check(settings: Settings) -> ClaimCheck | None:
+    """Return the `ClaimCheck` of this process; None, with one warning, if the settings allow no blobs.
 
     Args:
-        settings: `message_lapse_s`, and what `configured_cache` takes.
+        settings: `message_lapse_s` and the settings of `configured_cache`.
     """
     if settings.has_journal or settings.blob_server_url is not None:
         return ClaimCheck(configured_cache(settings), lapse_s=settings.message_lapse_s)
@@ -160,8 +159,8 @@ def configured_messages(settings: Settings) -> ClaimCheck | None:
     if not _is_warned:
         _is_warned = True
         LOG.warning(
-            "LOCKGATE_JOURNAL_URL is none: large messages go through the broker whole; unset it, or name a "
-            "blob server"
+            "LOCKGATE_JOURNAL_URL is none: large messages are sent through the broker in full; unset it, or "
+            "name a blob server"
         )
     return None
 
@@ -169,14 +168,14 @@ def configured_messages(settings: Settings) -> ClaimCheck | None:
 _is_warned = False
 
 
-class _Sent(threading.local):
-    """The blobs that this thread has sent or received last."""
+class _RecentBlobs(threading.local):
+    """The last blobs that this thread sent or received."""
 
     def __init__(self) -> None:
         self._blobs: OrderedDict[tuple[str, str], BlobKey] = OrderedDict()
 
     def find(self, job_id: str, sending: str, data: bytes) -> BlobKey | None:
-        """Return the blob of the same bytes in the same sending."""
+        """Return the blob with these bytes in the same sending, None if there is none."""
         blob_key = self._blobs.get((job_id, sending)) if sending else None
         if blob_key is not None and hashlib.sha256(data).hexdigest() == digest_of(blob_key):
             return blob_key
@@ -188,8 +187,8 @@ class _Sent(threading.local):
             return
         self._blobs[(job_id, sending)] = blob_key
         self._blobs.move_to_end((job_id, sending))
-        if len(self._blobs) > REMEMBERED:
+        if len(self._blobs) > RECENT_SENDINGS:
             self._blobs.popitem(last=False)
 
 
-_SENT: Final = _Sent()
+_RECENT: Final = _RecentBlobs()

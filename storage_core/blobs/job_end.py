@@ -1,4 +1,4 @@
-"""A job's end as whoever has ended it sees it: what it was set up with goes now, not with the next sweep."""
+"""Delete an ended job's blobs at once, without waiting for the next sweep."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LOG: Final = logging.getLogger("lockgate.blobs")
 
 
 def delete_ended(job_id: str, settings: Settings, *, clock: Clock | None = None) -> bool:
-    """Delete the blobs of a job if the journal says that it has ended; returns whether they are gone.
+    """Delete the blobs of a job if the journal says that it has ended; return whether they are gone.
 
-    No trouble with them is the job's: where it does not come to this, the next sweep deletes them.
+    A failure is only logged: the next sweep deletes them.
 
     Args:
-        job_id: In the blob stores.
-        settings: Name the journal and the blob server.
-        clock: Takes the place of the machine's, for tests.
+        job_id: Id of the job in the blob stores.
+        settings: Settings that name the journal and the blob server.
+        clock: Clock for tests.
     """
     try:
         with step("blob-finish"):

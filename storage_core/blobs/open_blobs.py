@@ -1,4 +1,4 @@
-"""The blob server that the settings name: another process over HTTP, or this one."""
+"""Open the blob server that the settings name: in this process, or over HTTP."""
 
 from __future__ import annotations
 
@@ -17,16 +17,10 @@ from lockgate.storage_core.stores import open_store
 
 
 def open_blobs(settings: Settings, *, clock: Clock | None = None) -> BlobServer | BlobClient:
-    """Open the blob server of the settings: elsewhere if `blob_server_url` says so, else in this process.
-
-    Close it after use.
-
-    Args:
-        settings: See `open_client` and `open_server`.
-        clock: Takes the place of the machine's, and of the journal's, for tests.
+    """Open a client if `blob_server_url` is set, otherwise the server of this process. Close it after use.
 
     Raises:
-        InvalidInputError: The settings name none that can be.
+        InvalidInputError: The settings are incomplete or wrong.
     """
     if settings.blob_server_url is None:
         return open_server(settings, clock=clock)
@@ -37,17 +31,17 @@ def open_server(settings: Settings, *, clock: Clock | None = None) -> BlobServer
     """Open the blob server of this process; close it after use.
 
     Args:
-        settings: `blob_dir`, `blob_store_url`, `retention_interval_s` and the journal's count.
-        clock: Takes the place of the machine's, and of the journal's, for tests.
+        settings: `blob_dir`, `blob_store_url`, `retention_interval_s` and the journal's settings are used.
+        clock: Clock of the server and of the journal, for tests.
 
     Raises:
-        InvalidInputError: There is no journal: it knows what keeps a blob.
+        InvalidInputError: The settings name no journal.
     """
     journal = configured_journal(settings, clock)
     if journal is None:
         raise InvalidInputError(
-            "blobs need a journal, and LOCKGATE_JOURNAL_URL is none: it knows what keeps a blob; unset it "
-            "for SQLite below LOCKGATE_HOME, or name a PostgreSQL"
+            "blobs need a journal, and LOCKGATE_JOURNAL_URL is none: the journal records what keeps a blob; "
+            "unset it for SQLite below LOCKGATE_HOME, or name a PostgreSQL"
         )
     return BlobServer(
         LocalBlobs(blob_dir(settings)),
@@ -59,11 +53,11 @@ def open_server(settings: Settings, *, clock: Clock | None = None) -> BlobServer
 
 
 def open_client(settings: Settings, *, clock: Clock | None = None) -> BlobClient:
-    """Open a client of a blob server elsewhere; close it after use. Nothing is asked of it yet.
+    """Open a client of a blob server; close it after use. It sends no request yet.
 
     Args:
-        settings: `blob_server_url`, `blob_token_file`, `blob_ca_file` and `blob_timeout_s` count.
-        clock: Waits in the place of the machine's, for tests.
+        settings: `blob_server_url`, `blob_token_file`, `blob_ca_file` and `blob_timeout_s` are used.
+        clock: Clock for tests.
 
     Raises:
         InvalidInputError: There is no URL, or a file that the settings name cannot be read.

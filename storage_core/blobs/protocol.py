@@ -1,4 +1,4 @@
-"""What can be asked of a blob server, whether it is this process or another one over HTTP."""
+"""The `Blobs` protocol of a blob server, in this process or over HTTP, and its records."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import InvalidInputError
 
 Lapse = Annotated[float, msgspec.Meta(ge=0)]
-"""Seconds from now: a reference that had lapsed before would keep nothing, and say nothing."""
+"""Seconds from now; not negative, because a lapsed reference would keep nothing."""
 
 
 class BlobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A blob that was put.
 
     Attributes:
-        size_bytes: Of its bytes, which hash to the key.
+        size_bytes: Size of the bytes, which hash to the key.
     """
 
     job_id: str
@@ -37,7 +37,7 @@ class ArtefactFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that a job's tasks need.
 
     Attributes:
-        name: Of the file that it was: an import path wants it back.
+        name: Name of the original file, which an import path needs.
     """
 
     blob_key: BlobKey
@@ -46,11 +46,11 @@ class ArtefactFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Artefacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was uploaded for a job: put before the job exists, made its own as it is submitted.
+    """Files uploaded for a job before it exists; submitting the job makes them its blobs.
 
     Attributes:
-        job_id: Of the job in the blob stores.
-        blobs: In the order in which they were given.
+        job_id: Id of the job in the blob stores.
+        blobs: Blobs, in the order in which they were given.
     """
 
     job_id: str
@@ -58,11 +58,11 @@ class Artefacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def blob_keys(self) -> list[BlobKey]:
-        """Keys of all its blobs."""
+        """Keys of all blobs."""
         return [blob.blob_key for blob in self.blobs]
 
     def handle(self) -> dict[str, Any]:
-        """Return what tells another Airflow task of them: small, JSON, and of lists of equal length."""
+        """Return a small JSON value that describes them to another Airflow task, as lists of equal length."""
         return {
             "job_id": self.job_id,
             "blob_keys": [str(key) for key in self.blob_keys],
@@ -72,17 +72,17 @@ class Artefacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_handle(cls, handle: object) -> Self:
-        """Return what `handle` told; `uses` may be missing, then all are libraries.
+        """Return the artefacts of a handle; without `uses`, all are libraries.
 
         Raises:
-            InvalidInputError: It is something else.
+            InvalidInputError: It is not a handle.
         """
         try:
-            told = msgspec.convert(handle, _Handle)
-            uses = told.uses or ["library"] * len(told.names)
-            files = zip(told.blob_keys, told.names, uses, strict=True)
+            decoded = msgspec.convert(handle, _Handle)
+            uses = decoded.uses or ["library"] * len(decoded.names)
+            files = zip(decoded.blob_keys, decoded.names, uses, strict=True)
             return cls(
-                job_id=check_blob_job(told.job_id),
+                job_id=check_blob_job(decoded.job_id),
                 blobs=tuple(
                     ArtefactFile(blob_key=check_blob_key(blob_key), name=name, use=use)
                     for blob_key, name, use in files
@@ -95,7 +95,7 @@ class Artefacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Handle(msgspec.Struct, frozen=True):
-    """The form of a handle of artefacts."""
+    """A handle of artefacts, as JSON."""
 
     job_id: str
     blob_keys: list[str]
@@ -108,13 +108,13 @@ class PutOptions(TypedDict, total=False):
 
     Attributes:
         guarantee: Whether a recovery needs the bytes.
-        use: What they are for.
-        name: Name of the file that they were.
-        upload_set: Keeps the blob until the set is complete.
-        owners: Owners that refer to the blob at once; without any, and without a set, it is staged.
-        lapse_s: The references lapse after this time, for their owners may never come.
-        digest: SHA-256 that the bytes must have, in hexadecimal.
-        request_id: The same over all tries of one put: they make one blob.
+        use: Purpose of the blob.
+        name: Name of the original file.
+        upload_set: Set that keeps the blob until it is complete.
+        owners: Owners that refer to the blob at once; without an owner and without a set, it is staged.
+        lapse_s: Time after which the references lapse, for owners that may never start.
+        digest: Expected SHA-256 of the bytes, in hexadecimal.
+        request_id: Id of the put, the same in every retry: they make one blob.
     """
 
     guarantee: Guarantee
@@ -143,18 +143,18 @@ class NewBlob(msgspec.Struct, frozen=True, kw_only=True):
 class Blobs(Protocol):
     """A blob server. Safe to use from several threads.
 
-    Every method raises the errors of `lockgate.storage_core.errors` only.
+    Every method raises only errors of `lockgate.storage_core.errors`.
     """
 
     def begin_set(self, job_id: str) -> UploadSetId:
-        """Open an upload set, for blobs of a job that may not exist yet; a lease keeps it.
+        """Open an upload set for blobs of a job that may not exist yet; a lease keeps it open.
 
         Raises:
             FencedError: The job has ended.
         """
 
     def put(self, source: Source, *, job_id: str = NO_JOB, **options: Unpack[PutOptions]) -> BlobInfo:
-        """Put bytes; durable when this returns: in the local store, and in the HA store if `ha`.
+        """Put bytes. They are durable when this returns: in the local store, and in the HA store if `ha`.
 
         Args:
             source: The bytes.
@@ -162,70 +162,70 @@ class Blobs(Protocol):
             options: See `PutOptions`.
 
         Raises:
-            CorruptBlobError: The bytes that came have another digest; nothing was kept.
+            CorruptBlobError: The bytes received have another digest; nothing was kept.
             ConflictError: An earlier put with this request id had other bytes; nothing was kept.
-            FencedError: The set is complete or was given up, or the job has ended; nothing was kept.
-            StoreUnavailableError: A store is full or away; nothing was kept.
-            OutcomeUnknownError: The blob may have been put; what nobody refers to is swept.
+            FencedError: The set is complete or abandoned, or the job has ended; nothing was kept.
+            StoreUnavailableError: A store is full or unreachable; nothing was kept.
+            OutcomeUnknownError: The blob may have been put; the sweep deletes it if it has no reference.
         """
 
     def complete_set(self, upload_set: UploadSetId, *, request_id: str | None = None) -> int:
-        """Stage all blobs of a set: the job is to be submitted within the retention interval.
+        """Stage all blobs of a set; submit the job within the retention interval.
 
         Args:
-            upload_set: As `begin_set` returned it.
-            request_id: The same over all tries.
+            upload_set: Set that `begin_set` returned.
+            request_id: Id of the call, the same in every retry.
 
         Returns:
-            How many blobs it has.
+            Number of blobs in the set.
 
         Raises:
-            FencedError: It is complete, or was given up.
+            FencedError: It is complete already, or abandoned.
         """
 
     def submit(
         self, job_id: str, blob_keys: Sequence[BlobKey], *, destination: str = "", commit_job: str = ""
     ) -> None:
-        """Make blobs a job's own until it ends; all of them, or none.
+        """Keep blobs for a job until it ends; all of them, or none.
 
         Args:
-            job_id: For which they were uploaded.
-            blob_keys: All that it needs.
-            destination: Of the commit job that it is, empty if it is none.
-            commit_job: That job's id there.
+            job_id: Job that they were uploaded for.
+            blob_keys: All blobs that it needs.
+            destination: Destination of the commit job; empty if there is none.
+            commit_job: Id of the commit job at the destination.
 
         Raises:
-            ObjectNotFoundError: One is gone; upload them again.
+            ObjectNotFoundError: A blob is gone; upload them again.
             FencedError: The job has ended.
         """
 
     def refer(self, job_id: str, blob_key: BlobKey, owner: str, *, lapse_s: float | None = None) -> None:
-        """Keep a blob for an owner.
+        """Add an owner's reference to a blob.
 
         Raises:
-            ObjectNotFoundError: It is gone, or about to be.
+            ObjectNotFoundError: The blob is gone, or being deleted.
             FencedError: Its job has ended.
         """
 
     def drop(self, job_id: str, blob_key: BlobKey, owner: str) -> None:
-        """End an owner's reference; one that is not there is dropped already."""
+        """Drop an owner's reference, if there is one."""
 
     def drop_owner(self, owner: str) -> int:
-        """End all references of an owner; returns how many there were."""
+        """Drop all references of an owner; return their number."""
 
     def fail(self, job_id: str) -> None:
-        """Let go what can be made again of a job that failed and may be recovered."""
+        """Release the recreatable blobs of a job that failed and may be recovered."""
 
     def finish(self, job_id: str) -> None:
-        """End a job: all its blobs go at once, whatever refers to them.
+        """End a job and delete all its blobs, whatever references they have.
 
         Raises:
             SafeModeError: The journal is in safe mode; nothing was changed.
-            StoreUnavailableError: Some bytes could not be deleted; the sweep does it.
+            StoreUnavailableError: Some bytes could not be deleted; the sweep deletes them.
         """
 
     def fetch(self, local: LocalBlobs, job_id: str, blob_key: BlobKey) -> Path:
-        """Copy a blob to a local store, verified; returns its path there.
+        """Copy a verified blob to a local store; return its path there.
 
         Raises:
             ObjectNotFoundError: There is no such blob.
@@ -233,7 +233,7 @@ class Blobs(Protocol):
         """
 
     def get(self, job_id: str, blob_key: BlobKey) -> bytes:
-        """Return a blob's bytes, verified; for blobs that fit in memory.
+        """Return the verified bytes of a blob that fits in memory.
 
         Raises:
             ObjectNotFoundError: There is no such blob.
@@ -241,35 +241,35 @@ class Blobs(Protocol):
         """
 
     def page(self, job_id: str | None = None, *, after: tuple[str, str] = ("", "")) -> Sequence[Blob]:
-        """Return what is known of at most a thousand blobs, by job and key; none: there are no more.
+        """Return the rows of at most a thousand blobs, by job and key; empty after the last page.
 
         Args:
-            job_id: Of the job; None: of all.
-            after: Job and key of the last one of the page before.
+            job_id: Job of the blobs; None: all jobs.
+            after: Job and key of the last blob of the previous page.
         """
 
     def jobs(self, job_id: str | None = None, *, after: str = "") -> Sequence[JobBlobs]:
-        """Return at most a thousand jobs that have blobs or were submitted, by name; none: there are no more.
+        """Return at most a thousand jobs with blobs or a submission, by name; empty after the last page.
 
         Args:
-            job_id: Only this one.
-            after: Name of the last one of the page before.
+            job_id: Only this job.
+            after: Name of the last job of the previous page.
         """
 
     def references(
         self, *, job_id: str | None = None, blob_key: str | None = None, owner: str | None = None
     ) -> Sequence[Reference]:
-        """Return what keeps blobs, by job, blob or owner."""
+        """Return references to blobs, by job, blob or owner."""
 
     def sweep(
         self, *, dry_run: bool, orphans: bool | None = None, progress: Progress = no_progress
     ) -> BlobSweepReport:
-        """Delete what nothing keeps.
+        """Delete blobs that nothing keeps.
 
         Args:
-            dry_run: Change nothing, say what would go.
-            orphans: List the stores, too, for bytes that no row knows; None: where that is due.
-            progress: Hears how far it is.
+            dry_run: Change nothing, and report what would be deleted.
+            orphans: Whether to list the stores for bytes without a row; None: if a listing is due.
+            progress: Called with the progress.
 
         Raises:
             SafeModeError: The journal is in safe mode; nothing was deleted.
@@ -283,11 +283,11 @@ class Blobs(Protocol):
         deep: bool = False,
         heal: bool = False,
     ) -> VerifiedPage:
-        """Look whether a page of blobs has the bytes that it should have.
+        """Verify that a page of blobs has the recorded bytes.
 
         Args:
-            job_id: Of the job; None: of all.
-            after: Job and key of the last one of the page before.
-            deep: Read all bytes and hash them; else only sizes are looked at.
+            job_id: Job of the blobs; None: all jobs.
+            after: Job and key of the last blob of the previous page.
+            deep: Read and hash all bytes, instead of comparing sizes only.
             heal: Replace a bad copy by the good one.
         """

@@ -1,4 +1,4 @@
-"""What the upkeep of blobs did, or would do: the sweep and the verification, as they are told of."""
+"""Reports of a sweep and of a verification, with counts in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ import msgspec
 from lockgate.storage_core.blobs.keys import BlobKey
 
 LISTED: Final = 1_000
-"""So many blobs a report names; of all it tells number and bytes."""
+"""Number of blobs that a report names; it counts all of them."""
 
 PROBLEMS: Final = 20
 
 
 class Amount(msgspec.Struct, frozen=True, kw_only=True):
-    """Blobs, and their bytes together."""
+    """A number of blobs, and their total size."""
 
     blobs: int = 0
     size_bytes: int = 0
 
     def __add__(self, other: Amount) -> Amount:
-        """Add up."""
+        """Return the sum."""
         return Amount(blobs=self.blobs + other.blobs, size_bytes=self.size_bytes + other.size_bytes)
 
 
 class Why(StrEnum):
-    """Why a sweep takes a blob."""
+    """Reason why a sweep deletes or stages a blob."""
 
     STAGED = "staged"
-    """Nothing has referred to it for a whole interval."""
+    """It had no reference for a whole interval."""
     FINAL = "final job"
     """Its job has ended."""
     MARKED = "marked"
-    """An earlier sweep marked it, and did not come to its end."""
+    """An earlier sweep marked it and was interrupted."""
     ORPHAN = "orphan"
-    """Bytes without a row: staged now, deleted by a later sweep."""
+    """It has no row: staged now, deleted by a later sweep."""
 
 
 class SweptBlob(msgspec.Struct, frozen=True, kw_only=True):
-    """A blob that a sweep took, or would take."""
+    """A blob that a sweep deleted or staged, or would."""
 
     job_id: str
     blob_key: BlobKey
@@ -49,19 +49,19 @@ class SweptBlob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BlobSweepReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sweep did; a dry run: what a sweep now would do.
+    """Report of a sweep; for a dry run, what a sweep would do now.
 
     Attributes:
-        lapsed_references: Dropped: their owners never came.
-        abandoned_sets: Given up: their uploaders are gone.
-        swept: By why they were taken; an orphan is staged, everything else deleted.
-        final_jobs: Ended jobs whose folders were deleted, or looked at again.
-        forgotten_jobs: Of those: an interval has passed, their rows are gone, too.
-        aborted_uploads: Multipart uploads in the HA store that no open set explained.
+        lapsed_references: Number of lapsed references dropped.
+        abandoned_sets: Number of upload sets abandoned, because their uploaders are gone.
+        swept: Amounts by reason; orphans are staged, everything else is deleted.
+        final_jobs: Number of ended jobs whose folders were deleted or checked again.
+        forgotten_jobs: Those of them whose rows were deleted, too, after an interval.
+        aborted_uploads: Number of multipart uploads in the HA store aborted, because their set is not open.
         sought_orphans: Whether the stores were listed.
-        blobs: The first of those that were taken, at most `LISTED`.
-        left: Blobs whose bytes a store kept: the next sweep tries again.
-        problems: What the stores said to that.
+        blobs: The first `LISTED` of the blobs.
+        left: Number of blobs whose bytes a store kept; the next sweep tries again.
+        problems: Errors of the stores.
     """
 
     is_dry_run: bool
@@ -78,39 +78,39 @@ class BlobSweepReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def deleted(self) -> Amount:
-        """All that was deleted, or would be."""
+        """Amount that was deleted, or would be."""
         return sum((amount for why, amount in self.swept.items() if why is not Why.ORPHAN), Amount())
 
     def rows(self) -> list[tuple[str, int, int | None]]:
-        """Return for a table, of all that there was: what, how many, and their bytes where it has any."""
-        amounts = [(_SAID[why], amount.blobs, amount.size_bytes) for why, amount in self.swept.items()]
+        """Return the rows of a table, without empty ones: label, number, and size if it has one."""
+        amounts = [(_LABELS[why], amount.blobs, amount.size_bytes) for why, amount in self.swept.items()]
         counts = [
-            ("references that lapsed", self.lapsed_references),
-            ("upload sets given up", self.abandoned_sets),
+            ("lapsed references dropped", self.lapsed_references),
+            ("upload sets abandoned", self.abandoned_sets),
             ("ended jobs", self.final_jobs),
             ("ended jobs forgotten", self.forgotten_jobs),
-            ("uploads of nobody aborted", self.aborted_uploads),
+            ("orphaned uploads aborted", self.aborted_uploads),
             ("blobs that a store kept", self.left),
         ]
         return [*amounts, *((what, count, None) for what, count in counts if count)]
 
 
-_SAID: Final = {
+_LABELS: Final = {
     Why.STAGED: "unreferenced for an interval: deleted",
     Why.FINAL: "of ended jobs: deleted",
     Why.MARKED: "marked by an earlier sweep: deleted",
-    Why.ORPHAN: "known to no row: staged",
+    Why.ORPHAN: "without a row: staged",
 }
 
 
 class Tally:
-    """Counts blobs by why they were taken.
+    """Count blobs by reason.
 
     Attributes:
-        swept: How many by why, and their bytes.
-        blobs: The first of them.
-        left: How many a store kept.
-        problems: What the stores said, the first of it.
+        swept: Amounts by reason.
+        blobs: The first of the blobs.
+        left: Number of blobs that a store kept.
+        problems: The first errors of the stores.
     """
 
     def __init__(self) -> None:
@@ -120,49 +120,49 @@ class Tally:
         self.problems: list[str] = []
 
     def take(self, why: Why, job_id: str, blob_key: str, size_bytes: int) -> None:
-        """Count a blob that was taken, and name it if there is room."""
+        """Count a blob, and list it if there is room."""
         self.add(why, Amount(blobs=1, size_bytes=size_bytes))
         self.name(why, job_id, blob_key, size_bytes)
 
     def add(self, why: Why, amount: Amount) -> None:
-        """Count blobs that were taken."""
+        """Count blobs."""
         self.swept[why] = self.swept.get(why, Amount()) + amount
 
     def name(self, why: Why, job_id: str, blob_key: str, size_bytes: int) -> None:
-        """Name a blob that was taken, if there is room."""
+        """List a blob if there is room."""
         if len(self.blobs) < LISTED:
             self.blobs.append(
                 SweptBlob(job_id=job_id, blob_key=BlobKey(blob_key), size_bytes=size_bytes, why=why)
             )
 
-    def keep(self, blobs: int, problem: str) -> None:
-        """Count blobs that a store kept, and why."""
+    def add_left(self, blobs: int, problem: str) -> None:
+        """Count blobs that a store kept, and list the problem."""
         self.left += blobs
         if len(self.problems) < PROBLEMS and problem not in self.problems:
             self.problems.append(problem)
 
 
 class Fault(StrEnum):
-    """What is wrong with a copy of a blob."""
+    """Fault of a copy."""
 
     MISSING = "missing"
     DAMAGED = "damaged"
 
 
 class Copy(StrEnum):
-    """Which copy it is."""
+    """A copy of a blob, by its store."""
 
     LOCAL = "local"
     HA = "ha"
 
 
 class BlobFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """A blob that is kept and has not what it should have.
+    """A blob that is kept and has a faulty copy.
 
     Attributes:
-        faults: By copy.
-        is_lost: No copy is whole: its bytes are gone.
-        is_healed: The copy that was whole has replaced the other one.
+        faults: Faults by copy.
+        is_lost: Whether no copy is good.
+        is_healed: Whether the good copy has replaced the bad one.
     """
 
     job_id: str
@@ -175,13 +175,13 @@ class BlobFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VerifiedPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of blobs that were looked at.
+    """Result of verifying a page of blobs.
 
     Attributes:
-        blobs: How many.
-        size_bytes: Of them together.
-        findings: What is wrong.
-        after: Job and key of the last one, from which the next page goes on; None: there is none.
+        blobs: Number of blobs.
+        size_bytes: Total size of them.
+        findings: Blobs with a faulty copy.
+        after: Job and key of the last blob, to request the next page; None: there is no more.
     """
 
     blobs: int

@@ -1,4 +1,4 @@
-"""What bytes come from: bytes, a file, or a stream that can be read once."""
+"""Sources of bytes: bytes, a file, or a stream that can be read once."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableErro
 from lockgate.storage_core.stores.os_errors import translated
 
 CHUNK: Final = 1024 * 1024
-"""Bytes in memory at a time, whatever a blob's size."""
+"""Bytes in memory at a time."""
 
 
 class ObservedFile:
-    """A file whose reading is heard of.
+    """A file that reports how much of it was read.
 
     Args:
-        path: Of the file.
-        heard: Hears how many bytes each piece has; all of them again where the file is read again.
+        path: Path of the file.
+        on_read: Called with the size of each piece read, again if the file is read again.
     """
 
-    def __init__(self, path: Path, heard: Callable[[int], None]) -> None:
+    def __init__(self, path: Path, on_read: Callable[[int], None]) -> None:
         self.path = path
-        self.heard = heard
+        self.on_read = on_read
 
 
 Source = bytes | Path | ObservedFile | Iterable[bytes]
 
 
 def file_of(source: Source) -> Path | None:
-    """Return the file that a source is; None if it is none."""
+    """Return the path of a source that is a file, None for any other."""
     if isinstance(source, ObservedFile):
         return source.path
     return source if isinstance(source, Path) else None
 
 
 def size_of(source: Source) -> int | None:
-    """Return how many bytes a source has, None if its end tells.
+    """Return the size of a source in bytes, None for a stream.
 
     Raises:
         InvalidInputError: It is a pipe, a device or a directory.
@@ -53,18 +53,14 @@ def size_of(source: Source) -> int | None:
         status = file.stat()
     if not stat.S_ISREG(status.st_mode):
         raise InvalidInputError(
-            f"{file} is no regular file, so it does not tell how many bytes it has; nothing was put; copy it "
-            "to one, or put what it gives as a stream"
+            f"{file} is not a regular file, so its size is unknown; nothing was put; copy it to one, or put "
+            "its contents as a stream"
         )
     return status.st_size
 
 
 def chunks_of(source: Source, size_bytes: int | None) -> Iterator[bytes]:
-    """Yield a source's bytes, of a file in bounded pieces.
-
-    Args:
-        source: Whose.
-        size_bytes: That a file had when it was asked for its size; what was appended since is left out.
+    """Yield the bytes of a source, a file in bounded pieces up to its size at the start.
 
     Raises:
         StoreUnavailableError: The file cannot be read, or became shorter.
@@ -72,16 +68,16 @@ def chunks_of(source: Source, size_bytes: int | None) -> Iterator[bytes]:
     if isinstance(source, bytes):
         yield source
     elif isinstance(source, ObservedFile):
-        for piece in _pieces_of(source.path, size_bytes or 0):
+        for piece in _read_pieces(source.path, size_bytes or 0):
             yield piece
-            source.heard(len(piece))
+            source.on_read(len(piece))
     elif isinstance(source, Path):
-        yield from _pieces_of(source, size_bytes or 0)
+        yield from _read_pieces(source, size_bytes or 0)
     else:
         yield from source
 
 
-def _pieces_of(path: Path, size_bytes: int) -> Iterator[bytes]:
+def _read_pieces(path: Path, size_bytes: int) -> Iterator[bytes]:
     left = size_bytes
     with translated("read", str(path), changes=False), path.open("rb", buffering=0) as file:
         while left:

@@ -1,4 +1,4 @@
-"""Files uploaded together: one set, so that none is cleaned up before the last one is in.
+"""Upload files as one set, so that none is swept before the last one is stored.
 
 Source: Flink BLOB storage, "BlobServer Upload".
 """
@@ -27,7 +27,7 @@ class LocalFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file to be uploaded.
 
     Attributes:
-        name: That its blob is to have.
+        name: Name of its blob.
     """
 
     path: Path
@@ -44,7 +44,7 @@ class Uploaded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Total:
-    """Bytes read of all files."""
+    """Count the bytes read of all files."""
 
     def __init__(self, size_bytes: int, progress: Progress) -> None:
         self._size_bytes = size_bytes
@@ -57,24 +57,24 @@ class _Total:
 
 
 def files_below(paths: Iterable[Path]) -> list[LocalFile]:
-    """Return files, and the files of directories, which are named by their paths there.
+    """Return files, and all files below directories, named by their relative paths.
 
     Raises:
-        InvalidInputError: There is no such file, or two would have one name.
+        InvalidInputError: A file does not exist, or two files have one name.
     """
     found: dict[str, LocalFile] = {}
     for path in paths:
         if not path.exists():
             raise InvalidInputError(f"{path}: there is no such file or directory; nothing was uploaded")
-        inside = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
-        for one in inside:
-            name = str(one.relative_to(path)) if path.is_dir() else one.name
+        inside = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        for file in inside:
+            name = str(file.relative_to(path)) if path.is_dir() else file.name
             if name in found:
                 raise InvalidInputError(
-                    f"{found[name].path} and {one} would both be named {name}; nothing was uploaded; "
-                    "upload them apart"
+                    f"{found[name].path} and {file} would both be named {name}; nothing was uploaded; "
+                    "upload them separately"
                 )
-            found[name] = LocalFile(path=one, name=name, size_bytes=one.stat().st_size)
+            found[name] = LocalFile(path=file, name=name, size_bytes=file.stat().st_size)
     if not found:
         raise InvalidInputError("there is no file to upload; nothing was done")
     return list(found.values())
@@ -90,21 +90,21 @@ def upload(
     owners: Sequence[str] = (),
     progress: Progress = no_progress,
 ) -> list[Uploaded]:
-    """Upload files for a job as one set; it is to be submitted within the retention interval.
+    """Upload files for a job as one set; submit the job within the retention interval.
 
-    Whatever fails, the set is closed and its blobs are swept.
+    On any error the set is closed, and its blobs are swept.
 
     Args:
-        blobs: To which.
-        files: In the order in which they are returned.
-        job_id: Of the job, which need not exist.
+        blobs: Blob server.
+        files: Files to upload; the result has the same order.
+        job_id: Id of the job, which need not exist.
         guarantee: Whether a recovery needs them.
-        use: What they are for.
-        owners: Whose references they have at once.
-        progress: Hears of the bytes.
+        use: Purpose of the blobs.
+        owners: Owners that refer to the blobs at once.
+        progress: Called with the bytes sent.
 
     Raises:
-        LockgateError: What the first file that failed met.
+        LockgateError: A file could not be uploaded.
     """
     total = _Total(sum(file.size_bytes for file in files), progress)
     upload_set = blobs.begin_set(job_id)
@@ -124,7 +124,7 @@ def upload(
     try:
         infos = list(in_order(put, files, FILES_AT_ONCE))
     except BaseException:
-        _give_up(blobs, upload_set)
+        _abandon(blobs, upload_set)
         raise
     blobs.complete_set(upload_set)
     return [
@@ -133,6 +133,6 @@ def upload(
     ]
 
 
-def _give_up(blobs: Blobs, upload_set: UploadSetId) -> None:
-    with suppress(LockgateError):  # then its lease lapses
+def _abandon(blobs: Blobs, upload_set: UploadSetId) -> None:
+    with suppress(LockgateError):  # the lease then lapses
         blobs.complete_set(upload_set)

@@ -1,4 +1,4 @@
-"""The file system face: libraries that write and read by path, over the commit engine.
+"""The fsspec file system, for libraries that write and read by path.
 
     from lockgate import open_job
     from lockgate.fsspec import job_filesystem
@@ -8,8 +8,8 @@
             frame.to_parquet(f"{root}/day=1/a.parquet", filesystem=fs)
         job.commit()
 
-What is written below `root` becomes pending files of one attempt of the task. Any other path is read by the
-destination's log: whole jobs only. `docs/guides/fsspec.md` has an example for every library.
+Files written below `root` are pending files of one attempt of the task. Any other path is read from the
+destination's log: complete jobs only. `docs/guides/fsspec.md` has an example for each library.
 """
 
 from lockgate.storage_core.errors import MissingPartError

@@ -1,11 +1,11 @@
-"""Directories, made of the paths of the files in them, as fsspec describes both."""
+"""Directories derived from the paths of files, as fsspec describes both."""
 
 from __future__ import annotations
 
 from typing import Any
 
 Info = dict[str, Any]
-"""What fsspec tells of a path: `name`, `size`, `type`, and what else is known."""
+"""fsspec's description of a path: `name`, `size`, `type`, and optional further fields."""
 
 
 class DirectoryTree:
@@ -17,33 +17,33 @@ class DirectoryTree:
         self._children: dict[str, dict[str, None]] = {root: {}}
 
     def add_file(self, path: str, size: int, **facts: object) -> None:
-        """Add a file below the root, with the directories that lead to it."""
+        """Add a file below the root, and its parent directories."""
         self._add({"name": path, "size": size, "type": "file", **facts})
 
     def add_directory(self, path: str) -> None:
-        """Add a directory below the root; one that is there stays as it is."""
+        """Add a directory below the root, if there is none."""
         if path not in self._infos:
             self._add(_directory(path))
             self._children[path] = {}
 
     def remove(self, path: str) -> None:
-        """Remove a file or an empty directory below the root; one that is not there is removed already."""
+        """Remove a file or an empty directory below the root, if it exists."""
         if self._infos.pop(path, None) is not None:
             self._children.pop(path, None)
             del self._children[path.rpartition("/")[0]][path]
 
     def info(self, path: str) -> Info | None:
-        """Return what is known about a path; None if there is nothing."""
+        """Return the description of a path, None if it does not exist."""
         found = self._infos.get(path)
         return None if found is None else dict(found)
 
     def is_file(self, path: str) -> bool:
-        """Tell whether a file has this path."""
+        """Return whether a path names a file."""
         found = self._infos.get(path)
         return found is not None and found["type"] == "file"
 
     def children(self, path: str) -> list[Info]:
-        """Return what a directory holds; a file holds itself."""
+        """Return the entries of a directory; a file contains itself."""
         below = self._children.get(path)
         return [dict(self._infos[name]) for name in ([path] if below is None else sorted(below))]
 

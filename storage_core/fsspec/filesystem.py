@@ -33,14 +33,14 @@ TEXT_OPTIONS: Final = ("encoding", "errors", "newline")
 
 
 class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """Destinations as a file system for pandas, Polars, PyArrow, DuckDB and whatever speaks fsspec.
+    """Destinations as a file system for pandas, Polars, PyArrow, DuckDB and other users of fsspec.
 
-    A path `<destination>/__magic_job-<job id>/<task>/__base/a/b` is written as `a/b` of an attempt at that
-    task: pending until the job commits, and never visible if the task does not (`commit_task`, or the end
-    of `with fs.transaction`). Any other path is read-only and shows live files by the destination's log.
+    A file `<destination>/__magic_job-<job id>/<task>/__base/a/b` is written as `a/b` of an attempt at that
+    task: it is pending until the job commits, and never visible unless the task commits (`commit_task`, or
+    the end of `with fs.transaction`). Any other path is read-only and shows the destination's live files.
 
-    One instance makes one attempt at each task that it writes. It may be used from several threads. fsspec
-    keeps none to hand it out again: a second try in one process would join the attempt of the first.
+    An instance makes one attempt at each task that it writes, and may be used from several threads. fsspec
+    does not cache instances: a second try in one process would otherwise join the attempt of the first.
     """
 
     protocol = PROTOCOL
@@ -55,26 +55,26 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         settings: Settings | None = None,
         **options: Any,
     ) -> None:
-        """Make no request.
+        """Create the file system; this sends no request.
 
         Args:
-            as_of: Read destinations as this turn of their log left them.
-            destination: Where the destination begins, for reading; by default at the nearest directory,
-                at or above a path, in which a job was ever set up.
-            settings: From the environment by default.
-            options: fsspec's own.
+            as_of: Read destinations as of this turn of their log.
+            destination: Destination of all paths that are read; by default the nearest directory, at or above
+                a path, in which a job was ever set up.
+            settings: Settings; by default from the environment.
+            options: Options of fsspec.
         """
         super().__init__(**options)
         self._pending = PendingTasks(settings)
         self._published = PublishedDestinations(
-            as_of=_turn(as_of), destination=destination, settings=settings
+            as_of=_check_turn(as_of), destination=destination, settings=settings
         )
 
     def begin_task(self, job: Job, task_id: str) -> str:
-        """Begin an attempt at a task of a job that this process has opened.
+        """Begin an attempt at a task of a job opened by this process.
 
         Returns:
-            The directory to write below; paths below it are paths below the destination.
+            The directory to write below; paths below it are paths in the destination.
 
         Raises:
             ConflictError: The job is decided or has ended.
@@ -85,33 +85,33 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         return root
 
     def commit_task(self, path: str, *, allow_empty: bool = False) -> PendingSet:
-        """Commit the task that a path lies in: its files now belong to the job. Safe to call again.
+        """Commit the task of a path: its files become part of the job. Safe to call again.
 
-        Files that are still open are closed.
+        Open files are closed first.
 
         Args:
-            path: The task's directory, or any in it.
-            allow_empty: Whether a task for which this instance opened no file commits, too. By default that
-                is refused: its files were perhaps written through another, and would be left out.
+            path: The task's directory, or any path in it.
+            allow_empty: Whether to commit a task for which this instance opened no file. By default it is
+                refused: its files may have been written through another instance, and would be missing.
 
         Raises:
-            ConflictError: This instance wrote nothing of it, or the job is decided.
+            ConflictError: This instance wrote no file of the task, or the job is decided.
             FencedError: The job's driver was replaced.
-            OutcomeUnknownError: It is not known whether it has committed; call again.
+            OutcomeUnknownError: The task may have committed; call again.
         """
         return self._task_at(path).commit(allow_empty=allow_empty)
 
     def abort_task(self, path: str) -> None:
-        """Drop what this instance wrote of the task that a path lies in, unless it has committed."""
+        """Discard what this instance wrote of a path's task, unless it has committed."""
         self._task_at(path).abort()
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Info] | list[str]:
         """List a directory: pending files that this instance wrote, or live files.
 
         Args:
-            path: Of a directory; a file lists itself.
+            path: Path of a directory; a file lists itself.
             detail: Whether to return more than names.
-            kwargs: `snapshot`, which a walk passes on, so that it sees one turn only.
+            kwargs: `snapshot`, which a walk passes so that it sees only one turn.
         """
         path = self._strip_protocol(path)
         magic = magic_path(path)
@@ -122,21 +122,21 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         return found if detail else [info["name"] for info in found]
 
     def info(self, path: str, **kwargs: Any) -> Info:  # noqa: ARG002 - fsspec's signature
-        """Tell about a file or a directory."""
+        """Return the description of a file or directory."""
         path = self._strip_protocol(path)
         magic = magic_path(path)
         return self._published.info(path) if magic is None else self._pending.info(magic)
 
     def walk(self, path: str, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        """Walk a tree, all of it as one turn left it."""
+        """Walk a tree as of one turn."""
         path = self._strip_protocol(path)
         if magic_path(path) is None and "snapshot" not in kwargs:
-            with suppress(FileNotFoundError):  # the walk itself says so, as its caller asked to be told
+            with suppress(FileNotFoundError):  # the walk itself handles this error, as its caller chose
                 kwargs["snapshot"] = self._published.newest(path)
         yield from super().walk(path, *args, **kwargs)
 
     def exists(self, path: str, **kwargs: Any) -> bool:
-        """Tell whether there is something at a path; trouble with the store is not taken for a no."""
+        """Return whether a path exists; an error of the store is raised."""
         try:
             self.info(path, **kwargs)
         except OSError:
@@ -144,42 +144,42 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         return True
 
     def isfile(self, path: str) -> bool:
-        """Tell whether a path is a file's; trouble with the store is not taken for a no."""
+        """Return whether a path is a file; an error of the store is raised."""
         try:
             return bool(self.info(path)["type"] == "file")
         except OSError:
             return False
 
     def modified(self, path: str) -> datetime:
-        """Return when a live file was completed, by the store's clock."""
+        """Return when a live file was written, by the store's clock."""
         snapshot, file = self._published.live_file(self._strip_protocol(path))
         return datetime.fromtimestamp(snapshot.store.head(file.key).modified_s, UTC)
 
     def invalidate_cache(self, path: str | None = None) -> None:
-        """Forget all that was read, also which files earlier listings showed."""
+        """Forget everything read, including files of earlier listings."""
         super().invalidate_cache(path)
         self._published.forget()
 
     def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:  # noqa: ARG002
-        """Remember a directory of a magic directory; stores have none."""
+        """Record a directory below a magic directory; stores have no directories."""
         magic = self._magic(path, "mkdir")
         if magic.task_id is not None:
             self._pending.task(magic).make_directory(magic.text)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:  # noqa: ARG002
-        """Remember a directory of a magic directory; stores have none."""
+        """Record a directory below a magic directory; stores have no directories."""
         self.mkdir(path)
 
     def rmdir(self, path: str) -> None:
-        """Forget an empty directory of a magic directory."""
+        """Remove an empty directory below a magic directory."""
         self._remove(path)
 
     def rm_file(self, path: str) -> None:
-        """Drop a pending file, or forget an empty directory of a magic directory."""
+        """Discard a pending file, or remove an empty directory, below a magic directory."""
         self._remove(path)
 
     def mv(self, path1: str, path2: str, *args: Any, **kwargs: Any) -> NoReturn:  # noqa: ARG002
-        """Refuse: nothing is renamed; a pending file has its final name from the start."""
+        """Raise `InvalidInputError`: a pending file has its final name from the start."""
         raise InvalidInputError(
             f"mv {path1} to {path2}: nothing was moved; a pending file has its final name from the start: "
             "write it under that name (DuckDB: USE_TMP_FILE false)"
@@ -203,12 +203,12 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         """Open a file.
 
         Args:
-            path: Of a pending file to write, or of a live one to read.
+            path: Path of a pending file to write, or of a live file to read.
             mode: `wb`, `xb` or `rb`, or without the `b` for text.
-            block_size: fsspec's, for reading.
-            cache_options: fsspec's, for reading.
-            compression: One of fsspec's, or `infer`.
-            kwargs: `encoding`, `errors` and `newline` of text; else fsspec's own.
+            block_size: Option of fsspec, for reading.
+            cache_options: Options of fsspec, for reading.
+            compression: A compression of fsspec, or `infer`.
+            kwargs: `encoding`, `errors` and `newline` for text; other options of fsspec.
         """
         if "r" in mode:
             return super().open(path, mode, block_size, cache_options, compression, **kwargs)
@@ -220,10 +220,10 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         return layered(super().open(path, mode, **kwargs), compression=compression, text=text)
 
     def __reduce__(self) -> Any:
-        """Make a new instance of the same options elsewhere.
+        """Return how to create an instance with the same options.
 
         Raises:
-            ConflictError: A task is under way here, to which the new instance's files would not belong.
+            ConflictError: A task is under way; files of the new instance would not belong to it.
         """
         self._pending.check_none_under_way()
         return super().__reduce__()
@@ -231,7 +231,7 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
-            return [cls._strip_protocol(one) for one in path]
+            return [cls._strip_protocol(item) for item in path]
         return strip_protocol(stringify_path(path))
 
     def _open(
@@ -239,7 +239,7 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         path: str,
         mode: str = "rb",
         block_size: int | None = None,
-        autocommit: bool = True,  # noqa: ARG002 - only a task commits
+        autocommit: bool = True,  # noqa: ARG002 - only committing a task commits
         cache_options: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> PendingOutput | PublishedInput:
@@ -270,8 +270,8 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         magic = magic_path(stripped)
         if magic is None:
             raise InvalidInputError(
-                f"{call} {path}: nothing was changed; a destination changes by jobs only: write below "
-                f"<destination>/{MAGIC}<job id>/<task>/{BASE}/, which job_filesystem(job, task) gives"
+                f"{call} {path}: nothing was changed; only jobs change a destination: write below "
+                f"<destination>/{MAGIC}<job id>/<task>/{BASE}/, which job_filesystem(job, task) returns"
             )
         return magic
 
@@ -281,8 +281,8 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         self._pending.task(magic).remove(magic)
 
 
-def _turn(as_of: object) -> int | None:
-    """Return a turn's number; storage options come from configuration, too, where anything may stand."""
+def _check_turn(as_of: object) -> int | None:
+    """Return the number of a turn; storage options from a configuration may have any type."""
     if as_of is None or (type(as_of) is int and as_of >= 0):
         return as_of
     raise InvalidInputError(f"as_of={as_of!r}: must be the number of a turn, 0 or greater")

@@ -1,11 +1,11 @@
-"""Paths of the file system face, and what they name.
+"""Parse and build the paths of the fsspec file system.
 
     /dir/day=1/a.parquet                              below the local destination /dir
     s3/bucket/prefix/day=1/a.parquet                  below the destination s3://bucket/prefix
     <destination>/__magic_job-<job id>/<task>/…       pending files of one task of a job
 
-A path has one form without the protocol, and no empty segment in it: Arrow takes none. Names stand as they
-are: `%2F` means itself.
+A path has one form without the protocol, without empty segments, which Arrow refuses. Names are not decoded:
+`%2F` means itself.
 
 Source: S3A committers, "Magic Committer: Subdirectories".
 """
@@ -32,10 +32,10 @@ class MagicPath:
     """A path in or below the magic directory of a job.
 
     Attributes:
-        destination: As `parse_destination` writes it.
-        job_id: From the directory's name.
-        task_id: None for the directory itself.
-        below: The segments below the task.
+        destination: Destination, in the form of `parse_destination`.
+        job_id: Job id of the directory's name.
+        task_id: Task id; None for the magic directory itself.
+        below: Segments below the task.
     """
 
     destination: str
@@ -45,13 +45,12 @@ class MagicPath:
 
     @property
     def target(self) -> str:
-        """Where a file of this path becomes visible, below the destination.
+        """Key of the file in the destination.
 
-        The last `__base` among its parents sets the base: what follows it is kept. Without one only the
-        file's name is.
+        The last `__base` among its parents sets the base of the key. Without one the key is the file's name.
 
         Raises:
-            InvalidInputError: The path names a directory of the protocol, not a file in one.
+            InvalidInputError: The path names a directory of the protocol, not a file.
         """
         if not self.below or self.below[-1] == BASE:
             raise InvalidInputError(
@@ -71,7 +70,7 @@ class MagicPath:
 
 
 def strip_protocol(url: str) -> str:
-    """Return a path of the file system in its one form; nothing is checked.
+    """Return a path in its one form; nothing is checked.
 
     `lockgate:///dir` and `file:///dir` become `/dir`; `lockgate://s3/bucket/prefix`,
     `lockgate://s3://bucket/prefix` and `s3://bucket/prefix` become `s3/bucket/prefix`.
@@ -83,15 +82,15 @@ def strip_protocol(url: str) -> str:
 
 
 def fs_path(destination: str) -> str:
-    """Return the path of a destination, as `parse_destination` writes it."""
+    """Return the path of a destination in the form of `parse_destination`."""
     return strip_protocol(destination)
 
 
 def check_path(path: str) -> str:
-    """Return a path of the file system if it can be one.
+    """Return a path if it is valid.
 
     Raises:
-        InvalidInputError: It is not absolute, no S3 path, or has a segment that is empty, `.` or `..`.
+        InvalidInputError: It is neither absolute nor an S3 path, or a segment is empty, `.` or `..`.
     """
     if path and not path.startswith(("/", _S3)):
         raise InvalidInputError(
@@ -104,10 +103,10 @@ def check_path(path: str) -> str:
 
 
 def destination_at(path: str) -> str:
-    """Return the destination that a path would be.
+    """Return the destination at a path.
 
     Raises:
-        InvalidInputError: It can be none.
+        InvalidInputError: The path cannot be a destination.
     """
     if check_path(path).startswith(_S3):
         return parse_destination(f"s3://{path.removeprefix(_S3)}")
@@ -115,14 +114,13 @@ def destination_at(path: str) -> str:
 
 
 def magic_path(path: str) -> MagicPath | None:
-    """Return what a path below a magic directory names; None for any other path.
+    """Parse a path below a magic directory; return None for any other path.
 
     Args:
-        path: As `strip_protocol` returns it. It is not trusted.
+        path: Untrusted path in the form of `strip_protocol`.
 
     Raises:
-        InvalidInputError: The destination, an id or a segment cannot be, or one magic directory is below
-            another.
+        InvalidInputError: The destination, an id or a segment is invalid, or magic directories are nested.
     """
     segments = path.split("/")
     found = [index for index, segment in enumerate(segments) if segment.startswith(MAGIC)]
@@ -144,10 +142,10 @@ def magic_path(path: str) -> MagicPath | None:
 
 
 def magic_root(destination: str, job_id: JobId, task_id: str) -> str:
-    """Return the directory below which a task's files keep their paths.
+    """Return the directory to write a task's files below.
 
     Raises:
-        InvalidInputError: The task's id cannot be.
+        InvalidInputError: The task id is invalid.
     """
     task = TaskId(check_id("task", task_id))
     return MagicPath(destination, job_id, task, (BASE,)).text

@@ -1,6 +1,6 @@
-"""The magic directories that one file system instance writes: each task's is one attempt.
+"""Magic directories written by one file system instance; each task's directory is one attempt.
 
-What was written is told from the attempt's own record, without a request. Source: Stocator.
+They are listed from the attempt's record, without a request. Source: Stocator.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EXCLUSIVE: Final = "xb"
 
 
 class PendingTask:
-    """The magic directory of one task, and the attempt that its files belong to."""
+    """The magic directory of one task, and its attempt."""
 
     def __init__(self, tasks: PendingTasks, root: MagicPath) -> None:
         self._tasks = tasks
@@ -39,26 +39,27 @@ class PendingTask:
 
     @property
     def path(self) -> str:
-        """The task's directory, as a path of the file system."""
+        """Path of the task's directory."""
         return self._root.text
 
     @property
     def under_way(self) -> bool:
-        """Whether an attempt has begun that neither has committed nor was aborted."""
+        """Whether an attempt has begun, and has neither committed nor been aborted."""
         return self._attempt is not None and not self._closed
 
     def begin(self) -> Attempt:
-        """Return the attempt, begun when first asked for.
+        """Return the attempt; the first call begins it.
 
         Raises:
-            ConflictError: The job is decided or has ended, or the task has committed, or may have.
+            ConflictError: The job is decided or has ended, or the task has committed or may have committed.
             ObjectNotFoundError: There is no such job.
         """
         with self._lock:
             if self._closed:
                 raise ConflictError(
-                    f"{self.path}: the task has committed through this file system, or may have: it takes no "
-                    "more files; if it is not known, commit_task again; write what follows as another task"
+                    f"{self.path}: the task has committed through this file system, or may have committed, "
+                    "so it takes no more files; if the outcome is unknown, call commit_task again; write "
+                    "further files as another task"
                 )
             if self._attempt is None:
                 job = self._tasks.job(self._root.destination, self._root.job_id)
@@ -69,8 +70,8 @@ class PendingTask:
         """Open a file of the attempt for writing.
 
         Raises:
-            FileExistsError: The mode is `xb`, and the file was written.
-            InvalidInputError: The path cannot be, or was written already.
+            FileExistsError: The mode is `xb`, and the file was already written.
+            InvalidInputError: The path is invalid, or was already written.
         """
         target = path.target
         if self.tree.is_file(path.text):
@@ -87,16 +88,16 @@ class PendingTask:
         return output
 
     def remove(self, path: MagicPath) -> None:
-        """Drop a file that was written, or an empty directory.
+        """Discard a written file, or remove an empty directory.
 
         Raises:
             ConflictError: The task has committed.
-            InvalidInputError: There are files in the directory.
+            InvalidInputError: The directory is not empty.
         """
         if not self.tree.is_file(path.text):
             if self.tree.children(path.text):
                 raise InvalidInputError(
-                    f"{path.text}: nothing was removed, there are files in it; remove those first"
+                    f"{path.text}: nothing was removed; the directory is not empty; remove its files first"
                 )
         elif self._attempt is not None:
             self._attempt.drop(path.target)
@@ -105,32 +106,23 @@ class PendingTask:
                 self.tree.remove(path.text)
 
     def make_directory(self, path: str) -> None:
-        """Remember a directory below the task's."""
+        """Record a directory below the task's directory."""
         with self._lock:
             self.tree.add_directory(path)
 
     def written(self, attempt: Attempt, path: str, size: int) -> None:
-        """Record a file that an attempt has wholly written."""
+        """Record a completely written file."""
         with self._lock:
             if attempt is self._attempt:
                 self.tree.add_file(path, size, pending=True)
 
     def closed(self, output: PendingOutput) -> None:
-        """Take note that a file takes no more bytes."""
+        """Record that a file was closed."""
         with self._lock:
             self._outputs.discard(output)
 
     def commit(self, *, allow_empty: bool = False) -> PendingSet:
-        """Close what is open and commit the task; a second call returns the same.
-
-        Args:
-            allow_empty: Whether a task for which no file was opened commits, too.
-
-        Raises:
-            ConflictError: Nothing of the task was written through this file system, or the job is decided.
-            FencedError: The job's driver was replaced.
-            OutcomeUnknownError: It is not known whether it has committed; call again.
-        """
+        """Close open files and commit the task; see `LockgateFileSystem.commit_task`."""
         self._close_outputs()
         if not (allow_empty or self._closed or self._written_to):
             raise ConflictError(
@@ -147,9 +139,9 @@ class PendingTask:
             self._forget_if_aborted(attempt)
 
     def abort(self) -> None:
-        """Drop what was written, unless the task has committed, or may have.
+        """Discard what was written, unless the task has committed or may have committed.
 
-        What is written next is another attempt.
+        A later write begins another attempt.
         """
         attempt = self._attempt
         if attempt is not None:
@@ -185,13 +177,13 @@ class PendingTask:
 
 
 class PendingOutput(io.RawIOBase):
-    """A file that is being written; closing it leaves it pending, an exception in its block drops it.
+    """A file being written. Closing it makes it pending; an exception in its block discards it.
 
-    `commit` and `discard` are what fsspec's transactions call.
+    fsspec's transactions call `commit` and `discard`.
 
     Attributes:
-        path: Of the file, as it was opened.
-        outermost: What the caller writes to: this, or text or compression over it.
+        path: Path of the file.
+        outermost: Object that the caller writes to: this, or text or compression over it.
     """
 
     def __init__(self, task: PendingTask, attempt: Attempt, path: MagicPath, file: BinaryIO) -> None:
@@ -203,21 +195,21 @@ class PendingOutput(io.RawIOBase):
         self._size = 0
 
     def writable(self) -> bool:
-        """Tell that it can be written."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Return how many bytes were written."""
+        """Return the number of bytes written."""
         return self._size
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Take bytes; waits while the store is behind."""
+        """Write bytes; blocks while the store is slower."""
         taken = self._file.write(data)
         self._size += taken
         return taken
 
     def close(self) -> None:
-        """Seal the file; from here on it is pending."""
+        """Close the file and make it pending."""
         if self.closed:
             return
         try:
@@ -227,25 +219,25 @@ class PendingOutput(io.RawIOBase):
         self._task.written(self._attempt, self.path.text, self._size)
 
     def drop(self) -> None:
-        """Close it and drop it from the attempt; one that is whole stays."""
+        """Close the file and discard it, unless it is already closed."""
         if self.closed:
             return
         self.outermost.forget()
-        with suppress(ConflictError):  # what went wrong before is the error to report
+        with suppress(ConflictError):  # the earlier error is the one to report
             self._attempt.drop(self.path.target)
         self._file.close()
 
     def forget(self) -> None:
-        """Close it without a word to the attempt."""
+        """Close the file without making it pending or discarding it."""
         super().close()
         self._task.closed(self)
 
     def commit(self) -> None:
-        """Commit the task that the file belongs to."""
+        """Commit the file's task."""
         self._task.commit()
 
     def discard(self) -> None:
-        """Abort the task that the file belongs to."""
+        """Abort the file's task."""
         self._task.abort()
         self.outermost.forget()
 
@@ -255,11 +247,11 @@ class PendingOutput(io.RawIOBase):
         self.close()
 
     def __del__(self) -> None:
-        """Leave a forgotten file to its attempt; RawIOBase would close, and so seal, half of it."""
+        """Do nothing: RawIOBase would close an unreferenced file, and so make half of it pending."""
 
 
 class PendingTasks:
-    """All magic directories that one file system instance has met."""
+    """All magic directories used by one file system instance."""
 
     def __init__(self, settings: Settings | None) -> None:
         self._settings = settings
@@ -268,12 +260,12 @@ class PendingTasks:
         self._tasks: dict[tuple[str, JobId, TaskId], PendingTask] = {}
 
     def adopt(self, job: Job) -> None:
-        """Write for a job that this process drives, instead of attaching to it by its id."""
+        """Use a job that this process drives, instead of attaching to it by id."""
         with self._lock:
             self._jobs[job.destination, job.job_id] = job
 
     def job(self, destination: str, job_id: JobId) -> Job:
-        """Return a job by its ids; it is attached to once.
+        """Return a job by its ids; the first call attaches to it.
 
         Raises:
             ObjectNotFoundError: There is no such job.
@@ -284,7 +276,7 @@ class PendingTasks:
             return self._jobs[destination, job_id]
 
     def task(self, path: MagicPath) -> PendingTask:
-        """Return the task that a path lies in.
+        """Return the task of a path.
 
         Raises:
             InvalidInputError: The path names no task.
@@ -298,25 +290,25 @@ class PendingTasks:
             return self._tasks[key]
 
     def check_none_under_way(self) -> None:
-        """Refuse to be copied amid a task: what a copy writes would be another attempt, which nobody commits.
+        """Refuse to copy this instance during a task: nothing would commit what the copy writes.
 
         Raises:
-            ConflictError: A task has begun, and has not ended.
+            ConflictError: A task is under way.
         """
         with self._lock:
             under_way = [task.path for task in self._tasks.values() if task.under_way]
         if under_way:
             raise ConflictError(
-                f"this file system instance is not copied or pickled while it writes {under_way[0]}: what a "
-                "copy writes would not belong to this task's commit; give the other process a task and a "
-                "LockgateFileSystem() of its own"
+                f"this file system instance cannot be copied or pickled while it writes {under_way[0]}: "
+                "what a copy writes would not belong to this task's commit; give the other process a "
+                "separate task and LockgateFileSystem()"
             )
 
     def info(self, path: MagicPath) -> Info:
-        """Tell about a path from what was written; no request.
+        """Return the description of a path from what was written, without a request.
 
         Raises:
-            FileNotFoundError: Nothing was written there by this file system instance.
+            FileNotFoundError: This file system instance wrote nothing there.
         """
         found = self._tree(path).info(path.text)
         if found is None:
@@ -324,10 +316,10 @@ class PendingTasks:
         return found
 
     def children(self, path: MagicPath) -> list[Info]:
-        """List a directory from what was written; no request.
+        """List a directory from what was written, without a request.
 
         Raises:
-            FileNotFoundError: Nothing was written there by this file system instance.
+            FileNotFoundError: This file system instance wrote nothing there.
         """
         self.info(path)
         return self._tree(path).children(path.text)

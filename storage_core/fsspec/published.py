@@ -1,9 +1,9 @@
-"""What destinations hold by their logs: whole jobs only, also while a job commits.
+"""Read destinations by their logs: complete jobs only, even while a job commits.
 
 A *snapshot* is one manifest as a tree of directories. A file system instance answers from the snapshot that
-it read last, and looks for a newer one where a reader begins: a listing of the destination itself, a walk,
-a path that the last one does not have. So one walk never sees half a job, and the next one sees the newest.
-Files of the last few snapshots stay readable by name, for as long as the store has them.
+it read last. It checks for a newer one when a reader begins: for a listing of the destination itself, a walk,
+or a path that the last snapshot lacks. So a walk never sees part of a job, and the next walk sees the newest
+state. Files of the last few snapshots stay readable by name while the store keeps them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SNAPSHOTS: Final = 4
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A destination as a turn of its log left it."""
+    """A destination as of one turn of its log."""
 
     root: str
     store: Store
@@ -39,32 +39,32 @@ class Snapshot:
 
     @cached_property
     def tree(self) -> DirectoryTree:
-        """The live files, and the directories that they make."""
+        """The live files and their directories."""
         tree = DirectoryTree(self.root)
         for file in self.manifest.files.values():
             tree.add_file(f"{self.root}/{file.key}", file.size, rows=file.rows, job_id=file.job_id)
         return tree
 
     def file(self, path: str) -> LiveFile | None:
-        """Return the live file of this path; None if there is none."""
+        """Return the live file at a path, None if there is none."""
         return self.manifest.files.get(path.removeprefix(f"{self.root}/"))
 
     def has_newer(self) -> bool:
-        """Tell whether the log has gone on; one listing where it has not."""
+        """Return whether the log has a newer turn; costs one listing if it has not."""
         following = DestinationLog(self.store).outcomes(self.manifest.turn)
         return next(following, None) is not None
 
 
 class PublishedDestinations:
-    """The destinations that one file system instance reads."""
+    """Destinations read by one file system instance."""
 
     def __init__(self, *, as_of: int | None, destination: str | None, settings: Settings | None) -> None:
-        """Choose what is read; makes no request.
+        """Store the options; this sends no request.
 
         Args:
-            as_of: Read every destination as this turn left it.
-            destination: The one that is read; by default the nearest at or above a path.
-            settings: From the environment by default.
+            as_of: Read each destination as of this turn.
+            destination: The only destination to read; by default the nearest at or above a path.
+            settings: Settings; by default from the environment.
         """
         self._as_of = as_of
         self._only = None if destination is None else fs_path(destination_at(strip_protocol(destination)))
@@ -74,10 +74,10 @@ class PublishedDestinations:
         self._snapshots: dict[str, deque[Snapshot]] = {}
 
     def info(self, path: str) -> Info:
-        """Tell about a file or a directory.
+        """Return the description of a file or directory.
 
         Raises:
-            FileNotFoundError: It is not live, or there is no destination at or above it.
+            FileNotFoundError: It is not live, or no destination is at or above it.
         """
         snapshot = self._known_file(path) or self._snapshot_with(path)
         found = snapshot.tree.info(path)
@@ -89,11 +89,11 @@ class PublishedDestinations:
         """List a directory.
 
         Args:
-            path: Of the directory.
-            snapshot: What to list; by default what was read last, and the newest for a destination itself.
+            path: Path of the directory.
+            snapshot: Snapshot to list; by default the last one read, and the newest for a destination itself.
 
         Raises:
-            FileNotFoundError: It is not live, or there is no destination at or above it.
+            FileNotFoundError: It is not live, or no destination is at or above it.
         """
         if snapshot is None:
             root = self._root_of(path)
@@ -103,19 +103,19 @@ class PublishedDestinations:
         return snapshot.tree.children(path)
 
     def newest(self, path: str) -> Snapshot:
-        """Return the newest that is published at a path's destination.
+        """Return the newest snapshot of a path's destination.
 
         Raises:
-            FileNotFoundError: There is no destination at or above it.
+            FileNotFoundError: No destination is at or above the path.
         """
         return self._snapshot(self._root_of(path), look_for_newer=True)
 
     def live_file(self, path: str) -> tuple[Snapshot, LiveFile]:
-        """Return a live file and where it lies.
+        """Return a live file and its snapshot.
 
         Raises:
             FileNotFoundError: There is none.
-            IsADirectoryError: The path is a directory's.
+            IsADirectoryError: The path names a directory.
         """
         snapshot = self._known_file(path) or self._snapshot_with(path)
         file = snapshot.file(path)
@@ -126,7 +126,7 @@ class PublishedDestinations:
         raise _not_live(path, snapshot)
 
     def forget(self) -> None:
-        """Read everything anew when it is next asked for."""
+        """Forget all snapshots; the next call reads again."""
         with self._lock:
             self._roots.clear()
             self._snapshots.clear()
@@ -141,7 +141,7 @@ class PublishedDestinations:
         return None
 
     def _snapshot_with(self, path: str) -> Snapshot:
-        """Return the snapshot that was read last if it has the path, else the newest."""
+        """Return the last snapshot read if it contains the path, otherwise the newest."""
         root = self._root_of(path)
         snapshot = self._snapshot(root)
         if snapshot.tree.info(path) is None:
@@ -150,9 +150,9 @@ class PublishedDestinations:
 
     def _snapshot(self, root: str, *, look_for_newer: bool = False) -> Snapshot:
         with self._lock:
-            standing = self._snapshots.get(root)
-            if standing is not None and not (look_for_newer and self._is_old(standing[-1])):
-                return standing[-1]
+            snapshots = self._snapshots.get(root)
+            if snapshots is not None and not (look_for_newer and self._is_old(snapshots[-1])):
+                return snapshots[-1]
             store = open_store(destination_at(root), self._settings)
             snapshot = Snapshot(root, store, DestinationLog(store).manifest(self._as_of))
             self._snapshots.setdefault(root, deque(maxlen=SNAPSHOTS)).append(snapshot)
@@ -175,12 +175,12 @@ class PublishedDestinations:
                 )
             return self._only
         with self._lock:
-            looked_at = []
+            visited = []
             for directory in _at_and_above(path):
                 root = self._roots.get(directory)
-                looked_at.append(directory)
+                visited.append(directory)
                 if root is not None or self._is_destination(directory):
-                    self._roots.update(dict.fromkeys(looked_at, root or directory))
+                    self._roots.update(dict.fromkeys(visited, root or directory))
                     return root or directory
         raise FileNotFoundError(
             f"{path}: no job was ever set up here or in a directory above, so nothing is published; "
@@ -188,7 +188,7 @@ class PublishedDestinations:
         )
 
     def _is_destination(self, directory: str) -> bool:
-        # A folder of a partition may have a name that no destination can have.
+        # The folder of a partition may have a name that is invalid for a destination.
         with suppress(ObjectNotFoundError, InvalidInputError):
             open_store(destination_at(directory), self._settings).head(layout.PROBED)
             return True
@@ -196,7 +196,7 @@ class PublishedDestinations:
 
 
 class PublishedInput(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
-    """A live file that is being read, by ranges and with fsspec's read-ahead."""
+    """A live file being read, in ranges and with fsspec's read-ahead."""
 
     def __init__(self, fs: object, path: str, snapshot: Snapshot, file: LiveFile, **options: Any) -> None:
         super().__init__(fs, path, "rb", size=file.size, **options)
@@ -208,8 +208,8 @@ class PublishedInput(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has 
             data = self._snapshot.store.get(self._key, start=start, length=end - start)
         except ObjectNotFoundError:
             raise FileNotFoundError(
-                f"{self.path}: live at turn {self._snapshot.manifest.turn}, and gone since: a later job "
-                "took its place; list again, and let jobs keep replaced files (replaced_retention_s)"
+                f"{self.path}: live at turn {self._snapshot.manifest.turn}, and deleted since: a later job "
+                "replaced it; list again, and let jobs keep replaced files (replaced_retention_s)"
             ) from None
         if len(data) != min(end, self.size) - start:
             raise OSError(f"{self.path}: not the file that turn {self._snapshot.manifest.turn} published")
@@ -217,7 +217,7 @@ class PublishedInput(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has 
 
 
 def _at_and_above(path: str) -> Iterator[str]:
-    """Yield a path and those above it that can be destinations, nearest first."""
+    """Yield a path and its parents that can be destinations, nearest first."""
     top = path.count("/") if path.startswith("/") else path.count("/") - 1
     for _ in range(top + 1):
         yield path

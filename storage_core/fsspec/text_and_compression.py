@@ -1,6 +1,6 @@
-"""Text and compression over a pending file: an exception in their block drops the file, as in its own.
+"""Text and compression over a pending file; an exception in the block discards the file.
 
-The standard wrappers close what lies below them whatever happened, and so would keep half a file.
+The standard wrappers always close the file below them, and so would keep half of it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 def layered(
     output: PendingOutput, *, compression: str | None, text: Mapping[str, Any] | None
 ) -> PendingOutput | CompressedOutput | TextOutput:
-    """Return what a caller writes to, so that the bytes arrive in `output`.
+    """Return the file object for the caller, which writes to `output`.
 
     Args:
         output: The pending file.
-        compression: One of fsspec's, None for none.
-        text: Encoding, errors and newline as `io.TextIOWrapper` takes them, None for bytes.
+        compression: A compression of fsspec, None for none.
+        text: Encoding, errors and newline as for `io.TextIOWrapper`, None for bytes.
     """
     try:
         binary = output if compression is None else CompressedOutput(output, compression)
@@ -40,34 +40,34 @@ def layered(
 
 
 class CompressedOutput(io.RawIOBase):
-    """Compresses what is written to a pending file."""
+    """Compresses data for a pending file."""
 
     def __init__(self, output: PendingOutput, compression: str) -> None:
         self._output = output
         self._compressor = compr[compression](output, mode="w")
 
     def writable(self) -> bool:
-        """Tell that it can be written."""
+        """Return True."""
         return True
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Take bytes; the compressor may hold them back until the end."""
+        """Write bytes; the compressor may buffer them."""
         view = memoryview(data)
         self._compressor.write(view)
         return view.nbytes
 
     def close(self) -> None:
-        """Write the compression's end and seal the file; if that fails, the file is dropped."""
+        """Finish the compression and close the file; on an error the file is discarded."""
         if not self.closed:
             super().close()
             with self._output:
                 self._compressor.close()
 
     def forget(self) -> None:
-        """Close it and what lies below, and write nothing more."""
+        """Close this and the files below it without writing more."""
         super().close()
         self._output.forget()
-        with suppress(ValueError, OSError):  # it writes its end to a closed file
+        with suppress(ValueError, OSError):  # the compressor writes to a closed file
             self._compressor.close()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -76,11 +76,11 @@ class CompressedOutput(io.RawIOBase):
         self.close()
 
     def __del__(self) -> None:
-        """Leave a forgotten file to its attempt."""
+        """Do nothing: an unreferenced file belongs to its attempt."""
 
 
 class TextOutput(io.TextIOWrapper):
-    """Encodes what is written to a pending file, or to its compression."""
+    """Encodes text for a pending file, or for its compression."""
 
     def __init__(
         self, output: PendingOutput, binary: PendingOutput | CompressedOutput, options: Mapping[str, Any]
@@ -90,7 +90,7 @@ class TextOutput(io.TextIOWrapper):
         self._binary = binary
 
     def close(self) -> None:
-        """Encode what is left and seal the file; if that fails, the file is dropped."""
+        """Encode the rest and close the file; on an error the file is discarded."""
         if self.closed:
             return
         try:
@@ -101,7 +101,7 @@ class TextOutput(io.TextIOWrapper):
         super().close()
 
     def forget(self) -> None:
-        """Close it and what lies below, and write nothing more."""
+        """Close this and the files below it without writing more."""
         self._binary.forget()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -110,4 +110,4 @@ class TextOutput(io.TextIOWrapper):
         self.close()
 
     def __del__(self) -> None:
-        """Leave a forgotten file to its attempt."""
+        """Do nothing: an unreferenced file belongs to its attempt."""

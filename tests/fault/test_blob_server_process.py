@@ -112,7 +112,7 @@ def test_a_download_outlives_the_servers_death(tmp_path: Path) -> None:
                 server.kill()
                 server.start()
 
-        fetched = client.fetch(LocalBlobs(tmp_path / "cache", heard=heard), "sales", blob.blob_key)
+        fetched = client.fetch(LocalBlobs(tmp_path / "cache", on_write=heard), "sales", blob.blob_key)
         assert fetched.read_bytes() == data
 
 

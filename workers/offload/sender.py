@@ -114,9 +114,9 @@ class Offload:
             LOG.warning("an offloaded message is not let go: %s; it lapses", error)
 
     def _messages(self) -> ClaimCheck | None:
-        from lockgate.storage_core.blobs.claim_check import configured_messages  # noqa: PLC0415 - only for large ones
+        from lockgate.storage_core.blobs.claim_check import configured_claim_check  # noqa: PLC0415 - only for large ones
 
-        return configured_messages(self.settings)
+        return configured_claim_check(self.settings)
 
     def _opened(self, envelope: Mapping[str, Any]) -> tuple[ClaimCheck, Envelope]:
         from lockgate.storage_core.blobs.claim_check import Envelope  # noqa: PLC0415 - only for large ones

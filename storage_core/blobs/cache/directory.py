@@ -27,8 +27,8 @@ import msgspec
 from lockgate.storage_core.blobs.cache.extracted import Unpack, UnpackedBlobs, remove_atomically
 from lockgate.storage_core.blobs.cache.pins import CachePins, IdleBlob
 from lockgate.storage_core.blobs.keys import BlobKey, check_blob_job, check_blob_key
-from lockgate.storage_core.blobs.storage.file_locks import lock_shared, try_alone
-from lockgate.storage_core.blobs.storage.local import Found, LocalBlobs
+from lockgate.storage_core.blobs.storage.file_locks import lock_shared, try_lock_exclusive
+from lockgate.storage_core.blobs.storage.local import ListedBlob, LocalBlobs
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.errors import (
     CorruptBlobError,
@@ -71,7 +71,7 @@ class _Survey:
     deleted: int = 0
     deleted_bytes: int = 0
 
-    def count_deleted(self, blob: Found) -> None:
+    def count_deleted(self, blob: ListedBlob) -> None:
         self.deleted += 1
         self.deleted_bytes += blob.size_bytes
         self.kept_bytes -= blob.size_bytes
@@ -206,7 +206,7 @@ class CacheFolder(Forkable):
 
     def _open(self) -> FileIO:
         with translated("open", str(self.path), changes=True):
-            lock = try_alone(self._owners)
+            lock = try_lock_exclusive(self._owners)
             if lock is not None:
                 with lock:
                     self._recover()
@@ -225,7 +225,7 @@ class CacheFolder(Forkable):
                 if self._pins.was_in_use(job_id, blob.blob_key) and self._is_whole(blob):
                     self._pins.idle([blob], now_s)
 
-    def _is_whole(self, blob: Found) -> bool:
+    def _is_whole(self, blob: ListedBlob) -> bool:
         try:
             self.local.verified(blob.job_id, blob.blob_key)
         except (CorruptBlobError, ObjectNotFoundError) as error:
@@ -237,12 +237,12 @@ class CacheFolder(Forkable):
         """Return the ids of all jobs with pins or blobs."""
         return sorted(self._pins.jobs() | set(self.local.jobs()))
 
-    def _blobs(self, job_id: str) -> list[Found]:
+    def _blobs(self, job_id: str) -> list[ListedBlob]:
         """Return the cached blobs of a job, each with the size of its bytes and its unpacked files."""
         sizes = {blob.blob_key: blob.size_bytes for blob in self.local.blobs(job_id)}
         for blob_key, size_bytes in self._unpacked.sizes(job_id):
             sizes[blob_key] = sizes.get(blob_key, 0) + size_bytes
-        return [Found(job_id=job_id, blob_key=key, size_bytes=size) for key, size in sizes.items()]
+        return [ListedBlob(job_id=job_id, blob_key=key, size_bytes=size) for key, size in sizes.items()]
 
     def _evict_expired(self, job_id: str, survey: _Survey) -> None:
         now_s = self._clock.now_s()
@@ -308,7 +308,7 @@ class CacheFolder(Forkable):
 
     def _delete(self) -> None:
         """Delete the directory unless another process has it open."""
-        lock = try_alone(self._owners) if self.path.exists() else None
+        lock = try_lock_exclusive(self._owners) if self.path.exists() else None
         if lock is None:
             return
         with lock, translated("delete", str(self.path), changes=True):

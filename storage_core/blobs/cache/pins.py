@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from lockgate.storage_core.blobs.keys import BlobKey
-from lockgate.storage_core.blobs.storage.file_locks import lock_alone, lock_shared, try_alone
-from lockgate.storage_core.blobs.storage.local import Found
+from lockgate.storage_core.blobs.storage.file_locks import lock_exclusive, lock_shared, try_lock_exclusive
+from lockgate.storage_core.blobs.storage.local import ListedBlob
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.stores.os_errors import translated
 
@@ -34,7 +34,7 @@ JOB: Final = "job"
 class IdleBlob:
     """A blob that no process uses, and the end of its last use."""
 
-    blob: Found
+    blob: ListedBlob
     since_s: float
 
 
@@ -71,7 +71,7 @@ class CachePins:
     def fetching(self, job_id: str, blob_key: BlobKey) -> Iterator[None]:
         """Lock a blob against fetching by other threads and processes until the block ends."""
         with translated("lock", str(self.path), changes=False):
-            lock = lock_alone(self._fetch_lock_of(job_id, blob_key))
+            lock = lock_exclusive(self._fetch_lock_of(job_id, blob_key))
         with lock:
             yield
 
@@ -86,13 +86,13 @@ class CachePins:
         except FileNotFoundError:
             return True
 
-    def idle(self, found: Sequence[Found], now_s: float) -> list[IdleBlob]:
+    def idle(self, found: Sequence[ListedBlob], now_s: float) -> list[IdleBlob]:
         """Return the blobs that no process uses. One of unknown last use counts as used until now."""
         idle = []
         for blob in found:
             path = self._lock_of(blob.job_id, blob.blob_key)
             is_new = not path.exists()
-            lock = try_alone(path)
+            lock = try_lock_exclusive(path)
             if lock is None:
                 continue
             with lock:
@@ -104,14 +104,14 @@ class CachePins:
     @contextmanager
     def exclusive(self, idle: IdleBlob) -> Iterator[bool]:
         """Keep others from pinning a blob until the block ends; yields whether it was idle all the time."""
-        lock = try_alone(self._lock_of(idle.blob.job_id, idle.blob.blob_key))
+        lock = try_lock_exclusive(self._lock_of(idle.blob.job_id, idle.blob.blob_key))
         with lock or nullcontext():
             yield lock is not None and _last_use_s(lock) == idle.since_s
 
     @contextmanager
     def exclusive_job(self, job_id: str) -> Iterator[bool]:
         """Keep others from pinning any blob of a job until the block ends; yields whether none is pinned."""
-        lock = try_alone(self._lock_of(job_id, JOB))
+        lock = try_lock_exclusive(self._lock_of(job_id, JOB))
         with lock or nullcontext():
             yield lock is not None
 

@@ -1,8 +1,7 @@
-"""What a process imports jobs' libraries from: those of one set at a time, and none when it is over.
+"""The import path of a process for jobs' libraries: one set at a time.
 
-Python has one `sys.modules` a process. So two sets are never on the import path together: in a pool of
-processes nobody waits, for each has one task at a time; in a pool of threads a task waits until those of
-another set have ended.
+Python has one `sys.modules` in each process, so two sets are never on the import path together. In a pool of
+threads, a task waits until the tasks that use another set have ended.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from typing import Any, Final
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from lockgate.storage_core.forks import FORKS, Forkable
 
-OWN: Final = frozenset({"lockgate"})
-"""Packages that a library cannot bring: this program would import them in the midst of its work."""
+RESERVED: Final = frozenset({"lockgate"})
+"""Packages that a library must not contain: this program would import them while it runs."""
 
 
 class ImportPath(Forkable):
-    """The import path of this process, as far as it is jobs'."""
+    """Entries of `sys.path` and `sys.modules` that belong to jobs' libraries."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -32,24 +31,24 @@ class ImportPath(Forkable):
         self._users: list[int] = []
         self._path: Sequence[str] = ()
         self._names: Collection[str] = ()
-        self._aside: dict[str, ModuleType] = {}
+        self._displaced: dict[str, ModuleType] = {}
         FORKS.tell(self)
 
     @contextmanager
     def using(self, folder: str, path: Sequence[str], names: Collection[str]) -> Iterator[None]:
-        """Have a set's folders and archives at the head of `sys.path` until the block ends.
+        """Put a set's folders and archives first in `sys.path` until the block ends.
 
-        Modules that this process has imported under a name of the set stand aside meanwhile; what was
-        imported from the set is forgotten after it. Blocks of the same set share it.
+        Modules already imported under a name of the set are removed from `sys.modules` for that time; modules
+        imported from the set are removed after it. Blocks of the same set share it.
 
         Args:
-            folder: Of the set; none of another.
-            path: Its entries of `sys.path`.
-            names: Modules and packages at its top.
+            folder: Folder of the set, which identifies it.
+            path: Entries of `sys.path`.
+            names: Top-level modules and packages of the set.
 
         Raises:
-            InvalidInputError: A name is one of Python's own, or of this program.
-            ConflictError: This thread is within a block of another set, which would never end.
+            InvalidInputError: A name is taken by the standard library or this program.
+            ConflictError: This thread is within a block of another set, and would wait for ever.
         """
         _refuse(names)
         self._enter(folder, path, names)
@@ -59,7 +58,7 @@ class ImportPath(Forkable):
             self._leave()
 
     def after_fork_in_child(self) -> None:
-        """Go on with the set of the thread that forked; the others are not here."""
+        """Keep the set of the thread that forked; the child has no other threads."""
         self._changed = threading.Condition()
         self._users = [user for user in self._users if user == threading.get_ident()]
 
@@ -68,40 +67,40 @@ class ImportPath(Forkable):
         with self._changed:
             if user in self._users and self._set != folder:
                 raise ConflictError(
-                    f"libraries {folder}: this thread imports from {self._set} until a block around this one "
+                    f"libraries {folder}: this thread imports from {self._set} until an enclosing block "
                     "ends; nothing was imported; give the job all its libraries as one set"
                 )
             self._changed.wait_for(lambda: not self._users or self._set == folder)
             if not self._users:
                 self._set, self._path, self._names = folder, path, names
-                self._begin()
+                self._install()
             self._users.append(user)
 
     def _leave(self) -> None:
         with self._changed:
             self._users.remove(threading.get_ident())
             if not self._users:
-                self._end()
+                self._uninstall()
                 self._changed.notify_all()
 
-    def _begin(self) -> None:
-        self._aside = {name: sys.modules.pop(name) for name in self._of_the_set()}
+    def _install(self) -> None:
+        self._displaced = {name: sys.modules.pop(name) for name in self._modules_of_set()}
         sys.path[:0] = self._path
         importlib.invalidate_caches()
 
-    def _end(self) -> None:
+    def _uninstall(self) -> None:
         sys.path[:] = [entry for entry in sys.path if entry not in self._path]
-        for name in self._of_the_set():
+        for name in self._modules_of_set():
             del sys.modules[name]
         for entry in list(sys.path_importer_cache):
             if entry.startswith(self._set + os.sep):
                 del sys.path_importer_cache[entry]
-        sys.modules.update(self._aside)
-        self._aside = {}
+        sys.modules.update(self._displaced)
+        self._displaced = {}
         importlib.invalidate_caches()
 
-    def _of_the_set(self) -> list[str]:
-        """Return the names of all imported modules that are the set's, or in the way of it."""
+    def _modules_of_set(self) -> list[str]:
+        """Return the names of imported modules that come from the set, or have a name of the set."""
         return [
             name
             for name, module in list(sys.modules.items())
@@ -110,18 +109,18 @@ class ImportPath(Forkable):
 
 
 def _file(module: Any) -> str:
-    """Return the file of a module, without waking one that loads itself when it is asked."""
+    """Return the file of a module, without triggering a lazy import."""
     return str(getattr(module, "__dict__", {}).get("__file__") or "")
 
 
 def _refuse(names: Collection[str]) -> None:
-    taken = sorted(name for name in names if name in sys.stdlib_module_names or name in OWN)
+    taken = sorted(name for name in names if name in sys.stdlib_module_names or name in RESERVED)
     if taken:
         raise InvalidInputError(
-            f"libraries: {', '.join(taken)} would take the place of what Python, or Lockgate, has under this "
-            "name; nothing was imported; rename it, or leave it out of the archive"
+            f"libraries: {', '.join(taken)} would replace a module of Python or Lockgate with this name; "
+            "nothing was imported; rename it, or leave it out of the archive"
         )
 
 
 IMPORTS: Final = ImportPath()
-"""That of this process."""
+"""The import path of this process."""

@@ -1,10 +1,10 @@
-"""A job's libraries as files of this machine, under the names that imports and Spark want.
+"""Provide a job's libraries as local files, under the names that imports and Spark need.
 
-Blobs lie in the cache under their keys. Beside them, in a folder that goes with the job's, every set of
-libraries has links of the right names; an archive with native code, which cannot be imported from a zip, is
-unpacked once for all sets that have it, verified before, and goes with its blob.
+Blobs lie in the cache under their keys. Beside them, in a folder that is deleted with the job's, each set of
+libraries has links with the right names. An archive with native code cannot be imported from a zip, so it is
+extracted once for all sets that contain it, and deleted with its blob.
 
-    modules/rates.py                        every `.py`
+    modules/rates.py                        each `.py`
     rates-1.0-py3-none-any.whl.zip          zips, wheels and eggs, imported as they are
     fast-1.0-cp311-….whl.unpacked/          archives with native code
     udf.jar                                 for Spark
@@ -34,14 +34,14 @@ from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.stores.os_errors import translated
 
 MODULES: Final = "modules"
-"""Folder of the `.py` files of a set."""
+"""Folder of a set's `.py` files."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+!=-]{0,199}")
 _ARCHIVES: Final = frozenset({".whl", ".zip", ".egg"})
 _NATIVE: Final = (".so", ".pyd", ".dylib")
 _CODE: Final = (".py", ".pyc", *_NATIVE)
 _SCHEMES: Final = re.compile(r"[^/]+\.data/(?:purelib|platlib)(?=/)")
-"""Folders of a wheel whose files belong on the import path itself."""
+"""Folders of a wheel that belong on the import path."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class Unpacked:
     """An archive that cannot be imported from a zip.
 
     Attributes:
-        archive: As it came, named so that Spark unpacks it.
-        folder: Where it is unpacked here.
+        archive: The archive, under a name that Spark unpacks.
+        folder: Folder with its extracted files.
         roots: Folders in it that belong on the import path, `.` first.
     """
 
@@ -61,15 +61,15 @@ class Unpacked:
 
 @dataclass(frozen=True)
 class Libraries:
-    """One set of a job's libraries, here while it is held.
+    """One set of a job's libraries, valid while it is held.
 
     Attributes:
-        folder: Of the set; sets of the same files have the same.
+        folder: Folder of the set; sets of the same files share it.
         modules: `.py` files, all in one folder.
-        archives: What is imported from a zip.
-        unpacked: What is not.
-        jars: For Spark.
-        names: Modules and packages that it brings, those at the top.
+        archives: Archives that can be imported as zips.
+        unpacked: Archives that cannot.
+        jars: Files for Spark.
+        names: Top-level modules and packages.
     """
 
     job_id: str
@@ -82,21 +82,21 @@ class Libraries:
 
     @property
     def import_path(self) -> list[str]:
-        """What `sys.path` needs, in the order of the set."""
+        """Entries of `sys.path`, in the order of the set."""
         modules = [self.folder / MODULES] if self.modules else []
-        roots = [one.folder / root for one in self.unpacked for root in one.roots]
+        roots = [archive.folder / root for archive in self.unpacked for root in archive.roots]
         return [str(path) for path in (*modules, *self.archives, *roots)]
 
 
 NO_LIBRARIES: Final = Libraries(job_id=NO_JOB, folder=Path())
-"""Those of a job that has none."""
+"""The libraries of a job without any."""
 
 
 class LibraryCache:
-    """Libraries over a cache of blobs.
+    """Libraries in a cache of blobs.
 
     Args:
-        cache: Whose folder they are in; stays open.
+        cache: Cache that contains them; the caller closes it.
     """
 
     def __init__(self, cache: BlobCache) -> None:
@@ -104,13 +104,13 @@ class LibraryCache:
 
     @contextmanager
     def holding(self, artefacts: Artefacts) -> Iterator[Libraries]:
-        """Hold a job's libraries as files until the block ends; what is no library is left out.
+        """Hold a job's libraries as files until the block ends; other artefacts are left out.
 
         Raises:
-            InvalidInputError: One has a name that no import path can have, or is no zip.
-            ObjectNotFoundError: One is gone: the job has ended.
-            CorruptBlobError: Every copy of one is damaged.
-            StoreUnavailableError: One is not here, and nobody who may have it answers; or the disk is full.
+            InvalidInputError: A name cannot be on an import path, or an archive is not a zip.
+            ObjectNotFoundError: A library is gone: the job has ended.
+            CorruptBlobError: Every copy of a library is damaged.
+            StoreUnavailableError: A library is not cached and no server answers, or the disk is full.
         """
         files = [file for file in artefacts.blobs if file.use == "library"]
         _check_names(files)
@@ -122,7 +122,7 @@ class LibraryCache:
             )
             for file in files:
                 blob = held.enter_context(self._cache.holding(artefacts.job_id, file.blob_key))
-                layout.take(file, blob)
+                layout.add(file, blob)
             layout.build()
             yield layout.libraries(artefacts.job_id)
 
@@ -142,10 +142,10 @@ class LibraryCache:
 
 @dataclass
 class _Layout:
-    """A set while its files are looked at; paths are below the folder that they will have.
+    """A set that is being assembled; paths are below its final folder.
 
     Attributes:
-        unpacked_at: Returns the folder with what was unpacked of a blob.
+        unpacked_at: Return the folder with a blob's extracted files.
     """
 
     folder: Path
@@ -157,20 +157,20 @@ class _Layout:
     names: set[str] = field(default_factory=set)
     links: dict[str, Path] = field(default_factory=dict)
 
-    def take(self, file: ArtefactFile, blob: Path) -> None:
-        """Give a file its place."""
+    def add(self, file: ArtefactFile, blob: Path) -> None:
+        """Add a file."""
         name = file.name
         suffix = Path(name).suffix.lower()
         if suffix == ".py":
             self.names.add(Path(name).stem)
-            self.modules.append(self._linked(f"{MODULES}/{name}", blob))
+            self.modules.append(self._link(f"{MODULES}/{name}", blob))
         elif suffix == ".jar":
-            self.jars.append(self._linked(name, blob))
+            self.jars.append(self._link(name, blob))
         else:
-            self._take_archive(file, blob, _members(name, blob))
+            self._add_archive(file, blob, _members(name, blob))
 
     def libraries(self, job_id: str) -> Libraries:
-        """Return what was given a place."""
+        """Return the assembled set."""
         return Libraries(
             job_id=job_id,
             folder=self.folder,
@@ -181,27 +181,27 @@ class _Layout:
             names=frozenset(self.names),
         )
 
-    def _take_archive(self, file: ArtefactFile, blob: Path, members: list[str]) -> None:
+    def _add_archive(self, file: ArtefactFile, blob: Path, members: list[str]) -> None:
         name = file.name
         roots = sorted({".", *(found[0] for member in members if (found := _SCHEMES.match(member)))})
         self.names |= _top_levels(members)
-        archive = self._linked(name if Path(name).suffix == ".zip" else f"{name}.zip", blob)
+        archive = self._link(name if Path(name).suffix == ".zip" else f"{name}.zip", blob)
         if len(roots) == 1 and not any(member.endswith(_NATIVE) for member in members):
             self.archives.append(archive)
         else:
             files = self.unpacked_at(file.blob_key, partial(_unpack, name, blob))
-            self.unpacked.append(Unpacked(archive, self._linked(f"{name}.unpacked", files), tuple(roots)))
+            self.unpacked.append(Unpacked(archive, self._link(f"{name}.unpacked", files), tuple(roots)))
 
-    def _linked(self, name: str, blob: Path) -> Path:
+    def _link(self, name: str, blob: Path) -> Path:
         if name in self.links:
             raise InvalidInputError(
-                f"library {name!r} is twice in one set; nothing was imported; leave one of them out"
+                f"library {name!r} occurs twice in one set; nothing was imported; leave one of them out"
             )
         self.links[name] = blob
         return self.folder / name
 
     def build(self) -> None:
-        """Make the folder, whole or not at all; another process may do the same."""
+        """Create the complete folder atomically; another process may do the same."""
         if not self.folder.is_dir():
             with translated("lay out", str(self.folder), changes=True):
                 self._build()
@@ -216,7 +216,7 @@ class _Layout:
                 link.symlink_to(blob)
             building.rename(self.folder)
         except OSError:
-            if not self.folder.is_dir():  # nor has another made it
+            if not self.folder.is_dir():  # no other process created it
                 raise
         finally:
             shutil.rmtree(building, ignore_errors=True)
@@ -227,18 +227,18 @@ def _check_names(files: list[ArtefactFile]) -> None:
         suffix = Path(file.name).suffix.lower()
         if not _NAME.fullmatch(file.name) or suffix not in {".py", ".jar", *_ARCHIVES}:
             raise InvalidInputError(
-                f"library {file.name!r}: its name is none of a .py, .whl, .zip, .egg or .jar file, or has "
-                "more in it than letters, digits and ._+!=-; nothing was imported; rename it, upload it again"
+                f"library {file.name!r}: its name must end in .py, .whl, .zip, .egg or .jar, and contain "
+                "only letters, digits and ._+!=-; nothing was imported; rename it, and upload it again"
             )
         if suffix == ".py" and not Path(file.name).stem.isidentifier():
             raise InvalidInputError(
-                f"library {file.name!r}: no import can name this module; nothing was imported; rename it"
+                f"library {file.name!r} is not a valid module name; nothing was imported; rename it"
             )
 
 
 def _set_of(files: list[ArtefactFile]) -> str:
-    told = "\n".join(f"{file.blob_key} {file.name}" for file in files)
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    listing = "\n".join(f"{file.blob_key} {file.name}" for file in files)
+    return hashlib.sha256(listing.encode()).hexdigest()[:16]
 
 
 def _members(name: str, blob: Path) -> list[str]:
@@ -247,21 +247,22 @@ def _members(name: str, blob: Path) -> list[str]:
             return archive.namelist()
     except BadZipFile as error:
         raise InvalidInputError(
-            f"library {name!r} is no zip file ({error}); nothing was imported; build it again, then upload it"
+            f"library {name!r} is not a zip file ({error}); nothing was imported; build it again, "
+            "then upload it"
         ) from None
 
 
 def _unpack(name: str, archive: Path, folder: Path) -> int:
-    """Unpack an archive, return its size; names that lead out of the folder, and links, become files in it.
+    """Extract an archive and return its size; links, and names outside the folder, become files in it.
 
     Raises:
-        InvalidInputError: It cannot be unpacked.
+        InvalidInputError: It cannot be extracted.
     """
     try:
         with ZipFile(archive) as opened:
             opened.extractall(folder)
             return sum(member.file_size for member in opened.infolist())
-    except (BadZipFile, EOFError, RuntimeError, zlib.error) as error:  # encrypted, or packed by other means
+    except (BadZipFile, EOFError, RuntimeError, zlib.error) as error:  # encrypted, or another compression
         raise InvalidInputError(
             f"library {name!r} cannot be unpacked ({error}); nothing was imported; build it again, "
             "then upload it"
@@ -269,11 +270,11 @@ def _unpack(name: str, archive: Path, folder: Path) -> int:
 
 
 def _top_levels(members: list[str]) -> set[str]:
-    """Return the modules and packages that an archive brings."""
+    """Return the top-level modules and packages of an archive."""
     names = set()
     for member in members:
-        below = _SCHEMES.sub("", member).lstrip("/")
-        top = below.partition("/")[0].partition(".")[0]
-        if below.endswith(_CODE) and top.isidentifier():
+        path = _SCHEMES.sub("", member).lstrip("/")
+        top = path.partition("/")[0].partition(".")[0]
+        if path.endswith(_CODE) and top.isidentifier():
             names.add(top)
     return names

@@ -1,9 +1,9 @@
-"""Takes blobs in: nothing is acknowledged before it stands; of what is refused nothing stays for good.
+"""Receive and store blobs: a put is acknowledged when it is durable, and a refused put leaves nothing.
 
     incoming file → local store, synced → HA store → row in the journal
 
-Bytes come before the row: a crash between leaves bytes that no row knows and whose upload set lapses, which
-the sweep finds. A row without bytes never stands.
+Bytes are stored before the row. A crash in between leaves bytes without a row, whose upload set lapses; the
+sweep finds them. A row without bytes never exists.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.journal import Refused, WriteOutcome
 from lockgate.storage_core.journal.write.validation import check_values
 
-MAY_LAST_BYTES: Final = 256 * 1024
-"""A put of as many, or of nobody knows how many, may outlast the memory of a job that has ended."""
+LONG_PUT_BYTES: Final = 256 * 1024
+"""A put this large, or of unknown size, may outlast the memory of an ended job, so check the job first."""
 
 
 class BlobIngest:
-    """Takes blobs into a server.
+    """Receive blobs for a server.
 
     Args:
         holdings: Stores and journal.
-        sets: The server's upload sets.
+        sets: Upload sets of the server.
     """
 
     def __init__(self, holdings: Holdings, sets: UploadSets) -> None:
@@ -65,7 +65,7 @@ class BlobIngest:
         self._sets = sets
 
     def put(self, source: Source, *, job_id: str = NO_JOB, **options: Unpack[PutOptions]) -> BlobInfo:
-        """Take bytes in; see `Blobs.put`."""
+        """Put bytes; see `Blobs.put`."""
         new = NewBlob(**options)
         size_bytes = size_of(source)
         with self.receiving(job_id, new, size_bytes=size_bytes) as blob:
@@ -77,21 +77,22 @@ class BlobIngest:
     def receiving(
         self, job_id: str, new: NewBlob, *, size_bytes: int | None = None
     ) -> Iterator[ReceivingBlob]:
-        """Hold a blob that is being received; nothing of it stays after the block, unless it was kept.
+        """Yield a blob to write bytes to; on exit its bytes are deleted unless it was stored.
 
-        With a known digest its bytes go on to the HA store while they come: their key is known.
+        If the digest is known, so is the key: the bytes are sent to the HA store while they arrive.
 
         Args:
-            job_id: Job that it belongs to.
-            new: Its options.
-            size_bytes: Its size; None: unknown before its end.
+            job_id: Job of the blob.
+            new: Options of the put.
+            size_bytes: Size of the blob; None: unknown until its end.
         """
         check_blob_job(job_id)
-        if size_bytes is None or size_bytes >= MAY_LAST_BYTES:
-            self._refuse_ended(job_id)
+        if size_bytes is None or size_bytes >= LONG_PUT_BYTES:
+            with self._holdings.journal.reading() as reading:
+                refuse_ended(reading, job_id)
         with (
             self._holdings.liveness.putting(),
-            self._set_of(new) as upload_set,
+            self._upload_set(new) as upload_set,
             self._local.incoming() as incoming,
         ):
             if self._ha is None or new.guarantee != "ha" or new.digest is None or size_bytes is None:
@@ -102,18 +103,18 @@ class BlobIngest:
                 yield ReceivingBlob(incoming, upload_set, (blob_key, upload))
 
     def keep(self, received: ReceivingBlob, job_id: str, new: NewBlob) -> BlobInfo:
-        """Make a blob of bytes that are complete; see `Blobs.put`."""
+        """Store and record complete bytes; see `Blobs.put`."""
         return self.record(self.store(received, job_id, new))
 
     def store(self, received: ReceivingBlob, job_id: str, new: NewBlob) -> StoredBlob:
-        """Store bytes that are complete in every store; `record` them next. On an error nothing is left."""
-        incoming, ahead = received.incoming, received.ahead
+        """Copy complete bytes to every store, for `record`. On an error nothing is left."""
+        incoming, early = received.incoming, received.early_upload
         if new.digest is not None and new.digest != incoming.digest:
             raise CorruptBlobError(
-                f"blob {new.name or 'without a name'} of job {job_id}: {incoming.size_bytes} bytes came that "
-                f"hash to {incoming.digest}, not to {new.digest}; nothing was kept; send them again"
+                f"blob {new.name or 'without a name'} of job {job_id}: the {incoming.size_bytes} bytes "
+                f"received hash to {incoming.digest}, not to {new.digest}; nothing was kept; send them again"
             )
-        blob_key = new_blob_key(incoming.digest, received.upload_set) if ahead is None else ahead[0]
+        blob_key = new_blob_key(incoming.digest, received.upload_set) if early is None else early[0]
         blob = PutBlob(
             job_id=job_id,
             blob_key=blob_key,
@@ -129,7 +130,7 @@ class BlobIngest:
         stored = StoredBlob(blob=blob, request_id=new.request_id)
         check_values(stored.mutation)
         with ExitStack() as held, step("blob-put"):
-            upload = None if ahead is None else ahead[1]
+            upload = None if early is None else early[1]
             if upload is None and self._ha is not None and blob.guarantee == "ha":
                 size_bytes = incoming.size_bytes
                 uploading = self._uploading(self._ha, incoming, size_bytes, job_id, blob_key)
@@ -138,10 +139,10 @@ class BlobIngest:
         return stored
 
     def record(self, stored: StoredBlob) -> BlobInfo:
-        """Make a blob of bytes that are stored; if it is refused, nothing is left.
+        """Record stored bytes in the journal; if the journal refuses, the bytes are deleted.
 
         Returns:
-            The blob, or the one that an earlier try of its request has made.
+            The blob, or the one that an earlier try of the same request recorded.
 
         Raises:
             NotAppliedError: It was not recorded, and nothing of it is left.
@@ -155,13 +156,13 @@ class BlobIngest:
                 self._discard(blob)
                 raise
             except BaseException:  # it may have been recorded
-                self._leave(UploadSetId(blob.upload_set))
+                self._leave_to_sweep(UploadSetId(blob.upload_set))
                 raise
-            return self._concluded(stored, outcome)
+            return self._result(stored, outcome)
 
     @contextmanager
-    def _set_of(self, new: NewBlob) -> Iterator[UploadSetId]:
-        """Hold the upload set that a blob is put under open."""
+    def _upload_set(self, new: NewBlob) -> Iterator[UploadSetId]:
+        """Keep the upload set of a put open until the block ends."""
         if new.upload_set is not None:
             yield check_upload_set(new.upload_set)
         else:
@@ -172,22 +173,17 @@ class BlobIngest:
     def _uploading(
         self, ha: HaBlobs, incoming: IncomingFile, size_bytes: int, job_id: str, blob_key: BlobKey
     ) -> Iterator[HaUpload]:
-        """Hold an upload to the HA store; if parts of it cannot be dropped, they are left to the sweep."""
+        """Open an upload to the HA store; parts that cannot be deleted are left to the sweep."""
         upload = ha.upload(incoming.fileno(), size_bytes, job_id, blob_key)
         try:
             with upload:
                 yield upload
         finally:
             if upload.is_left:
-                self._leave(upload_set_of(blob_key))
-
-    def _refuse_ended(self, job_id: str) -> None:
-        """Let nothing begin for a job that has ended: by the time it were recorded that may be forgotten."""
-        with self._holdings.journal.reading() as reading:
-            refuse_ended(reading, job_id)
+                self._leave_to_sweep(upload_set_of(blob_key))
 
     def _place(self, incoming: IncomingFile, upload: HaUpload | None, blob: PutBlob) -> None:
-        """Place the bytes in every store; parts of them go while the file is synced."""
+        """Place the bytes in every store; parts are uploaded while the file is synced."""
         try:
             if upload is not None:
                 upload.follow(incoming.size_bytes)
@@ -195,36 +191,36 @@ class BlobIngest:
             if upload is not None:
                 upload.complete()
         except OutcomeUnknownError:
-            self._leave(UploadSetId(blob.upload_set))
+            self._leave_to_sweep(UploadSetId(blob.upload_set))
             raise
-        except NotAppliedError:  # the HA store has none of it
+        except NotAppliedError:  # the HA store has nothing of it
             self._discard(blob, has_ha=False)
             raise
         except BaseException:
             self._discard(blob)
             raise
 
-    def _concluded(self, stored: StoredBlob, outcome: WriteOutcome) -> BlobInfo:
-        """Return a blob that was recorded; otherwise delete its bytes and raise why."""
+    def _result(self, stored: StoredBlob, outcome: WriteOutcome) -> BlobInfo:
+        """Return a recorded blob; otherwise delete its bytes and raise the reason."""
         blob = stored.blob
         if isinstance(outcome, Refused):
             if isinstance(outcome.error, NotAppliedError | FencedError):
                 self._discard(blob)
                 raise self._refusal(blob, outcome.error)
-            self._leave(UploadSetId(blob.upload_set))
+            self._leave_to_sweep(UploadSetId(blob.upload_set))
             raise outcome.error
         recorded = BlobKey(outcome.result)
         if recorded != blob.blob_key:
             self._discard(blob)
         if digest_of(recorded) != digest_of(BlobKey(blob.blob_key)):
             raise ConflictError(
-                f"put {stored.request_id} of job {blob.job_id} has made blob {recorded}, of other bytes; "
-                "nothing was kept of these; put them under a new request id"
+                f"put {stored.request_id} of job {blob.job_id} has recorded blob {recorded} with other "
+                "bytes; nothing was kept of these; put them with a new request id"
             )
         return BlobInfo(job_id=blob.job_id, blob_key=recorded, size_bytes=blob.size_bytes)
 
     def _discard(self, blob: PutBlob, *, has_ha: bool = True) -> None:
-        """Delete the bytes of a blob that was not recorded; what a store keeps is left to the sweep."""
+        """Delete the bytes of a blob that was not recorded; what a store kept is left to the sweep."""
         job_id, blob_key = blob.job_id, BlobKey(blob.blob_key)
         try:
             self._local.delete(job_id, blob_key)
@@ -235,10 +231,10 @@ class BlobIngest:
         except LockgateError:
             is_kept = True
         if is_kept:
-            self._leave(UploadSetId(blob.upload_set))
+            self._leave_to_sweep(UploadSetId(blob.upload_set))
 
     def _refusal(self, blob: PutBlob, error: LockgateError) -> LockgateError:
-        """Return why a blob was not recorded: it is not its sender's fault that this server's set lapsed."""
+        """Return why a blob was not recorded; a lapsed set of this server is not the sender's error."""
         if (
             not isinstance(error, FencedError)
             or blob.joins
@@ -246,15 +242,15 @@ class BlobIngest:
         ):
             return error
         return StoreUnavailableError(
-            f"blob {blob.job_id}/{blob.blob_key}: this server's own upload set {blob.upload_set} had "
-            "lapsed; nothing was kept; put the bytes again: it opens another set"
+            f"blob {blob.job_id}/{blob.blob_key}: upload set {blob.upload_set} of this server had lapsed; "
+            "nothing was kept; put the bytes again: the server opens another set"
         )
 
-    def _leave(self, upload_set: UploadSetId) -> None:
-        """Leave bytes of which nobody knows whether they were recorded to the sweep.
+    def _leave_to_sweep(self, upload_set: UploadSetId) -> None:
+        """Leave bytes that may have been recorded to the sweep, which stages them once their set is closed.
 
-        It takes them when their set is closed: this server's own takes no new put, and lapses.
+        A set of this server takes no new puts then, and lapses.
         """
         self._sets.own.retire(upload_set, lapses=True)
-        with suppress(LockgateError):  # then a day's listing finds them; what the put met is to be told
-            self._holdings.last_listing.forget()
+        with suppress(LockgateError):  # the daily listing finds them; the put's error is the one to report
+            self._holdings.listing_marker.forget()

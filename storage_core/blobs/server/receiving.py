@@ -1,4 +1,4 @@
-"""A blob that comes in: into its file, and on into the HA store where its key is known before its bytes."""
+"""Receive a blob into its file, and into the HA store at the same time if its key is known."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ from lockgate.storage_core.journal import Mutation
 
 
 class ReceivingBlob:
-    """Takes a blob's bytes, from the beginning to the end.
+    """A blob being received.
 
     Args:
-        incoming: The file.
-        upload_set: That it is put under.
-        ahead: The key that its bytes are expected to have, and their upload; None: the end tells the key.
+        incoming: File of the blob.
+        upload_set: Upload set of the put.
+        early: Expected key and upload to the HA store; None: the key is known only at the end.
     """
 
     def __init__(
-        self, incoming: IncomingFile, upload_set: UploadSetId, ahead: tuple[BlobKey, HaUpload] | None = None
+        self, incoming: IncomingFile, upload_set: UploadSetId, early: tuple[BlobKey, HaUpload] | None = None
     ) -> None:
         self.incoming = incoming
         self.upload_set = upload_set
-        self._ahead = ahead
+        self._early = early
 
     def write(self, data: bytes) -> None:
-        """Append bytes; whole parts of them are on their way to the HA store when this returns.
+        """Append bytes; complete parts of them are being sent to the HA store when this returns.
 
         Raises:
-            StoreUnavailableError: The disk is full, or the HA store is away.
+            StoreUnavailableError: The disk is full, or the HA store is unreachable.
         """
         self.incoming.write(data)
-        if self._ahead is not None:
-            self._ahead[1].follow(self.incoming.size_bytes)
+        if self._early is not None:
+            self._early[1].follow(self.incoming.size_bytes)
 
     @property
-    def ahead(self) -> tuple[BlobKey, HaUpload] | None:
-        """The expected key and the upload, if exactly as many bytes came as were expected."""
-        if self._ahead is None or self._ahead[1].size_bytes != self.incoming.size_bytes:
+    def early_upload(self) -> tuple[BlobKey, HaUpload] | None:
+        """The expected key and the upload, if the number of bytes received is the expected one."""
+        if self._early is None or self._early[1].size_bytes != self.incoming.size_bytes:
             return None
-        return self._ahead
+        return self._early
 
 
 class StoredBlob(msgspec.Struct, frozen=True, kw_only=True):
-    """A blob whose bytes stand in every store, and that no row knows yet."""
+    """A blob whose bytes are in every store, and that has no row yet."""
 
     blob: PutBlob
     request_id: str | None
 
     @property
     def mutation(self) -> Mutation:
-        """What records it."""
+        """The mutation that records it."""
         if self.request_id is None:
             return Mutation(op=self.blob)
         return Mutation(op=self.blob, request_id=f"{self.request_id}@{self.blob.job_id}")

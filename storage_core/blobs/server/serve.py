@@ -1,6 +1,6 @@
-"""Hands blobs out: from the local store, verified, else refilled from the HA store, for all who ask at once.
+"""Read blobs from the local store, verified, or refill them from the HA store.
 
-No journal need answer for that.
+Concurrent readers share one refill. The journal may be unreachable.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class BlobReader:
         self._refills = SingleFlight[Path]()
 
     def path(self, job_id: str, blob_key: BlobKey) -> Path:
-        """Return the path of a blob's verified file, refilled from the HA store if need be.
+        """Return the path of a blob's verified file; a missing one is copied from the HA store.
 
         Raises:
             ObjectNotFoundError: There is no such blob.
@@ -51,7 +51,7 @@ class BlobReader:
             pass
         try:
             if self._holdings.ha is not None:
-                refill = partial(self._refilled, self._holdings.ha, job_id, blob_key)
+                refill = partial(self._refill, self._holdings.ha, job_id, blob_key)
                 return self._refills.do((job_id, blob_key), refill)
         except ObjectNotFoundError:
             pass
@@ -63,7 +63,7 @@ class BlobReader:
         )
 
     def recheck(self, job_id: str, blob_key: BlobKey) -> None:
-        """Read a blob's file again, and heal it, for somebody has received other bytes; raises as `path`."""
+        """Verify a blob's file again, and heal it, after a reader received other bytes; raises as `path`."""
         self._local.forget_verified(job_id, blob_key)
         self.path(job_id, blob_key)
 
@@ -71,10 +71,10 @@ class BlobReader:
         """Copy a blob to another local store; see `Blobs.fetch`."""
         path = self.path(job_id, blob_key)
         try:
-            return _copied(path, local, job_id, blob_key)
-        except CorruptBlobError:  # damaged without a trace since it was verified
+            return _copy(path, local, job_id, blob_key)
+        except CorruptBlobError:  # damaged since it was verified
             self._local.forget_verified(job_id, blob_key)
-            return _copied(self.path(job_id, blob_key), local, job_id, blob_key)
+            return _copy(self.path(job_id, blob_key), local, job_id, blob_key)
 
     def get(self, job_id: str, blob_key: BlobKey) -> bytes:
         """Return a blob's bytes; see `Blobs.get`."""
@@ -84,36 +84,36 @@ class BlobReader:
                 return data
             self._local.forget_verified(job_id, blob_key)
         raise CorruptBlobError(
-            f"blob {job_id}/{blob_key} in {self._local.path} reads otherwise than when it was verified; "
-            "nothing was handed out; see to this machine's disk and memory"
+            f"blob {job_id}/{blob_key} in {self._local.path} reads differently than when it was verified; "
+            "nothing was returned; check this machine's disk and memory"
         )
 
-    def _refilled(self, ha: HaBlobs, job_id: str, blob_key: BlobKey) -> Path:
-        """Copy a blob from the HA store, unless it goes: its sweep may have passed here already.
+    def _refill(self, ha: HaBlobs, job_id: str, blob_key: BlobKey) -> Path:
+        """Copy a blob from the HA store, unless it is being deleted: its sweep may have passed this store.
 
         Raises:
-            ObjectNotFoundError: It is not there, or goes.
+            ObjectNotFoundError: It is not there, or is being deleted.
         """
         with suppress(ObjectNotFoundError, CorruptBlobError):
-            return self._local.verified(job_id, blob_key)  # another has just refilled it
+            return self._local.verified(job_id, blob_key)  # an earlier refill has just finished
         path = ha.fill(self._local, job_id, blob_key)
-        if self._goes(job_id, blob_key):
+        if self._is_deleting(job_id, blob_key):
             self._local.delete(job_id, blob_key)
             self._local.drop_empty(job_id)
             raise ObjectNotFoundError(f"blob {job_id}/{blob_key} is being deleted: nothing refers to it")
         return path
 
-    def _goes(self, job_id: str, blob_key: BlobKey) -> bool:
-        """Tell whether a blob is being deleted; where nobody knows, it is not."""
+    def _is_deleting(self, job_id: str, blob_key: BlobKey) -> bool:
+        """Return whether a blob is being deleted; False if the journal does not answer."""
         try:
             with self._holdings.journal.reading() as reading:
-                return _is_going(reading, job_id, blob_key) and reading.status().safe_since_s is None
-        except LockgateError:  # a get needs no journal; the next listing finds what should not be here
-            self._holdings.last_listing.forget()
+                return _is_deletable(reading, job_id, blob_key) and reading.status().safe_since_s is None
+        except LockgateError:  # a get needs no journal; the next listing finds bytes that should be gone
+            self._holdings.listing_marker.forget()
             return False
 
 
-def _is_going(reading: Reading, job_id: str, blob_key: BlobKey) -> bool:
+def _is_deletable(reading: Reading, job_id: str, blob_key: BlobKey) -> bool:
     blob = reading.get(Blob, job_id, blob_key)
     return blob is None or blob.deleting_s is not None or is_ended(reading, job_id)
 
@@ -123,7 +123,7 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
 
 
-def _copied(path: Path, local: LocalBlobs, job_id: str, blob_key: BlobKey) -> Path:
+def _copy(path: Path, local: LocalBlobs, job_id: str, blob_key: BlobKey) -> Path:
     with local.incoming() as incoming:
         with translated("read", str(path), changes=False), path.open("rb", buffering=0) as file:
             while data := file.read(CHUNK):

@@ -1,9 +1,6 @@
-"""The blob server: takes blobs in, hands them out, owns what stands in its local store and in the HA store.
+"""The blob server: it puts, reads and deletes blobs in its local store and in the HA store.
 
-    put    incoming file → local store, synced → HA store → row in the journal → acknowledged: `taking_in`
-    get    local store, verified → else refilled from the HA store: `handing_out`
-
-What keeps blobs, and what ends them, are entries of the journal.
+References to blobs, upload sets and the ends of jobs are entries of the journal.
 """
 
 from __future__ import annotations
@@ -65,22 +62,22 @@ RETENTION_S: Final = 1_800.0
 
 
 class BlobServer:
-    """Blobs over a local store, an HA store if there is one, and a journal. See `Blobs` for its calls.
+    """Blobs in a local store and, optionally, an HA store. See `Blobs` for the methods.
 
-    Use it as a context manager, or `close` it: its own upload set is completed then.
+    Use it as a context manager, or `close` it, which completes its upload set.
 
     Args:
-        local: Its files; no other server's.
-        ha: None: the local store is all that there is.
-        journal: Knows the blobs and what keeps them; stays open.
-        retention_s: An unreferenced blob lives one to two of these.
-        clock: Waits between renewals; the machine's by default.
+        local: Local store; no other server uses it.
+        ha: HA store; None: there is only the local store.
+        journal: Journal of the blobs; the caller closes it.
+        retention_s: An unreferenced blob is kept for one to two of these intervals.
+        clock: Clock for lease renewals; by default the machine's.
 
     Attributes:
-        holdings: The stores and the journal.
-        sets: Its upload sets.
-        ingest: Takes blobs in.
-        reader: Reads them.
+        holdings: Stores and journal.
+        sets: Upload sets.
+        ingest: Receives blobs.
+        reader: Reads blobs.
     """
 
     def __init__(
@@ -93,7 +90,7 @@ class BlobServer:
         clock: Clock | None = None,
     ) -> None:
         self.holdings = Holdings(local, ha, journal, Liveness(local.path), retention_s)
-        self.sets = UploadSets(journal, clock or SystemClock(), own_lasts_s=retention_s)
+        self.sets = UploadSets(journal, clock or SystemClock(), own_max_age_s=retention_s)
         self.ingest = BlobIngest(self.holdings, self.sets)
         self.reader = BlobReader(self.holdings)
         self._journal = journal
@@ -115,19 +112,11 @@ class BlobServer:
         return self.sets.begin(check_blob_job(job_id))
 
     def begin_set_of(self, holder: str, job_id: str) -> tuple[UploadSetId, Stamp]:
-        """Open an upload set for an uploader that is another process, and renews its lease itself.
-
-        Args:
-            holder: The uploader.
-            job_id: Of the job that the blobs are for.
-
-        Returns:
-            The set, and the stamp with which it is to be renewed.
-        """
+        """Open an upload set for an uploader in another process; see `UploadSets.take`."""
         return self.sets.take(holder, check_blob_job(job_id))
 
     def renew_sets(self, holder: str, held: Mapping[UploadSetId, Stamp]) -> dict[UploadSetId, str]:
-        """Renew the leases of an uploader that is another process; returns a word about each that is lost."""
+        """Renew the leases of an uploader in another process; return a message for each one that is lost."""
         return self.sets.renew(holder, held)
 
     def complete_set(self, upload_set: UploadSetId, *, request_id: str | None = None) -> int:
@@ -137,7 +126,7 @@ class BlobServer:
     def submit(
         self, job_id: str, blob_keys: Sequence[BlobKey], *, destination: str = "", commit_job: str = ""
     ) -> None:
-        """Make blobs a job's own; see `Blobs.submit`."""
+        """Keep blobs for a job; see `Blobs.submit`."""
         keys = tuple(check_blob_key(key) for key in blob_keys)
         self._apply(
             SubmitBlobJob(
@@ -146,21 +135,21 @@ class BlobServer:
         )
 
     def refer(self, job_id: str, blob_key: BlobKey, owner: str, *, lapse_s: float | None = None) -> None:
-        """Keep a blob for an owner; see `Blobs.refer`."""
+        """Add an owner's reference; see `Blobs.refer`."""
         self._apply(TakeReference(job_id=job_id, blob_key=blob_key, owner=owner, lapse_s=lapse_s))
 
     def drop(self, job_id: str, blob_key: BlobKey, owner: str) -> None:
-        """End an owner's reference; see `Blobs.drop`."""
+        """Drop an owner's reference; see `Blobs.drop`."""
         is_idle = self._apply(DropReference(job_id=job_id, blob_key=blob_key, owner=owner))
         if is_idle:
             delete_logs(self.holdings, [(job_id, blob_key)])
 
     def drop_owner(self, owner: str, *, taken_by_s: float = math.inf) -> int:
-        """End all references of an owner that were taken by a moment; see `Blobs.drop_owner`."""
+        """Drop all references of an owner that were taken up to a time; see `Blobs.drop_owner`."""
         with self._journal.reading() as reading:
-            found = [one for one in owned_by(reading, owner) if one.taken_s <= taken_by_s]
-        for page in in_pages(iter(found), PAGE):  # so that who else writes need not wait for all of them
-            keys = [(one.job_id, one.blob_key) for one in page]
+            found = [owned for owned in owned_by(reading, owner) if owned.taken_s <= taken_by_s]
+        for page in in_pages(iter(found), PAGE):  # other writers need not wait for all pages
+            keys = [(owned.job_id, owned.blob_key) for owned in page]
             self._journal.write(
                 [Mutation(op=DropReference(job_id=job, blob_key=key, owner=owner)) for job, key in keys]
             )
@@ -168,26 +157,26 @@ class BlobServer:
         return len(found)
 
     def fail(self, job_id: str) -> None:
-        """Let go what can be made again; see `Blobs.fail`."""
+        """Release a failed job's recreatable blobs; see `Blobs.fail`."""
         self._apply(FailBlobJob(job_id=_check_job(job_id)))
 
     def finish(self, job_id: str) -> None:
-        """End a job and delete its folders; see `Blobs.finish`. The sweep forgets its rows."""
+        """End a job and delete its blobs; see `Blobs.finish`. The sweep deletes its rows."""
         ended = FinishBlobJob(job_id=_check_job(job_id))
         refuse_in_safe_mode(self._journal, f"ending job {job_id} and deleting its blobs")
         self._apply(ended)
         self.delete_job(job_id)
 
     def delete_job(self, job_id: str) -> None:
-        """Delete the folders of a job that has ended, local and HA; see `ended_jobs`.
+        """Delete the folders of an ended job, local and HA; see `ended_jobs`.
 
         Raises:
             StoreUnavailableError: Some bytes were left; the next sweep deletes them.
         """
-        goes = partial(deletable, self._journal, job_id)
+        select = partial(deletable, self._journal, job_id)
         with step("blob-finish"):
-            self.holdings.local.delete_listed(job_id, goes)
-            left = 0 if self.holdings.ha is None else self.holdings.ha.delete_listed(job_id, goes)
+            self.holdings.local.delete_listed(job_id, select)
+            left = 0 if self.holdings.ha is None else self.holdings.ha.delete_listed(job_id, select)
         if left:
             raise StoreUnavailableError(
                 f"blobs of job {job_id}, which has ended: the HA store kept {left} of them; the next sweep "
@@ -195,7 +184,7 @@ class BlobServer:
             )
 
     def page(self, job_id: str | None = None, *, after: tuple[str, str] = ("", "")) -> Sequence[Blob]:
-        """Return what is known of a page of blobs; see `Blobs.page`."""
+        """Return a page of blobs; see `Blobs.page`."""
         with self._journal.reading() as reading:
             return blobs_of(reading, job_id, after=after)
 
@@ -207,14 +196,14 @@ class BlobServer:
     def references(
         self, *, job_id: str | None = None, blob_key: str | None = None, owner: str | None = None
     ) -> Sequence[Reference]:
-        """Return what keeps blobs; see `Blobs.references`."""
+        """Return references; see `Blobs.references`."""
         with self._journal.reading() as reading:
             return references_of(reading, job_id=job_id, blob_key=blob_key, owner=owner)
 
     def sweep(
         self, *, dry_run: bool, orphans: bool | None = None, progress: Progress = no_progress
     ) -> BlobSweepReport:
-        """Delete what nothing keeps; see `Blobs.sweep`."""
+        """Delete blobs that nothing keeps; see `Blobs.sweep`."""
         return sweep(self.holdings, dry_run=dry_run, orphans=orphans, progress=progress)
 
     def verify(
@@ -225,11 +214,11 @@ class BlobServer:
         deep: bool = False,
         heal: bool = False,
     ) -> VerifiedPage:
-        """Look whether blobs have their bytes; see `Blobs.verify`."""
+        """Verify a page of blobs; see `Blobs.verify`."""
         return verify(self.holdings, job_id, after=after, deep=deep, heal=heal)
 
     def close(self) -> None:
-        """Complete this server's own upload set, so that nothing of it is kept; others lapse."""
+        """Complete this server's own upload set; sets of clients lapse if they are not renewed."""
         self.sets.close()
         self.holdings.liveness.close()
 
@@ -244,14 +233,14 @@ class BlobServer:
 
 
 def _check_job(job_id: str) -> str:
-    """Return the id of a job, which begins, fails and ends.
+    """Return the id of a job, which can be submitted, fail and end.
 
     Raises:
-        InvalidInputError: It is of blobs that belong to no job: others' blobs would go.
+        InvalidInputError: It is `no_job`, whose blobs have different owners.
     """
     if check_blob_job(job_id) == NO_JOB:
         raise InvalidInputError(
-            f"{NO_JOB} is no job: it neither begins nor fails nor ends; nothing was changed; take and drop "
+            f"{NO_JOB} is not a job: it cannot be submitted, fail or end; nothing was changed; take and drop "
             "references instead"
         )
     return job_id

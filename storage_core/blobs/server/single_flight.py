@@ -1,7 +1,4 @@
-"""The same thing asked for by many at once is done once, and its outcome is everybody's.
-
-What is kept is what is under way: nothing of a flight stays when it has landed.
-"""
+"""Share one call among concurrent callers with the same key; results are not kept afterwards."""
 
 from __future__ import annotations
 
@@ -19,26 +16,26 @@ T = TypeVar("T")
 
 
 class SingleFlight(Forkable, Generic[T]):
-    """Work under way, by key. Safe to use from several threads."""
+    """Calls under way, by key. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self.after_fork_in_child()
         FORKS.tell(self)
 
     def after_fork_in_child(self) -> None:
-        """Begin with none: the threads that did the parent's are not here."""
+        """Forget the parent's calls: the child has no threads for them."""
         self._changing = threading.Lock()
         self._flights: dict[Hashable, Future[T]] = {}
 
     def do(self, key: Hashable, work: Callable[[], T]) -> T:
-        """Do some work, or wait for whoever does it already; returns, or raises, what came of it.
+        """Do some work, or wait for the thread that is doing it; return its result or raise its error.
 
         Args:
-            key: Of the work.
-            work: Finds what an earlier flight has left.
+            key: Key of the work.
+            work: Work to do.
 
         Raises:
-            LockgateError: As the work did.
+            LockgateError: The work raised it.
         """
         own: Future[T] = Future()
         flights = self._flights
@@ -47,8 +44,8 @@ class SingleFlight(Forkable, Generic[T]):
                 flight = flights.setdefault(key, own)
             if flight is own:
                 break
-            with suppress(CancelledError):  # whoever did it was stopped: that says nothing of the work
-                return _landed(flight)
+            with suppress(CancelledError):  # its thread was interrupted: try again
+                return _result_of(flight)
         try:
             result = work()
         except LockgateError as error:
@@ -61,11 +58,11 @@ class SingleFlight(Forkable, Generic[T]):
             own.set_result(result)
             return result
         finally:
-            del flights[key], flight, own  # an error knows this frame: it would keep itself
+            del flights[key], flight, own  # the error's traceback has this frame: break the reference cycle
 
 
-def _landed(flight: Future[T]) -> T:
-    """Wait for another's flight; of its error each has a copy, for whoever raises one writes to it."""
+def _result_of(flight: Future[T]) -> T:
+    """Wait for another thread's call; each waiter raises a copy of its error, because raising changes it."""
     error = flight.exception()
     if error is not None:
         raise copy(error) from error

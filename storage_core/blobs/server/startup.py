@@ -1,8 +1,8 @@
-"""What a blob server does as it starts: it takes responsibility for everything below its path.
+"""Recover the stores of a blob server as it starts: stage bytes without a row.
 
-Blobs of recovered jobs are fetched lazily: a server that lost its disk refills from the HA store at each
-blob's first use, which is also when damaged files are found. What an earlier server left under way is dropped
-as the local store is opened; deletions that it began are finished by the next sweep.
+A server that lost its disk refills each blob from the HA store at its first use; it then also finds
+damaged files. `LocalBlobs` deletes interrupted writes as it opens the store; the next sweep completes
+deletions.
 
 Source: Flink BLOB storage, "BlobServer Recovery (HA)".
 """
@@ -20,28 +20,25 @@ logger = logging.getLogger(__name__)
 
 
 def recover(holdings: Holdings) -> Amount:
-    """Stage what lies in the stores and no row knows; returns how much that was.
+    """Stage bytes in the stores that have no row; return how much that was.
 
-    Nothing is staged in safe mode: a restored journal may have lost the rows of blobs that are in use.
-
-    Args:
-        holdings: Stores and journal.
+    Nothing is staged in safe mode: a restored journal may lack the rows of blobs that are in use.
 
     Raises:
-        LockgateError: A store or the journal could not be reached. Nothing is lost by starting without it:
-            the next sweep lists the stores.
+        LockgateError: A store or the journal could not be reached. The server may start: the next sweep lists
+            the stores.
     """
-    holdings.last_listing.forget()  # so that a sweep lists, should this come to nothing
+    holdings.listing_marker.forget()  # if this fails, the next sweep lists the stores
     if holdings.journal.status().safe_since_s is not None:
-        logger.warning("blobs: the journal is in safe mode: what no row knows is let be until that is left")
+        logger.warning("blobs: the journal is in safe mode; bytes without a row are left until it ends")
         return Amount()
     tally = Tally()
-    sought = find_orphans(holdings, tally, dry_run=False, progress=no_progress)
+    scan = find_orphans(holdings, tally, dry_run=False, progress=no_progress)
     staged = tally.swept.get(Why.ORPHAN, Amount())
     logger.info(
-        "blobs: staged %d that no row knew, %d bytes; aborted %d uploads",
+        "blobs: staged %d blobs without a row, %d bytes; aborted %d uploads",
         staged.blobs,
         staged.size_bytes,
-        sought.aborted_uploads,
+        scan.aborted_uploads,
     )
     return staged

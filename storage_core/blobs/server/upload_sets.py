@@ -1,8 +1,8 @@
-"""The upload sets of a blob server: those that it opens for others, and its own for single blobs of any job.
+"""Upload sets of a blob server: sets that it opens for clients, and its own sets for single puts.
 
 An ended job is remembered until every upload set opened before its end is closed, because a put started then
-may still be recorded. So the server's own sets are rotated: an old one takes no new put, and is completed
-when the last put under it has ended.
+may still be recorded. So the server rotates its own sets: an old set takes no new put, and is completed when
+its last put has ended.
 """
 
 from __future__ import annotations
@@ -27,43 +27,38 @@ from lockgate.storage_core.journal.leases.renewer import Renewer
 RENEW_S: Final = 20.0
 SOFT_S: Final = 60.0
 HARD_S: Final = 1_200.0
-"""Of the leases of upload sets: an uploader of which nothing was heard for so long is gone."""
+"""Expiry of the leases of upload sets: an uploader that was silent this long is gone."""
 
 
 class UploadSets:
-    """Opens upload sets, and renews the leases of those that this process uploads into.
+    """Open upload sets, and renew the leases of those that this process uploads to.
 
     Args:
-        journal: Has their rows and leases.
-        clock: Waits between renewals.
-        own_lasts_s: This process's own set takes no new put when it is older.
+        journal: Journal with their rows and leases.
+        clock: Clock for renewals.
+        own_max_age_s: Maximum age at which this process's own set takes new puts.
 
     Attributes:
-        own: This process's own set, for single blobs.
-        renewer: Of the leases.
+        own: This process's own set, for single puts.
+        renewer: Renews the leases.
     """
 
-    def __init__(self, journal: Journal, clock: Clock, *, own_lasts_s: float) -> None:
+    def __init__(self, journal: Journal, clock: Clock, *, own_max_age_s: float) -> None:
         self._journal = journal
         self._clock = clock
         self._leases = Leases(journal)
-        self.own = ServerUploadSet(self, clock, lasts_s=own_lasts_s)
-        self.renewer = Renewer(_Beat(self._leases, self.own), every_s=RENEW_S, clock=clock)
+        self.own = ServerUploadSet(self, clock, max_age_s=own_max_age_s)
+        self.renewer = Renewer(_OwnSetRenewal(self._leases, self.own), every_s=RENEW_S, clock=clock)
 
     def begin(self, job_id: str) -> UploadSetId:
-        """Open a set for blobs of a job, empty for any; its lease is renewed until it is dropped."""
+        """Open a set for a job, or for any job if `job_id` is empty, and renew its lease until `drop`."""
         since_s = self._clock.now_s()
         upload_set, stamp = self.take(self.renewer.holder, job_id)
         self.renewer.keep(upload_resource(upload_set), stamp, since_s=since_s)
         return upload_set
 
     def take(self, holder: str, job_id: str) -> tuple[UploadSetId, Stamp]:
-        """Open a set for an uploader that renews its lease itself; returns the stamp to renew it with.
-
-        Args:
-            holder: The uploader.
-            job_id: Of the job that the blobs are for; empty: of any.
-        """
+        """Open a set for an uploader that renews it; return the set and the stamp to renew it with."""
         upload_set = new_upload_set()
         resource = upload_resource(upload_set)
         lease = TakeLease(resource=resource, holder=holder, purpose="write", soft_s=SOFT_S, hard_s=HARD_S)
@@ -84,21 +79,21 @@ class UploadSets:
         return upload_set, stamp
 
     def renew(self, holder: str, held: Mapping[UploadSetId, Stamp]) -> dict[UploadSetId, str]:
-        """Renew the leases of an uploader that is another process; returns a word about each that is lost."""
+        """Renew the leases of an uploader in another process; return a message for each one that is lost."""
         names = {upload_resource(check_upload_set(upload_set)): upload_set for upload_set in held}
         lost = self._leases.renew(
             holder, {resource: held[upload_set] for resource, upload_set in names.items()}
         )
-        return {names[resource]: words for resource, words in lost.items()}
+        return {names[resource]: message for resource, message in lost.items()}
 
     def complete(self, upload_set: UploadSetId, request_id: str | None = None) -> int:
-        """Stage a set's blobs and close it; returns their number. See `Blobs.complete_set`."""
+        """Stage a set's blobs, close the set, and return their number; see `Blobs.complete_set`."""
         count: int = self._journal.apply(CompleteUpload(upload_set=upload_set), request_id).result
         self.drop(upload_set)
         return count
 
     def has_lost(self, own: UploadSetId) -> bool:
-        """Tell whether this server's own set is known to be given up; the next put opens another one then."""
+        """Return whether a set of this server is known to be closed; the next put then opens another."""
         is_lost = False
         with suppress(LockgateError), self._journal.reading() as reading:
             is_lost = reading.get(UploadSet, own) is None
@@ -107,24 +102,24 @@ class UploadSets:
         return is_lost
 
     def drop(self, upload_set: UploadSetId) -> None:
-        """Renew a set's lease no more."""
+        """Stop renewing a set's lease."""
         self.renewer.drop(upload_resource(upload_set))
 
     def close(self) -> None:
-        """Complete this process's own set, and renew no lease any more."""
+        """Complete this process's own set, and stop renewing leases."""
         self.own.close()
         self.renewer.close()
 
 
-class _Beat:
-    """What is done at each renewal: also where nobody puts, this process's own set is not to last."""
+class _OwnSetRenewal:
+    """Renew leases, and rotate this process's own set even if there are no puts."""
 
     def __init__(self, leases: Leases, own: ServerUploadSet) -> None:
         self._leases = leases
         self._own = own
 
     def renew(self, holder: str, held: Mapping[str, Stamp]) -> Mapping[str, str]:
-        """Renew all that a holder holds, and end this process's own set if it is old, or is lost."""
+        """Renew a holder's leases; retire this process's own set if it is old or lost."""
         lost = self._leases.renew(holder, held)
         latest = self._own.latest
         if latest is not None and upload_resource(latest) in lost:
@@ -134,13 +129,13 @@ class _Beat:
 
 
 @dataclass
-class _Own:
+class _OpenSet:
     """An open set of this process.
 
     Attributes:
-        since_s: When it was asked for, by this process's clock.
-        puts: Under way under it.
-        lapses: Something may be on its way to a store that nobody records: it is not completed at once.
+        since_s: Time when it was requested, by this process's clock.
+        puts: Number of puts under way.
+        lapses: Whether unrecorded bytes may still reach a store: the set is not completed, but lapses.
     """
 
     upload_set: UploadSetId
@@ -150,39 +145,39 @@ class _Own:
 
 
 class ServerUploadSet(Forkable):
-    """Opens a set where there is none, and ends it in time. Safe to use from several threads.
+    """The set for a process's single puts, opened on demand and rotated. Safe to use from several threads.
 
     Args:
-        sets: Opens, renews and completes.
-        clock: Tells how old a set is.
-        lasts_s: An older set takes no new put.
+        sets: Opens, renews and completes sets.
+        clock: Clock for the age of sets.
+        max_age_s: Maximum age at which a set takes new puts.
     """
 
-    def __init__(self, sets: UploadSets, clock: Clock, *, lasts_s: float) -> None:
+    def __init__(self, sets: UploadSets, clock: Clock, *, max_age_s: float) -> None:
         self._sets = sets
         self._clock = clock
-        self._lasts_s = lasts_s
+        self._max_age_s = max_age_s
         self.after_fork_in_child()
         FORKS.tell(self)
 
     def after_fork_in_child(self) -> None:
-        """Begin without a set: the parent's is the parent's to renew and to complete."""
+        """Start without a set: the parent renews and completes its set."""
         self._changing = threading.Lock()
-        self._open: dict[UploadSetId, _Own] = {}
-        self._latest: _Own | None = None
+        self._open: dict[UploadSetId, _OpenSet] = {}
+        self._latest: _OpenSet | None = None
 
     @property
     def latest(self) -> UploadSetId | None:
-        """The set that takes new puts, None while there is none."""
+        """The set that takes new puts, None if there is none."""
         return None if self._latest is None else self._latest.upload_set
 
     @contextmanager
     def held(self) -> Iterator[UploadSetId]:
-        """Hold the set for a put: it is not completed before the block's end."""
+        """Yield the set for a put, and keep it open until the block ends."""
         self.end_old()
         opened = self._open
         with self._changing:
-            own = self._latest = self._latest or self._begun()
+            own = self._latest = self._latest or self._begin()
             own.puts += 1
         try:
             yield own.upload_set
@@ -193,21 +188,21 @@ class ServerUploadSet(Forkable):
                 self._end_if_over(own)
 
     def end_old(self) -> None:
-        """Let a set that is old take no new put."""
+        """Retire the set if it is old."""
         with self._changing:
             own = self._latest
-            # Below 0 the clock was put back: nobody knows how old it is.
-            if own is None or 0 <= self._clock.now_s() - own.since_s < self._lasts_s:
+            # A negative age: the clock was set back, and the real age is unknown.
+            if own is None or 0 <= self._clock.now_s() - own.since_s < self._max_age_s:
                 return
             self._latest = None
         self._end_if_over(own)
 
     def retire(self, upload_set: UploadSetId, *, lapses: bool) -> None:
-        """Put no more under a set if it is this process's own; the next put opens another one.
+        """Take no new puts for a set if it is this process's own; the next put opens another set.
 
         Args:
-            upload_set: Any set.
-            lapses: It is not completed: the sweep takes what it had.
+            upload_set: Id of any set.
+            lapses: Let it lapse instead of completing it: the sweep checks its bytes.
         """
         with self._changing:
             own = self._open.get(upload_set)
@@ -219,28 +214,28 @@ class ServerUploadSet(Forkable):
         self._end_if_over(own)
 
     def close(self) -> None:
-        """Complete all: what is under way under them is refused."""
+        """Complete all sets: puts under way are refused."""
         with self._changing:
             opened, self._open, self._latest = self._open, {}, None
         for own in opened.values():
             self._end(own)
 
-    def _begun(self) -> _Own:
+    def _begin(self) -> _OpenSet:
         since_s = self._clock.now_s()
-        own = _Own(self._sets.begin(""), since_s)
+        own = _OpenSet(self._sets.begin(""), since_s)
         self._open[own.upload_set] = own
         return own
 
-    def _end_if_over(self, own: _Own) -> None:
+    def _end_if_over(self, own: _OpenSet) -> None:
         with self._changing:
             is_over = own is not self._latest and not own.puts
             if not is_over or self._open.pop(own.upload_set, None) is None:
                 return
         self._end(own)
 
-    def _end(self, own: _Own) -> None:
-        """Complete a set, or let it lapse. Nothing is locked here: who renews may wait for it."""
-        with suppress(LockgateError):  # it lapses, too, where the journal does not answer
+    def _end(self, own: _OpenSet) -> None:
+        """Complete a set, or let it lapse. The lock is not held: the renewing thread may wait for it."""
+        with suppress(LockgateError):  # without an answer from the journal it lapses
             if not own.lapses:
                 self._sets.complete(own.upload_set)
         self._sets.drop(own.upload_set)

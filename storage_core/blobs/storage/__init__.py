@@ -1,1 +1,1 @@
-"""Where a blob's bytes lie: local disk and HA store."""
+"""Stores of blobs' bytes: local disk and HA store."""

@@ -1,6 +1,6 @@
-"""Locks on files, that end with the process which holds them, however that ends.
+"""File locks (flock) that end with the process that holds them.
 
-Whoever holds a file alone may remove it: the next one that asks makes it anew.
+The holder of an exclusive lock may delete the file; the next process creates it again.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 
-class _Alone(FileIO):
-    """A file that is held alone. Closing it lets go, also where a fork has inherited it amid that.
+class _ExclusiveFile(FileIO):
+    """A file with an exclusive lock, which `close` releases even if a forked child has inherited it.
 
-    A lock ends with the last descriptor else: the fork's, of which the fork knows nothing.
+    A lock otherwise ends only when the last copy of the descriptor is closed.
     """
 
     def __init__(self, opened: int) -> None:
@@ -31,24 +31,20 @@ class _Alone(FileIO):
 
 
 def lock_shared(path: Path) -> FileIO:
-    """Return a file, made if need be, that none holds alone until it is closed; waits for whoever does."""
+    """Open a file, creating it if necessary, with a shared lock. Blocks while it is locked exclusively."""
     return _locked(path, fcntl.LOCK_SH)
 
 
-def lock_alone(path: Path, *, permissions: int = 0o600) -> FileIO:
-    """Open a file, creating it if necessary, with an exclusive lock held until it is closed.
+def lock_exclusive(path: Path, *, permissions: int = 0o600) -> FileIO:
+    """Open a file, creating it with these permissions if necessary, with an exclusive lock.
 
     Blocks while another process holds it.
-
-    Args:
-        path: Path of the file.
-        permissions: Of a file that is created.
     """
     return _locked(path, fcntl.LOCK_EX, permissions)
 
 
-def try_alone(path: Path) -> FileIO | None:
-    """Return the same, None if somebody holds the file."""
+def try_lock_exclusive(path: Path) -> FileIO | None:
+    """Do the same without waiting; return None if the file is locked."""
     try:
         return _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -56,7 +52,7 @@ def try_alone(path: Path) -> FileIO | None:
 
 
 def unlocked(folder: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    """Yield the files of a folder that no process holds, each held alone meanwhile."""
+    """Yield the files of a folder that no process has locked, each with an exclusive lock meanwhile."""
     with suppress(FileNotFoundError):
         for path in folder.iterdir():
             with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
@@ -71,7 +67,7 @@ def _locked(path: Path, mode: int, permissions: int = 0o600) -> FileIO:
         except FileNotFoundError:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             continue
-        file = _Alone(opened) if mode & fcntl.LOCK_EX else FileIO(opened, "r+")
+        file = _ExclusiveFile(opened) if mode & fcntl.LOCK_EX else FileIO(opened, "r+")
         try:
             fcntl.flock(file, mode)
             if _is_at(path, file):
@@ -83,7 +79,7 @@ def _locked(path: Path, mode: int, permissions: int = 0o600) -> FileIO:
 
 
 def _is_at(path: Path, file: FileIO) -> bool:
-    """Tell whether the file is still the one of that name: it was removed if another held it alone."""
+    """Return whether the path still names this file: a process with an exclusive lock may have deleted it."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except FileNotFoundError:

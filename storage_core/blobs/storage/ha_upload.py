@@ -1,7 +1,7 @@
-"""A blob on its way to the HA store, part by part, while its file is still being written.
+"""Upload a blob to the HA store in parts while its file is still being written.
 
-A blob of one part is one call at its end. Of a larger one every part goes as soon as the file has it, read
-from the file again, so that memory holds only the parts under way.
+A blob that fits in one part is put at its end. A part of a larger blob is sent as soon as the file contains
+it. Parts are read back from the file, so memory holds only the parts under way.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.stores import Part, Store
 
 PARTS_AT_ONCE: Final = 8
-"""Of one blob, however many calls may be under way: a server holds as much for each of its uploads."""
+"""Maximum concurrent parts of one blob: a server needs this memory for each of its uploads."""
 
 
 class HaUpload:
-    """An upload of one blob. Use it as a context manager: what is not complete by its end is aborted.
+    """An upload of one blob. Use it as a context manager, which aborts an incomplete upload.
 
     Args:
-        store: Where to.
-        key: Of the object.
-        file: Descriptor of the file that the bytes are read from; others append to it.
-        size_bytes: Of the blob.
-        part_bytes: Of each part but the last.
-        parallelism: Calls under way, at most `PARTS_AT_ONCE`.
+        store: Store to upload to.
+        key: Key of the object.
+        file: Descriptor of the file to read; it may still be appended to.
+        size_bytes: Size of the blob.
+        part_bytes: Size of each part but the last.
+        parallelism: Concurrent calls, at most `PARTS_AT_ONCE`.
 
     Attributes:
-        size_bytes: Of the blob.
-        is_left: Whether something of it may be there that could not be dropped: the sweep has to.
+        size_bytes: Size of the blob.
+        is_left: Whether parts may be left that could not be aborted; the sweep aborts them.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class HaUpload:
         self.is_left = False
 
     def follow(self, written_bytes: int) -> None:
-        """Begin to send what parts the file has in whole by now.
+        """Start to send the parts that the file contains completely.
 
         Raises:
-            NotAppliedError: The upload could not be begun, or a part not be sent; nothing is left of it.
-            OutcomeUnknownError: So, and parts of it may be left.
+            NotAppliedError: The upload could not begin, or a part could not be sent; nothing is left.
+            OutcomeUnknownError: The same, and parts may be left.
         """
         if self.size_bytes <= self._part_bytes:
             return
@@ -73,11 +73,11 @@ class HaUpload:
                 self._begin_part(start)
 
     def complete(self) -> None:
-        """Send the rest; the object is whole and durable when this returns.
+        """Send the rest; the object is complete and durable when this returns.
 
         Raises:
-            NotAppliedError: It could not be; nothing is left of it.
-            OutcomeUnknownError: It is there or not; parts of it may be left.
+            NotAppliedError: It was not completed; nothing of it is left.
+            OutcomeUnknownError: The object may exist; parts may be left.
         """
         if self.size_bytes <= self._part_bytes:
             with step("blob-ha"):
@@ -98,7 +98,7 @@ class HaUpload:
 
     @property
     def _id(self) -> str:
-        """Of the upload, which the first part begins."""
+        """The id of the upload, which is begun at the first use."""
         if self._upload_id is None:
             self._upload_id = self._store.begin_upload(self._key, self._token)
         return self._upload_id
@@ -116,7 +116,7 @@ class HaUpload:
 
     @contextmanager
     def _or_aborted(self) -> Iterator[None]:
-        """Abort the upload on an error, and say so if that cannot be done."""
+        """Abort the upload on an error, and raise `OutcomeUnknownError` if that fails."""
         try:
             yield
         except BaseException as error:
@@ -130,7 +130,7 @@ class HaUpload:
             raise
 
     def _abort(self) -> None:
-        """Drop what was sent of an upload that is not complete, once no thread sends any more of it."""
+        """Abort an incomplete upload after all its threads have ended."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
         if self._is_over or self._upload_id is None:

@@ -1,4 +1,4 @@
-"""The hash of bytes as they pass: of large pieces beside whatever else is done with them, on another core."""
+"""Hash bytes as they arrive, large pieces in another thread."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
 
-BESIDE_BYTES: Final = 256 * 1024
-"""A piece as large as this takes longer to hash than to hand to another thread."""
+BACKGROUND_BYTES: Final = 256 * 1024
+"""Pieces this large take longer to hash than to hand to another thread."""
 
 
 class Hashing:
-    """SHA-256 of pieces. Use `close` at the end; not safe to use from several threads at once."""
+    """SHA-256 of pieces of data. Call `close` at the end. Not safe to use from several threads."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
-        self._beside: ThreadPoolExecutor | None = None
+        self._pool: ThreadPoolExecutor | None = None
         self._last: Future[None] | None = None
-        self._is_alone = False
+        self._is_inline = False
 
     def update(self, data: bytes) -> None:
-        """Hash a piece next; a large one while the caller goes on: one at a time is held for that."""
+        """Add a piece; a large piece is hashed in the background, one at a time."""
         self._wait()
-        if len(data) >= BESIDE_BYTES and not self._is_alone:
-            with suppress(RuntimeError):  # no thread can be had, as when the interpreter ends
-                self._begin_beside(data)
+        if len(data) >= BACKGROUND_BYTES and not self._is_inline:
+            with suppress(RuntimeError):  # no new thread, for example at interpreter shutdown
+                self._submit(data)
                 return
-            self._is_alone = True  # what was refused may be in the other thread's queue: that is never to run
+            self._is_inline = True  # the refused piece may be in the queue of a thread that never runs
         self._hash.update(data)
 
     def hexdigest(self) -> str:
@@ -36,14 +36,14 @@ class Hashing:
         return self._hash.hexdigest()
 
     def close(self) -> None:
-        """Let go of the thread."""
-        if self._beside is not None:
-            self._beside.shutdown()
+        """Stop the thread."""
+        if self._pool is not None:
+            self._pool.shutdown()
 
-    def _begin_beside(self, data: bytes) -> None:
-        if self._beside is None:
-            self._beside = ThreadPoolExecutor(1, thread_name_prefix="lockgate-hash")
-        self._last = self._beside.submit(self._hash.update, data)
+    def _submit(self, data: bytes) -> None:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="lockgate-hash")
+        self._last = self._pool.submit(self._hash.update, data)
 
     def _wait(self) -> None:
         last, self._last = self._last, None

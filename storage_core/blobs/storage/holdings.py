@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
-from lockgate.storage_core.blobs.storage.listing_marker import LastListing
+from lockgate.storage_core.blobs.storage.listing_marker import ListingMarker
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.blobs.storage.server_liveness import Liveness
 from lockgate.storage_core.journal import Journal
@@ -13,14 +13,14 @@ from lockgate.storage_core.journal import Journal
 
 @dataclass(frozen=True)
 class Holdings:
-    """What a blob server holds.
+    """Stores, journal and settings of a blob server.
 
     Attributes:
-        local: Files of this server; no other server uses them.
-        ha: Copies that outlive this machine; None: there are none.
-        journal: Rows of the blobs, and what keeps them.
+        local: Local store; no other server uses it.
+        ha: HA store; None: there is only the local store.
+        journal: Journal with the rows of the blobs.
         liveness: Which servers use the local store.
-        retention_s: An unreferenced blob lives one to two of these.
+        retention_s: An unreferenced blob is kept for one to two of these intervals.
     """
 
     local: LocalBlobs
@@ -30,6 +30,6 @@ class Holdings:
     retention_s: float
 
     @property
-    def last_listing(self) -> LastListing:
-        """When the stores were last listed."""
-        return LastListing(self.local.path)
+    def listing_marker(self) -> ListingMarker:
+        """The marker of the last listing of the stores."""
+        return ListingMarker(self.local.path)

@@ -1,6 +1,6 @@
-"""Blobs on their way in: a file each, hashed as it is written, and locked by its writer.
+"""Receive a blob into a file, which is hashed as it is written and locked by its writer.
 
-A file whose writer died is removed by the next one that looks: nobody holds a lock on it.
+A file without a lock was left by a writer that died, and is deleted.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from contextlib import closing, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
-from lockgate.storage_core.blobs.storage.file_locks import lock_alone, unlocked
+from lockgate.storage_core.blobs.storage.file_locks import lock_exclusive, unlocked
 from lockgate.storage_core.blobs.storage.hashing import Hashing
 from lockgate.storage_core.stores.os_errors import translated
 
-Heard = Callable[[int], None]
+OnWrite = Callable[[int], None]
 
 
 class IncomingFile:
-    """A blob on its way in: written once, from the beginning to the end, and hashed as it is.
+    """The file of a blob being received: written once, sequentially, and hashed.
 
     Args:
-        path: Of the file.
-        file: Open, empty, unbuffered.
-        heard: Hears how many bytes were written so far.
+        path: Path of the file.
+        file: Open, empty, unbuffered file.
+        on_write: Called with the number of bytes written so far.
 
     Attributes:
-        size_bytes: Written so far.
+        size_bytes: Number of bytes written so far.
     """
 
-    def __init__(self, path: Path, file: FileIO, heard: Heard = lambda _: None) -> None:
+    def __init__(self, path: Path, file: FileIO, on_write: OnWrite = lambda _: None) -> None:
         self.path = path
         self.size_bytes = 0
-        self._heard = heard
+        self._on_write = on_write
         self._file = file
         self._hash = Hashing()
 
@@ -47,34 +47,34 @@ class IncomingFile:
         self._hash.update(data)
         with translated("write", str(self.path), changes=True):
             rest = memoryview(data)
-            while rest:  # a disk that is almost full takes a part and says so
+            while rest:  # an almost full disk writes only a part
                 rest = rest[self._file.write(rest) :]
         self.size_bytes += len(data)
-        self._heard(self.size_bytes)
+        self._on_write(self.size_bytes)
 
     def close(self) -> None:
-        """Hash no more."""
+        """Stop hashing."""
         self._hash.close()
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what was written so far, in hexadecimal."""
+        """SHA-256 of the bytes written so far, in hexadecimal."""
         return self._hash.hexdigest()
 
     def fileno(self) -> int:
-        """Return the file's descriptor, which can be read."""
+        """Return the file's descriptor, which is readable."""
         return self._file.fileno()
 
     def sync(self) -> None:
-        """Make what was written durable."""
+        """Make the written bytes durable."""
         with translated("sync", str(self.path), changes=True):
             self._file.flush()
             os.fsync(self._file.fileno())
 
 
 @contextmanager
-def coming_into(folder: Path, heard: Heard) -> Iterator[IncomingFile]:
-    """Hold a file in a folder for a blob that comes in; it is gone after the block, unless it was moved.
+def create_incoming(folder: Path, on_write: OnWrite) -> Iterator[IncomingFile]:
+    """Create a file for a blob being received; it is deleted after the block unless it was moved.
 
     Raises:
         AccessDeniedError: The folder cannot be written.
@@ -82,8 +82,8 @@ def coming_into(folder: Path, heard: Heard) -> Iterator[IncomingFile]:
     """
     path = folder / secrets.token_hex(16)
     with translated("write", str(path), changes=True):
-        file = lock_alone(path, permissions=0o666)  # the lock says that the writer lives
-    with file, closing(IncomingFile(path, file, heard)) as incoming:
+        file = lock_exclusive(path, permissions=0o666)  # the lock shows that the writer is alive
+    with file, closing(IncomingFile(path, file, on_write)) as incoming:
         try:
             yield incoming
         finally:
@@ -91,8 +91,8 @@ def coming_into(folder: Path, heard: Heard) -> Iterator[IncomingFile]:
                 path.unlink(missing_ok=True)
 
 
-def drop_abandoned(folder: Path) -> int:
-    """Remove what writers that died left under way in a folder; returns how many files."""
+def delete_abandoned(folder: Path) -> int:
+    """Delete files of writers that died; return how many."""
     dropped = 0
     for path, _ in unlocked(folder):
         path.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""The local store of blobs: `<path>/<job id>/<blob key>`, a file each, whole or not there.
+"""The local store of blobs: one complete file, `<path>/<job id>/<blob key>`, for each blob.
 
-What is under way lies in `<path>/.incoming` and is moved into place when it is complete, verified and synced.
+A blob being received lies in `<path>/.incoming`; it is verified and synced before it is moved into place.
 """
 
 from __future__ import annotations
@@ -27,25 +27,30 @@ from lockgate.storage_core.blobs.keys import (
     is_blob_job,
     is_blob_key,
 )
-from lockgate.storage_core.blobs.storage.incoming_file import Heard, IncomingFile, coming_into, drop_abandoned
+from lockgate.storage_core.blobs.storage.incoming_file import (
+    IncomingFile,
+    OnWrite,
+    create_incoming,
+    delete_abandoned,
+)
 from lockgate.storage_core.errors import CorruptBlobError, InvalidInputError, ObjectNotFoundError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.forks import FORKS, Forkable
 from lockgate.storage_core.stores.os_errors import after_the_effect, translated
 
 INCOMING: Final = ".incoming"
-VERIFIED_AT_MOST: Final = 100_000
-"""Files of which it is remembered that they were verified: some 50 MB, whatever number of blobs there are."""
+MAX_VERIFIED: Final = 100_000
+"""Number of files remembered as verified: some 50 MB of memory."""
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NO_FILE: Final = frozenset({errno.ELOOP, errno.ENXIO})
-"""What opening says of a link, or a socket, where a file is to be."""
+"""Errors of opening a link or a socket."""
 
-Goes = Callable[[Sequence[BlobKey]], Sequence[BlobKey]]
-"""Told which blobs of a job a listing has shown, tells which of them are to be deleted."""
+SelectBlobs = Callable[[Sequence[BlobKey]], Sequence[BlobKey]]
+"""Return which of a job's listed blobs are to be deleted."""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A blob's file, or object, as a listing finds it."""
+class ListedBlob(msgspec.Struct, frozen=True, kw_only=True):
+    """A blob's file or object, from a listing."""
 
     job_id: str
     blob_key: BlobKey
@@ -53,32 +58,32 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LocalBlobs(Forkable):
-    """A directory of blobs, which the first write makes. Safe to use from several threads and processes.
+    """A directory of blobs, created by the first write. Safe to use from several threads and processes.
 
     Args:
-        path: Of the directory.
-        is_durable: Whether a blob that was placed outlives the machine's crash; a cache's need not.
-        heard: Hears how many bytes of a blob that comes in were written so far.
+        path: Path of the directory.
+        is_durable: Whether blobs survive a crash of the machine; a cache does not need it.
+        on_write: Called with the number of bytes of a blob written so far.
     """
 
-    def __init__(self, path: Path, *, is_durable: bool = True, heard: Heard = lambda _: None) -> None:
+    def __init__(self, path: Path, *, is_durable: bool = True, on_write: OnWrite = lambda _: None) -> None:
         self.path = path.absolute()
         self._is_durable = is_durable
-        self._heard = heard
+        self._on_write = on_write
         self._verified: dict[Path, tuple[int, int, int, int]] = {}
         self.after_fork_in_child()
         FORKS.tell(self)
         with translated("open", str(self.path), changes=False):
             if self.path.exists() and not self.path.is_dir():
                 raise InvalidInputError(f"blob store {self.path} is a file; name a directory")
-        self.drop_abandoned()
+        self.delete_abandoned()
 
     def after_fork_in_child(self) -> None:
-        """Begin with a lock that nobody holds: the thread that may have held it is not here."""
+        """Create a new lock: the child does not have the thread that may hold the old one."""
         self._changing = threading.Lock()
 
     def path_of(self, job_id: str, blob_key: BlobKey) -> Path:
-        """Return where a blob is, or would be.
+        """Return the path of a blob's file.
 
         Raises:
             InvalidInputError: The job id or the key could leave the directory.
@@ -86,29 +91,24 @@ class LocalBlobs(Forkable):
         return self.path / check_blob_job(job_id) / check_blob_key(blob_key)
 
     def incoming(self) -> AbstractContextManager[IncomingFile]:
-        """Hold a file for a blob that comes in; it is gone after the block, unless it was placed.
-
-        Raises:
-            AccessDeniedError: The directory cannot be written.
-            StoreUnavailableError: The disk is full.
-        """
-        return coming_into(self.path / INCOMING, self._heard)
+        """Create a file for a blob being received; see `create_incoming`."""
+        return create_incoming(self.path / INCOMING, self._on_write)
 
     def place(self, incoming: IncomingFile, job_id: str, blob_key: BlobKey, *, is_copy: bool = False) -> Path:
-        """Move a complete file to its blob's name; returns the path.
+        """Move a complete file to its blob's path; return the path.
 
         Args:
             incoming: The file.
-            job_id: That the blob belongs to.
-            blob_key: Its key.
-            is_copy: It can be had again, so it is not synced: what a crash leaves of it has another hash.
+            job_id: Job of the blob.
+            blob_key: Key of the blob.
+            is_copy: Whether there is another copy. It is then not synced: its hash reveals damage by a crash.
 
         Raises:
-            CorruptBlobError: Its bytes are not those that the key names.
+            CorruptBlobError: Its bytes do not have the key's hash.
         """
         if incoming.digest != digest_of(blob_key):
             raise CorruptBlobError(
-                f"blob {job_id}/{blob_key}: {incoming.size_bytes} bytes came in that hash to "
+                f"blob {job_id}/{blob_key}: the {incoming.size_bytes} bytes received hash to "
                 f"{incoming.digest}; nothing was kept; send them again"
             )
         target = self.path_of(job_id, blob_key)
@@ -117,7 +117,7 @@ class LocalBlobs(Forkable):
             incoming.sync()
         FAILPOINTS.hit("blob-place.rename.before")
         with translated("place", str(target), changes=True):
-            self._renamed(incoming.path, target)
+            self._rename(incoming.path, target)
         with after_the_effect("place", str(target)):
             if is_durable:
                 _sync_folder(target.parent)
@@ -126,15 +126,15 @@ class LocalBlobs(Forkable):
         return target
 
     def verified(self, job_id: str, blob_key: BlobKey) -> Path:
-        """Return the path of a blob whose bytes hash to its key; a file is read for that at its first use.
+        """Return the path of a blob's file; its bytes are verified at its first use.
 
         Raises:
             ObjectNotFoundError: It is not here.
-            CorruptBlobError: It is, with other bytes; it was removed.
+            CorruptBlobError: The file had other bytes, and was deleted.
         """
         path = self.path_of(job_id, blob_key)
         try:
-            with translated("read", str(path), changes=False), _opened(path) as file:
+            with translated("read", str(path), changes=False), _open(path) as file:
                 signature = _signature(os.fstat(file.fileno()))
                 with self._changing:
                     if self._verified.get(path) == signature:
@@ -145,7 +145,7 @@ class LocalBlobs(Forkable):
         except _NoFileError:
             self.delete(job_id, blob_key)
             raise CorruptBlobError(
-                f"blob {job_id}/{blob_key} in {self.path} was no file: it was damaged, and removed"
+                f"blob {job_id}/{blob_key} in {self.path} was not a file: it was damaged, and removed"
             ) from None
         if digest != digest_of(blob_key):
             self._delete_seen(path, signature)
@@ -156,19 +156,19 @@ class LocalBlobs(Forkable):
         return path
 
     def forget_verified(self, job_id: str, blob_key: BlobKey) -> None:
-        """Have a blob read again at its next use, for somebody has received other bytes."""
+        """Verify a blob again at its next use, because a reader received other bytes."""
         with self._changing:
             self._verified.pop(self.path_of(job_id, blob_key), None)
 
     def size_of(self, job_id: str, blob_key: BlobKey) -> int | None:
-        """Return how many bytes a blob's file has, None if it is not here."""
+        """Return the size of a blob's file, None if it does not exist."""
         try:
             return self.path_of(job_id, blob_key).lstat().st_size
         except FileNotFoundError:
             return None
 
     def delete(self, job_id: str, blob_key: BlobKey) -> None:
-        """Remove a blob's file, or what is in its place; one that is not there is removed already."""
+        """Delete a blob's file, or whatever has its path, if it exists."""
         path = self.path_of(job_id, blob_key)
         FAILPOINTS.hit("blob-delete.unlink.before")
         with translated("delete", str(path), changes=True):
@@ -177,27 +177,29 @@ class LocalBlobs(Forkable):
         self.forget_verified(job_id, blob_key)
 
     def delete_job(self, job_id: str) -> None:
-        """Remove all blobs of a job, and their folder, as one: nobody else may put any there."""
+        """Delete a job's folder with all its blobs; no other process may put blobs there."""
         folder = self.path / check_blob_job(job_id)
         FAILPOINTS.hit("blob-delete.job.before")
         with translated("delete", str(folder), changes=True):
             _remove_tree(folder)
         FAILPOINTS.hit("blob-delete.job.after")
         with self._changing:
-            self._verified = {path: seen for path, seen in self._verified.items() if path.parent != folder}
+            self._verified = {
+                path: signature for path, signature in self._verified.items() if path.parent != folder
+            }
 
-    def delete_listed(self, job_id: str, goes: Goes) -> None:
-        """Remove what a listing of a job's folder shows, and the folder if it is empty then.
+    def delete_listed(self, job_id: str, select: SelectBlobs) -> None:
+        """Delete the listed blobs of a job, and its folder if it is empty then.
 
         Args:
-            job_id: Of the job.
-            goes: Asked after the listing; what is no blob goes in any case, but where a link leads to.
+            job_id: Id of the job.
+            select: Called after the listing; foreign files are deleted in any case, links not followed.
         """
         folder = self.path / check_blob_job(job_id)
         with translated("list", str(folder), changes=False), suppress(FileNotFoundError, NotADirectoryError):
             names = [path.name for path in folder.iterdir()]
             blobs = [BlobKey(name) for name in names if is_blob_key(name)]
-            for blob_key in goes(blobs):
+            for blob_key in select(blobs):
                 self.delete(job_id, blob_key)
             foreign = () if folder.is_symlink() else set(names).difference(blobs)
             for name in foreign:
@@ -205,27 +207,27 @@ class LocalBlobs(Forkable):
         self.drop_empty(job_id)
 
     def drop_empty(self, job_id: str) -> None:
-        """Remove a job's folder if nothing is in it: a blob that comes in makes it again."""
+        """Delete a job's folder if it is empty; the next blob creates it again."""
         folder = self.path / check_blob_job(job_id)
-        with suppress(OSError):  # it is not empty, or not there
+        with suppress(OSError):  # not empty, or not there
             folder.rmdir()
 
     def delete_all(self) -> None:
-        """Remove the whole store: a cache's, whose worker stops."""
+        """Delete the whole store: the cache of a worker that stops."""
         with translated("delete", str(self.path), changes=True):
             _remove_tree(self.path)
         with self._changing:
             self._verified.clear()
 
     def jobs(self) -> Iterator[str]:
-        """Yield the ids of all jobs that have a folder."""
+        """Yield the ids of all jobs with a folder."""
         with translated("list", str(self.path), changes=False), suppress(FileNotFoundError):
             with os.scandir(self.path) as entries:
                 names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
             yield from filter(is_blob_job, names)
 
-    def blobs(self, job_id: str) -> Iterator[Found]:
-        """Yield the blobs of a job's folder, in no order; foreign files are left out."""
+    def blobs(self, job_id: str) -> Iterator[ListedBlob]:
+        """Yield the blobs of a job's folder, unordered; foreign files are left out."""
         folder = self.path / check_blob_job(job_id)
         with (
             translated("list", str(folder), changes=False),
@@ -236,14 +238,14 @@ class LocalBlobs(Forkable):
                 if is_blob_key(entry.name):
                     with suppress(FileNotFoundError):
                         size_bytes = entry.stat(follow_symlinks=False).st_size
-                        yield Found(job_id=job_id, blob_key=BlobKey(entry.name), size_bytes=size_bytes)
+                        yield ListedBlob(job_id=job_id, blob_key=BlobKey(entry.name), size_bytes=size_bytes)
 
-    def drop_abandoned(self) -> int:
-        """Remove what writers that died left under way; returns how many files."""
-        return drop_abandoned(self.path / INCOMING)
+    def delete_abandoned(self) -> int:
+        """Delete incoming files of writers that died; return how many."""
+        return delete_abandoned(self.path / INCOMING)
 
-    def _renamed(self, source: Path, target: Path) -> None:
-        """Rename, and make the job's folder again if it was deleted between."""
+    def _rename(self, source: Path, target: Path) -> None:
+        """Rename a file; create the job's folder again if it is deleted meanwhile."""
         while True:
             if not target.parent.is_dir():
                 target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -257,7 +259,7 @@ class LocalBlobs(Forkable):
             return
 
     def _delete_seen(self, path: Path, signature: tuple[int, int, int, int]) -> None:
-        """Remove a file that was read, unless another has been put in its place meanwhile."""
+        """Delete a file that was read, unless it has been replaced."""
         with translated("delete", str(path), changes=True), suppress(FileNotFoundError), self._changing:
             if _signature(path.lstat()) == signature:
                 path.unlink()
@@ -268,23 +270,23 @@ class LocalBlobs(Forkable):
             self._keep_verified(path, _signature(path.stat()))
 
     def _keep_verified(self, path: Path, signature: tuple[int, int, int, int]) -> None:
-        """Remember that a file was verified; the one of the longest ago is read again at its next use."""
+        """Remember that a file was verified, and forget the oldest one if there are too many."""
         with self._changing:
             self._verified.pop(path, None)
             self._verified[path] = signature
-            if len(self._verified) > VERIFIED_AT_MOST:
+            if len(self._verified) > MAX_VERIFIED:
                 del self._verified[next(iter(self._verified))]
 
 
 class _NoFileError(Exception):
-    """Something else is where a file is to be."""
+    """The path names something other than a file."""
 
 
-def _opened(path: Path) -> FileIO:
-    """Open a file for reading; a link is none, wherever it leads.
+def _open(path: Path) -> FileIO:
+    """Open a file for reading; a link is not followed.
 
     Raises:
-        _NoFileError: It is no file.
+        _NoFileError: It is not a file.
     """
     try:
         opened = os.open(path, _READ)
@@ -299,7 +301,7 @@ def _opened(path: Path) -> FileIO:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file, or what is in its place; what is not there is removed already."""
+    """Delete a file, or whatever has its path, if it exists."""
     try:
         path.unlink(missing_ok=True)
     except IsADirectoryError:
@@ -307,14 +309,14 @@ def _remove(path: Path) -> None:
 
 
 def _remove_tree(folder: Path) -> None:
-    """Remove a folder; whoever removes some of it meanwhile is no hindrance."""
+    """Delete a folder; other processes may delete files in it at the same time."""
     while folder.is_dir():
         with suppress(FileNotFoundError):
             shutil.rmtree(folder)
 
 
 def _signature(status: os.stat_result) -> tuple[int, int, int, int]:
-    """What changes whenever a file is written to."""
+    """Return values that change whenever a file is written."""
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 

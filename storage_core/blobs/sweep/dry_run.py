@@ -1,4 +1,4 @@
-"""What a sweep would do now: asked of the journal and the stores, nothing is changed."""
+"""Report what a sweep would do now, without changing anything."""
 
 from __future__ import annotations
 
@@ -24,43 +24,37 @@ from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 
 GONE: Final = frozenset({LeaseState.HARD, LeaseState.FREE})
-"""How the lease of a set stands whose uploader is gone."""
+"""States of a set's lease that show that its uploader is gone."""
 
 
 def dry_run_sweep(holdings: Holdings, *, orphans: bool | None, progress: Progress) -> BlobSweepReport:
-    """Say what a sweep would do now; what it would stage, a later one would delete.
-
-    Args:
-        holdings: Stores and journal.
-        orphans: List the stores, too; None: where a sweep would.
-        progress: Hears how far it is.
-    """
+    """Report what a sweep would do now; see `Blobs.sweep`. A later sweep would delete what it would stage."""
     tally = Tally()
     with holdings.journal.reading() as reading:
         reading.stay_open()
         now_s = reading.now_s()
         ended = [job.job_id for job in final_jobs(reading)]
         for job_id in ended:
-            _take(tally, Why.FINAL, _blobs_of(reading, job_id))
-        apart = frozenset(ended)
-        _take(tally, Why.STAGED, every_staged(reading, now_s - holdings.retention_s), apart=apart)
-        _take(tally, Why.MARKED, _marked(reading), apart=apart)
+            _count(tally, Why.FINAL, _blobs_of(reading, job_id))
+        ended_jobs = frozenset(ended)
+        _count(tally, Why.STAGED, every_staged(reading, now_s - holdings.retention_s), excluded=ended_jobs)
+        _count(tally, Why.MARKED, _marked(reading), excluded=ended_jobs)
         lapsed = lapsed_count(reading, now_s)
         abandoned = len(lapsed_sets(reading))
         epoch = reading.status().stamp.epoch
     is_due = orphans
     if is_due is None:
-        listing = holdings.last_listing
+        listing = holdings.listing_marker
         is_due = abandoned > 0 or holdings.liveness.has_dead() or listing.is_due(now_s, epoch)
-    sought = find_orphans(holdings, tally, dry_run=True, progress=progress) if is_due else None
+    scan = find_orphans(holdings, tally, dry_run=True, progress=progress) if is_due else None
     return BlobSweepReport(
         is_dry_run=True,
         lapsed_references=lapsed,
         abandoned_sets=abandoned,
         swept=tally.swept,
         final_jobs=len(ended),
-        aborted_uploads=0 if sought is None else sought.aborted_uploads,
-        sought_orphans=sought is not None,
+        aborted_uploads=0 if scan is None else scan.aborted_uploads,
+        sought_orphans=scan is not None,
         blobs=tuple(tally.blobs),
     )
 
@@ -70,7 +64,7 @@ def lapsed_sets(reading: Reading) -> Sequence[UploadSet]:
     opened = upload_sets(reading)
     leases = {
         lease.resource: lease
-        for lease in reading.find(Lease, [(upload_resource(one.upload_set),) for one in opened])
+        for lease in reading.find(Lease, [(upload_resource(row.upload_set),) for row in opened])
     }
     now_s = reading.now_s()
 
@@ -78,12 +72,12 @@ def lapsed_sets(reading: Reading) -> Sequence[UploadSet]:
         lease = leases.get(upload_resource(upload_set))
         return lease is None or state_of(lease, now_s) in GONE
 
-    return [one for one in opened if is_gone(one.upload_set)]
+    return [row for row in opened if is_gone(row.upload_set)]
 
 
-def _take(tally: Tally, why: Why, blobs: Iterator[Blob], *, apart: frozenset[str] = frozenset()) -> None:
+def _count(tally: Tally, why: Why, blobs: Iterator[Blob], *, excluded: frozenset[str] = frozenset()) -> None:
     for blob in blobs:
-        if blob.job_id not in apart:
+        if blob.job_id not in excluded:
             tally.take(why, blob.job_id, blob.blob_key, blob.size_bytes)
 
 

@@ -1,14 +1,14 @@
-"""What goes with a job that has ended, however long whoever deletes it was stopped in between.
+"""Decide which listed blobs belong to an ended job, safely even if the deleting process was suspended.
 
-A job's id may be used again when its end is forgotten. Who was stopped amid deleting its folders wakes to
-those of another job, under the same names. So nothing goes because of where it lies: what a listing has shown
-is held against the journal after it, in one snapshot, and goes by its own name, which no other blob ever has.
+A job id may be reused once its end is forgotten. A process suspended while it deletes the job's folders may
+resume when they belong to a new job of the same id. So nothing is deleted by its folder: listed blobs are
+checked against one later snapshot of the journal, and deleted by their keys, which are unique.
 
-    the job has not ended                    nothing goes: it is another job by now
-    the journal knows the blob               it goes: it is the ended job's
-    its set is a server's own, open, and     it stays: its put may be recorded once the end is forgotten;
-      younger than the end                     else whoever puts it deletes it, or the listing of orphans
-    it was put under any other set           it goes: an end is not forgotten before such a set is closed
+    the job has not ended                    keep all: it is a new job
+    the journal knows the blob               delete: it is the ended job's
+    its set is a server's own, open, and     keep: its put may be recorded once the end is forgotten;
+      younger than the end                     otherwise its writer or the listing of orphans deletes it
+    it was put under any other set           delete: an end is not forgotten before such a set is closed
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from lockgate.storage_core.stores.pagination import in_pages
 
 
 def deletable(journal: Journal, job_id: str, listed: Sequence[BlobKey]) -> list[BlobKey]:
-    """Return those of a job's listed blobs that go with it, for it has ended.
+    """Return which of an ended job's listed blobs to delete.
 
     Args:
-        journal: Knows whether it has.
-        job_id: Of the job.
-        listed: Their listing is over: what came later may be another job's.
+        journal: Journal with the job's end.
+        job_id: Id of the job.
+        listed: Keys from a finished listing; blobs put later may belong to a new job.
 
     Raises:
-        LockgateError: The journal did not tell.
+        LockgateError: The journal did not answer.
     """
-    going: list[BlobKey] = []
+    chosen: list[BlobKey] = []
     for page in in_pages(iter(listed), PAGE):
         with journal.reading() as reading:
-            going += _going(reading, job_id, page)
-    return going
+            chosen += _choose(reading, job_id, page)
+    return chosen
 
 
-def _going(reading: Reading, job_id: str, listed: Sequence[BlobKey]) -> list[BlobKey]:
+def _choose(reading: Reading, job_id: str, listed: Sequence[BlobKey]) -> list[BlobKey]:
     job = reading.get(BlobJob, job_id)
     if job is None or job.final_s is None:
         return []
-    young = {one.upload_set for one in upload_sets(reading) if not one.job_id and one.began_s > job.final_s}
+    young = {row.upload_set for row in upload_sets(reading) if not row.job_id and row.began_s > job.final_s}
     unsure = [key for key in listed if upload_set_of(key) in young]
     known = known_blobs(reading, [(job_id, key) for key in unsure]) if unsure else set()
     kept = {key for key in unsure if (job_id, key) not in known}

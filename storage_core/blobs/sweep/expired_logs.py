@@ -1,4 +1,4 @@
-"""Logs that nothing refers to any more: deleted at once, for whoever needs one can have it made again.
+"""Delete log blobs as soon as their last reference is dropped, without staging: a log can be produced again.
 
 Source: Flink BLOB storage, "Log Files".
 """
@@ -17,13 +17,8 @@ from lockgate.storage_core.failpoints import step
 
 
 def delete_logs(holdings: Holdings, blobs: Sequence[tuple[str, str]]) -> None:
-    """Delete those of these blobs that are logs and that nothing keeps; what cannot be is left to the sweep.
-
-    Args:
-        holdings: Stores and journal.
-        blobs: Pairs of job and key, whose last reference may just have gone.
-    """
-    with suppress(LockgateError), step("blob-log"):  # in safe mode, too: all of them are staged
+    """Delete the unreferenced logs among blobs, given by job and key; on an error the sweep does it."""
+    with suppress(LockgateError), step("blob-log"):  # a refusal in safe mode, too: they are staged
         for blob in _idle_logs(holdings, blobs):
             _delete(holdings, blob)
 

@@ -1,7 +1,7 @@
-"""Whose blobs lie in a store: what the rows of one journal do not know may be all that another one's know.
+"""Mark each blob store with the journal that owns it.
 
-A process that was given the wrong journal would take every blob for an orphan. So whoever first lists a store
-for orphans writes the identity of its journal there, and nobody with another journal stages anything in it.
+With the wrong journal, a process would take every blob for an orphan. So the first listing for orphans writes
+the journal's identity to each store, and a process with another journal stages nothing there.
 """
 
 from __future__ import annotations
@@ -17,35 +17,32 @@ from lockgate.storage_core.errors import AlreadyExistsError, ConflictError, Obje
 from lockgate.storage_core.stores.os_errors import translated
 
 OWNER: Final = ".journal"
-"""Name of the file, and of the object, that names the journal: no job's folder is called so."""
+"""Name of the marker file and object; no job's folder has this name."""
 
 
 def claim_stores(holdings: Holdings, *, dry_run: bool) -> None:
-    """Take the stores for their journal, if they are nobody's.
-
-    Args:
-        holdings: Stores and journal.
-        dry_run: Only look.
+    """Mark unowned stores with the journal's identity; a dry run only checks them.
 
     Raises:
-        ConflictError: One is another journal's; nothing was changed.
+        ConflictError: A store belongs to another journal; nothing was changed.
     """
-    identity = holdings.journal.identity
-    _refuse_other(_local_owner(holdings.local), identity, f"{holdings.local.path}/{OWNER}")
-    if holdings.ha is not None:
-        _refuse_other(_ha_owner(holdings.ha), identity, f"{holdings.ha.store.url}/{OWNER}")
-    if not dry_run:
-        _refuse_other(_claimed_local(holdings.local, identity), identity, f"{holdings.local.path}/{OWNER}")
-        if holdings.ha is not None:
-            _refuse_other(_claimed_ha(holdings.ha, identity), identity, f"{holdings.ha.store.url}/{OWNER}")
+    identity, local, ha = holdings.journal.identity, holdings.local, holdings.ha
+    _refuse_other(_local_owner(local), identity, f"{local.path}/{OWNER}")
+    if ha is not None:
+        _refuse_other(_ha_owner(ha), identity, f"{ha.store.url}/{OWNER}")
+    if dry_run:
+        return
+    _refuse_other(_claim_local(local, identity), identity, f"{local.path}/{OWNER}")
+    if ha is not None:
+        _refuse_other(_claim_ha(ha, identity), identity, f"{ha.store.url}/{OWNER}")
 
 
 def _refuse_other(owner: str | None, identity: str, where: str) -> None:
     if owner is not None and owner != identity:
         raise ConflictError(
-            f"{where} says that these blobs are of journal {owner}, and this process has journal {identity}: "
-            "none was staged; see LOCKGATE_JOURNAL_URL; if that journal is lost for good, delete the file or "
-            "object, and what this one does not know goes an interval later"
+            f"{where} says that these blobs belong to journal {owner}, and this process has journal "
+            f"{identity}: none was staged; see LOCKGATE_JOURNAL_URL; if that journal is lost for good, "
+            "delete the file or object; blobs that this journal does not know are deleted an interval later"
         )
 
 
@@ -56,8 +53,8 @@ def _local_owner(local: LocalBlobs) -> str | None:
     return None
 
 
-def _claimed_local(local: LocalBlobs, identity: str) -> str | None:
-    """Write the file if there is none, whole; returns what it says."""
+def _claim_local(local: LocalBlobs, identity: str) -> str | None:
+    """Create the file atomically if there is none; return its owner."""
     path = local.path / OWNER
     if not path.exists():
         with local.incoming() as incoming:
@@ -75,8 +72,8 @@ def _ha_owner(ha: HaBlobs) -> str | None:
         return None
 
 
-def _claimed_ha(ha: HaBlobs, identity: str) -> str | None:
-    """Write the object if there is none; returns what it says."""
+def _claim_ha(ha: HaBlobs, identity: str) -> str | None:
+    """Create the object if there is none; return its owner."""
     owner = _ha_owner(ha)
     if owner is not None:
         return owner

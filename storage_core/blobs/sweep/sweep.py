@@ -1,15 +1,15 @@
-"""The staged clean-up of blobs: what nothing has referred to for a whole interval is deleted.
+"""Staged clean-up of blobs: delete blobs that had no reference for a whole retention interval.
 
-    references whose owners never came      dropped: may stage their blobs
-    upload sets whose uploaders are gone    given up: stages their blobs
-    jobs that have ended                    folders deleted, whatever refers to their blobs
-    blobs staged an interval ago            marked: no reference is taken from here on
-    marked blobs                            bytes deleted in both stores, then rows
-    bytes that no row knows                 staged, where listing the stores is due: see `orphans`
+    lapsed references                       drop: their blobs may become staged
+    upload sets whose uploaders are gone    abandon: their blobs become staged
+    ended jobs                              delete their folders, whatever references there are
+    blobs staged an interval ago            mark: no reference can be taken from now on
+    marked blobs                            delete their bytes in both stores, then their rows
+    bytes without a row                     stage, if a listing of the stores is due: see `orphans`
 
-A blob is staged in the entry that takes its last reference, so an unreferenced one lives one to two intervals
-if a sweep runs each interval, and two sweeps at once, or in one minute, take nothing earlier. Every step may
-die and be repeated: a row stands until its bytes are gone.
+A blob is staged by the entry that drops its last reference. If a sweep runs each interval, an unreferenced
+blob is kept for one to two intervals; concurrent or frequent sweeps delete nothing earlier. Each step can be
+interrupted and repeated: a row exists until its bytes are deleted.
 
 Source: Flink BLOB storage, "Staged Cleanup".
 """
@@ -57,21 +57,15 @@ def sweep(
     orphans: bool | None = None,
     progress: Progress = no_progress,
 ) -> BlobSweepReport:
-    """Delete what nothing keeps, and say what it was.
+    """Delete blobs that nothing keeps; see `Blobs.sweep`.
 
-    Safe beside itself and beside everything else. What a store keeps, or gives no answer about, stays marked
-    for the next sweep; the report says so.
-
-    Args:
-        holdings: Stores and journal.
-        dry_run: Change nothing, say what would go; also in safe mode.
-        orphans: List the stores, too, for bytes that no row knows; None: where that is due.
-        progress: Hears how far it is.
+    Safe to run concurrently with other sweeps and all other calls. Blobs that a store kept, or gave no answer
+    about, stay marked for the next sweep, and are reported. A dry run is allowed in safe mode.
 
     Raises:
         SafeModeError: The journal is in safe mode; nothing was deleted.
-        JournalUnavailableError: It went away amid the sweep; what was done is done.
-        OutcomeUnknownError: It gave no answer; the next sweep goes on.
+        JournalUnavailableError: The journal became unreachable; completed steps stay done.
+        OutcomeUnknownError: The journal gave no answer; the next sweep continues.
 
     Source: Flink BLOB storage, "Staged Cleanup".
     """
@@ -83,7 +77,7 @@ def sweep(
 
 
 class _Sweep:
-    """One sweep, as it goes."""
+    """One sweep under way."""
 
     def __init__(self, holdings: Holdings, progress: Progress) -> None:
         self._holdings = holdings
@@ -95,17 +89,17 @@ class _Sweep:
         self._epoch = self._read(Reading.status).stamp.epoch
 
     def run(self, *, orphans: bool | None) -> BlobSweepReport:
-        """Take every step, in their order."""
+        """Run every step in order."""
         lapsed = self._drop_lapsed()
         abandoned = self._abandon_sets()
         final, forgotten = self._end_jobs()
         self._mark_staged()
         self._delete_marked()
-        self._holdings.local.drop_abandoned()
+        self._holdings.local.delete_abandoned()
         self._holdings.liveness.reclaim_from_dead_servers()
-        listing = self._holdings.last_listing
+        listing = self._holdings.listing_marker
         is_due = listing.is_due(self._began_s, self._epoch) if orphans is None else orphans
-        sought = self._seek() if is_due else None
+        scan = self._find_orphans() if is_due else None
         return BlobSweepReport(
             is_dry_run=False,
             lapsed_references=lapsed,
@@ -113,8 +107,8 @@ class _Sweep:
             swept=self._tally.swept,
             final_jobs=final,
             forgotten_jobs=forgotten,
-            aborted_uploads=0 if sought is None else sought.aborted_uploads,
-            sought_orphans=sought is not None,
+            aborted_uploads=0 if scan is None else scan.aborted_uploads,
+            sought_orphans=scan is not None,
             blobs=tuple(self._tally.blobs),
             left=self._tally.left,
             problems=tuple(self._tally.problems),
@@ -124,27 +118,27 @@ class _Sweep:
         dropped = 0
         for page in self._pages(lambda reading: lapsed_references(reading, self._began_s)):
             self._write(
-                [LapseReference(job_id=one.job_id, blob_key=one.blob_key, owner=one.owner) for one in page]
+                [LapseReference(job_id=row.job_id, blob_key=row.blob_key, owner=row.owner) for row in page]
             )
             dropped += len(page)
         return dropped
 
     def _abandon_sets(self) -> int:
         lapsed = self._read(lapsed_sets)
-        if lapsed:  # before they are given up: a sweep that dies between leaves it not to the day's listing
-            self._holdings.last_listing.forget()
-        given_up = [self._write([AbandonUpload(upload_set=one.upload_set)]) for one in lapsed]
-        return sum(result is not None for (result,) in given_up)
+        if lapsed:  # first: a sweep that dies in between must not leave their bytes to the daily listing
+            self._holdings.listing_marker.forget()
+        abandoned = [self._write([AbandonUpload(upload_set=row.upload_set)]) for row in lapsed]
+        return sum(result is not None for (result,) in abandoned)
 
     def _end_jobs(self) -> tuple[int, int]:
-        """Delete what ended jobs have left; returns how many there are, and how many are forgotten now."""
+        """Delete the blobs of ended jobs; return the number of these jobs, and of those forgotten now."""
         jobs = self._read(final_jobs)
         done = forgotten = 0
         for job, problem in in_parallel(self._delete_folders, jobs, FOLDERS_AT_ONCE):
             if problem is None:
                 continue
             if problem:
-                self._tally.keep(0, f"blobs of job {job.job_id}, which has ended: {problem}")
+                self._tally.add_left(0, f"blobs of job {job.job_id}, which has ended: {problem}")
                 continue
             done += 1
             forgotten += self._forget_job(job)
@@ -155,22 +149,22 @@ class _Sweep:
         """Delete an ended job's folders; see `ended_jobs`.
 
         Returns:
-            The job, and why some of it is left; None: it was let be, for another sweep has forgotten it, and
-            the folders may be those of a new job of the same id.
+            The job, and why some blobs are left, empty if none is. None: nothing was deleted, because another
+            sweep has forgotten the job, and the folders may belong to a new job of the same id.
         """
-        if not self._read(lambda reading: _is_as_before(reading, job)):
+        if self._read(lambda reading: reading.get(BlobJob, job.job_id)) != job:
             return job, None
-        ha, goes = self._holdings.ha, partial(deletable, self._journal, job.job_id)
+        ha, select = self._holdings.ha, partial(deletable, self._journal, job.job_id)
         try:
-            self._holdings.local.delete_listed(job.job_id, goes)
+            self._holdings.local.delete_listed(job.job_id, select)
         except LockgateError as error:
             return job, str(error)
         if ha is None:
             return job, ""
         if self._ha_is_away:
-            return job, f"{ha.store.url} is away"
+            return job, f"{ha.store.url} is unreachable"
         try:
-            left = ha.delete_listed(job.job_id, goes)
+            left = ha.delete_listed(job.job_id, select)
         except LockgateError as error:
             self._ha_is_away = True
             return job, str(error)
@@ -187,7 +181,7 @@ class _Sweep:
         return bool(is_gone)
 
     def _removal(self, blob: Blob) -> tuple[MarkDeleting, ForgetBlob]:
-        """Return what forgets a blob of an ended job at once, and lets those of a new job of its id be."""
+        """Return the entries that delete the row of an ended job's blob, but not of a new job with its id."""
         interval_s = self._holdings.retention_s
         return (
             MarkDeleting(job_id=blob.job_id, blob_key=blob.blob_key, staged_for_s=interval_s),
@@ -205,10 +199,10 @@ class _Sweep:
             )
 
     def _delete_marked(self) -> None:
-        """Delete the bytes of all that is marked, also by a sweep that did not come to its end."""
+        """Delete the bytes of all marked blobs, including those that an interrupted sweep marked."""
         page: Sequence[Blob] = ()
         while page := self._read(partial(deleting, after=page[-1] if page else None)):
-            refuse_in_safe_mode(self._journal, "deleting blobs that are marked")
+            refuse_in_safe_mode(self._journal, "deleting marked blobs")
             gone = self._without_bytes(page)
             self._write([ForgetBlob(job_id=blob.job_id, blob_key=blob.blob_key) for blob in gone])
             ours = [blob for blob in gone if (blob.deleting_s or 0.0) >= self._began_s]
@@ -216,7 +210,7 @@ class _Sweep:
             self._count(Why.MARKED, [blob for blob in gone if (blob.deleting_s or 0.0) < self._began_s])
 
     def _without_bytes(self, page: Sequence[Blob]) -> list[Blob]:
-        """Delete blobs in the local store and then, in bulk, in the HA store; returns those that are gone."""
+        """Delete blobs in the local store, then in bulk in the HA store; return those that are gone."""
         local = self._holdings.local
         gone = []
         for blob in page:
@@ -224,7 +218,7 @@ class _Sweep:
                 local.delete(blob.job_id, BlobKey(blob.blob_key))
                 gone.append(blob)
             except LockgateError as error:
-                self._tally.keep(1, str(error))
+                self._tally.add_left(1, str(error))
         for job_id in {blob.job_id for blob in gone}:
             local.drop_empty(job_id)
         FAILPOINTS.hit("blob-sweep.local-delete.after")
@@ -237,23 +231,23 @@ class _Sweep:
             return set()
         keys = [(blob.job_id, BlobKey(blob.blob_key)) for blob in blobs]
         left: Sequence[tuple[str, BlobKey]] = keys
-        problem = f"{ha.store.url} kept blobs that were to go"
+        problem = f"{ha.store.url} kept blobs that were to be deleted"
         if not self._ha_is_away:
             try:
                 left = ha.delete(keys)
-            except LockgateError as error:  # also without an answer: they stay marked
+            except LockgateError as error:  # even if the outcome is unknown: they stay marked
                 self._ha_is_away, problem = True, str(error)
         if left:
-            self._tally.keep(len(left), problem)
+            self._tally.add_left(len(left), problem)
         return set(left)
 
-    def _seek(self) -> OrphanScan | None:
+    def _find_orphans(self) -> OrphanScan | None:
         try:
             return find_orphans(self._holdings, self._tally, dry_run=False, progress=self._progress)
         except (JournalUnavailableError, SafeModeError):
             raise
         except LockgateError as error:
-            self._tally.keep(0, f"looking for bytes that no row knows: {error}")
+            self._tally.add_left(0, f"listing the stores for bytes without a row: {error}")
             return None
 
     def _count(self, why: Why, blobs: Sequence[Blob]) -> None:
@@ -262,19 +256,19 @@ class _Sweep:
         if blobs:
             self._progress("delete", sum(amount.blobs for amount in self._tally.swept.values()), 0)
 
-    def _pages(self, ask: Callable[[Reading], Sequence[T]]) -> Iterator[Sequence[T]]:
-        """Ask again and again, for what is answered is changed by whoever is given it, until none is left."""
+    def _pages(self, query: Callable[[Reading], Sequence[T]]) -> Iterator[Sequence[T]]:
+        """Repeat a query whose rows the caller removes, until there are none or they no longer change."""
         before: Sequence[T] = ()
-        while (page := self._read(ask)) and page != before:
+        while (page := self._read(query)) and page != before:
             yield page
             before = page
 
-    def _read(self, ask: Callable[[Reading], T]) -> T:
+    def _read(self, query: Callable[[Reading], T]) -> T:
         with self._journal.reading() as reading:
-            return ask(reading)
+            return query(reading)
 
     def _write(self, ops: Sequence[Op]) -> list[Any]:
-        """Write entries together; returns what came of each, None where another was there first."""
+        """Write entries together; return the result of each, None if it conflicted with an earlier entry."""
         results = []
         for outcome in self._journal.write([Mutation(op=op) for op in ops]) if ops else []:
             if isinstance(outcome, Refused) and not isinstance(outcome.error, ConflictError):
@@ -283,16 +277,12 @@ class _Sweep:
         return results
 
 
-def _is_as_before(reading: Reading, job: BlobJob) -> bool:
-    return reading.get(BlobJob, job.job_id) == job
-
-
 def _is_being_uploaded_for(reading: Reading, job: BlobJob) -> bool:
-    """Tell whether a put may ask to be recorded for an ended job that began before its end.
+    """Return whether a put that began before the end of a job may still be recorded.
 
-    Of a set for any job nobody knows: so one counts that is as old. A server ends its own in time.
+    A server's own set is for any job, so one opened before the end counts; servers rotate their sets.
     """
     own = reading.where(UploadSet, {"job_id": ""})
     return bool(reading.where(UploadSet, {"job_id": job.job_id})) or any(
-        job.final_s is not None and one.began_s <= job.final_s for one in own
+        job.final_s is not None and row.began_s <= job.final_s for row in own
     )

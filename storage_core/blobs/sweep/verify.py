@@ -1,7 +1,7 @@
-"""Whether blobs that are kept have their bytes, copy by copy; a bad copy is healed from the good one.
+"""Verify the copies of kept blobs, and heal a bad copy from the good one.
 
-A file that is missing from the local store alone is no fault: it is fetched from the HA store at its first
-use. An object that is missing from the HA store is one: the blob was promised to outlive this machine.
+A file missing only from the local store is no fault: it is fetched from the HA store at its first use. An
+object missing from the HA store is one: the blob would not survive the loss of this machine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lockgate.storage_core.settings import MIB
 from lockgate.storage_core.stores.os_errors import translated
 
 DEEP_BYTES: Final = 1024 * MIB
-"""A page of blobs that are read ends after so many: whoever asks hears from it in time."""
+"""A deep page ends after this many bytes, so that the caller gets results in time."""
 
 AT_ONCE: Final = 16
 
@@ -40,31 +40,26 @@ def verify(
     deep: bool = False,
     heal: bool = False,
 ) -> VerifiedPage:
-    """Look at a page of blobs; those that are about to go are left out.
-
-    Args:
-        holdings: Stores and journal.
-        job_id: Of the job; None: of all.
-        after: Job and key of the last one of the page before.
-        deep: Read all bytes and hash them; else only sizes are looked at.
-        heal: Replace a bad copy by the good one.
+    """Verify a page of blobs, without those that are being deleted; see `Blobs.verify`.
 
     Raises:
-        LockgateError: A store or the journal could not be asked.
+        LockgateError: A store or the journal did not answer.
     """
     with step("blob-verify"):
         with holdings.journal.reading() as reading:
             page = blobs_of(reading, job_id, after=after)
         if deep:
-            page = list(_of_so_many_bytes(page))
+            page = list(_up_to_deep_bytes(page))
         kept = _still_kept(holdings, page)
-        looked = in_order(lambda blob: _look(holdings, blob, deep=deep), kept, 4 if deep else AT_ONCE)
+        results = in_order(lambda blob: _check(holdings, blob, deep=deep), kept, 4 if deep else AT_ONCE)
         faulty = {
-            blob.key: finding for blob, finding in zip(kept, looked, strict=True) if finding is not None
+            blob.key: finding for blob, finding in zip(kept, results, strict=True) if finding is not None
         }
-        # What went while it was looked at is no finding.
-        there = [blob for blob in _still_kept(holdings, kept) if blob.key in faulty] if faulty else []
-        findings = [_healed(holdings, blob, faulty[blob.key]) if heal else faulty[blob.key] for blob in there]
+        # A blob deleted during the check is no finding.
+        remaining = [blob for blob in _still_kept(holdings, kept) if blob.key in faulty] if faulty else []
+        findings = [
+            _heal(holdings, blob, faulty[blob.key]) if heal else faulty[blob.key] for blob in remaining
+        ]
     return VerifiedPage(
         blobs=len(kept),
         size_bytes=sum(blob.size_bytes for blob in kept),
@@ -73,7 +68,7 @@ def verify(
     )
 
 
-def _of_so_many_bytes(page: Sequence[Blob]) -> Iterator[Blob]:
+def _up_to_deep_bytes(page: Sequence[Blob]) -> Iterator[Blob]:
     size_bytes = 0
     for blob in page:
         yield blob
@@ -83,7 +78,7 @@ def _of_so_many_bytes(page: Sequence[Blob]) -> Iterator[Blob]:
 
 
 def _still_kept(holdings: Holdings, blobs: Sequence[Blob]) -> list[Blob]:
-    """Return those whose bytes must be there: neither they nor their jobs are about to go."""
+    """Return the blobs whose bytes must exist: neither they nor their jobs are being deleted."""
     with holdings.journal.reading() as reading:
         found = reading.find(Blob, [blob.key for blob in blobs])
         jobs = reading.find(BlobJob, [(job_id,) for job_id in {blob.job_id for blob in blobs}])
@@ -92,13 +87,13 @@ def _still_kept(holdings: Holdings, blobs: Sequence[Blob]) -> list[Blob]:
     return sorted(kept, key=lambda blob: blob.key)
 
 
-def _look(holdings: Holdings, blob: Blob, *, deep: bool) -> BlobFinding | None:
+def _check(holdings: Holdings, blob: Blob, *, deep: bool) -> BlobFinding | None:
     local = _local_fault(holdings.local, blob, deep=deep)
     ha, has_ha = None, holdings.ha is not None and blob.guarantee == "ha"
     if holdings.ha is not None and has_ha:
         ha = _ha_fault(holdings.ha, holdings.local, blob, deep=deep)
     is_lost = local is not None and (ha is not None or not has_ha)
-    is_adopted = blob.staged_s is not None  # what was found in one store need not be in the other
+    is_adopted = blob.staged_s is not None  # an orphan need not have both copies
     if not is_lost and (local in {None, Fault.MISSING}) and (ha is None or is_adopted):
         return None
     faults = {copy: fault for copy, fault in ((Copy.LOCAL, local), (Copy.HA, ha)) if fault is not None}
@@ -143,8 +138,8 @@ def _ha_fault(ha: HaBlobs, local: LocalBlobs, blob: Blob, *, deep: bool) -> Faul
     return None
 
 
-def _healed(holdings: Holdings, blob: Blob, finding: BlobFinding) -> BlobFinding:
-    """Replace a bad copy by the good one, unless there is none."""
+def _heal(holdings: Holdings, blob: Blob, finding: BlobFinding) -> BlobFinding:
+    """Replace a bad copy by the good one, if there is one."""
     local, ha, blob_key = holdings.local, holdings.ha, BlobKey(blob.blob_key)
     if finding.is_lost or ha is None:
         return finding
@@ -153,7 +148,7 @@ def _healed(holdings: Holdings, blob: Blob, finding: BlobFinding) -> BlobFinding
         ha.fill(local, blob.job_id, blob_key)
     else:
         ha.put(local.verified(blob.job_id, blob_key), blob.job_id, blob_key)
-    if not _still_kept(holdings, [blob]):  # it went meanwhile: what was copied goes, too
+    if not _still_kept(holdings, [blob]):  # deleted meanwhile: delete the new copy, too
         local.delete(blob.job_id, blob_key)
         ha.delete([(blob.job_id, blob_key)])
     return msgspec.structs.replace(finding, is_healed=True)

@@ -50,7 +50,8 @@ class BlobWorld:
         return self.server.holdings.local.size_of(blob.job_id, blob.blob_key) == blob.size_bytes
 
     def is_in_ha(self, blob: BlobInfo) -> bool:
-        return self.server.holdings.ha is not None and self.server.holdings.ha.has(blob.job_id, blob.blob_key)
+        ha = self.server.holdings.ha
+        return ha is not None and ha.size_of(blob.job_id, blob.blob_key) is not None
 
     def restart(self) -> None:
         """Open a new server over what the old one, which was killed, has left."""

@@ -239,5 +239,5 @@ def test_bytes_that_read_otherwise_than_they_were_verified_are_not_handed_out(
 ) -> None:
     blob = world.server.put(b"abc", owners=["viewer:1"])
     monkeypatch.setattr(Path, "read_bytes", lambda _: b"abd")  # a disk, or a memory, that is failing
-    with pytest.raises(CorruptBlobError, match="nothing was handed out"):
+    with pytest.raises(CorruptBlobError, match="nothing was returned"):
         world.server.get(*key_of(blob))

@@ -12,10 +12,10 @@ import pytest
 from lockgate.storage_core.blobs.keys import upload_set_of
 from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob
 from lockgate.storage_core.blobs.registry.rows import BlobJob, UploadSet
-from lockgate.storage_core.blobs.server.ingest import MAY_LAST_BYTES
+from lockgate.storage_core.blobs.server.ingest import LONG_PUT_BYTES
 from lockgate.storage_core.blobs.server.receiving import StoredBlob
 from lockgate.storage_core.blobs.server.upload_sets import HARD_S
-from lockgate.storage_core.blobs.storage.listing_marker import LastListing
+from lockgate.storage_core.blobs.storage.listing_marker import ListingMarker
 from lockgate.storage_core.errors import AccessDeniedError, FencedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal.entries.rows import Lease
@@ -74,7 +74,7 @@ def test_a_large_put_for_a_job_that_has_ended_is_refused_before_its_bytes_are_ta
     with pytest.raises(FencedError, match="has ended"):
         world.server.put(unread(), job_id="sales", owners=["viewer:1"])
     with pytest.raises(FencedError, match="has ended"):
-        world.server.put(bytes(MAY_LAST_BYTES), job_id="sales", owners=["viewer:1"])
+        world.server.put(bytes(LONG_PUT_BYTES), job_id="sales", owners=["viewer:1"])
     assert everything(world) == []
 
 
@@ -192,14 +192,14 @@ def test_a_put_whose_set_was_given_up_leaves_nothing_though_the_journal_does_not
 def test_a_put_of_unknown_outcome_says_so_though_no_listing_can_be_made_due(
     world: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_: LastListing) -> None:
+    def refuse(_: ListingMarker) -> None:
         raise AccessDeniedError("the file system is read-only")
 
     def lose(_: object) -> None:
         raise OutcomeUnknownError("the answer was lost")
 
     world.server.put(b"before")
-    monkeypatch.setattr(LastListing, "forget", refuse)
+    monkeypatch.setattr(ListingMarker, "forget", refuse)
     with monkeypatch.context() as patch:
         patch.setattr(world.journal, "write", lose)
         with pytest.raises(OutcomeUnknownError):

@@ -199,10 +199,10 @@ def test_what_is_no_library_is_left_out(world: CacheWorld) -> None:
     [
         ({"model.bin": b""}, "its name"),
         ({"../rates.py": b""}, "its name"),
-        ({"my-rates.py": b""}, "no import can name"),
-        ({"rates.whl": b"no zip"}, "no zip file"),
+        ({"my-rates.py": b""}, "is not a valid module name"),
+        ({"rates.whl": b"no zip"}, "is not a zip file"),
         ({"json.py": b""}, "Python"),
-        ({"own.zip": archive({"storage_core/__init__.py": ""})}, "Lockgate"),
+        ({"own.zip": archive({"lockgate/__init__.py": ""})}, "Lockgate"),
         ({"rates.whl": archive({}), "rates.whl.zip": archive({})}, "twice"),
     ],
 )

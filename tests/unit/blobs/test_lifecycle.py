@@ -213,10 +213,10 @@ def test_sizes_are_those_of_the_bytes(plain: BlobWorld) -> None:
 
 def test_no_job_is_no_job_that_could_begin_or_end(plain: BlobWorld) -> None:
     blob = plain.server.put(DATA, guarantee="recreatable", owners=["receiver:1"])
-    with pytest.raises(InvalidInputError, match="is no job"):
+    with pytest.raises(InvalidInputError, match="is not a job"):
         plain.server.submit(NO_JOB, [blob.blob_key], destination="file:///lake", commit_job="etl-g1")
     for end in (plain.server.finish, plain.server.fail):
-        with pytest.raises(InvalidInputError, match="is no job"):
+        with pytest.raises(InvalidInputError, match="is not a job"):
             end(NO_JOB)
     assert plain.server.get(*key_of(blob)) == DATA
     assert plain.owners(blob) == ["receiver:1"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.blobs import claim_check as module
-from lockgate.storage_core.blobs.claim_check import REMEMBERED, ClaimCheck, configured_messages
+from lockgate.storage_core.blobs.claim_check import RECENT_SENDINGS, ClaimCheck, configured_claim_check
 from lockgate.storage_core.errors import CorruptBlobError, FencedError, ObjectNotFoundError
 from lockgate.storage_core.settings import Settings
 from tests.support.blobs.cache import CacheWorld, cache_world
@@ -102,7 +102,7 @@ def test_a_shared_blob_that_is_gone_is_put_anew(world: CacheWorld) -> None:
 def test_sendings_are_remembered_in_bounded_number(world: CacheWorld) -> None:
     messages = messages_of(world)
     first = messages.offload(b"message", owner="receiver:1", sending="first")
-    for number in range(REMEMBERED):
+    for number in range(RECENT_SENDINGS):
         messages.recall(first, sending=str(number))
     assert messages.offload(b"message", owner="receiver:2", sending="first").blob_key != first.blob_key
 
@@ -152,6 +152,6 @@ def test_without_a_journal_there_is_one_warning(
     monkeypatch.setattr(module, "_is_warned", False)
     settings = Settings(home=tmp_path, journal_url="none")
     with caplog.at_level(logging.WARNING, "lockgate.blobs"):
-        assert configured_messages(settings) is None
-        assert configured_messages(settings) is None
-    assert caplog.text.count("go through the broker whole") == 1
+        assert configured_claim_check(settings) is None
+        assert configured_claim_check(settings) is None
+    assert caplog.text.count("are sent through the broker in full") == 1

@@ -13,7 +13,7 @@ from lockgate.storage_core.blobs.keys import UploadSetId, new_blob_key, new_uplo
 from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob
 from lockgate.storage_core.blobs.reports import Amount, BlobSweepReport, Why
 from lockgate.storage_core.blobs.server.startup import recover
-from lockgate.storage_core.blobs.storage.listing_marker import LISTED, LastListing
+from lockgate.storage_core.blobs.storage.listing_marker import LISTED, ListingMarker
 from lockgate.storage_core.blobs.sweep import orphans
 from lockgate.storage_core.blobs.sweep.store_owner import OWNER
 from lockgate.storage_core.errors import ConflictError, OutcomeUnknownError
@@ -155,7 +155,7 @@ def test_a_listing_amid_which_something_was_left_does_not_count(
     def in_pages_amid_which_something_is_left(listed: Iterator[Any], size: int) -> Iterator[Sequence[Any]]:
         for page in in_pages(listed, size):
             yield page
-            LastListing(world.server.holdings.local.path).forget()
+            ListingMarker(world.server.holdings.local.path).forget()
 
     with monkeypatch.context() as patch:
         patch.setattr(orphans, "in_pages", in_pages_amid_which_something_is_left)
@@ -170,7 +170,7 @@ def test_of_two_listings_at_once_the_one_that_began_last_counts(
     world.server.put(b"known", owners=["viewer:1"])
 
     def in_pages_amid_which_another_begins(listed: Iterator[Any], size: int) -> Iterator[Sequence[Any]]:
-        with monkeypatch.context() as patch, LastListing(world.server.holdings.local.path).begun():
+        with monkeypatch.context() as patch, ListingMarker(world.server.holdings.local.path).begin():
             patch.setattr(orphans, "in_pages", in_pages)
             yield from in_pages(listed, size)
 
@@ -257,7 +257,7 @@ def test_an_ha_store_that_is_away_leaves_the_listing_for_the_next_sweep(world: B
     FAILPOINTS.arm({"blob-orphans.list.before": "refuse"})
     report = sweep(world)
     assert not report.sought_orphans
-    assert "no row knows" in report.problems[0]
+    assert "without a row" in report.problems[0]
     assert sweep(world).swept[Why.ORPHAN].blobs == 1
     assert world.staged_s(blob) == world.clock.now_s()
 

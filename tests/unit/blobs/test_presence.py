@@ -12,7 +12,7 @@ import pytest
 
 from lockgate.storage_core.blobs.protocol import NewBlob
 from lockgate.storage_core.blobs.reports import Amount, Why
-from lockgate.storage_core.blobs.storage.hashing import BESIDE_BYTES
+from lockgate.storage_core.blobs.storage.hashing import BACKGROUND_BYTES
 from lockgate.storage_core.blobs.storage.server_liveness import SERVERS
 from lockgate.storage_core.failpoints import FAILPOINTS
 from tests.support.blobs.remains import everything, sweep_twice
@@ -137,7 +137,7 @@ def test_a_server_that_is_closed_amid_a_put_leaves_word_of_that(world: BlobWorld
     assert shown(world) == []
 
 
-@pytest.mark.parametrize("size_bytes", [1, BESIDE_BYTES])
+@pytest.mark.parametrize("size_bytes", [1, BACKGROUND_BYTES])
 def test_a_server_puts_to_the_last_while_its_process_ends(tmp_path: Path, size_bytes: int) -> None:
     run = subprocess.run(
         [sys.executable, "-c", PUTS_AT_EXIT, str(tmp_path), str(size_bytes)],

@@ -83,7 +83,7 @@ def test_a_file_that_comes_in_is_not_dropped_by_a_sweep_before_it_is_locked(
     def after_a_sweep(file: IO[bytes], mode: int) -> None:
         if not dropped:
             dropped.append(0)  # the sweep locks files, too
-            dropped[0] = plain.server.holdings.local.drop_abandoned()
+            dropped[0] = plain.server.holdings.local.delete_abandoned()
         flock(file, mode)
 
     plain.server.put(b"before")

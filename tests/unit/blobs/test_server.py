@@ -150,7 +150,7 @@ def test_a_put_that_is_repeated_makes_one_blob_and_leaves_one_copy(world: BlobWo
 
 def test_a_request_id_that_comes_again_with_other_bytes_is_refused(world: BlobWorld) -> None:
     first = world.server.put(b"a", job_id="sales", request_id="r1")
-    with pytest.raises(ConflictError, match="of other bytes"):
+    with pytest.raises(ConflictError, match="with other bytes"):
         world.server.put(b"b", job_id="sales", request_id="r1")
     assert [found.blob_key for found in world.server.holdings.local.blobs("sales")] == [first.blob_key]
 
@@ -202,7 +202,7 @@ def test_a_set_that_is_refused_leaves_no_lease(world: BlobWorld) -> None:
 def test_what_is_remembered_of_verified_files_is_bounded(
     world: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "VERIFIED_AT_MOST", 2)
+    monkeypatch.setattr(local, "MAX_VERIFIED", 2)
     blobs = [world.server.put(b"%d" % number) for number in range(5)]
     assert [world.server.get(*key_of(blob)) for blob in blobs] == [b"%d" % number for number in range(5)]
     assert len(world.server.holdings.local._verified) == 2

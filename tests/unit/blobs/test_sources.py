@@ -13,7 +13,7 @@ import pytest
 
 from lockgate.storage_core.blobs.protocol import Blobs
 from lockgate.storage_core.blobs.sources import ObservedFile
-from lockgate.storage_core.blobs.storage.hashing import BESIDE_BYTES, Hashing
+from lockgate.storage_core.blobs.storage.hashing import BACKGROUND_BYTES, Hashing
 from lockgate.storage_core.blobs.upload import LocalFile, files_below, upload
 from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError
 from tests.support.blobs.http_server import client_of, served
@@ -63,9 +63,9 @@ def test_what_is_no_regular_file_is_refused_and_not_taken_for_an_empty_one(
         if over_http:
             blobs = held.enter_context(client_of(held.enter_context(served(world.server))))
         for path in (pipe, Path("/dev/null"), tmp_path):
-            with pytest.raises(InvalidInputError, match="is no regular file"):
+            with pytest.raises(InvalidInputError, match="is not a regular file"):
                 blobs.put(path, job_id="sales")
-            with pytest.raises(InvalidInputError, match="is no regular file"):
+            with pytest.raises(InvalidInputError, match="is not a regular file"):
                 upload(blobs, [LocalFile(path=path, name="one", size_bytes=0)], job_id="sales")
     assert not world.server.page("sales")
 
@@ -92,7 +92,9 @@ def test_files_that_are_uploaded_over_http_are_on_their_way_to_the_ha_store_befo
     assert world.server.get("sales", uploaded.blob_key) == file.read_bytes()
 
 
-@pytest.mark.parametrize("sizes", [[BESIDE_BYTES], [1, BESIDE_BYTES, 1, BESIDE_BYTES + 1, BESIDE_BYTES]])
+@pytest.mark.parametrize(
+    "sizes", [[BACKGROUND_BYTES], [1, BACKGROUND_BYTES, 1, BACKGROUND_BYTES + 1, BACKGROUND_BYTES]]
+)
 def test_large_pieces_are_hashed_in_their_order(sizes: list[int]) -> None:
     pieces = [bytes([number]) * size for number, size in enumerate(sizes)]
     hashing = Hashing()
@@ -109,7 +111,7 @@ def test_pieces_are_hashed_once_where_no_thread_could_be_had_for_a_while(
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    pieces = [bytes([number]) * BESIDE_BYTES for number in range(3)]
+    pieces = [bytes([number]) * BACKGROUND_BYTES for number in range(3)]
     hashing = Hashing()
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)

@@ -236,7 +236,7 @@ def test_verify_tells_what_is_lost_and_counts_orphans(run: Run, place: Path, lib
 def test_two_files_of_one_name_and_none_at_all_are_refused(run: Run, place: Path, library: Path) -> None:
     (place / "prices.py").touch()
     result = run("blobs", "put", str(library), str(place / "prices.py"))
-    assert (result.exit_code, "upload them apart" in result.stderr) == (2, True)
+    assert (result.exit_code, "upload them separately" in result.stderr) == (2, True)
     assert run("blobs", "put", str(place / "gone.py")).exit_code == 2
     (place / "empty").mkdir()
     assert "no file" in run("blobs", "put", str(place / "empty")).stderr

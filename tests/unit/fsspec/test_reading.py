@@ -187,7 +187,7 @@ def test_a_replaced_file_that_is_gone_says_so_and_what_to_do(world: World, fs: L
     world.run("old", {"a.csv": b"old"})
     (old,) = fs.find(world.url)
     world.run("new", {"a.csv": b"new"}, mode="replace")
-    with pytest.raises(FileNotFoundError, match=r"live at turn 1, and gone since: .* list again"):
+    with pytest.raises(FileNotFoundError, match=r"live at turn 1, and deleted since: .* list again"):
         fs.cat_file(old)
 
 

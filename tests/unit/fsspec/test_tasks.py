@@ -214,7 +214,7 @@ def test_a_task_commit_without_an_answer_drops_nothing_and_a_second_one_settles_
         finally:
             FAILPOINTS.observer = None
         fs.abort_task(root_of(job))
-        with pytest.raises(ConflictError, match="if it is not known, commit_task again"):
+        with pytest.raises(ConflictError, match="if the outcome is unknown, call commit_task again"):
             fs.open(f"{root_of(job)}/b.csv", "wb")
         assert len(fs.commit_task(root_of(job)).files) == 1
         job.commit()

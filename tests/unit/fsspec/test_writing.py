@@ -191,7 +191,7 @@ def test_a_removed_file_is_not_committed_and_may_be_written_again(
 def test_a_directory_that_holds_files_is_not_removed_alone(world: World, fs: LockgateFileSystem) -> None:
     with world.open_job("day") as job:
         fs.pipe(f"{root_of(job)}/day=1/a.csv", b"one")
-        with pytest.raises(InvalidInputError, match="there are files in it"):
+        with pytest.raises(InvalidInputError, match="the directory is not empty"):
             fs.rmdir(f"{root_of(job)}/day=1")
         with pytest.raises(FileNotFoundError):
             fs.rm(f"{root_of(job)}/day=2")

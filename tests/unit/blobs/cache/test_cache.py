@@ -14,7 +14,7 @@ import pytest
 
 from lockgate.storage_core.blobs.cache.cache import REST_S
 from lockgate.storage_core.blobs.cache.pins import JOB
-from lockgate.storage_core.blobs.storage.file_locks import lock_alone, try_alone
+from lockgate.storage_core.blobs.storage.file_locks import lock_exclusive, try_lock_exclusive
 from lockgate.storage_core.blobs.storage.incoming_file import IncomingFile
 from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
 from lockgate.storage_core.settings import MIB
@@ -410,7 +410,7 @@ def test_a_lock_that_is_let_go_is_free_though_a_fork_has_inherited_its_file(tmp_
     """Else a pool's process, made while another thread fetched or evicted, would keep a blob locked."""
     lock = tmp_path / "lock"
     told, tell = os.pipe()
-    held = lock_alone(lock)
+    held = lock_exclusive(lock)
     child = os.fork()
     if child == 0:
         os.close(tell)
@@ -418,9 +418,9 @@ def test_a_lock_that_is_let_go_is_free_though_a_fork_has_inherited_its_file(tmp_
         os._exit(0)
     os.close(told)
     try:
-        assert try_alone(lock) is None
+        assert try_lock_exclusive(lock) is None
         held.close()
-        again = try_alone(lock)
+        again = try_lock_exclusive(lock)
         assert again is not None
         again.close()
     finally:
@@ -430,10 +430,10 @@ def test_a_lock_that_is_let_go_is_free_though_a_fork_has_inherited_its_file(tmp_
 
 def test_a_fork_that_closes_a_lock_it_has_inherited_leaves_it_to_its_parent(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    with lock_alone(lock) as held:
+    with lock_exclusive(lock) as held:
         child = os.fork()
         if child == 0:
             held.close()
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
-        assert try_alone(lock) is None
+        assert try_lock_exclusive(lock) is None

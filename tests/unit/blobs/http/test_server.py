@@ -154,7 +154,7 @@ def test_errors_come_back_as_what_they_are(client: BlobClient) -> None:
     with pytest.raises(InvalidInputError, match="not usable as a name"):
         client.put(b"a", job_id="../sales")
     client.put(b"a", job_id="sales", request_id="r1")
-    with pytest.raises(ConflictError, match="of other bytes"):
+    with pytest.raises(ConflictError, match="with other bytes"):
         client.put(b"b", job_id="sales", request_id="r1")
 
 
