@@ -72,9 +72,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
     processor = str(folder.path / "dag_processor")
     monkeypatch.setenv("AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY", processor)
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
-    task_logs._task_file_of.cache_clear()
+    task_logs._task_file_at.cache_clear()
     yield folder
-    task_logs._task_file_of.cache_clear()
+    task_logs._task_file_at.cache_clear()
 
 
 @pytest.fixture
