@@ -1,13 +1,13 @@
-# Everything needs only Python 3.11+ and, for Spark, Java 17+; each target brings the virtual environment.
+# Requires only Python 3.11+ and, for Spark, Java 17+; each target creates the virtual environment if necessary.
 .DEFAULT_GOAL := help
 .PHONY: help demo test soak test-demo test-fast lint format mutants bench lock s3-server s3-server-stop clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# A file's tests stay together, for they share what is slow to set up. The order is that of tests/conftest.py.
+# The tests of a file run in one process, because they share fixtures that are slow to set up.
 IN_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
-# Tests start hundreds of processes, each of which would compile anew all that it imports.
+# Tests start hundreds of processes, each of which would compile all its imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
 help:  ## Show this list
@@ -17,7 +17,7 @@ demo: $(READY)  ## Run the main job on real flights, kill its driver, recover, c
 	@scripts/need java
 	@$(BIN)/python -m examples.flights
 
-test: $(READY)  ## Run the tests; with Go on the machine also against a real S3 server
+test: $(READY)  ## Run the tests; if Go is installed, also against a real S3 server
 	@scripts/need java
 	@scripts/in-memory scripts/with-s3-server $(BIN)/pytest -m "not demo" $(IN_PARALLEL) $(PYTEST_ARGS)
 
@@ -26,7 +26,7 @@ soak: $(READY)  ## Run the tests with long storms and many repetitions: for hour
 	@LOCKGATE_TEST_SOAK=1 scripts/in-memory scripts/with-s3-server \
 		$(BIN)/pytest -m "not demo" $(IN_PARALLEL) $(PYTEST_ARGS)
 
-test-demo: $(READY)  ## Run the demo as a test: its table, and that nothing of it is left running
+test-demo: $(READY)  ## Run the demo as a test: check its table, and that no process is left
 	@scripts/need java
 	@$(BIN)/pytest -m demo
 
@@ -44,7 +44,7 @@ format: $(READY)  ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-mutants: $(READY)  ## Break the journal and the blobs on purpose, one rule at a time: the tests must notice
+mutants: $(READY)  ## Mutation tests: break one rule of the journal or the blobs at a time; the tests must fail
 	@$(BIN)/python -m scripts.mutants
 
 bench: $(READY)  ## Measure; prints tables, asserts no time
@@ -57,10 +57,10 @@ bench: $(READY)  ## Measure; prints tables, asserts no time
 s3-server: $(READY)  ## Build (with Go) and start a real S3 server for tests; prints its exports
 	@$(BIN)/python scripts/s3_server.py start
 
-s3-server-stop: $(READY)  ## Stop it; its data stay
+s3-server-stop: $(READY)  ## Stop the S3 server and keep its data
 	@$(BIN)/python scripts/s3_server.py stop
 
-lock: $(READY)  ## Resolve the newest dependencies anew into requirements.lock
+lock: $(READY)  ## Resolve the newest dependencies into requirements.lock
 	@$(BIN)/uv pip compile --upgrade --universal --python-version 3.11 --extra dev --generate-hashes \
 		--no-emit-index-url --no-annotate --no-header --quiet pyproject.toml --output-file requirements.lock
 

@@ -1,9 +1,9 @@
-"""Blobs put and got against boto3's transfer manager, and a sweep against listing what it looks after.
+"""Compare puts and gets of blobs with boto3's transfer manager, and a sweep with a listing of its store.
 
     scripts/with-s3-server python -m benchmarks.blobs [--part files small sweep] [--rounds 3] [--mib 64 1024]
 
-Needs an S3 server: its own store is below a prefix of the bucket. Every measurement is a process of its own;
-the ways take turns, round after round, for the machine may be busy with other things.
+Needs an S3 server and writes below a prefix of its bucket. Every measurement runs in a new process; the ways
+alternate in each round, because the machine may be busy.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ HEADINGS: Final = ("what", "wall s", "ratio", "CPU s", "server CPU s", "peak MiB
 
 
 class Spent(NamedTuple):
-    """What a way took, and what the blob server beside it did."""
+    """Cost of one measurement, and the CPU time of its blob server."""
 
     done: Done
     server_cpu_s: float
 
 
 class BlobServerProcess:
-    """A blob server, started for measurements.
+    """A blob server that was started for measurements.
 
     Args:
-        folder: Of its local store.
+        folder: Folder of its local store.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -74,12 +74,12 @@ class BlobServerProcess:
         self.url = (self._child.stdout.readline() if self._child.stdout else "").strip()
 
     def cpu_s(self) -> float:
-        """Processor time so far."""
+        """Return its CPU time so far."""
         spent = Path(f"/proc/{self._child.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
         return sum(map(int, spent)) / os.sysconf("SC_CLK_TCK")
 
     def peak_bytes(self) -> int:
-        """Return its greatest resident size so far."""
+        """Return its maximum resident size so far."""
         lines = Path(f"/proc/{self._child.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
 
@@ -91,7 +91,7 @@ class BlobServerProcess:
 
 @contextlib.contextmanager
 def blob_server(root: Path) -> Iterator[BlobServerProcess]:
-    """Hold a server whose clients the loads are."""
+    """Run a blob server that loads use as clients."""
     server = BlobServerProcess(root / "served")
     os.environ["LOCKGATE_BLOB_SERVER_URL"] = server.url
     try:
@@ -102,14 +102,14 @@ def blob_server(root: Path) -> Iterator[BlobServerProcess]:
 
 
 def measured(server: BlobServerProcess, load: Load) -> Spent:
-    """Carry out a load."""
+    """Run a load and measure it."""
     before_s = server.cpu_s()
     done = run(load)
     return Spent(done, server.cpu_s() - before_s)
 
 
 def show_files(root: Path, sizes_mib: Sequence[int], rounds: int, console: Console) -> None:
-    """Measure one file, of several sizes."""
+    """Measure one file of each size."""
     for mib in sizes_mib:
         file = root / "file"
         with file.open("wb") as into:
@@ -141,7 +141,7 @@ def _threads(by: str) -> int:
 
 
 def measure(server: BlobServerProcess, loads: dict[str, Load], rounds: int) -> dict[str, list[Spent]]:
-    """Measure ways in turns."""
+    """Measure the ways alternately, once in each round."""
     taken: dict[str, list[Spent]] = {by: [] for by in loads}
     for _ in range(rounds):
         for by, load in loads.items():
@@ -154,8 +154,8 @@ def measure(server: BlobServerProcess, loads: dict[str, Load], rounds: int) -> d
 def table_of(
     title: str, names: dict[str, str], server: BlobServerProcess, taken: dict[str, list[Spent]]
 ) -> Table:
-    """Show medians; ratios are to the faster of boto3's."""
-    walls = {by: median(one.done.wall_s for one in spent) for by, spent in taken.items()}
+    """Return a table of medians; ratios are to the faster way of boto3."""
+    walls = {by: median(run.done.wall_s for run in spent) for by, spent in taken.items()}
     plain_s = min(walls[by] for by in PLAIN)
     table = Table(title=f"{title} (median of {len(taken['boto3'])})")
     for heading in HEADINGS:
@@ -166,22 +166,22 @@ def table_of(
             names[by],
             f"{walls[by]:.2f}",
             f"{walls[by] / plain_s:.2f}",
-            f"{median(one.done.cpu_s for one in spent):.2f}",
-            f"{median(one.server_cpu_s for one in spent):.2f}" if is_served else "",
-            f"{max(one.done.peak_bytes for one in spent) / MIB:.0f}",
+            f"{median(run.done.cpu_s for run in spent):.2f}",
+            f"{median(run.server_cpu_s for run in spent):.2f}" if is_served else "",
+            f"{max(run.done.peak_bytes for run in spent) / MIB:.0f}",
             f"{server.peak_bytes() / MIB:.0f}" if is_served else "",
         )
     return table
 
 
 def _empty() -> None:
-    """Have the server in a load's own process begin without files, so that it gets from the HA store."""
+    """Delete the local store of an in-process server, so that it gets blobs from the HA store."""
     shutil.rmtree(Path(os.environ["LOCKGATE_HOME"]) / "blobs", ignore_errors=True)
 
 
 def describe() -> str:
-    """Say how busy the machine is."""
-    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    """Return the machine's cores and load, and the date."""
+    load = ", ".join(f"{average:.1f}" for average in os.getloadavg())
     return f"{os.cpu_count()} cores; load before: {load}; {time.strftime('%Y-%m-%d')}"
 
 
@@ -190,15 +190,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", choices=PARTS, nargs="+")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--mib", type=int, nargs="+", default=[64, 256, 1024], help="of the files")
-    parser.add_argument("--small", type=int, default=10_000, help="blobs of 10 KiB")
+    parser.add_argument("--mib", type=int, nargs="+", default=[64, 256, 1024], help="sizes of the files")
+    parser.add_argument("--small", type=int, default=10_000, help="number of blobs of 10 KiB")
     parser.add_argument("--swept", type=int, default=1_000_000, help="blobs in the local store of a sweep")
     parser.add_argument("--swept-ha", type=int, default=10_000, help="blobs in the HA store of a sweep")
-    parser.add_argument("--folder", type=Path, help="where to work; by default where temporary files are")
+    parser.add_argument("--folder", type=Path, help="parent of the working folder; default: temporary files")
     options = parser.parse_args()
     url = test_server()
     if url is None:
-        parser.error("there is no S3 server: run it by scripts/with-s3-server")
+        parser.error("there is no S3 server: run this by scripts/with-s3-server")
     console = Console(width=125)
     console.print(describe())
     parts = options.part or PARTS

@@ -1,9 +1,9 @@
-"""One way to move blobs, measured in a process of its own, so that processor time and memory are its own.
+"""Measure one way to move blobs in a separate process, so that CPU time and memory are those of the load.
 
     echo '{"work": "put", "by": "server", …}' | python -m benchmarks.blobs_load
 
-What has to be there first is opened before the clock runs: clients, journals, a connection each. What was put
-is deleted when it has stopped.
+Clients, journals and one connection each are opened before the measurement; blobs that it put are deleted
+after it.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
 JOB: Final = "kept"
-"""The job of blobs that are got."""
+"""The job of the blobs for gets."""
 
 SMALL_BYTES: Final = 10 * 1024
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do.
+    """Description of one measurement.
 
     Attributes:
         work: `put` or `get` one file; `put-many` or `get-many` small blobs.
         by: `server` (in this process), `client` (over HTTP), `cache` (from the HA store), `cached`,
-            `boto3`, or `tuned`: boto3 with parts and threads as Lockgate has them.
-        file: To put.
-        keys: To get: of blobs of `JOB`, or of objects.
-        count: Of small blobs to put.
-        threads: For small blobs.
-        keep: Whether what is put stays.
+            `boto3`, or `tuned`: boto3 with Lockgate's part size and threads.
+        file: File to put.
+        keys: Keys to get: of blobs of `JOB`, or of objects.
+        count: Number of small blobs to put.
+        threads: Threads for small blobs.
+        keep: Keep the blobs that were put.
     """
 
     work: str
@@ -71,7 +71,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What it took: wall and processor seconds, the greatest resident size, and the keys that were put."""
+    """Result: wall and CPU seconds, the maximum resident size, and the keys that were put and kept."""
 
     wall_s: float
     cpu_s: float
@@ -83,20 +83,20 @@ Timed = Callable[[], Sequence[str]]
 
 
 def run(load: Load) -> Done:
-    """Carry out a load in a new process."""
+    """Run a load in a new process."""
     command = [sys.executable, "-m", "benchmarks.blobs_load"]
-    said = subprocess.run(command, check=True, input=msgspec.json.encode(load), stdout=subprocess.PIPE).stdout
-    return msgspec.json.decode(said, type=Done)
+    run = subprocess.run(command, check=True, input=msgspec.json.encode(load), stdout=subprocess.PIPE)
+    return msgspec.json.decode(run.stdout, type=Done)
 
 
 def small(number: int) -> bytes:
-    """Bytes of a small blob."""
+    """Return the bytes of a small blob."""
     return random.Random(number).randbytes(SMALL_BYTES)
 
 
 @contextlib.contextmanager
 def begun(load: Load) -> Iterator[Timed]:
-    """Open what a load needs; yields the work."""
+    """Open everything that a load needs and yield its work."""
     settings = load_settings()
     if load.by in {"boto3", "tuned"}:
         with _by_boto3(load, settings) as work:
@@ -119,13 +119,13 @@ def begun(load: Load) -> Iterator[Timed]:
 
 
 def _warm(ha: HaBlobs | None) -> None:
-    """Make the store's clients, which takes half a second, and connect."""
+    """Create the store's clients, which takes half a second, and connect."""
     if ha is not None:
         next(ha.blobs(JOB), None)
 
 
 def _in_process(load: Load, server: BlobServer, job_id: str) -> Timed:
-    """Work of a blob server in this process. A get ends at its own file, filled from the HA store."""
+    """Return the work of an in-process server; a get ends at its local file, filled from the HA store."""
 
     def get_small() -> list[str]:
         for _ in in_order(lambda key: server.get(JOB, BlobKey(key)), load.keys, load.threads):
@@ -142,7 +142,7 @@ def _in_process(load: Load, server: BlobServer, job_id: str) -> Timed:
 
 
 def _over_http(load: Load, client: BlobClient, job_id: str, settings: Settings) -> Timed:
-    """Work of a blob server elsewhere. A get ends at a verified file like a cache's."""
+    """Return the work of a client over HTTP; a get ends at a verified file like a cache's."""
     keys = [BlobKey(key) for key in load.keys]
     folder = LocalBlobs(Path(tempfile.mkdtemp(dir=settings.home_dir)), is_durable=False)
     works: dict[str, Timed] = {
@@ -165,7 +165,7 @@ def _put_small(load: Load, blobs: Blobs, job_id: str) -> list[str]:
 
 @contextlib.contextmanager
 def _by_cache(load: Load, settings: Settings) -> Iterator[Timed]:
-    """Gets from a cache beside an HA store: not there yet, or there and verified."""
+    """Yield gets from a cache with an HA store: of missing blobs, or of cached and verified ones."""
     keys, ha = [BlobKey(key) for key in load.keys], ha_blobs(settings)
     with (
         tempfile.TemporaryDirectory(dir=settings.home_dir) as folder,
@@ -185,7 +185,7 @@ def _by_cache(load: Load, settings: Settings) -> Iterator[Timed]:
 
 @contextlib.contextmanager
 def _by_boto3(load: Load, settings: Settings) -> Iterator[Timed]:
-    """Work of boto3's transfer manager, with a client of its own that has as many connections."""
+    """Yield the work of boto3's transfer manager, with as many connections as Lockgate has."""
     client = boto3.client(
         "s3", settings.s3_region or "us-east-1", config=Config(max_pool_connections=settings.parallelism)
     )
@@ -224,8 +224,8 @@ def _by_boto3(load: Load, settings: Settings) -> Iterator[Timed]:
 
 
 def _transfer_config(load: Load, settings: Settings) -> TransferConfig | None:
-    """Parts and threads like Lockgate's; small ones are a request each: no threads but the pool's."""
-    from boto3.s3.transfer import TransferConfig  # noqa: PLC0415 - not part of what others measure
+    """Return Lockgate's part size and threads; small blobs are one request each and use only the pool."""
+    from boto3.s3.transfer import TransferConfig  # noqa: PLC0415 - not measured for other ways
 
     if load.by == "boto3":
         return None
@@ -246,7 +246,7 @@ def _delete(client: S3Client, bucket: str, keys: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Be the process that a load describes."""
+    """Run the load of standard input and print its result."""
     load = msgspec.json.decode(sys.stdin.buffer.read(), type=Load)
     with begun(load) as work:
         began_s, began_cpu_s = time.perf_counter(), time.process_time()

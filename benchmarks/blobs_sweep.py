@@ -1,4 +1,4 @@
-"""A sweep over many blobs of which one in a hundred is garbage, against listing them all."""
+"""Compare a sweep of many blobs, one in a hundred of them garbage, with listing them all."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from lockgate.storage_core.journal import Mutation, open_journal
 from lockgate.storage_core.settings import MIB, load_settings
 
 GARBAGE: Final = 100
-"""One blob in so many has no reference."""
+"""One of this many blobs has no reference."""
 
 FOLDER: Final = 10_000
-"""Blobs of a job."""
+"""Blobs of one job."""
 
 BATCH: Final = 512
 
@@ -44,13 +44,13 @@ WORKS: Final = {
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do in a process of its own.
+    """One step, which runs in a new process.
 
     Attributes:
         work: `add` blobs, `list` all, `sweep` by the rows alone, or `seek`: sweep and list for orphans.
-        in_ha: Whether they are in the HA store, and not in the local one.
-        count: Of blobs to add.
-        is_garbage: Whether nothing refers to them.
+        in_ha: The blobs are in the HA store instead of the local one.
+        count: Number of blobs to add.
+        is_garbage: The blobs have no reference.
     """
 
     work: str
@@ -60,14 +60,14 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(step: Step) -> Done:
-    """Carry out a step in a new process."""
+    """Run a step in a new process."""
     command = [sys.executable, "-m", "benchmarks.blobs_sweep", msgspec.json.encode(step).decode()]
-    said = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
-    return msgspec.json.decode(said, type=Done)
+    run = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    return msgspec.json.decode(run.stdout, type=Done)
 
 
 def show_sweeps(in_local: int, in_ha: int, rounds: int, console: Console) -> None:
-    """Measure sweeps of either store: each finds one blob in a hundred to delete."""
+    """Measure sweeps of both stores; each sweep deletes one blob in a hundred."""
     for is_ha, count in ((False, in_local), (True, in_ha)):
         if not count:
             continue
@@ -85,20 +85,20 @@ def _table(taken: dict[str, list[Done]], title: str, rounds: int) -> Table:
     table = Table(title=f"{title}, 1 % garbage (median of {rounds})")
     for heading in ("what", "wall s", "ratio", "CPU s", "peak MiB"):
         table.add_column(heading, justify="left" if heading == "what" else "right")
-    walls = {work: median(one.wall_s for one in done) for work, done in taken.items()}
-    for work, done in taken.items():
+    walls = {work: median(run.wall_s for run in runs) for work, runs in taken.items()}
+    for work, runs in taken.items():
         table.add_row(
             WORKS[work],
             f"{walls[work]:.2f}",
             f"{walls[work] / walls['list']:.2f}",
-            f"{median(one.cpu_s for one in done):.2f}",
-            f"{max(one.peak_bytes for one in done) / MIB:.0f}",
+            f"{median(run.cpu_s for run in runs):.2f}",
+            f"{max(run.peak_bytes for run in runs) / MIB:.0f}",
         )
     return table
 
 
 def add(server: BlobServer, count: int, *, is_garbage: bool) -> None:
-    """Add blobs of almost no bytes, in groups."""
+    """Add tiny blobs, in batches."""
     owners = () if is_garbage else ("job",)
     for first in range(0, count, FOLDER):
         job_id = f"job-{first // FOLDER:05d}"
@@ -140,7 +140,7 @@ def _place(server: BlobServer, job_id: str, keys: Sequence[BlobKey]) -> None:
 
 
 def list_all(server: BlobServer) -> int:
-    """List a store with nothing but what it offers; returns how many blobs it has."""
+    """List a store by its own calls and return the number of its blobs."""
     if server.holdings.ha is not None:
         return sum(len(page) for page in server.holdings.ha.store.pages())
     found = 0
@@ -153,7 +153,7 @@ def list_all(server: BlobServer) -> int:
 
 
 def main() -> None:
-    """Be the process that a step describes."""
+    """Run the step of the command line and print its result."""
     step = msgspec.json.decode(sys.argv[1], type=Step)
     settings = load_settings()
     home = settings.home_dir / ("swept-ha" if step.in_ha else "swept")

@@ -1,9 +1,9 @@
-"""A job commit of n pending files: seconds, requests and peak memory of the committing process.
+"""Measure a job commit of n pending files: seconds, requests and peak memory of the committing process.
 
     python -m benchmarks.job_commit [--files 1000 --files 10000] [--destination s3://bucket/prefix]
 
-Tasks are committed in one process, the job in another, so that memory is the committer's alone. Against the
-same commit by plain boto3: complete every upload with 32 threads, no protocol at all.
+Tasks are committed in one process and the job in another, so that memory is that of the job commit alone. The
+comparison completes every upload with 32 threads, without a protocol.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TASK_FILES = 500
 
 
 class Measured(msgspec.Struct):
-    """What one commit cost: wall and CPU seconds, requests, peak resident bytes."""
+    """Cost of one commit: wall and CPU seconds, requests, peak resident bytes."""
 
     wall_s: float
     cpu_s: float
@@ -65,7 +65,7 @@ def commit(destination: str, job_id: str) -> Measured:
 
 def complete_only(destination: str, job_id: str) -> Measured:
     """Complete a prepared job's uploads with 32 threads and nothing else."""
-    from lockgate.storage_core.concurrency import in_parallel  # noqa: PLC0415 - measured apart
+    from lockgate.storage_core.concurrency import in_parallel  # noqa: PLC0415 - not measured for `commit`
 
     job = attach_job(destination, job_id)
     files = [file for pending in job.pending_sets() for file in pending.files]
@@ -79,9 +79,9 @@ def complete_only(destination: str, job_id: str) -> Measured:
 
 
 def peak_bytes() -> int:
-    """Return the greatest resident size of this process so far.
+    """Return the maximum resident size of this process so far.
 
-    Linux counts in `ru_maxrss` what the parent had when it forked, so a large parent would hide the child.
+    On Linux `ru_maxrss` includes the parent's size at the fork, so a large parent would hide the child's.
     """
     status = Path("/proc/self/status")
     if status.exists():
@@ -91,20 +91,20 @@ def peak_bytes() -> int:
 
 
 def in_child(step: str, *arguments: str) -> str:
-    """Run a step of this module in a process of its own; returns what it printed."""
+    """Run a step of this module in a new process and return its output."""
     command = [sys.executable, "-m", "benchmarks.job_commit", "--step", step, *arguments]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
 def measure(destination: str, files: int, step: str) -> Measured:
-    """Prepare a job and take one step with it, each in a process of its own."""
+    """Prepare a job and run one step with it, each in a new process."""
     here = f"{destination}/{uuid.uuid4().hex[:8]}"
     job_id = in_child("prepare", here, str(files))
     return msgspec.json.decode(in_child(step, here, job_id), type=Measured)
 
 
 def test_server() -> str | None:
-    """Return the URL of the S3 server for tests, its credentials put where boto3 looks; None without one."""
+    """Return the URL of the tests' S3 server and set its credentials for boto3; None: there is no server."""
     url = os.environ.get("LOCKGATE_TEST_S3_URL")
     if url is not None:
         os.environ["AWS_ENDPOINT_URL"] = os.environ["LOCKGATE_TEST_S3_ENDPOINT"]
@@ -133,7 +133,7 @@ def main() -> None:
 
 
 def show(destination: str, counts: list[int], rounds: int) -> None:
-    """Measure A B A B and print medians."""
+    """Measure both ways alternately and print medians."""
     table = Table(title=f"Job commit at {destination} (median of {rounds})")
     for heading in ("files", "what", "wall s", "CPU s of the process", "requests", "peak MiB"):
         table.add_column(heading, justify="left" if heading == "what" else "right")

@@ -1,10 +1,9 @@
-"""What a journal bears: mutations, renewals and reads a second, and how far observers lag behind it.
+"""Measure a journal's mutations, renewals and reads a second, and the lag of its observers.
 
     python -m benchmarks.journal [--seconds 3] [--sync-us 1000] [--part writes …] [--database postgresql …]
 
-Starts a PostgreSQL server of its own that syncs its log, and standbys of it; without PostgreSQL on the
-machine only SQLite is measured. A mutation is the record of a task commit, the most frequent one of a job.
-Whatever loads a journal does so in a process of its own.
+Starts a PostgreSQL server that syncs its log, and standbys of it; without PostgreSQL only SQLite is measured.
+A mutation is the record of a task commit, the most frequent one of a job. Every load runs in a new process.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from tests.support.postgres import Server, postgres_bin, primary
 KINDS = ("sqlite", "postgresql")
 PARTS = ("writes", "renewals", "lag", "reads")
 CALLS = [(1, 1), (1, 64), (16, 1), (64, 1), (256, 1), (512, 1), (64, 16)]
-"""Mutations a call, and threads that call."""
+"""Mutations per call, and calling threads."""
 
 WRITES = (
     "a call",
@@ -50,13 +49,13 @@ WRITES = (
     "to numbered",
     "to first",
 )
-"""Headings: so many a second; processor time of a mutation; ratios of mutations a second."""
+"""Headings: rates a second, CPU time per mutation, ratios of mutations a second."""
 
 HOLDERS = [(1, 1), (1, 1000), (16, 10), (16, 100)]
-"""Holders, each of which renews in a thread, and the leases of each."""
+"""Number of holders, each with its own thread, and the leases of each."""
 
 ROUNDS = 3
-"""Each figure of a write is the median of so many, for the machine may be busy with other things."""
+"""Rounds of each write measurement, of which the median is shown, because the machine may be busy."""
 
 _TABLES = (
     "CREATE TABLE plain (id INTEGER PRIMARY KEY, op TEXT NOT NULL, payload TEXT NOT NULL)",
@@ -66,11 +65,11 @@ _TABLES = (
 _NEXT = "UPDATE numbers SET sequence = sequence + 1 WHERE journal = 'main' RETURNING sequence"
 _INSERT = "INSERT INTO plain VALUES ({0}, {0}, {0})"
 _PAYLOAD = "x" * 250
-_databases = count(1)
+_numbers = count(1)
 
 
-class Place:
-    """Where journals are made: a directory, and a server if there is one."""
+class Databases:
+    """Creates databases in a directory, and on a server if there is one."""
 
     def __init__(self, root: Path, server: Server | None, kinds: Sequence[str]) -> None:
         self.root = root
@@ -79,32 +78,32 @@ class Place:
         self.kinds_with_observers = [kind for kind in kinds if kind == "postgresql"]
 
     def new_url(self, kind: str) -> str:
-        """URL of a new database."""
-        number = next(_databases)
+        """Return the URL of a new database."""
+        number = next(_numbers)
         if kind == "postgresql" and self.server is not None:
             return self.server.new_database(f"bench_{number}")
         return f"sqlite:///{self.root}/journal-{number}.db"
 
     def server_cpu_s(self, url: str) -> float:
-        """Processor time of the server's sessions that have ended: waits until those of a database have."""
+        """Return the CPU time of the server's ended sessions, after those of a database have ended."""
         if self.server is None or url.startswith("sqlite"):
             return 0.0
         sessions = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{url.rpartition('/')[2]}'"
         while self.server.run_sql(sessions) != "0":
             time.sleep(0.01)
         pid = (self.server.root / "data" / "postmaster.pid").read_text().split()[0]
-        of_children = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[13:15]
-        return sum(map(int, of_children)) / os.sysconf("SC_CLK_TCK")
+        children = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[13:15]
+        return sum(map(int, children)) / os.sysconf("SC_CLK_TCK")
 
 
 def one_insert_a_transaction(url: str, seconds: float, *, is_numbered: bool = False) -> float:
-    """Insert a row, commit, and so on, with nothing but the driver; returns rows a second.
+    """Insert and commit one row after the other by the plain driver, and return rows a second.
 
     Args:
-        url: Of a new database.
-        seconds: How long.
-        is_numbered: Take the row's number from another row first, which is then locked: the least that an
-            entry without gaps needs.
+        url: URL of a new database.
+        seconds: Duration.
+        is_numbered: First take the row's number from another row, which locks it: the minimum for entries
+            without gaps.
     """
     insert = _INSERT.format("?" if url.startswith("sqlite") else "%s")
     with _plain(url) as connection:
@@ -135,15 +134,15 @@ def _plain(url: str) -> Iterator[sqlite3.Connection | psycopg.Connection]:
 
 
 class Writes(NamedTuple):
-    """What was measured at once of one way to write.
+    """Results of one measurement of writes.
 
     Attributes:
-        mutations: A second.
-        transactions: A second.
-        plain: Inserts a second by the plainest loop, run just before.
+        mutations: Mutations a second.
+        transactions: Transactions a second.
+        plain: Inserts a second of the plain loop, run just before.
         numbered: The same with a number from a locked row.
-        client_us: Of the writing process's processor, for a mutation.
-        server_us: Of PostgreSQL's.
+        client_us: CPU time of the writing process per mutation.
+        server_us: CPU time of PostgreSQL per mutation.
     """
 
     mutations: float
@@ -154,17 +153,17 @@ class Writes(NamedTuple):
     server_us: float
 
 
-def measure_writes(place: Place, kind: str, load: Load) -> Writes:
+def measure_writes(databases: Databases, kind: str, load: Load) -> Writes:
     """Measure the plain loops for a quarter of the time each, then a load."""
     plain, numbered = (
-        one_insert_a_transaction(place.new_url(kind), load.seconds / 4, is_numbered=is_numbered)
+        one_insert_a_transaction(databases.new_url(kind), load.seconds / 4, is_numbered=is_numbered)
         for is_numbered in (False, True)
     )
-    url = place.new_url(kind)
+    url = databases.new_url(kind)
     open_journal(url).close()
-    spent_s = place.server_cpu_s(url)
+    spent_s = databases.server_cpu_s(url)
     (done,) = run_together([msgspec.structs.replace(load, url=url)])
-    spent_s = place.server_cpu_s(url) - spent_s
+    spent_s = databases.server_cpu_s(url) - spent_s
     return Writes(
         mutations=done.items / done.seconds,
         transactions=_transactions(url) / done.seconds,
@@ -175,22 +174,22 @@ def measure_writes(place: Place, kind: str, load: Load) -> Writes:
     )
 
 
-def show_writes(place: Place, seconds: float, console: Console) -> None:
-    """Measure writes against two plain loops, and against one mutation a transaction of the same journal.
+def show_writes(databases: Databases, seconds: float, console: Console) -> None:
+    """Compare writes with two plain loops, and with one mutation per transaction of the same journal.
 
-    What a group gains depends on what the disk's sync costs: every transaction waits for one.
+    The gain of a group depends on the duration of a disk sync, for which every transaction waits.
     """
-    for kind in place.kinds:
+    for kind in databases.kinds:
         table = _table(f"Writes a second on {kind}, one process, and what one costs", WRITES)
         alone = 0.0
         for size, threads in CALLS:
             load = Load(step="write", url="", seconds=seconds, threads=threads, size=size)
-            rounds = [measure_writes(place, kind, load) for _ in range(ROUNDS)]
+            rounds = [measure_writes(databases, kind, load) for _ in range(ROUNDS)]
             middle = Writes(*(median(figures) for figures in zip(*rounds, strict=True)))
             alone = alone or middle.mutations
             ratios = (
-                median(one.mutations / one.plain for one in rounds),
-                median(one.mutations / one.numbered for one in rounds),
+                median(writes.mutations / writes.plain for writes in rounds),
+                median(writes.mutations / writes.numbered for writes in rounds),
                 middle.mutations / alone,
             )
             figures = (size, threads, *middle)
@@ -199,21 +198,21 @@ def show_writes(place: Place, seconds: float, console: Console) -> None:
 
 
 def _transactions(url: str) -> int:
-    """Count a journal's write transactions: their entries have one time."""
+    """Count a journal's write transactions; the entries of one have the same time."""
     with open_journal(url) as journal, journal.reading() as reading:
-        asked = reading.connection.exec_driver_sql("SELECT count(DISTINCT at_s) FROM entry")
-        return int(asked.scalar_one())
+        result = reading.connection.exec_driver_sql("SELECT count(DISTINCT at_s) FROM entry")
+        return int(result.scalar_one())
 
 
-def show_renewals(place: Place, seconds: float, console: Console) -> None:
-    """Measure renewals."""
+def show_renewals(databases: Databases, seconds: float, console: Console) -> None:
+    """Measure lease renewals."""
     table = _table(
         "Lease renewals a second, one process",
         ("database", "holders", "leases of each", "calls/s", "leases/s"),
     )
-    for kind in place.kinds:
+    for kind in databases.kinds:
         for holders, leases in HOLDERS:
-            url = place.new_url(kind)
+            url = databases.new_url(kind)
             load = Load(step="renew", url=url, seconds=seconds, threads=holders, size=leases)
             (done,) = run_together([load])
             table.add_row(
@@ -226,20 +225,20 @@ def show_renewals(place: Place, seconds: float, console: Console) -> None:
     console.print(table)
 
 
-def show_lag(place: Place, seconds: float, console: Console) -> None:
-    """Measure how long after the primary's answer a reading at an observer holds what was written."""
+def show_lag(databases: Databases, seconds: float, console: Console) -> None:
+    """Measure the time from the primary's answer until a read at an observer has the entry."""
     table = _table(
-        "Observer lag: from the primary's answer until a reading holds the entry",
-        ("observer", "load: threads", "a call", "mutations/s of it", "samples", "p50 ms", "p99 ms"),
+        "Observer lag: from the primary's answer until a read has the entry",
+        ("observer", "load: threads", "a call", "mutations/s", "samples", "p50 ms", "p99 ms"),
     )
-    for kind in place.kinds_with_observers:
+    for kind in databases.kinds_with_observers:
         for threads, size in ((0, 0), (4, 1), (4, 16)):
-            url = place.new_url(kind)
+            url = databases.new_url(kind)
             open_journal(url).close()
-            with _observers(place, url, 1) as (observing,):
+            with _observers(databases, url, 1) as (observer,):
                 loads = [Load(step="write", url=url, seconds=seconds, threads=threads, size=size)]
                 with begun(loads if threads else []) as processes:
-                    lags = sorted(_lags(url, observing, seconds * 0.9))
+                    lags = sorted(_lags(url, observer, seconds * 0.9))
                     done = [process.result() for process in processes]
             rate = sum(one.items / one.seconds for one in done)
             table.add_row(
@@ -253,12 +252,12 @@ def show_lag(place: Place, seconds: float, console: Console) -> None:
     console.print(table)
 
 
-def _lags(url: str, observing: str, seconds: float) -> Iterator[float]:
-    """Write one task commit after the other; yield how long a client waits until an observer holds each."""
+def _lags(url: str, observer: str, seconds: float) -> Iterator[float]:
+    """Write task commits and yield how long a client waits for each at an observer."""
     began_s = time.perf_counter()
     with (
         open_journal(url) as journal,
-        Client(journal, [open_observer(observing, journal)], wait_ms=60_000) as client,
+        Client(journal, [open_observer(observer, journal)], wait_ms=60_000) as client,
     ):
         for number in count():
             if time.perf_counter() - began_s > seconds:
@@ -267,24 +266,24 @@ def _lags(url: str, observing: str, seconds: float) -> Iterator[float]:
             answered_s = time.perf_counter()
             if isinstance(written, Written):
                 if client.read(lambda reading: reading.database) is journal.database:
-                    raise RuntimeError(f"observer {observing} was not read: {client.observers()}")
+                    raise RuntimeError(f"observer {observer} was not read: {client.observers()}")
                 yield time.perf_counter() - answered_s
 
 
-def show_reads(place: Place, seconds: float, console: Console) -> None:
+def show_reads(databases: Databases, seconds: float, console: Console) -> None:
     """Measure reads at 95 % reads with 0, 1 and 2 observers."""
     table = _table(
         f"Reads a second at 1 write to {READS_A_WRITE} reads, four processes",
         ("database", "observers", "reads/s", "writes/s"),
     )
-    for kind in place.kinds_with_observers:
+    for kind in databases.kinds_with_observers:
         for observers in (0, 1, 2):
-            url = place.new_url(kind)
+            url = databases.new_url(kind)
             open_journal(url).close()
-            with _observers(place, url, observers) as observing:
+            with _observers(databases, url, observers) as urls:
                 done = run_together(
                     [
-                        Load(step="read", url=url, name=f"p{n}", seconds=seconds, observers=tuple(observing))
+                        Load(step="read", url=url, name=f"p{n}", seconds=seconds, observers=tuple(urls))
                         for n in range(4)
                     ]
                 )
@@ -298,13 +297,13 @@ def show_reads(place: Place, seconds: float, console: Console) -> None:
 
 
 @contextmanager
-def _observers(place: Place, url: str, observers: int) -> Iterator[list[str]]:
-    """URLs of hot standbys of a journal."""
+def _observers(databases: Databases, url: str, observers: int) -> Iterator[list[str]]:
+    """Start hot standbys of a journal and yield their URLs."""
     with ExitStack() as stack:
         urls: list[str] = []
-        if place.server is not None:
+        if databases.server is not None:
             for _ in range(observers):
-                standby = place.server.new_standby(place.root / f"standby-{next(_databases)}")
+                standby = databases.server.new_standby(databases.root / f"standby-{next(_numbers)}")
                 stack.callback(standby.stop, "immediate")
                 urls.append(standby.url_of(url.rpartition("/")[2]))
             yield urls
@@ -317,20 +316,20 @@ def _table(title: str, headings: Sequence[str]) -> Table:
     return table
 
 
-def describe(place: Place) -> str:
-    """Say what it was measured on, and how busy that was."""
+def describe(databases: Databases) -> str:
+    """Return the machine, its load, and the versions of the databases."""
     versions = [f"Python {platform.python_version()}", f"SQLite {sqlite3.sqlite_version}"]
-    if place.server is not None:
-        versions.append(f"PostgreSQL {place.server.run_sql('SHOW server_version')}")
-    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    if databases.server is not None:
+        versions.append(f"PostgreSQL {databases.server.run_sql('SHOW server_version')}")
+    load = ", ".join(f"{average:.1f}" for average in os.getloadavg())
     return f"{os.cpu_count()} cores, {platform.platform()}; {', '.join(versions)}; load before: {load}"
 
 
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=3.0, help="for each figure")
-    parser.add_argument("--sync-us", type=int, default=0, help="let PostgreSQL wait so long at every commit")
+    parser.add_argument("--seconds", type=float, default=3.0, help="duration of each measurement")
+    parser.add_argument("--sync-us", type=int, default=0, help="PostgreSQL's delay at every commit")
     parser.add_argument("--part", action="append", choices=PARTS)
     parser.add_argument("--database", action="append", choices=KINDS)
     options = parser.parse_args()
@@ -341,10 +340,10 @@ def main() -> None:
         waits = {"commit_delay": str(options.sync_us), "commit_siblings": "0"}
         server = stack.enter_context(primary(root / "primary", **waits)) if postgres_bin() else None
         kinds = [kind for kind in options.database or KINDS if server is not None or kind == "sqlite"]
-        place = Place(root, server, kinds)
-        console.print(describe(place))
+        databases = Databases(root, server, kinds)
+        console.print(describe(databases))
         for part in options.part or PARTS:
-            shown[part](place, options.seconds, console)
+            shown[part](databases, options.seconds, console)
 
 
 if __name__ == "__main__":

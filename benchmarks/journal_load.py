@@ -1,4 +1,4 @@
-"""What loads a journal, in a process of its own: it opens it, says so, waits for the start, and counts."""
+"""Load a journal from a separate process: open it, report readiness, wait for the start, and count."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ READS_A_WRITE = 19
 
 
 class Load(msgspec.Struct, kw_only=True):
-    """One process.
+    """Work of one process.
 
     Attributes:
-        step: What it does.
-        name: Tells its tasks and leases from those of other processes.
-        threads: That do it at once.
-        size: Mutations a call, or leases a holder.
-        observers: URLs of those that take its reads.
+        step: Kind of work.
+        name: Distinguishes its tasks and leases from those of other processes.
+        threads: Concurrent threads.
+        size: Mutations per call, or leases per holder.
+        observers: URLs of the observers for its reads.
     """
 
     step: Literal["write", "renew", "read"]
@@ -44,7 +44,7 @@ class Load(msgspec.Struct, kw_only=True):
 
 
 class Counted(msgspec.Struct):
-    """What a process did: calls, and what they came to, in so many seconds and so many of its processor's."""
+    """Work that a process did: calls and items, and its wall and CPU seconds."""
 
     calls: int
     items: int
@@ -60,30 +60,30 @@ class Process:
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def wait_until_ready(self) -> None:
-        """Return when it has opened the journal."""
+        """Wait until it has opened the journal."""
         if self._child.stdout is None or self._child.stdout.readline().strip() != "ready":
             raise RuntimeError(f"a load did not start: {self._child.args!r}")
 
     def start(self) -> None:
-        """Let it begin."""
+        """Start the work."""
         if self._child.stdin is not None:
             self._child.stdin.write("go\n")
             self._child.stdin.flush()
 
     def result(self) -> Counted:
-        """Stop it if it goes on until it is stopped; returns what it did."""
-        said, _ = self._child.communicate()
-        return msgspec.json.decode(said, type=Counted)
+        """Wait for the end and return the counts."""
+        output, _ = self._child.communicate()
+        return msgspec.json.decode(output, type=Counted)
 
     def kill(self) -> None:
-        """End it, if it has not ended."""
+        """Kill the process, if it still runs."""
         self._child.kill()
         self._child.communicate()
 
 
 @contextmanager
 def begun(loads: Sequence[Load]) -> Iterator[list[Process]]:
-    """Start loads at the same time; the block asks for their results."""
+    """Start loads at the same time and yield their processes."""
     with ExitStack() as stack:
         processes = []
         for load in loads:
@@ -97,13 +97,13 @@ def begun(loads: Sequence[Load]) -> Iterator[list[Process]]:
 
 
 def run_together(loads: Sequence[Load]) -> list[Counted]:
-    """Run loads at the same time."""
+    """Run loads at the same time and return their counts."""
     with begun(loads) as processes:
         return [process.result() for process in processes]
 
 
 def record(name: str, number: int) -> Mutation:
-    """The record of a task commit."""
+    """Return the record of a task commit."""
     return Mutation(
         op=RecordTask(
             destination="s3://lake/sales",
@@ -119,12 +119,12 @@ def record(name: str, number: int) -> Mutation:
 
 
 def task_of(name: str, number: int) -> tuple[str, str, str, str]:
-    """The key of what `record` leaves."""
+    """Return the key of the row that `record` writes."""
     return ("s3://lake/sales", f"{name}-{number % JOBS}-g1", f"task-{number:07d}", f"{number:016x}")
 
 
 def in_threads(load: Load, work: Callable[[int], int]) -> Counted:
-    """Call `work` in each thread, with the thread's number, until the time is over; it returns its items."""
+    """Call `work` with the thread's number in each thread until the time has passed; it returns its items."""
     calls, items = [0] * load.threads, [0] * load.threads
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
 
@@ -143,7 +143,7 @@ def in_threads(load: Load, work: Callable[[int], int]) -> Counted:
 
 
 def write(load: Load, journal: Journal) -> Callable[[int], int]:
-    """Write task commits, `size` a call."""
+    """Return a function that writes `size` task commits."""
     numbers = [itertools.count() for _ in range(load.threads)]
 
     def work(thread: int) -> int:
@@ -156,7 +156,7 @@ def write(load: Load, journal: Journal) -> Callable[[int], int]:
 
 
 def renew(load: Load, journal: Journal) -> Callable[[int], int]:
-    """Renew the leases of a holder a thread, `size` of them."""
+    """Return a function that renews the `size` leases of its thread's holder."""
     leases = Leases(journal)
     held = []
     for thread in range(load.threads):
@@ -165,15 +165,18 @@ def renew(load: Load, journal: Journal) -> Callable[[int], int]:
             [
                 Mutation(
                     op=TakeLease(
-                        resource=one, holder=f"{load.name}-{thread}", purpose="write", soft_s=60, hard_s=600
+                        resource=resource,
+                        holder=f"{load.name}-{thread}",
+                        purpose="write",
+                        soft_s=60,
+                        hard_s=600,
                     )
                 )
-                for one in resources
+                for resource in resources
             ]
         )
-        held.append(
-            {one: got.stamp for one, got in zip(resources, taken, strict=True) if isinstance(got, Written)}
-        )
+        pairs = zip(resources, taken, strict=True)
+        held.append({resource: lease.stamp for resource, lease in pairs if isinstance(lease, Written)})
 
     def work(thread: int) -> int:
         return load.size - len(leases.renew(f"{load.name}-{thread}", held[thread]))
@@ -182,7 +185,7 @@ def renew(load: Load, journal: Journal) -> Callable[[int], int]:
 
 
 def read(load: Load, journal: Journal) -> Callable[[int], int]:
-    """Write one task commit, then read one 19 times: what was written before, by whoever asks."""
+    """Return a function that writes one task commit and then reads it 19 times."""
     client = Client(journal, [open_observer(url, journal) for url in load.observers])
     numbers = [itertools.count() for _ in range(load.threads)]
 
@@ -199,7 +202,7 @@ def read(load: Load, journal: Journal) -> Callable[[int], int]:
 
 
 def main() -> None:
-    """Be the process that a load describes."""
+    """Run the load of the command line and print its counts."""
     load = msgspec.json.decode(sys.argv[1], type=Load)
     with open_journal(load.url) as journal:
         work = {"write": write, "renew": renew, "read": read}[load.step](load, journal)

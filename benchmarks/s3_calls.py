@@ -1,9 +1,9 @@
-"""Calls to S3 by the thousand: lean, and by boto3 alone.
+"""Compare Lockgate's lean S3 calls with plain boto3.
 
     scripts/with-s3-server python -m benchmarks.s3_calls [--calls 300] [--rounds 5] [--threads 1 16]
 
-Both take turns in one process, A B A B, against one server, whose processor time is not counted. A completion
-has a part of ten bytes, which is put beforehand and not measured.
+Both alternate in one process against one server, whose CPU time is not counted. A completion has one part of
+ten bytes, which is put before the measurement.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WAYS: Final = {"lean": True, "boto3": False}
 
 
 class Spent(NamedTuple):
-    """What a call took, in microseconds."""
+    """Time per call, in microseconds."""
 
     cpu_us: float
     wall_us: float
@@ -45,13 +45,13 @@ def puts(store: Store, calls: int) -> list[Callable[[], object]]:
 
 
 def gets(store: Store, calls: int) -> list[Callable[[], object]]:
-    """Return calls that get them."""
+    """Return calls that get a small object."""
     store.put("get", os.urandom(SIZE))
     return [lambda: store.get("get") for _ in range(calls)]
 
 
 def heads(store: Store, calls: int) -> list[Callable[[], object]]:
-    """Return calls that ask for their size."""
+    """Return calls that get an object's size."""
     store.put("get", b"")
     return [lambda: store.head("get") for _ in range(calls)]
 
@@ -73,7 +73,7 @@ WORK: Final = {"put 10 KiB": puts, "get 10 KiB": gets, "head": heads, "complete"
 
 
 def measured(calls: Sequence[Callable[[], object]], threads: int) -> Spent:
-    """Make the calls."""
+    """Make the calls and return the time per call."""
     cpu_s, wall_s = time.process_time(), time.perf_counter()
     if threads == 1:
         for call in calls:
@@ -94,7 +94,7 @@ def main() -> None:
     options = parser.parse_args()
     url = test_server()
     if url is None:
-        sys.exit("no S3 server: run it below scripts/with-s3-server")
+        sys.exit("no S3 server: run this by scripts/with-s3-server")
     table = Table(
         "call", "threads", *(f"{way} {what} µs" for what in ("CPU", "wall") for way in WAYS), "CPU ratio"
     )
@@ -108,12 +108,10 @@ def main() -> None:
                     )
                     measured(work(store, 2 * threads), threads)
                     spent[way].append(measured(work(store, options.calls), threads))
-            cpu = {way: median(one.cpu_us for one in spent[way]) for way in WAYS}
-            wall = {way: median(one.wall_us for one in spent[way]) for way in WAYS}
-            figures = [*cpu.values(), *wall.values()]
-            table.add_row(
-                name, str(threads), *(f"{one:,.0f}" for one in figures), f"{cpu['lean'] / cpu['boto3']:.2f}"
-            )
+            cpu = {way: median(run.cpu_us for run in spent[way]) for way in WAYS}
+            wall = {way: median(run.wall_us for run in spent[way]) for way in WAYS}
+            times = [f"{time_us:,.0f}" for time_us in (*cpu.values(), *wall.values())]
+            table.add_row(name, str(threads), *times, f"{cpu['lean'] / cpu['boto3']:.2f}")
     Console().print(table)
 
 

@@ -1,9 +1,9 @@
-"""Rows through Lockgate's Spark source against Spark's own Parquet writer, to a local destination.
+"""Compare Lockgate's Spark source with Spark's own Parquet writer, at a local destination.
 
     python -m benchmarks.spark_write [--rows 1000000] [--rounds 5] [--master "local[2]"]
 
 Both write the same ten columns, snappy, unpartitioned, from a generated range, in one warm session.
-Lockgate's seconds hold its whole job: set-up, task commits, the job commit and `_SUCCESS`.
+Lockgate's time is that of the whole job: set-up, task commits, the job commit and `_SUCCESS`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def by_spark(frame: DataFrame, destination: str) -> None:
 
 
 def seconds(writer: Callable[[DataFrame, str], None], frame: DataFrame, root: Path) -> tuple[float, int]:
-    """Write once to a new folder; returns wall seconds and bytes of data files."""
+    """Write once to a new folder, and return wall seconds and bytes of data files."""
     destination = root / uuid.uuid4().hex
     began_s = time.perf_counter()
     writer(frame, str(destination))
@@ -57,7 +57,7 @@ def seconds(writer: Callable[[DataFrame, str], None], frame: DataFrame, root: Pa
 
 
 def show(spark: SparkSession, rows: int, rounds: int, master: str) -> None:
-    """Measure A B A B after one round that warms up, and print medians."""
+    """Measure both ways alternately after a warm-up round, and print medians."""
     frame = spark.range(rows).selectExpr(*TEN_COLUMNS)
     seen: dict[Callable[[DataFrame, str], None], list[tuple[float, int]]] = {by_lockgate: [], by_spark: []}
     with tempfile.TemporaryDirectory() as root:

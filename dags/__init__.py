@@ -1,1 +1,1 @@
-"""The DAGs of Lockgate, one file a DAG, without logic: `lockgate dags path`, `lockgate dags install DIR`."""
+"""Lockgate's DAGs, one file each: `lockgate dags path`, `lockgate dags install DIR`."""

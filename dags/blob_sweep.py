@@ -1,4 +1,4 @@
-"""Every retention interval: blobs that nothing has referred to for a whole one are deleted."""
+"""Delete blobs that had no reference for a whole retention interval."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ with DAG(
         "orphans": Param(
             None,
             type=["null", "boolean"],
-            title="List the stores for bytes that no row knows",
+            title="List the stores for bytes without a row",
             description="Empty: once a day, and after a crash.",
         ),
-        "dry_run": Param(False, type="boolean", title="Only report what would go"),
+        "dry_run": Param(False, type="boolean", title="Only report what would be deleted"),
     },
     doc_md="""
-Deletes artefacts, messages and logs that nothing has referred to for a whole `LOCKGATE_RETENTION_INTERVAL_S`:
-whatever is not referred to lives one to two of these. Jobs that have ended leave nothing. Sweeps at once do
-no harm. One table in the log says what went, and why; its XCom says how many blobs, and their bytes.
+Runs every `LOCKGATE_RETENTION_INTERVAL_S` and deletes artefacts, messages and logs that had no reference for
+a whole interval; an unreferenced blob lives for one to two intervals. It also deletes the blobs of ended
+jobs. Concurrent sweeps are harmless. A table in the log lists what was deleted and why; the XCom value has
+the number of blobs and their bytes.
 """,
 ) as dag:
     BlobSweepOperator(task_id="sweep", report_only=dag.param("dry_run"), orphans=dag.param("orphans"))

@@ -1,4 +1,4 @@
-"""The main job: Spark stages data that no reader sees, workers commit its tasks, an audit opens the gate."""
+"""Write a data set with Spark so that it appears all at once, or not at all."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from lockgate.operators import (
     TaskCommitOperator,
 )
 
-# Required parameters have no section: Airflow shows those fields at once, and sections only when asked.
-# What may be left empty may be null: to the form, an empty text is a missing one.
+# Required parameters have no section, because Airflow's form shows sections collapsed.
+# Optional parameters may be null: the form treats an empty text as missing.
 FORM = {
     "source": Param(
         type="string",
@@ -35,38 +35,38 @@ FORM = {
         type="string",
         minLength=1,
         title="Destination",
-        description="s3://bucket/prefix, file:///directory or a path, which the job writes all at once.",
+        description="s3://bucket/prefix, file:///directory or a path that the job writes.",
     ),
     "mode": Param(
         "append",
         type="string",
         enum=["append", "replace", "fail"],
         values_display={
-            "append": "append: keep what is there",
-            "replace": "replace: take away what is there, when the new data are visible",
-            "fail": "fail: only into an empty destination",
+            "append": "append: keep existing data",
+            "replace": "replace: remove existing data when the new data are visible",
+            "fail": "fail: the destination must be empty",
         },
-        title="Data already there",
+        title="Existing data",
     ),
     "description": Param(
         None,
         type=["null", "string"],
         title="Description",
-        description="Kept in the job's record; none: names the DAG run.",
+        description="Stored in the job's record. Empty: the name of the DAG run.",
     ),
     "columns": Param(
         None,
         type=["null", "array"],
         items={"type": "string"},
         title="Columns",
-        description="Spark SQL expressions, one a line, such as cast(delay as int) as delay; none: all.",
+        description="Spark SQL expressions, one per line: cast(delay as int) as delay. Empty: all columns.",
         section="Rows and columns",
     ),
     "where": Param(
         None,
         type=["null", "string"],
         title="Rows",
-        description="Spark SQL condition; none: all rows.",
+        description="Spark SQL condition. Empty: all rows.",
         section="Rows and columns",
     ),
     "libraries": Param(
@@ -74,21 +74,21 @@ FORM = {
         type=["null", "array"],
         items={"type": "string"},
         title="Libraries",
-        description="Wheels, zips, .py files and jars, one path a line, which this run's Spark can import.",
+        description="Wheels, zips, .py files and jars for this run's Spark, one path per line.",
         section="Rows and columns",
     ),
     "transform": Param(
         None,
         type=["null", "string"],
         title="Transformation",
-        description="package.module:function, of the libraries, that takes a DataFrame and returns one.",
+        description="package.module:function of the libraries; it takes a DataFrame and returns one.",
         section="Rows and columns",
     ),
     "source_options": Param(
         None,
         type=["null", "object"],
         title="Options of the source",
-        description='Of Spark\'s reader, for example {"header": "true", "nullValue": "NA"} for CSV.',
+        description='Options of Spark\'s reader, such as {"header": "true", "nullValue": "NA"} for CSV.',
         section="Rows and columns",
     ),
     "format": Param(
@@ -103,7 +103,7 @@ FORM = {
         type=["null", "array"],
         items={"type": "string"},
         title="Partition columns",
-        description="One a line; they become folders such as month=1.",
+        description="One per line; they become folders such as month=1.",
         section="Files",
     ),
     "scope": Param(
@@ -111,34 +111,34 @@ FORM = {
         type="string",
         enum=["destination", "partitions"],
         values_display={
-            "destination": "all of the destination",
+            "destination": "the whole destination",
             "partitions": "only the partitions that receive data",
         },
-        title="What is replaced, or has to be empty",
+        title="What is replaced, or must be empty",
         section="Files",
     ),
     "task_mib": Param(
         256,
         type="integer",
         minimum=1,
-        title="MiB a task",
-        description="Workers commit this much at a time.",
+        title="MiB per task",
+        description="Approximate size of one task commit.",
         section="Files",
     ),
     "suite": Param(
         None,
         type=["null", "object"],
         title="Audit",
-        description="A Great Expectations suite, suite.to_json_dict(); none: sizes and counts.",
-        section="Gate",
+        description="A Great Expectations suite, suite.to_json_dict(). Empty: only sizes and row counts.",
+        section="Audit and commit",
     ),
     "complete_by": Param(
         "threads",
         type="string",
         enum=["threads", "workers"],
-        title="Who completes the uploads",
-        description="Threads of the commit task, or Celery workers: for many thousands of files.",
-        section="Gate",
+        title="What completes the uploads",
+        description="Threads of the commit task, or Celery workers for many thousands of files.",
+        section="Audit and commit",
     ),
 }
 
@@ -146,19 +146,20 @@ with DAG(
     "dataset_commit",
     description=__doc__,
     schedule=None,
-    # Every step may be repeated; what a retry cannot change fails at once.
+    # Every step is safe to repeat; an error that a retry cannot change fails the task at once.
     default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
     params=FORM,
     tags=["lockgate"],
     doc_md="""
-Writes **source** to **destination** so that it appears all at once, or not at all.
+Writes **source** to **destination** so that it appears all at once, or not at all: Spark stages the files,
+Celery workers upload them, an audit checks the rows, and one decision makes them visible.
 
-A run that fails before the decision leaves nothing: `abort` takes it back. A run that is killed after the
-decision is finished by `job_recovery`. Clearing a finished run from its first task on computes it again, and
-replaces what it had published. The **libraries** are the run's own, and are deleted with its end.
+If a run fails before the decision, `abort` removes everything that it wrote. If it is killed after the
+decision, `job_recovery` finishes it. Clearing a finished run from its first task on computes it again and
+replaces what it published. The **libraries** belong to the run and are deleted at its end.
 """,
 ) as dag:
-    # A set-up, too: whatever is cleared, Airflow clears it along, for an ended job's libraries are gone.
+    # A set-up task, so that Airflow clears it with any other task: an ended job's libraries are deleted.
     libraries = BlobUploadOperator(task_id="libraries", files=dag.param("libraries")).as_setup()
     setup = JobSetupOperator(
         task_id="setup",

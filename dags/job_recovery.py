@@ -1,4 +1,4 @@
-"""Every five minutes, or as LOCKGATE_RECOVERY_MINUTES says: jobs whose driver is gone are settled."""
+"""Finish or abort jobs whose driver is gone."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ with DAG(
             None,
             type=["null", "string"],
             title="Destinations",
-            description="URLs or paths with commas between them; none: all that the journal knows, and those "
-            "of LOCKGATE_DESTINATIONS, or the Airflow Variable lockgate_destinations.",
+            description="URLs or paths, separated by commas. Empty: all in the journal, and those of "
+            "LOCKGATE_DESTINATIONS or the Airflow Variable lockgate_destinations.",
         ),
         "dry_run": Param(False, type="boolean", title="Only report what would be done"),
     },
     doc_md="""
-Finishes what was decided and killed, and takes back or resumes what lapsed undecided; jobs that live or are
-parked are left alone. Several runs at once are harmless. One table in the log says what became of each job.
-Fails only where a person has to look: a job whose records contradict each other, a destination that cannot be
-reached.
+Runs every five minutes (`LOCKGATE_RECOVERY_MINUTES`). Finishes decided jobs, and aborts or resumes undecided
+jobs whose lease has expired; running and parked jobs are left alone. Concurrent runs are harmless. A table in
+the log lists what was done with each job. Fails only if an operator must act: a job's records contradict each
+other, or a destination cannot be reached.
 """,
 ) as dag:
     JobRecoveryOperator(

@@ -1,4 +1,4 @@
-"""Every day: a checkpoint of the journal is taken and proved, and what it holds is pruned."""
+"""Take and verify a checkpoint of the journal, and prune what it covers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ with DAG(
     catchup=False,
     max_active_runs=1,
     tags=["lockgate"],
-    params={"dry_run": Param(False, type="boolean", title="Prune nothing, only report what would go")},
+    params={"dry_run": Param(False, type="boolean", title="Prune nothing, only report what would be pruned")},
     doc_md="""
-Stores what the journal knows in the store of `LOCKGATE_CHECKPOINT_URL`, folds its entries again to prove that
-checkpoints and tables are what they say, and drops entries, request ids and checkpoints that are no longer
-needed. Fails, and prunes nothing, where a person has to look: something contradicts the entries, or the
-journal is in safe mode. Its XCom says how much was folded and pruned.
+Runs daily. Writes the journal's state to the store of `LOCKGATE_CHECKPOINT_URL`, folds the entries again to
+verify checkpoints and tables, and drops entries, request ids and checkpoints that are no longer needed.
+Fails, and prunes nothing, if an operator must act: checkpoints or tables contradict the entries, or the
+journal is in safe mode. The XCom value has the numbers of folded and pruned entries.
 """,
 ) as dag:
     JournalCheckpointOperator(task_id="checkpoint", report_only=dag.param("dry_run"))

@@ -1,4 +1,4 @@
-"""Every hour: uploads that nothing will ever complete are aborted."""
+"""Abort orphaned uploads."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ with DAG(
             None,
             type=["null", "string"],
             title="Destinations",
-            description="URLs or paths with commas between them; none: LOCKGATE_DESTINATIONS, or the Airflow "
-            "Variable lockgate_destinations.",
+            description="URLs or paths, separated by commas. Empty: those of LOCKGATE_DESTINATIONS or the "
+            "Airflow Variable lockgate_destinations.",
         ),
         "dry_run": Param(False, type="boolean", title="Only report what would be done"),
     },
     doc_md="""
-Takes uploads of jobs that have ended, and those without an owner that two sweeps have seen, a day apart.
-Never one whose job may still commit. Its log names every upload with the reason; its XCom says, for each
-destination and action, how many there are, their bytes, and about what they cost a month.
+Runs hourly. Aborts the uploads of ended jobs, and uploads without an owner that two sweeps, a day apart, have
+found; never one whose job may still commit. The log lists every upload with the reason; the XCom value has
+the number of uploads, their bytes and their approximate monthly cost, for each destination and action.
 """,
 ) as dag:
     UploadSweepOperator(

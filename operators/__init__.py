@@ -1,6 +1,6 @@
 """Airflow operators over `storage_core` and `workers`: thin, light to import, safe to retry.
 
-An operator's module is imported when the operator is first named: `from operators import JobSetupOperator`.
+Each operator's module is imported on first use: `from lockgate.operators import JobSetupOperator`.
 """
 
 from __future__ import annotations

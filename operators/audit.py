@@ -1,4 +1,4 @@
-"""The gate before the commit: a Great Expectations suite over the staged rows, as an Airflow operator."""
+"""AuditOperator: validate a job's staged rows with Great Expectations before the commit."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 class AuditOperator(BaseOperator):
-    """Validates the staged rows and binds the verdict to exactly the pending sets that the commit will take.
+    """Validates the staged rows and records a verdict on exactly the pending sets that the commit takes.
 
-    The staged files must be those that the workers committed, by name and size, and hold as many rows as the
-    workers counted. If the data are wrong, the verdict is recorded and the task fails for good; nothing is
-    visible, and the job cannot be committed. Returns the verdict's summary.
+    The staged files must have the names and sizes that the workers committed, and as many rows as the workers
+    counted. If the data fail the suite, the verdict is recorded and the task fails without retries: nothing
+    becomes visible, and the job cannot be committed. Returns a summary of the verdict.
 
     Args:
         job: Handle of the job: `write.output["job"]`.
-        suite: `suite.to_json_dict()`, a path of a file that holds it, or `(great_expectations) -> suite`;
-            None: only sizes and counts are checked.
-        format: Of the staged files; CSV has a header.
+        suite: `suite.to_json_dict()`, path of a JSON file that holds it, or `(great_expectations) -> suite`;
+            None: check only sizes and counts.
+        format: Format of the staged files; CSV files have a header.
         engine: `pandas` reads all rows into memory; `spark` does not.
-        columns: Read only these, with pandas; None: all.
-        options: Of Spark's reader.
-        master: Spark's.
+        columns: Columns to read with pandas; None: all.
+        options: Options of Spark's reader.
+        master: Spark master URL.
         spark_config: Spark settings.
         park_timeout_s: How long recovery leaves the job alone; None: `LOCKGATE_PARK_TIMEOUT_S`.
     """
@@ -92,19 +92,19 @@ class AuditOperator(BaseOperator):
             staged = staged_rows(job)
             verdict = self._validate(staged)
             summary = _summary(verdict, staged)
-            standing = job.record_audit(passed=verdict["passed"], suite=verdict["suite"], summary=summary)
+            recorded = job.record_audit(passed=verdict["passed"], suite=verdict["suite"], summary=summary)
         for failure in verdict["failures"]:
-            self.log.error("not as expected: %s", failure)
+            self.log.error("expectation failed: %s", failure)
         if not verdict["passed"]:
             raise AuditFailedError(
-                f"job {job.job_id}: suite {verdict['suite']!r} finds the data wrong: "
+                f"job {job.job_id}: the staged data fail suite {verdict['suite']!r}: "
                 f"{'; '.join(verdict['failures'][:3])}; the verdict is recorded and nothing is visible; "
-                "correct the data and clear the run from its set-up"
+                "correct the data and clear the run from its set-up task"
             )
-        if not standing.passed:
+        if not recorded.passed:
             raise AuditFailedError(
-                f"job {job.job_id}: suite {standing.suite!r} has found these data wrong before, and a "
-                "verdict is given once; nothing is visible; clear the run from its set-up"
+                f"job {job.job_id}: these data failed suite {recorded.suite!r} in an earlier audit, and a "
+                "verdict is final; nothing is visible; clear the run from its set-up task"
             )
         self.log.info("audit passed: %s", summary)
         return summary
@@ -124,7 +124,7 @@ class AuditOperator(BaseOperator):
         if staged.rows is not None and verdict["rows"] != staged.rows:
             verdict["passed"] = False
             verdict["failures"].append(
-                f"rows: {verdict['rows']} are staged, the workers committed {staged.rows}"
+                f"rows: {verdict['rows']} staged, {staged.rows} committed by the workers"
             )
         return verdict
 
@@ -134,7 +134,7 @@ class AuditOperator(BaseOperator):
         return validate_in_pandas(staged, suite, format=self.format, columns=self.columns)
 
     def _in_spark(self, staged: StagedRows, suite: Suite) -> Validation:
-        reported = self._child.run(
+        validation: Validation = self._child.run(
             SparkWork(
                 run="lockgate.operators.audits.staged_rows:validate_in_spark",
                 arguments={
@@ -149,12 +149,11 @@ class AuditOperator(BaseOperator):
                 config=dict(self.spark_config or {}),
             )
         )
-        validation: Validation = reported
         return validation
 
 
 def _counted(staged: StagedRows) -> Validation:
-    """Return the verdict of an audit without a suite: what was checked already is all that it asks."""
+    """Return the verdict of an audit without a suite: sizes and counts are already checked."""
     return Validation(
         passed=True, suite="sizes and counts", expectations=0, failures=[], rows=staged.rows or 0
     )

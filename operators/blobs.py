@@ -1,4 +1,4 @@
-"""Artefacts of jobs: uploaded before their job is set up, swept when nothing keeps them."""
+"""BlobUploadOperator and BlobSweepOperator: upload a job's artefacts, delete unreferenced blobs."""
 
 from __future__ import annotations
 
@@ -26,27 +26,23 @@ SweepBy = Literal["auto", "here", "workers"]
 
 
 def sweep_interval() -> timedelta:
-    """Return the time between two runs of the sweep's DAG: `LOCKGATE_RETENTION_INTERVAL_S`.
-
-    Raises:
-        InvalidInputError: A setting cannot be.
-    """
+    """Return the time between two runs of the sweep's DAG: `LOCKGATE_RETENTION_INTERVAL_S`."""
     return timedelta(seconds=load_settings().retention_interval_s)
 
 
 class BlobUploadOperator(BaseOperator):
-    """Uploads files that a job's tasks need: libraries, jars, whatever they read. All of them, or none.
+    """Uploads files that a job's tasks need, such as libraries and jars: all of them, or none.
 
     Returns the handle of the artefacts, `job_id`, `blob_keys`, `names` and `uses`, for
-    `JobSetupOperator(artefacts=upload.output)`. The job is to be set up within the retention interval
-    (`LOCKGATE_RETENTION_INTERVAL_S`): what no job took is swept then. A retry uploads again.
+    `JobSetupOperator(artefacts=upload.output)`. Set the job up within the retention interval
+    (`LOCKGATE_RETENTION_INTERVAL_S`); artefacts without a job are swept after it. A retry uploads again.
 
     Args:
-        files: Paths of files, or of directories whose files are all uploaded; they are on the machine that
-            runs this task. None: there is nothing to upload, and no handle.
-        job_id: Of the job in the blob stores; None: one of its own.
-        recreatable: They are kept in the local store only, and let go when the job fails.
-        use: What they are for: `library` is put on the import path of the job's tasks.
+        files: Paths of files, or of directories whose files are all uploaded, on the machine that runs this
+            task. None: upload nothing and return no handle.
+        job_id: Id of the job in the blob stores; None: a new one.
+        recreatable: Keep the files in the local store only, and release them when the job fails.
+        use: Purpose of the files: `library` puts them on the import path of the job's tasks.
     """
 
     template_fields: Sequence[str] = ("files", "job_id", "use")
@@ -77,11 +73,9 @@ class BlobUploadOperator(BaseOperator):
             return None
         check_bool("recreatable", self.recreatable)
         if self.use not in {"library", "other"}:
-            raise InvalidInputError(
-                f"use={self.use!r}: files are a `library` or `other`; nothing was uploaded"
-            )
-        given = [self.files] if isinstance(self.files, str) else self.files
-        files = files_below(Path(path) for path in given)
+            raise InvalidInputError(f"use={self.use!r}: must be `library` or `other`; nothing was uploaded")
+        paths = [self.files] if isinstance(self.files, str) else self.files
+        files = files_below(Path(path) for path in paths)
         job_id = self.job_id or job_name(f"{context['ti'].dag_id}-{new_token()}")
         with open_blobs(load_settings()) as blobs:
             uploaded = upload(
@@ -92,28 +86,28 @@ class BlobUploadOperator(BaseOperator):
                 use=self.use,
                 progress=LoggedProgress(self.log),
             )
-        for one in uploaded:
-            self.log.info("%s: %d bytes, blob %s", one.name, one.size_bytes, one.blob_key)
+        for blob in uploaded:
+            self.log.info("%s: %d bytes, blob %s", blob.name, blob.size_bytes, blob.blob_key)
         artefacts = tuple(
-            ArtefactFile(blob_key=one.blob_key, name=one.name, use=self.use) for one in uploaded
+            ArtefactFile(blob_key=blob.blob_key, name=blob.name, use=self.use) for blob in uploaded
         )
         return Artefacts(job_id=job_id, blobs=artefacts).handle()
 
 
 class BlobSweepOperator(BaseOperator):
-    """Deletes the blobs that nothing has referred to for a whole retention interval.
+    """Deletes the blobs that had no reference for a whole retention interval.
 
-    Returns how many blobs were taken by each reason, and their bytes. Fails, to be tried again, where a store
-    kept something, and while the journal is in safe mode.
+    Returns how many blobs were deleted for each reason, and their bytes. Fails, so that Airflow retries it,
+    if a blob could not be deleted, and while the journal is in safe mode.
 
     Args:
-        report_only: Change nothing, only report what would go.
-        orphans: List the stores, too, for bytes that no row knows; None: once a day, and after a crash.
-        sweep_by: `here`, in this task: right where the local store is, or where a blob server is named.
-            `workers`: a Celery worker of the queue `sweep`, on the machine of the local store. `auto`:
-            workers where `LOCKGATE_BROKER_URL` names a broker and `LOCKGATE_BLOB_SERVER_URL` no server.
+        report_only: Delete nothing, only report what would be deleted.
+        orphans: Also list the stores for bytes that have no row; None: once a day, and after a crash.
+        sweep_by: `here`: in this task; requires that the local store is on this machine, or that a blob
+            server is configured. `workers`: a Celery worker of the queue `sweep`, on the machine of the local
+            store. `auto`: workers if `LOCKGATE_BROKER_URL` is set and `LOCKGATE_BLOB_SERVER_URL` is not.
         timeout_s: How long a worker may take.
-        grace_s: How long to wait for a worker where none listens.
+        grace_s: How long to wait for a worker if none listens.
     """
 
     template_fields: Sequence[str] = ("report_only", "orphans", "sweep_by")
@@ -145,8 +139,8 @@ class BlobSweepOperator(BaseOperator):
         settings = load_settings()
         report = self._by_worker() if self._is_by_worker(settings) else self._here(settings)
         self.log.info("%s:\n%s", "would be swept" if report.is_dry_run else "swept", summary_table(report))
-        for one in report.blobs:
-            self.log.info("%s/%s: %d bytes: %s", one.job_id, one.blob_key, one.size_bytes, one.why)
+        for blob in report.blobs:
+            self.log.info("%s/%s: %d bytes: %s", blob.job_id, blob.blob_key, blob.size_bytes, blob.why)
         if report.problems:
             raise AirflowException(
                 f"{report.left} blobs were left, the next sweep tries again: {'; '.join(report.problems)}"
@@ -159,11 +153,10 @@ class BlobSweepOperator(BaseOperator):
     def _is_by_worker(self, settings: Settings) -> bool:
         if self.sweep_by not in {"auto", "here", "workers"}:
             raise InvalidInputError(
-                f"sweep_by={self.sweep_by!r}: `here`, in the task, or Celery `workers`, or `auto` chooses; "
-                "nothing was done"
+                f"sweep_by={self.sweep_by!r}: must be `here`, `workers` or `auto`; nothing was done"
             )
-        by_itself = settings.broker_url is not None and settings.blob_server_url is None
-        return self.sweep_by == "workers" or (self.sweep_by == "auto" and by_itself)
+        prefers_workers = settings.broker_url is not None and settings.blob_server_url is None
+        return self.sweep_by == "workers" or (self.sweep_by == "auto" and prefers_workers)
 
     def _by_worker(self) -> BlobSweepReport:
         from lockgate.workers.dispatch import sweep_blobs  # noqa: PLC0415 - imports Celery
@@ -182,7 +175,7 @@ class BlobSweepOperator(BaseOperator):
 
 
 def summary_table(report: BlobSweepReport) -> str:
-    """Return a line a reason, with number and bytes, in columns that are aligned."""
+    """Return a table with one line for each reason: number of blobs and their bytes."""
     rows = [("what", "number", "bytes")]
     rows += [(what, str(number), "-" if size is None else str(size)) for what, number, size in report.rows()]
     return aligned(rows)

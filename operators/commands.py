@@ -1,4 +1,4 @@
-"""Commands of this package: `lockgate xcom` and `lockgate dags`."""
+"""The commands `lockgate xcom` and `lockgate dags`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def register(root: typer.Typer) -> None:
 @dag_commands.command("path")
 def dags_path(json: JsonFlag = False) -> None:
     """Print the folder of the DAG files, for a DAG bundle or a symbolic link."""
-    from lockgate.operators.dag_files import dags_dir  # noqa: PLC0415 - see `lockgate.storage_core.cli`
+    from lockgate.operators.dag_files import dags_dir  # noqa: PLC0415 - slow to import
 
     folder = dags_dir()
     if json:
@@ -42,14 +42,14 @@ def dags_path(json: JsonFlag = False) -> None:
 
 @dag_commands.command("install")
 def install_dags(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A DAG folder of Airflow; it exists.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="An existing DAG folder of Airflow.")],
     *,
     json: JsonFlag = False,
 ) -> None:
     """Write one stub for each DAG into DIR: a file that imports the DAG from Lockgate.
 
-    Run again, it changes nothing. It never overwrites a file: where one of a stub's name is not that stub,
-    nothing is written at all.
+    Running it again changes nothing. It never overwrites a file: if another file has the name of a stub, it
+    writes nothing at all.
     """
     from lockgate.operators.dag_files import install_stubs  # noqa: PLC0415
 
@@ -59,38 +59,38 @@ def install_dags(
         return
     print_table(("DAG", "file", ""), [(stub.dag, stub.path, stub.action) for stub in stubs], empty="no DAGs")
     if all(stub.action == "unchanged" for stub in stubs):
-        print_line("all were there; nothing was changed")
+        print_line("all stubs exist; nothing was changed")
 
 
 @xcom_commands.callback()
 def group() -> None:
-    """Keep `sweep` a command of its own: Typer takes a group's only command for the group."""
+    """Keep `sweep` a subcommand: Typer merges a group's only command into the group."""
 
 
 @xcom_commands.command("sweep")
 def sweep(
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Drop; without it, only say what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Drop them; without it, only list them.")] = False,
     deleted_dags: Annotated[
         bool,
         typer.Option(
             "--deleted-dags",
-            help="Also of DAGs that this Airflow does not know. Not where another Airflow without a scope "
-            "of its own shares the blobs.",
+            help="Include DAGs that this Airflow does not know. Do not use it if another Airflow with the "
+            "same scope shares the blobs.",
         ),
     ] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Drop references of XCom rows that Airflow has deleted; without --yes only says which.
+    """Drop the references of XCom rows that Airflow has deleted; without --yes only list them.
 
-    Runs where Airflow's database is reached, after `airflow db clean`, with the LOCKGATE_AIRFLOW_SCOPE of its
-    tasks. `lockgate blobs sweep` deletes the blobs, once they have been without a reference for
-    LOCKGATE_RETENTION_INTERVAL_S.
+    Run it after `airflow db clean`, on a machine that reaches Airflow's database, with the
+    LOCKGATE_AIRFLOW_SCOPE of Airflow's tasks. `lockgate blobs sweep` deletes the blobs after
+    LOCKGATE_RETENTION_INTERVAL_S without a reference.
     """
     if find_spec("airflow") is None:
         raise MissingPartError(
-            "Airflow is not installed here, and its database knows which rows there are; nothing was "
-            "dropped; run this where its scheduler or API server runs"
+            "Airflow is not installed here, and only its database knows which XCom rows exist; nothing was "
+            "dropped; run this where Airflow's scheduler or API server runs"
         )
     from lockgate.operators.xcom.sweep import sweep_xcoms  # noqa: PLC0415 - slow to import
     from lockgate.storage_core.blobs import open_blobs  # noqa: PLC0415
@@ -111,20 +111,20 @@ def sweep(
     print_table(
         ("DAG", "run", "task", "map index", "key", "blob key"),
         [
-            (row.dag_id, row.run_id, row.task_id, row.map_index, row.key, one.blob_key)
-            for one in swept.gone
-            for row in [one.row]
+            (row.dag_id, row.run_id, row.task_id, row.map_index, row.key, reference.blob_key)
+            for reference in swept.gone
+            for row in [reference.row]
         ],
-        empty="every row is there" if swept.kept else "no row has a blob",
+        empty="no row is missing" if swept.kept else "no row has a blob",
     )
     print_line(
-        f"{len(swept.gone)} without their rows, {swept.kept} with; {swept.young} too young to tell, "
-        f"{swept.foreign} of DAGs that this Airflow does not know"
+        f"references: {len(swept.gone)} without a row, {swept.kept} with one, {swept.young} too young to "
+        f"check, {swept.foreign} of DAGs that this Airflow does not know"
     )
     if swept.other_scopes:
         print_line(
-            f"{swept.other_scopes} of another LOCKGATE_AIRFLOW_SCOPE than {settings.airflow_scope!r}: "
-            "left alone"
+            f"references of a LOCKGATE_AIRFLOW_SCOPE other than {settings.airflow_scope!r}: "
+            f"{swept.other_scopes}; left alone"
         )
     if swept.is_dry_run and swept.gone:
         print_line("a dry run: nothing was changed; add --yes")

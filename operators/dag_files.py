@@ -1,4 +1,4 @@
-"""The DAG files that ship with Lockgate, and stubs that bring them into an Airflow's DAG folder."""
+"""Find the DAG files that ship with Lockgate, and install stubs of them in Airflow's DAG folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lockgate.storage_core.stores.os_errors import translated
 
 DAGS_PACKAGE: Final = "lockgate.dags"
 PREFIX: Final = "lockgate_"
-"""File names of stubs begin with this: `lockgate_job_recovery.py` for the DAG `job_recovery`."""
+"""Prefix of the stubs' file names: `lockgate_job_recovery.py` for the DAG `job_recovery`."""
 
 STUB: Final = """\
 # Written by `lockgate dags install`: the Airflow DAG {name}, as the installed Lockgate defines it.
@@ -32,7 +32,7 @@ class InstalledStub(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         dag: Id of the DAG.
         path: Path of the stub.
-        action: `written`; `unchanged`: it was there already.
+        action: `written`, or `unchanged` if it existed.
     """
 
     dag: str
@@ -46,32 +46,32 @@ def dags_dir() -> Path:
 
 
 def dag_names() -> list[str]:
-    """Return the ids of the DAGs that ship with Lockgate, which are the names of their files."""
+    """Return the ids of the shipped DAGs, which are the names of their files."""
     return sorted(path.stem for path in dags_dir().glob("*.py") if path.stem != "__init__")
 
 
 def install_stubs(folder: Path) -> list[InstalledStub]:
-    """Write one stub for each DAG into a DAG folder of Airflow; stubs that are there stay as they are.
+    """Write one stub for each DAG into a DAG folder of Airflow, and keep existing stubs.
 
-    All files are checked before any is written. A stub appears whole, and never replaces a file.
+    All files are checked before any is written. A stub is created atomically and never replaces a file.
 
     Args:
-        folder: Folder from which Airflow reads DAGs; it exists.
+        folder: Existing folder from which Airflow reads DAGs.
 
     Raises:
-        InvalidInputError: It is no folder, or the one of the shipped DAGs; nothing was written.
-        ConflictError: A file of a stub's name is there that is not this stub; nothing was written.
+        InvalidInputError: It is not a folder, or it holds the shipped DAGs; nothing was written.
+        ConflictError: Another file has the name of a stub; nothing was written.
         AccessDeniedError: This user may not write there.
     """
     if not folder.is_dir():
         raise InvalidInputError(
-            f"{folder} is not a folder; nothing was written; create it, or name Airflow's DAG folder: "
+            f"{folder} is not a folder; nothing was written; create it, or pass Airflow's DAG folder: "
             "`airflow config get-value core dags_folder`"
         )
     if folder.resolve() == dags_dir().resolve():
         raise InvalidInputError(
-            f"{folder} is the folder of the shipped DAGs, which need no stubs there; nothing was written; "
-            "name Airflow's DAG folder"
+            f"{folder} is the folder of the shipped DAGs, which needs no stubs; nothing was written; "
+            "pass Airflow's DAG folder"
         )
     stubs = {name: folder / f"{PREFIX}{name}.py" for name in dag_names()}
     missing = [name for name, path in stubs.items() if not _is_installed(path, _stub(name))]
@@ -88,10 +88,10 @@ def _stub(name: str) -> str:
 
 
 def _is_installed(path: Path, stub: str) -> bool:
-    """Return whether the stub is there.
+    """Return whether the stub exists.
 
     Raises:
-        ConflictError: Another file is there.
+        ConflictError: Another file has its name.
     """
     with translated("read", str(path), changes=False):
         if not os.path.lexists(path):
@@ -106,7 +106,7 @@ def _create(path: Path, stub: str) -> None:
     with translated("write", str(path), changes=True):
         try:
             temporary.write_text(stub)
-            # Unlike a rename, a link does not replace a file that somebody has written meanwhile.
+            # Unlike a rename, a link does not replace a file that was created meanwhile.
             path.hardlink_to(temporary)
         except FileExistsError:
             raise _occupied(path) from None
@@ -116,6 +116,6 @@ def _create(path: Path, stub: str) -> None:
 
 def _occupied(path: Path) -> ConflictError:
     return ConflictError(
-        f"{path} is there and is not the stub that this Lockgate writes: it is yours, was edited, or is of "
-        "another version; it was left as it is; move it away or delete it, then install again"
+        f"{path} exists and is not the stub that this Lockgate writes: it is yours, was edited, or is of "
+        "another version; it was not changed; move or delete it, then install again"
     )

@@ -1,4 +1,4 @@
-"""Set-up, commit and abort of a job, as Airflow operators: thin, over `storage_core`."""
+"""JobSetupOperator, JobCommitOperator and JobAbortOperator."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ CompleteBy = Literal["threads", "workers"]
 
 
 class JobSetupOperator(BaseOperator):
-    """Sets a job up, so that what follows can write to a destination without anyone seeing it.
+    """Sets a job up: the tasks after it write to a destination, and readers see nothing before the commit.
 
-    The job is this task of this DAG run: a retry meets its own earlier work. Running it again after the job
-    has ended is a deliberate recomputation, whose commit replaces what the earlier run had published.
-    Returns the job's handle for the tasks after it, and parks the job.
+    A DAG run, this task and its map index identify the job, so a retry finds its earlier work. Running the
+    task again after the job has ended is a deliberate recomputation: its commit replaces what the earlier run
+    published. Parks the job and returns its handle for the tasks after it.
 
     Args:
         destination: URL or path that the job writes.
-        write_name: Distinguishes two data sets of one task.
-        mode: What becomes of data that the destination already has: `append`, `replace`, or `fail`.
-        scope: What the mode looks at: the `destination`, or the `partitions` that receive data.
-        committer: By name; None: what the settings say, else `staging`.
-        description: For people who read the job's record.
-        columns: Name and type of each column, where they are known already.
-        evolve_schema: Let `append` bring columns that do not fit the destination's.
+        write_name: Distinguishes the data sets of one task.
+        mode: What happens to data that the destination already has: `append`, `replace`, or `fail`.
+        scope: What the mode applies to: the `destination`, or the `partitions` that receive data.
+        committer: Name of the committer; None: the one of the settings, else `staging`.
+        description: Text for readers of the job's record.
+        columns: Name and type of each column, if they are already known.
+        evolve_schema: Allow `append` to add columns that do not match the destination's.
         audit: Refuse to commit without a passing verdict of `AuditOperator`.
-        staging: Directory that every worker sees, under which this job gets one of its own; None: below
+        staging: Directory that every worker can read, in which the job gets a directory; None: below
             `LOCKGATE_HOME`.
-        on_lapse: What recovery does with the job when its park has run out: `abort` or `resume`.
+        on_lapse: What recovery does with the job when its park has expired: `abort` or `resume`.
         rerun: What a recomputation does with the earlier run's files: `replace` or `append`.
-        artefacts: Output of `BlobUploadOperator`: the job's own from its set-up to its end. A run that is
-            cleared after that is cleared from the upload on.
+        artefacts: Output of `BlobUploadOperator`; the job owns them from its set-up to its end. To clear the
+            run after that, clear it from the upload on.
         park_timeout_s: How long recovery leaves the job alone; None: `LOCKGATE_PARK_TIMEOUT_S`.
     """
 
@@ -116,9 +116,7 @@ class JobSetupOperator(BaseOperator):
         """Set the job up, park it, and return its handle."""
         job = self._open(context)
         if job.phase() is not JobPhase.OPEN:
-            self.log.info(
-                "job %s was decided by an earlier try, and has been finished: %s", job.job_id, job.phase()
-            )
+            self.log.info("job %s was decided by an earlier try and is finished: %s", job.job_id, job.phase())
             job = self._open(context)
         with parked_after(job, self.park_timeout_s, self.log):
             self.log.info("job %s at %s, mode %s", job.job_id, job.destination, self.mode)
@@ -147,14 +145,14 @@ def _committer(destination: str) -> str:
 
 
 class JobCommitOperator(BaseOperator):
-    """Makes all that a job's tasks wrote visible, in one decision, and returns the receipt.
+    """Makes everything that a job's tasks wrote visible, by one decision, and returns the receipt.
 
-    Succeeds only when the job is committed, so an Asset event of this task always means COMMIT_SUCCESS; its
+    Succeeds only if the job is committed, so an Asset event of this task always means COMMIT_SUCCESS; its
     `extra` is the receipt. Running it again returns the same receipt.
 
     Args:
         job: Handle of the job: `write.output["job"]`.
-        complete_by: Who completes the uploads: `threads` of this task, or Celery `workers`.
+        complete_by: What completes the uploads: `threads` of this task, or Celery `workers`.
         timeout_s: How long workers may take.
         park_timeout_s: How long recovery leaves the job alone if this task fails before the decision.
     """
@@ -179,7 +177,7 @@ class JobCommitOperator(BaseOperator):
 
     @fail_without_retry()
     def execute(self, context: Context) -> dict[str, Any]:
-        """Commit the job, tell the outlets, and return the receipt."""
+        """Commit the job, emit the Asset events, and return the receipt."""
         job = attach(self.job, progress=LoggedProgress(self.log))
         with parked_on_failure(job, self.park_timeout_s, self.log):
             receipt = flat(job.commit(complete=self._completer()))
@@ -193,8 +191,7 @@ class JobCommitOperator(BaseOperator):
             return None
         if self.complete_by != "workers":
             raise InvalidInputError(
-                f"complete_by={self.complete_by!r}: `threads` of the commit task complete the uploads, or "
-                "Celery `workers`; nothing was decided"
+                f"complete_by={self.complete_by!r}: must be `threads` or `workers`; nothing was decided"
             )
         from lockgate.workers.dispatch import complete_by_workers  # noqa: PLC0415 - imports Celery
 
@@ -202,14 +199,14 @@ class JobCommitOperator(BaseOperator):
 
 
 class JobAbortOperator(BaseOperator):
-    """Aborts what a failed run leaves: for the DAG's teardown, `.as_teardown(setups=setup)`.
+    """Aborts the job of a failed run; use it as the DAG's teardown: `.as_teardown(setups=setup)`.
 
-    As a teardown it runs once everything before it is done, however it ended. Once the commit is decided it
-    does nothing: if the commit task was killed half-way, recovery brings the job to its end.
+    A teardown runs after all tasks before it have ended, also if they failed. After the decision to commit it
+    does nothing: if the commit task was killed, recovery finishes the job.
 
     Args:
         job: Handle of the job: `setup.output`.
-        reason: For the job's report.
+        reason: Reason in the job's report.
     """
 
     template_fields: Sequence[str] = ("job", "reason")
@@ -224,7 +221,7 @@ class JobAbortOperator(BaseOperator):
 
     @fail_without_retry()
     def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow passes it by name
-        """Abort the job unless it is decided; returns the phase that it is left in."""
+        """Abort the job unless it is decided, and return its phase."""
         job = attach(self.job)
         try:
             job.abort(self.reason)

@@ -1,4 +1,4 @@
-"""Scheduled maintenance of the journal, as an Airflow operator."""
+"""JournalCheckpointOperator: scheduled maintenance of the journal."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class JournalCheckpointOperator(BaseOperator):
-    """Takes a checkpoint of the journal, proves it by folding the entries, and prunes what it proved.
+    """Takes a checkpoint of the journal, verifies it by folding the entries, and prunes what it covers.
 
-    Returns the checkpoint's stamp and how much was folded, pruned and forgotten. Fails where a person has to
-    look: entries, tables and checkpoints that contradict each other, which the error names (nothing is pruned
-    then), and a journal in safe mode (its checkpoint is taken and proved, and nothing is pruned).
+    Returns the checkpoint's stamp and how much was folded, pruned and forgotten. Fails, without pruning, if
+    an operator must act: if entries, tables and checkpoints contradict each other (the error names them), or
+    if the journal is in safe mode (the checkpoint is taken and verified).
 
     Args:
-        report_only: Take the checkpoint and prove it, and only report what would be pruned.
+        report_only: Take and verify the checkpoint, and only report what would be pruned.
     """
 
     template_fields: Sequence[str] = ("report_only",)
@@ -40,19 +40,19 @@ class JournalCheckpointOperator(BaseOperator):
 
     @fail_without_retry()
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's
-        """Look after the journal that the settings name; is skipped where they name none."""
+        """Maintain the configured journal; skip the task if there is none."""
         check_bool("report_only", self.report_only)
         settings = load_settings()
         journal, checkpoints = configured_journal(settings), open_checkpoints(settings)
         if journal is None:
-            raise AirflowSkipException("LOCKGATE_JOURNAL_URL=none: there is no journal to look after")
+            raise AirflowSkipException("LOCKGATE_JOURNAL_URL=none: there is no journal to maintain")
         progress = LoggedProgress(self.log)
         with journal.reading() as reading:
             taken, _ = take_checkpoint(reading, checkpoints)
             self.log.info("checkpoint %s: %d bytes in %s", taken.stamp, taken.size, checkpoints.store.url)
             found = verify(reading, checkpoints, progress)
         found.check()
-        self.log.info("folded %d entries from %s: nothing is wrong", found.entries, found.since)
+        self.log.info("folded %d entries from %s: no contradictions", found.entries, found.since)
         pruned = prune(
             journal,
             checkpoints,

@@ -1,4 +1,4 @@
-"""Scheduled recovery of jobs that their drivers left, as an Airflow operator."""
+"""JobRecoveryOperator: scheduled recovery of jobs whose drivers are gone."""
 
 from __future__ import annotations
 
@@ -35,33 +35,29 @@ UNSETTLED: Final = "not settled yet"
 
 
 def recovery_interval() -> timedelta:
-    """Return the time between two runs of the recovery DAG: `LOCKGATE_RECOVERY_MINUTES`.
-
-    Raises:
-        InvalidInputError: A setting cannot be.
-    """
+    """Return the time between two runs of the recovery DAG: `LOCKGATE_RECOVERY_MINUTES`."""
     return timedelta(minutes=load_settings().recovery_minutes)
 
 
 class JobRecoveryOperator(BaseOperator):
-    """Settles every job that its driver left, as the protocol's recovery table says.
+    """Settles every job whose driver is gone, by the protocol's recovery table.
 
-    The journal's registry knows which leases have lapsed, wherever their jobs write. The destinations that
-    are watched are looked through, too: the registry is an index, and may have lost a job.
+    The journal's registry lists jobs with expired leases at all destinations. The watched destinations are
+    also scanned, because the registry is an index and may have lost a job.
 
-    Returns how often each action was taken, how many jobs were left alone, by why, and how many are not
-    settled yet: the next run goes on with those. Fails at the end only where a person has to look: a job
-    whose records contradict each other or cannot be read, a destination that cannot be reached.
+    Returns how often each action was taken, how many jobs were left alone and why, and how many are not
+    settled yet: the next run continues with those. Fails at the end only if an operator must act: a job's
+    records contradict each other or cannot be read, or a destination cannot be reached.
 
     Args:
-        destinations: Only these, as a list or as text with commas; None: all that the registry knows, and
-            those of `LOCKGATE_DESTINATIONS`, else of the Airflow Variable `lockgate_destinations`, asked when
+        destinations: Settle only these, as a list or as text with commas; None: all in the registry, and
+            those of `LOCKGATE_DESTINATIONS`, else of the Airflow Variable `lockgate_destinations`, read when
             the task runs.
         report_only: Change nothing, only report what would be done.
-        settle_by: Celery `workers` of the queue `recovery`, or `threads` of this task; `auto`: workers where
-            `LOCKGATE_BROKER_URL` names a broker.
+        settle_by: Celery `workers` of the queue `recovery`, or `threads` of this task; `auto`: workers if
+            `LOCKGATE_BROKER_URL` is set.
         timeout_s: How long workers may take.
-        grace_s: How long to wait for a worker where none listens, before threads take the work.
+        grace_s: How long to wait for a worker if none listens, before threads do the work.
     """
 
     template_fields: Sequence[str] = ("destinations", "report_only", "settle_by")
@@ -98,14 +94,13 @@ class JobRecoveryOperator(BaseOperator):
             self.log.info("recovered:\n%s", summary_table(results))
         for blob_job in [result.artefacts for result in results if result.artefacts]:
             drop_blobs(blob_job)
-        self._fail_for_people(results, unreached)
+        self._raise_problems(results, unreached)
         return counts(results, unended)
 
     def _by_workers(self, settings: Settings) -> bool:
         if self.settle_by not in {"auto", "threads", "workers"}:
             raise InvalidInputError(
-                f"settle_by={self.settle_by!r}: Celery `workers` settle the jobs, or `threads` of the task, "
-                "or `auto` chooses; nothing was done"
+                f"settle_by={self.settle_by!r}: must be `workers`, `threads` or `auto`; nothing was done"
             )
         return self.settle_by == "workers" or (self.settle_by == "auto" and settings.broker_url is not None)
 
@@ -148,19 +143,19 @@ class JobRecoveryOperator(BaseOperator):
             progress=LoggedProgress(self.log),
         )
 
-    def _fail_for_people(self, results: Iterable[RecoveryResult], unreached: Sequence[str]) -> None:
+    def _raise_problems(self, results: Iterable[RecoveryResult], unreached: Sequence[str]) -> None:
         jobs = [f"{r.job_id} at {r.destination}: {r.detail}" for r in results if r.needs_an_operator]
-        faults = []
+        problems = []
         if unreached:
-            faults.append(f"{len(unreached)} destinations need a look: {'; '.join(unreached)}")
+            problems.append(f"{len(unreached)} destinations need attention: {'; '.join(unreached)}")
         if jobs:
-            faults.append(f"{len(jobs)} jobs need a look, nothing of them was touched: {'; '.join(jobs)}")
-        if faults:
-            raise AirflowException("; ".join(faults))
+            problems.append(f"{len(jobs)} jobs need attention and were not changed: {'; '.join(jobs)}")
+        if problems:
+            raise AirflowException("; ".join(problems))
 
 
 def counts(results: Iterable[RecoveryResult], unended: UnendedJobs) -> dict[str, int]:
-    """Return how many jobs met each action, were left alone, and are not settled yet."""
+    """Return the number of jobs for each action, for each reason to leave them alone, and not settled yet."""
     found = Counter(str(result.action) for result in results if result.ended is not None)
     found.update(unended.left_alone)
     found[UNSETTLED] = sum(result.ended is None for result in results)
@@ -168,7 +163,7 @@ def counts(results: Iterable[RecoveryResult], unended: UnendedJobs) -> dict[str,
 
 
 def summary_table(results: Iterable[RecoveryResult]) -> str:
-    """Return a line a job under a line of headings, in columns that are aligned."""
+    """Return a table with one line for each job."""
     return aligned([COLUMNS, *(_row(result) for result in results)])
 
 

@@ -1,4 +1,4 @@
-"""SparkWriteOperator: Spark stages a data set that no reader sees yet."""
+"""SparkWriteOperator: stage a data set with Spark, invisible to readers."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ MIB: Final = 1024 * 1024
 class SparkWriteOperator(BaseOperator):
     """Runs a function in Spark and stages the DataFrame that it returns, as the job's task list.
 
-    Spark runs in a child process, with a clean JVM, that dies with the task. Every run of this task is a job
-    attempt of its own, since a new plan may partition differently; its handle is pushed to XCom as `job`. The
-    staged files are frozen, with their sizes, and grouped into tasks for `TaskCommitOperator`.
+    Spark runs in a child process with a clean JVM that ends with the task. Every run of this task is a new
+    job attempt, because a new plan may partition differently; its handle is pushed to XCom as `job`. The
+    listing of staged files and sizes is frozen and grouped into tasks for `TaskCommitOperator`.
 
     Returns the ids of these tasks in chunks: `TaskCommitOperator.partial(...).expand(task_ids=write.output)`.
 
@@ -37,17 +37,17 @@ class SparkWriteOperator(BaseOperator):
         job: Handle from the set-up: `setup.output`.
         python_callable: `(spark, **op_kwargs) -> DataFrame`: a function, or `package.module:name`.
         op_kwargs: Keyword arguments of the function; templated.
-        format: Of the files: `parquet`, `orc`, `json` or `csv`.
+        format: Format of the files: `parquet`, `orc`, `json` or `csv`.
         partition_by: Columns that become folders, in Hive layout.
-        options: Of Spark's writer for this format.
-        master: Spark's.
+        options: Options of Spark's writer for this format.
+        master: Spark master URL.
         spark_config: Spark settings.
-        artefacts: Output of `BlobUploadOperator`: its libraries can be imported on the driver and executors;
-            None: those that the job was set up with.
-        task_mib: MiB of staged files in one task, about; a greater file is a task of its own.
-        chunks: Greatest number of chunks that the task ids come in.
-        park_timeout_s: How long recovery leaves the job alone, counted from the start of this task and again
-            from its end; None: `LOCKGATE_PARK_TIMEOUT_S`. Longer than Spark may take.
+        artefacts: Output of `BlobUploadOperator`, whose libraries the driver and executors can import; None:
+            the artefacts that the job was set up with.
+        task_mib: Approximate MiB of staged files in one task; a larger file is one task.
+        chunks: Maximum number of chunks of task ids.
+        park_timeout_s: How long recovery leaves the job alone, from the start of this task and again from its
+            end; None: `LOCKGATE_PARK_TIMEOUT_S`. Set it longer than Spark may take.
     """
 
     template_fields: Sequence[str] = (
@@ -105,16 +105,16 @@ class SparkWriteOperator(BaseOperator):
         job = attach_open(self.job, job_attempt=new_job_attempt_id())
         park(job, self.park_timeout_s, self.log)
         with parked_after(job, self.park_timeout_s, self.log):
-            # A directory of its own, so that files of a run that died never mix with it.
+            # A new directory, so that files of an earlier run that was killed are never included.
             staging = Path(job.staging_dir, job.job_attempt)
             tasks = group_into_tasks(self._stage(job, staging), target_bytes=self.task_mib * MIB)
             job.expect(tasks, staging=str(staging))
         context["ti"].xcom_push("job", handle_of(job))
-        self.log.info("job %s, attempt %s: %d tasks are staged", job.job_id, job.job_attempt, len(tasks))
+        self.log.info("job %s, attempt %s: staged %d tasks", job.job_id, job.job_attempt, len(tasks))
         return chunked([task.task_id for task in tasks], self.chunks)
 
     def _stage(self, job: Job, staging: Path) -> list[StagedFile]:
-        own = job.spec.artefacts
+        artefacts = job.spec.artefacts
         staged = self._child.run(
             SparkWork(
                 run="lockgate.operators.spark_process.staging:stage_frame",
@@ -129,7 +129,7 @@ class SparkWriteOperator(BaseOperator):
                 master=self.master,
                 app_name=f"lockgate {self.dag_id}.{self.task_id}",
                 config=dict(self.spark_config or {}),
-                artefacts=self.artefacts or (None if own is None else own.handle()),
+                artefacts=self.artefacts or (None if artefacts is None else artefacts.handle()),
             )
         )
         return [StagedFile(path, size) for path, size in staged]
@@ -140,15 +140,14 @@ class SparkWriteOperator(BaseOperator):
 
 
 def writer_options(format: str, options: Mapping[str, str]) -> dict[str, str]:  # noqa: A002 - as Spark calls it
-    """Return the options of Spark's writer: CSV gets a header, for audits, by default."""
+    """Return the options of Spark's writer; by default CSV gets a header, which audits need."""
     return {**({"header": "true"} if format == "csv" else {}), **options}
 
 
 def chunked(task_ids: Sequence[str], chunks: int) -> list[list[str]]:
-    """Share task ids out evenly over at most so many chunks.
+    """Split task ids evenly into at most `chunks` chunks, and at least one, perhaps empty.
 
-    At least one chunk, perhaps an empty one: Airflow skips everything after a mapping over nothing, and a job
-    without rows is committed like any other.
+    Airflow skips all tasks after a mapping over an empty list, but a job without rows must be committed, too.
     """
     size = max(1, -(-len(task_ids) // max(1, chunks)))
     return [list(task_ids[start : start + size]) for start in range(0, len(task_ids), size)] or [[]]

@@ -1,4 +1,4 @@
-"""Scheduled clean-up of uploads that nothing will ever complete, as an Airflow operator."""
+"""UploadSweepOperator: scheduled clean-up of orphaned uploads."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ ORPHANS: Final = frozenset({SweepAction.STAGE, SweepAction.ABORT})
 
 
 class UploadSweepOperator(BaseOperator):
-    """Aborts orphaned uploads: first those of jobs that ended, and, seen in two sweeps, what has no owner.
+    """Aborts the uploads of jobs that have ended, and uploads without an owner that two sweeps have found.
 
-    Returns, a destination and action, how many uploads met it, their bytes, and what they cost a month in
-    USD. Of the uploads that jobs may still need only the number is reported: their bytes are not asked for.
+    Returns the number of uploads, their bytes and their cost a month in USD, for each destination and action.
+    For uploads that a job may still need it returns only the number: their bytes are not requested.
 
     Args:
         destinations: URLs or paths, as a list or as text with commas; None: `LOCKGATE_DESTINATIONS`, else the
-            Airflow Variable `lockgate_destinations`, asked when the task runs.
+            Airflow Variable `lockgate_destinations`, read when the task runs.
         report_only: Change nothing, only report what would be done.
     """
 
@@ -46,17 +46,18 @@ class UploadSweepOperator(BaseOperator):
 
     @fail_without_retry()
     def execute(self, context: Context) -> dict[str, dict[str, dict[str, float]]]:  # noqa: ARG002 - Airflow's
-        """Sweep every destination; fails at the end if one could not be swept."""
+        """Sweep every destination; fail at the end if one could not be swept."""
         check_bool("report_only", self.report_only)
         return for_each_destination(watched_destinations(self.destinations), self._sweep, self.log)
 
     def _sweep(self, destination: str) -> dict[str, dict[str, float]]:
         report = sweep_uploads(destination, dry_run=self.report_only, measure=ORPHANS)
-        for fate in report.uploads:
+        for swept in report.uploads:
             self.log.info(
-                "%s, upload %s: %s: %s %s", fate.key, fate.upload_id, fate.action, fate.reason, fate.remedy
+                "%s, upload %s: %s: %s %s",
+                *(swept.key, swept.upload_id, swept.action, swept.reason, swept.remedy),
             )
         for ended in report.jobs:
             self.log.info("%s: %s", ended.job_id, ended.action)
-        figures: dict[str, dict[str, float]] = msgspec.to_builtins(report.by_action)
-        return figures
+        totals: dict[str, dict[str, float]] = msgspec.to_builtins(report.by_action)
+        return totals

@@ -1,10 +1,9 @@
-"""Task logs as blobs, shown while the task runs and kept when its worker is gone.
+"""Publish Airflow's task logs as blobs, readable while the task runs and after its worker is gone.
 
     [logging] logging_config_class = lockgate.operators.task_logs.LOGGING_CONFIG
 
-Airflow finds `REMOTE_TASK_LOG` beside the configuration. Where a task is supervised, its log's file is
-published every `LOCKGATE_LOG_INTERVAL_S`, and once more at its end; where the log is shown, the API server
-reads what was published.
+Airflow finds `REMOTE_TASK_LOG` beside the configuration. The task's supervisor publishes the log file every
+`LOCKGATE_LOG_INTERVAL_S`, and once more at the end; the API server reads the published log.
 """
 
 from __future__ import annotations
@@ -29,35 +28,35 @@ if TYPE_CHECKING:
 
     from lockgate.storage_core.blobs.cache.cache import BlobCache
 
-_OF_TRIGGER: Final = re.compile(r"\.trigger\.[^/]+\.log$")
-"""What a triggerer adds to the name of a deferred task's log: it is shown with the task's own."""
+_TRIGGER_SUFFIX: Final = re.compile(r"\.trigger\.[^/]+\.log$")
+"""Suffix that a triggerer adds to the name of a deferred task's log; both are shown as one log."""
 
-_GOING_ON: Final = ("running", "deferred", "restarting")
+_UNFINISHED: Final = ("running", "deferred", "restarting")
 """States of tasks whose logs may grow."""
 
 
 class BlobTaskLogs:
-    """Airflow's `RemoteLogStreamIO` over the blob server that the settings name."""
+    """Airflow's `RemoteLogStreamIO` over the configured blob server."""
 
     def __init__(self) -> None:
         self._follower = LogPublisher(_writer, every_s=lambda: load_settings().log_interval_s)
 
     @property
     def processors(self) -> tuple[Any, ...]:
-        """What Airflow calls for each event before it is written."""
+        """Processors that Airflow calls for each event before it is written."""
         return (self._follow,)
 
     def upload(self, path: os.PathLike[str] | str, ti: Any = None) -> None:  # noqa: ARG002 - Airflow's
         """Publish the whole log of a task that has ended, deferred, or was killed.
 
         Args:
-            path: Of the file, below Airflow's folder of logs.
+            path: Path of the file, below Airflow's log folder.
             ti: Task instance.
 
         Raises:
             OSError: The file cannot be read.
-            LockgateError: Some of it is not published yet, which is tried again for as long as this process
-                lives; Airflow says so in the task's log, which stays.
+            LockgateError: A part is not published yet; this process tries again until it ends. Airflow
+                reports it in the task's log, and the file stays.
         """
         file = _logs_folder() / path
         if not file.exists():
@@ -67,24 +66,24 @@ class BlobTaskLogs:
             file.unlink()
 
     def read(self, relative_path: str, ti: Any) -> tuple[list[str], list[str] | None]:
-        """Return where a task's log is kept, and its text; None: nothing was published."""
+        """Return the sources of a task's log, and its text; None: nothing was published."""
         sources, streams = self.stream(relative_path, ti)
         return sources, ["\n".join(stream) for stream in streams] or None
 
     def stream(self, relative_path: str, ti: Any) -> tuple[list[str], list[Iterator[str]]]:
-        """Return where a task's log is kept, and the lines of each of its files.
+        """Return the sources of a task's log, and the lines of each of its files.
 
-        A part that cannot be had is a line that says so, and so is the end of a log that was not published
-        though its task goes on no more: what is shown is never short without a word.
+        A line reports each part that cannot be read, and a missing end of a finished task's log: a log is
+        never shown incomplete without notice.
         """
         try:
             cache = _cache()
             reader = LogReader(cache.origin, _log(relative_path), get=_recreatable(cache))
             versions = reader.versions()
         except LockgateError as error:
-            return [f"The published log of {relative_path} cannot be had: {error}"], []
+            return [f"The published log of {relative_path} cannot be read: {error}"], []
         if not versions:
-            return [f"Nothing of {relative_path} is published as blobs."], []
+            return [f"No blobs of {relative_path} are published."], []
         return [
             f"{version.file_name}: version {version.number}, {version.size_bytes} bytes in "
             f"{len(version.parts)} blobs"
@@ -92,7 +91,7 @@ class BlobTaskLogs:
         ], [_lines(reader, version, has_ended=_has_ended(ti)) for version in versions]
 
     def _follow(self, logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        """Follow the file that an event is about to be written to, if it is a task's."""
+        """Follow the file that an event will be written to, if it is a task's log."""
         file = _task_file(logger)
         if file is not None:
             self._follower.follow(file)
@@ -103,33 +102,33 @@ def _lines(reader: LogReader, version: LogVersion, *, has_ended: bool) -> Iterat
     try:
         yield from lines_of(reader.read(version))
     except LockgateError as error:
-        yield f"*** The rest of {version.file_name} cannot be had: {error}"
+        yield f"*** The rest of {version.file_name} cannot be read: {error}"
     for file in version.growing if has_ended else []:
         yield (
-            f"*** {version.file_name} was published up to byte {file.size_bytes}, and its end was not: "
-            "what follows, if anything, is in the worker's own file"
+            f"*** {version.file_name} was published only up to byte {file.size_bytes}; any further lines are "
+            "in the worker's own file"
         )
 
 
 def _has_ended(ti: Any) -> bool:
     """Return whether a task's log is complete; False if that is not known."""
-    return getattr(ti, "state", "running") not in _GOING_ON
+    return getattr(ti, "state", "running") not in _UNFINISHED
 
 
 def _task_file(logger: Any) -> Path | None:
-    """Return the file that a logger writes a task's log to; None: it writes somewhere else."""
+    """Return the task log that a logger writes to; None: it writes to another file."""
     name = getattr(getattr(logger, "_file", None), "name", None)
-    return _task_file_of(name) if isinstance(name, str) else None
+    return _task_file_at(name) if isinstance(name, str) else None
 
 
-@lru_cache(64)  # asked for each event
-def _task_file_of(name: str) -> Path | None:
+@lru_cache(64)  # called for each event
+def _task_file_at(name: str) -> Path | None:
     from airflow.sdk.configuration import conf  # noqa: PLC0415 - read when a task runs
 
     file = Path(name)
-    of_processor = conf.get("logging", "dag_processor_child_process_log_directory")
-    is_tasks = file.is_relative_to(_logs_folder()) and not file.is_relative_to(of_processor)
-    return file if is_tasks else None
+    dag_processor_logs = conf.get("logging", "dag_processor_child_process_log_directory")
+    is_task_log = file.is_relative_to(_logs_folder()) and not file.is_relative_to(dag_processor_logs)
+    return file if is_task_log else None
 
 
 def _logs_folder() -> Path:
@@ -145,9 +144,9 @@ def _deletes_local_logs() -> bool:
 
 
 def _log(relative_path: str) -> Log:
-    """Return the log that a file is of; Airflows that share blobs distinguish theirs by their scopes."""
+    """Return the log that a file belongs to; the scope distinguishes Airflows that share blobs."""
     scope = load_settings().airflow_scope
-    name = _OF_TRIGGER.sub("", relative_path)
+    name = _TRIGGER_SUFFIX.sub("", relative_path)
     return Log(name=f"{scope}/{name}" if scope else name)
 
 

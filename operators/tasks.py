@@ -1,4 +1,4 @@
-"""Celery workers commit a job's tasks, as an Airflow operator, mapped or all at once."""
+"""TaskCommitOperator: commit a job's tasks on Celery workers, mapped or all at once."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class TaskCommitOperator(BaseOperator):
-    """Has Celery workers turn the staged files of tasks into pending uploads, and waits for them.
+    """Sends the staged files of tasks to Celery workers, which upload them as pending uploads, and waits.
 
     Mapped, each map index takes a chunk: `.partial(job=write.output["job"]).expand(task_ids=write.output)`;
-    unmapped it takes every task of the job attempt. A task that is committed is not committed twice, so a
-    retry only does what is missing. Returns files, rows and bytes of its tasks.
+    unmapped, it takes every task of the job attempt. A task is not committed twice, so a retry does only what
+    is missing. Returns the files, rows and bytes of its tasks.
 
     Args:
         job: Handle of the job: `write.output["job"]`.
-        task_ids: Which tasks; None: all.
-        timeout_s: For all of them together.
-        grace_s: How long to wait for a worker where none listens.
+        task_ids: Ids of the tasks; None: all.
+        timeout_s: Time limit for all of them together.
+        grace_s: How long to wait for a worker if none listens.
         park_timeout_s: How long recovery leaves the job alone; None: `LOCKGATE_PARK_TIMEOUT_S`.
     """
 
@@ -55,7 +55,7 @@ class TaskCommitOperator(BaseOperator):
 
     @fail_without_retry()
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow passes it by name
-        """Commit the tasks and return what they add up to."""
+        """Commit the tasks and return their totals."""
         from lockgate.workers.dispatch import commit_tasks  # noqa: PLC0415 - imports Celery
 
         job = attach_open(self.job)
@@ -69,7 +69,7 @@ class TaskCommitOperator(BaseOperator):
                 grace_s=self.grace_s,
                 progress=LoggedProgress(self.log),
             )
-        return _added_up(rows)
+        return _totals(rows)
 
     def _tasks(self, job: Job) -> list[str]:
         if self.task_ids is not None:
@@ -77,13 +77,13 @@ class TaskCommitOperator(BaseOperator):
         expected = job.expected()
         if expected is None:
             raise InvalidInputError(
-                f"job {job.job_id}, attempt {job.job_attempt}: has no frozen list of tasks; pass the job of "
-                'SparkWriteOperator, `job=write.output["job"]`; nothing was committed'
+                f"job {job.job_id}, attempt {job.job_attempt}: there is no frozen list of tasks; nothing was "
+                'committed; pass the job of SparkWriteOperator, `job=write.output["job"]`'
             )
         return [task.task_id for task in expected.tasks]
 
 
-def _added_up(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     counts = [row["rows"] for row in rows]
     return {
         "tasks": len(rows),

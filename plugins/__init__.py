@@ -1,1 +1,1 @@
-"""The Airflow plugin: it has no pages yet."""
+"""The Airflow plugin, which has no pages yet."""

@@ -1,4 +1,4 @@
-"""The rules that `mutants.py` breaks, one at a time: the edits that break each, and what must notice."""
+"""The mutants of `mutants.py`: a rule, the edits that break it, and the tests that must fail."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Edit:
     """One replacement in one file.
 
     Attributes:
-        path: Below the tree.
-        old: Stands there exactly once.
+        path: Path below the tree.
+        old: Text that occurs there exactly once.
     """
 
     path: str
@@ -37,25 +37,25 @@ class Edit:
     new: str
 
     def apply(self, tree: Path) -> None:
-        """Make it.
+        """Replace the old text by the new.
 
         Raises:
-            ValueError: The old text does not stand there exactly once.
+            ValueError: The old text does not occur exactly once.
         """
         file = tree / self.path
         text = file.read_text()
         if text.count(self.old) != 1:
-            raise ValueError(f"{self.path}: {text.count(self.old)} times, not once: {self.old!r}")
+            raise ValueError(f"{self.path}: {text.count(self.old)} occurrences, not one: {self.old!r}")
         file.write_text(text.replace(self.old, self.new))
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A rule, broken.
+    """A broken rule.
 
     Attributes:
-        breaks: What is then no longer so.
-        tests: Which of these must fail.
+        breaks: The rule.
+        tests: Tests of which one must fail.
     """
 
     name: str
@@ -121,7 +121,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "renew-any-stamp",
-        "a renewal compares the stamp, so that a holder that was fenced is told so",
+        "a renewal compares the stamp, so that a fenced holder gets an error",
         [
             Edit(
                 f"{JOURNAL}/leases/leases.py", "LEASE.c.holder == holder", "LEASE.c.resource.in_(list(held))"
@@ -199,7 +199,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "forget-requests-of-a-group",
-        "an id that stands twice in one group has one effect",
+        "an id that occurs twice in one group has one effect",
         [Edit(f"{JOURNAL}/write/transaction.py", "known[mutation.request_id] = entry", "pass")],
     ),
     Mutant(
@@ -250,7 +250,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "keep-what-nothing-keeps",
-        "the last reference that goes stages its blob",
+        "dropping the last reference stages the blob",
         [
             Edit(
                 f"{BLOB_REGISTRY}/references.py",
@@ -274,7 +274,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "abandon-a-live-set",
-        "a set is given up only when its lease has lapsed",
+        "a set is abandoned only when its lease has lapsed",
         [
             Edit(
                 f"{BLOB_REGISTRY}/uploads.py",
@@ -315,7 +315,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "forget-before-the-bytes-are-gone",
-        "a row stands until its bytes are gone",
+        "a row is kept until its bytes are deleted",
         [
             Edit(
                 "storage_core/blobs/sweep/sweep.py",
@@ -352,13 +352,13 @@ MUTANTS: Final = (
     ),
     Mutant(
         "drop-before-the-lock",
-        "a file that comes in is not taken for a dead writer's",
+        "an incoming file is not taken for a dead writer's",
         [Edit("storage_core/blobs/storage/file_locks.py", "if _is_at(path, file):", "if file:")],
         f"{RACES}a_file_that_comes_in_is_not_dropped_by_a_sweep_before_it_is_locked",
     ),
     Mutant(
         "stop-where-another-was-first",
-        "a folder is deleted whole, whoever deletes beside",
+        "a folder is deleted completely, also by concurrent deletions",
         [
             Edit(
                 "storage_core/blobs/storage/local.py",
@@ -375,7 +375,7 @@ MUTANTS: Final = (
         f"{RACES}a_get_does_not_bring_back_what_a_sweep_deletes",
     ),
     Mutant(
-        "forget-a-job-amid-a-put",
+        "forget-a-job-during-a-put",
         "an ended job is remembered while a put from before its end may still be recorded",
         [
             Edit(
@@ -387,7 +387,7 @@ MUTANTS: Final = (
         f"{LATE}a_put_that_outlasts_its_job_by_hours_is_refused_and_leaves_nothing",
     ),
     Mutant(
-        "complete-a-set-amid-a-put",
+        "complete-a-set-during-a-put",
         "a server's own set is completed when the last put under it has ended",
         [
             Edit(
@@ -400,7 +400,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "count-a-listing-that-was-overtaken",
-        "a listing amid which something was left does not count",
+        "a listing during which bytes were left does not count",
         [
             Edit(
                 "storage_core/blobs/storage/listing_marker.py",
@@ -411,8 +411,8 @@ MUTANTS: Final = (
         "tests/unit/blobs/test_orphans.py::test_a_listing_amid_which_something_was_left_does_not_count",
     ),
     Mutant(
-        "mourn-nobody",
-        "a server that dies amid a put has the stores listed",
+        "ignore-dead-servers",
+        "after a server died during a put, the stores are listed",
         [
             Edit(
                 "storage_core/blobs/storage/server_liveness.py",
@@ -425,7 +425,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "delete-another-jobs-folder",
-        "of a listed folder only what an ended job has left goes",
+        "in a listed folder only the bytes of an ended job are deleted",
         [
             Edit(
                 "storage_core/blobs/sweep/ended_jobs.py",
@@ -437,7 +437,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "delete-what-may-be-recorded",
-        "bytes whose put may be recorded when a job's end is forgotten stay",
+        "bytes whose put may still be recorded after a job's end is forgotten are kept",
         [
             Edit(
                 "storage_core/blobs/sweep/ended_jobs.py",

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Break the journal and the blobs on purpose, one rule at a time, and see that the tests notice.
+"""Mutation tests: break one rule of the journal or the blobs at a time, and check that the tests fail.
 
-    python -m scripts.mutants                     every mutant, in a copy of this tree; prints a table
-    python -m scripts.mutants renew-any-stamp     only those that are named
+    python -m scripts.mutants                     run every mutant in a copy of this tree; print a table
+    python -m scripts.mutants renew-any-stamp     run only the named mutants
 
-A mutant is a small edit of source text. Its old text stands exactly once in its file, which
-`tests/unit/test_mutants_apply.py` holds: a mutant cannot rot. The tests that must fail are first run without
-any edit, so that nothing is killed by a test that fails anyway.
+A mutant is a small edit of source text. `tests/unit/test_mutants_apply.py` checks that its old text occurs
+exactly once in its file. The tests first run without any edit, so that no mutant is killed by a test that
+fails anyway.
 
-Exit codes: 0 every mutant was killed, 1 one survived, 2 the tests fail without a mutant.
+Exit codes: 0 every mutant was killed, 1 a mutant survived, 2 the tests fail without a mutant.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ COPIED: Final = (
     "pyproject.toml",
 )
 TESTS_FAILED: Final = 1
-"""Pytest's exit code; any other is a run that proves nothing."""
+"""Pytest's exit code for failed tests; with any other the run proves nothing."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run of tests came to.
+    """Result of a test run.
 
     Attributes:
-        failed: The first failure: the test, and why.
+        failed: The first failure: the test and the reason.
     """
 
     code: int
     failed: str
-    said: str
+    output: str
     took_s: float
 
 
 def main() -> int:
-    """Run the mutants that are named, or all."""
+    """Run the named mutants, or all."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="MUTANT", choices=[[], *(m.name for m in MUTANTS)])
     names = parser.parse_args().names
@@ -75,7 +75,7 @@ def main() -> int:
         for tests in dict.fromkeys(mutant.tests for mutant in chosen):
             run = run_tests(tree, tests)
             if run.code != 0:
-                console.print(f"without a mutant, {tests} exits with {run.code}:\n{run.said}", markup=False)
+                console.print(f"without a mutant, {tests} exits with {run.code}:\n{run.output}", markup=False)
                 return 2
         survived = 0
         table = Table("mutant", "what it breaks", "killed by", "s")
@@ -86,15 +86,15 @@ def main() -> int:
                     run = run_tests(tree, mutant.tests)
                 is_killed = run.code == TESTS_FAILED and bool(run.failed)
                 survived += not is_killed
-                word = run.failed if is_killed else f"SURVIVED (pytest exits with {run.code})"
-                table.add_row(mutant.name, mutant.breaks, word.replace("[", r"\["), f"{run.took_s:.0f}")
+                killer = run.failed if is_killed else f"SURVIVED (pytest exits with {run.code})"
+                table.add_row(mutant.name, mutant.breaks, killer.replace("[", r"\["), f"{run.took_s:.0f}")
     console.print(table)
     console.print(f"{len(chosen) - survived} of {len(chosen)} mutants killed")
     return 1 if survived else 0
 
 
 def copy(tree: Path, to: Path) -> None:
-    """Copy what the tests need."""
+    """Copy the files that the tests need."""
     for name in COPIED:
         if (tree / name).is_dir():
             shutil.copytree(tree / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -104,7 +104,7 @@ def copy(tree: Path, to: Path) -> None:
 
 @contextmanager
 def applied(mutant: Mutant, tree: Path) -> Iterator[None]:
-    """Apply a mutant's edits to a tree, and take them back."""
+    """Apply a mutant's edits to a tree during the block."""
     before = {edit.path: (tree / edit.path).read_text() for edit in mutant.edits}
     try:
         for edit in mutant.edits:
@@ -128,8 +128,8 @@ def run_tests(tree: Path, tests: str) -> Run:
         check=False,
     )
     failed = re.search(r"^FAILED \S*::(.+)$", done.stdout, re.MULTILINE)
-    word = "" if failed is None else failed[1]
-    return Run(done.returncode, word, done.stdout + done.stderr, time.monotonic() - began_s)
+    failure = "" if failed is None else failed[1]
+    return Run(done.returncode, failure, done.stdout + done.stderr, time.monotonic() - began_s)
 
 
 if __name__ == "__main__":

@@ -2,15 +2,15 @@
 """Build, start and stop the S3 server that tests and benchmarks use.
 
     python scripts/s3_server.py start         builds it once, starts it, prints shell exports
-    eval "$(python scripts/s3_server.py env)" the exports alone, of the server that runs
+    eval "$(python scripts/s3_server.py env)" the exports of the running server
     python scripts/s3_server.py status        0 running, 3 not running
     python scripts/s3_server.py stop
 
-Why this server, and what it does otherwise than AWS: `docs/internals/adr/0002-s3-server-for-tests.md`.
+`docs/internals/adr/0002-s3-server-for-tests.md` has the reasons for this server and its differences from AWS.
 
-Everything lies under `.tools` in the checkout. The server holds `s3-server.lock` for as long as it lives,
-so two starts never make two servers; it answers only to a secret made for this one start, so a process that
-came later by the same pid or port is never taken for it.
+All files are in `.tools` of the checkout. The server holds `s3-server.lock` until it ends, so two starts
+never create two servers. Every start creates a new secret, so another process with the same pid or port is
+never taken for the server.
 
 Exit codes: 0 done, 1 failed, 2 Go is not on this machine, 3 the server is not running.
 """
@@ -55,7 +55,7 @@ LOCK: Final = TOOLS / "s3-server.lock"
 LOG: Final = TOOLS / "s3-server.log"
 
 BUCKET: Final = "lockgate-test"
-# The key stays the same from start to start, because the server notes it as the owner of the bucket.
+# The key is the same for every start, because the server records it as the owner of the bucket.
 ACCESS_KEY: Final = "lockgate-test"
 REGION: Final = "us-east-1"
 
@@ -66,17 +66,17 @@ POLL_S: Final = 0.05
 
 
 class S3ServerError(Exception):
-    """The command could not be done; the message says why and what to do.
+    """The command failed; the message has the reason and the remedy.
 
     Attributes:
-        exit_code: What the command exits with.
+        exit_code: Exit code of the command.
     """
 
     exit_code = 1
 
 
 class GoMissingError(S3ServerError):
-    """There is no Go on this machine to build the server with."""
+    """Go, which builds the server, is not installed."""
 
     exit_code = 2
 
@@ -89,7 +89,7 @@ class NotRunningError(S3ServerError):
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """A started server: how to reach it, and the process that it is."""
+    """Address, credentials and process of a started server."""
 
     pid: int
     endpoint: str
@@ -98,7 +98,7 @@ class Server:
     bucket: str
 
     def client(self) -> S3Client:
-        """Return a client that asks once and does not wait long."""
+        """Return a client without retries and with short timeouts."""
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
@@ -114,7 +114,7 @@ class Server:
         )
 
     def answers(self) -> bool:
-        """Tell whether this very server is there: nobody else knows its secret and its bucket."""
+        """Return whether this server runs: no other server accepts its secret and has its bucket."""
         try:
             self.client().head_bucket(Bucket=self.bucket)
         except (BotoCoreError, ClientError):
@@ -122,7 +122,7 @@ class Server:
         return True
 
     def make_bucket(self) -> bool:
-        """Create the bucket if it is absent; false while the server does not accept connections yet."""
+        """Create the bucket if it is absent; return False if the server does not accept connections yet."""
         try:
             self.client().create_bucket(Bucket=self.bucket)
         except BotoCoreError:
@@ -133,7 +133,7 @@ class Server:
         return True
 
     def exports(self) -> str:
-        """Return shell lines after which AWS tools and Lockgate's tests talk to this server."""
+        """Return shell lines that configure AWS tools and Lockgate's tests for this server."""
         variables = {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": self.key,
@@ -144,18 +144,18 @@ class Server:
             "LOCKGATE_TEST_S3_KEY": self.key,
             "LOCKGATE_TEST_S3_SECRET": self.secret,
         }
-        # A token or profile left over from real work would be sent along with these credentials.
+        # A token or profile of the user's environment would be sent with these credentials.
         lines = ["unset AWS_SESSION_TOKEN AWS_PROFILE"]
         lines += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
         return "\n".join(lines) + "\n"
 
 
 def start(data: Path) -> Server:
-    """Start the server over `data` unless it runs already, and wait until its bucket is there.
+    """Start the server on `data` unless it runs, and wait until its bucket exists.
 
     Raises:
-        GoMissingError: The server has to be built first, and there is no Go.
-        S3ServerError: It could not be built or started; nothing was left running.
+        GoMissingError: The server must be built first, and Go is not installed.
+        S3ServerError: It could not be built or started; no process was left running.
     """
     build()
     with lock() as lock_fd:
@@ -166,10 +166,10 @@ def start(data: Path) -> Server:
 
 
 def stop() -> bool:
-    """End the server and wait until it is gone; its data stays. False if none was running.
+    """End the server and wait for its end; keep its data. Return False if none was running.
 
     Raises:
-        S3ServerError: A process holds the lock but is not known to be the server, or it did not end.
+        S3ServerError: A process holds the lock and may not be the server, or it did not end.
     """
     try:
         server = running()
@@ -177,7 +177,7 @@ def stop() -> bool:
         if lock_is_held():
             raise S3ServerError(
                 f"a process holds {LOCK} but does not answer as the server of {STATE}: it is starting, "
-                "or hangs; nothing was ended; try again, then end it by hand"
+                "or hangs; nothing was stopped; try again, then end it by hand"
             ) from None
         STATE.unlink(missing_ok=True)
         return False
@@ -191,10 +191,10 @@ def stop() -> bool:
 
 
 def running() -> Server:
-    """Return the server that runs.
+    """Return the running server.
 
     Raises:
-        NotRunningError: None was started, or it has ended since.
+        NotRunningError: No server was started, or it has ended.
     """
     with contextlib.suppress(FileNotFoundError):
         server = Server(**json.loads(STATE.read_text()))
@@ -209,7 +209,7 @@ def build() -> None:
     """Build the pinned version with `go install`, once.
 
     Raises:
-        GoMissingError: There is no Go.
+        GoMissingError: Go is not installed.
         S3ServerError: `go install` failed.
     """
     if BINARY.exists():
@@ -217,17 +217,17 @@ def build() -> None:
     go = shutil.which("go") or shutil.which("/usr/local/go/bin/go")
     if go is None:
         raise GoMissingError(
-            f"Go is not on this machine (no `go` on PATH), and {PROGRAM} {VERSION} is built with it: the S3 "
-            "server was not started; tests marked requires('s3-server') are skipped; to run them, install "
-            "Go 1.25 or newer"
+            f"Go is not installed (no `go` on PATH), and {PROGRAM} {VERSION} is built with it: the S3 server "
+            "was not started; tests marked requires('s3-server') are skipped; to run them, install Go 1.25 "
+            "or newer"
         )
     say(f"building {PACKAGE} (once; a few minutes)")
     BINARY.parent.mkdir(parents=True, exist_ok=True)
-    # Built aside and moved into place: a build that is cut short never leaves half a program under the name.
-    with tempfile.TemporaryDirectory(dir=BINARY.parent) as aside:
+    # Built in a temporary folder and renamed, so that an interrupted build leaves no partial program.
+    with tempfile.TemporaryDirectory(dir=BINARY.parent) as folder:
         install = subprocess.run(
             [go, "install", PACKAGE],
-            env=os.environ | {"GOBIN": aside},
+            env=os.environ | {"GOBIN": folder},
             capture_output=True,
             text=True,
             timeout=BUILD_TIMEOUT_S,
@@ -237,18 +237,18 @@ def build() -> None:
             raise S3ServerError(
                 f"`go install {PACKAGE}` failed; nothing was installed:\n{install.stderr[-2000:]}"
             )
-        (Path(aside) / PROGRAM).replace(BINARY)
+        (Path(folder) / PROGRAM).replace(BINARY)
 
 
 def launch(data: Path, lock_fd: int) -> Server:
-    """Start the process, in a session of its own, and return it when its bucket is there."""
+    """Start the process in a new session, and return the server when its bucket exists."""
     data.mkdir(parents=True, exist_ok=True)
     address = f"127.0.0.1:{free_port()}"
     secret = secrets.token_hex(20)
     with private(LOG).open("wb") as log:
         child = subprocess.Popen(
             [BINARY, "--port", address, "--region", REGION, "--quiet", "--keep-alive", "posix", data],
-            # Not on the command line, where every user of the machine could read it.
+            # Not on the command line, which every user of the machine can read.
             env={"PATH": os.defpath, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": secret},
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -260,7 +260,7 @@ def launch(data: Path, lock_fd: int) -> Server:
     try:
         poll(lambda: child.poll() is not None or server.make_bucket(), timeout_s=START_TIMEOUT_S)
         if not server.answers():
-            raise S3ServerError(f"{PROGRAM} did not come up; its log ends:\n{LOG.read_text()[-2000:]}")
+            raise S3ServerError(f"{PROGRAM} did not start; its log ends with:\n{LOG.read_text()[-2000:]}")
         record(server)
     except BaseException:
         child.kill()
@@ -270,7 +270,7 @@ def launch(data: Path, lock_fd: int) -> Server:
 
 
 def await_other_start() -> Server:
-    """Return the server that another process started, or is starting now."""
+    """Return the server that another process has started or is starting."""
     if poll(is_running, timeout_s=START_TIMEOUT_S):
         return running()
     raise S3ServerError(
@@ -279,7 +279,7 @@ def await_other_start() -> Server:
 
 
 def is_running() -> bool:
-    """Tell whether the server runs."""
+    """Return whether the server runs."""
     try:
         running()
     except NotRunningError:
@@ -288,14 +288,14 @@ def is_running() -> bool:
 
 
 def record(server: Server) -> None:
-    """Write the state file whole, readable by its owner only."""
-    aside = private(STATE.with_suffix(".new"))
-    aside.write_text(json.dumps(asdict(server), indent=2) + "\n")
-    aside.replace(STATE)
+    """Write the state file atomically, readable by its owner only."""
+    temporary = private(STATE.with_suffix(".new"))
+    temporary.write_text(json.dumps(asdict(server), indent=2) + "\n")
+    temporary.replace(STATE)
 
 
 def private(path: Path) -> Path:
-    """Make the file anew, empty, for its owner's eyes only."""
+    """Replace the file by an empty one that only its owner can read."""
     path.unlink(missing_ok=True)
     path.touch(mode=0o600, exist_ok=False)
     return path
@@ -303,7 +303,7 @@ def private(path: Path) -> Path:
 
 @contextlib.contextmanager
 def lock() -> Iterator[int | None]:
-    """Hold the lock that the server inherits; yields None where another holds it."""
+    """Hold the lock that the server inherits; yield None if another process holds it."""
     TOOLS.mkdir(exist_ok=True)
     fd = os.open(LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -316,20 +316,20 @@ def lock() -> Iterator[int | None]:
 
 
 def lock_is_held() -> bool:
-    """Tell whether a server lives, or is being started."""
+    """Return whether a server runs or is starting."""
     with lock() as fd:
         return fd is None
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody uses now."""
+    """Return an unused port of 127.0.0.1."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
         return port
 
 
 def poll(condition: Callable[[], bool], *, timeout_s: float) -> bool:
-    """Wait until the condition holds; false if it does not in time."""
+    """Wait until the condition holds; return False if it does not in time."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline_s:
@@ -339,12 +339,12 @@ def poll(condition: Callable[[], bool], *, timeout_s: float) -> bool:
 
 
 def say(message: str) -> None:
-    """Tell the person; standard output is for what `eval` reads."""
+    """Print a message to standard error; `eval` reads standard output."""
     sys.stderr.write(f"s3-server: {message}\n")
 
 
 def run(command: str, data: Path) -> None:
-    """Carry out one command."""
+    """Run one command."""
     match command:
         case "start":
             server = start(data)

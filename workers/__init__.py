@@ -1,6 +1,6 @@
-"""The Celery workers of Lockgate: `celery -A workers worker -Q commit,recovery,sweep`.
+"""The Celery workers of Lockgate: `celery -A lockgate.workers worker -Q commit,recovery,sweep`.
 
-`app` is built at its first use, so that importing this package costs nothing.
+`app` is built on first use, so that this package is cheap to import.
 """
 
 from __future__ import annotations

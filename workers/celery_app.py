@@ -1,4 +1,8 @@
-"""The Celery application. Nothing is read at import; the broker is found, or started, at the first use."""
+"""The Celery application; settings are read, and the broker is found or started, on first use.
+
+This module is not named `app`: a submodule of that name would hide the attribute `app` of `lockgate.workers`,
+which `celery -A lockgate.workers` uses.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +28,17 @@ ROUTES: Final = {
 }
 
 SOFT_TIME_LIMIT_S: Final = 2 * 3600
-"""A task that takes this long is asked to stop; it aborts what it uploaded."""
+"""After this time a task is asked to stop; it aborts its uploads."""
 TIME_LIMIT_S: Final = SOFT_TIME_LIMIT_S + 300
-"""And is killed after this; its uploads go at the end of its job."""
+"""After this time it is killed; its uploads are aborted at the end of its job."""
 
 
 def configuration() -> dict[str, Any]:
-    """Return the configuration of the Celery application, from the settings of this moment.
+    """Return the configuration of the Celery application, from the current settings.
 
     Raises:
-        InvalidInputError: A setting cannot be right, or the broker is none whose results can be read.
-        MissingPartError: There is no broker and none can be started.
+        InvalidInputError: A setting is invalid, or the broker cannot store results.
+        MissingPartError: There is no broker, and none can be started.
     """
     settings = load_settings()
     url = broker_url(settings)
@@ -44,7 +48,7 @@ def configuration() -> dict[str, Any]:
         "broker_connection_retry_on_startup": True,
         "broker_transport_options": {
             "visibility_timeout": settings.redelivery_s,
-            # Kombu looks for messages of dead workers every 100 s by default.
+            # By default Kombu looks for messages of dead workers only every 100 s.
             "unacked_restore_interval": 1,
             "unacked_restore_throttle": 1,
         },
@@ -53,7 +57,7 @@ def configuration() -> dict[str, Any]:
         "result_serializer": "json",
         "task_routes": ROUTES,
         "task_default_queue": COMMIT_QUEUE,
-        # A message is acknowledged when its effect stands, so that a dead worker's task is done by another.
+        # A message is acknowledged after its effect, so that another worker runs a dead worker's task.
         "task_acks_late": True,
         "task_reject_on_worker_lost": True,
         "worker_prefetch_multiplier": 1,
@@ -67,18 +71,18 @@ def configuration() -> dict[str, Any]:
 
 
 def result_backend(url: str) -> str:
-    """Return where results go: to the broker itself, which must be a Redis (or memory, in tests).
+    """Return the URL of the result backend: the broker, which must be a Redis (or memory, in tests).
 
     Raises:
-        InvalidInputError: The broker keeps no results.
+        InvalidInputError: The broker cannot store results.
     """
     scheme = url.partition("://")[0]
     if scheme == "memory":
         return "cache+memory://"
     if scheme not in {"redis", "rediss", "redis+socket"}:
         raise InvalidInputError(
-            f"LOCKGATE_BROKER_URL: {scheme}://… is no Redis, and results are read from the broker; "
-            "nothing was sent; give redis://host:port/db or rediss://…"
+            f"LOCKGATE_BROKER_URL: {scheme}://… is not a Redis, and results are read from the broker; "
+            "nothing was sent; set it to redis://host:port/db or rediss://…"
         )
     return url
 
@@ -86,6 +90,6 @@ def result_backend(url: str) -> str:
 app = Celery("lockgate", include=["lockgate.workers.tasks"])
 app.add_defaults(configuration)
 app.steps["worker"].update(
-    {"lockgate.workers.metrics.endpoint:ServeFigures", "lockgate.workers.libraries:WorkerCacheStep"}
+    {"lockgate.workers.metrics.endpoint:MetricsStep", "lockgate.workers.libraries:WorkerCacheStep"}
 )
 install_offload(app)

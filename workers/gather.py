@@ -1,7 +1,7 @@
-"""Sends many Celery tasks in bounded windows and yields what comes back.
+"""Send many Celery tasks in bounded windows and yield their results.
 
-Not a chord, whose cost grows worse than linearly with its size, and not a subscription a task: results are
-read in bulk, one call for a whole window.
+A chord is not used, because its cost grows faster than its size, nor one subscription for each task: one call
+reads the results of a whole window.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 BROKER_ERRORS: Final = (OperationalError, RedisError)
 WINDOW: Final = 256
-"""Messages that are out at a time: enough for many workers, few enough to withdraw."""
+"""Maximum number of unfinished messages: enough for many workers, few enough to withdraw."""
 POLL_S: Final = 0.1
 PING_S: Final = 2.0
 BROKER_POLL_S: Final = 0.5
@@ -40,83 +40,80 @@ Row = dict[str, Any]
 def gather(
     signatures: Sequence[Signature], *, work: str, queue: str, timeout_s: float, grace_s: float
 ) -> Generator[tuple[int, Row | LockgateError]]:
-    """Run tasks on the workers and yield each one's position and result, or its error, as they end.
+    """Run tasks on the workers and yield the position of each and its result or error, as they end.
 
-    A task that a worker's shutdown cut off has not failed: it is sent again, as often as that happens.
-    Closing the generator early withdraws what no worker has begun. What one has begun goes on by itself:
-    every task's effect is idempotent.
+    A task that a worker's shutdown interrupted has not failed: it is sent again, as often as that happens.
+    Closing the generator early withdraws the tasks that no worker has begun. Begun tasks continue; every
+    task's effect is idempotent.
 
     Args:
-        signatures: One a task.
-        work: What is being done, for messages: `commit of job sales-g1`.
-        queue: Where the tasks go.
-        timeout_s: For all of them together.
-        grace_s: With neither a result nor a worker on the queue for this long, there is none; a broker that
-            gives no answer is asked again for as long, and its workers then have as long to come back to it.
+        signatures: Signatures of the tasks.
+        work: Description for messages: `commit of job sales-g1`.
+        queue: Queue of the tasks.
+        timeout_s: Time limit for all of them together.
+        grace_s: How long to wait without a result and without a worker on the queue. A broker that does not
+            answer is called again for as long, and its workers then have as long to reconnect.
 
     Raises:
         MissingPartError: No worker listens on the queue.
-        OutcomeUnknownError: The time is over, or the broker is gone; what the workers have begun may still
-            end well.
+        OutcomeUnknownError: The time limit has passed, or the broker does not answer; begun tasks may still
+            succeed.
     """
-    todo = deque(enumerate(signatures))
-    out: dict[str, int] = {}
+    waiting = deque(enumerate(signatures))
+    sent: dict[str, int] = {}
     deadline = time.monotonic() + timeout_s
     patience = _Patience(work, queue, grace_s, since=time.monotonic())
     try:
-        while todo or out:
+        while waiting or sent:
             try:
-                _send(todo, out, expires_s=deadline - time.monotonic())
-                for task_id, meta in app.backend.get_many(set(out), interval=POLL_S, max_iterations=1):
+                _send(waiting, sent, expires_s=deadline - time.monotonic())
+                for task_id, meta in app.backend.get_many(set(sent), interval=POLL_S, max_iterations=1):
                     patience.renew()
-                    position = out.pop(task_id)
+                    position = sent.pop(task_id)
                     if meta.get("status") == states.REVOKED:
-                        # Its worker was shut down while it ran, which says nothing about the task.
-                        logger.warning("%s: task %d was preempted: it is sent again", work, position + 1)
-                        todo.append((position, signatures[position]))
+                        # Its worker was shut down while it ran; the task has not failed.
+                        logger.warning("%s: task %d was preempted; it is sent again", work, position + 1)
+                        waiting.append((position, signatures[position]))
                     else:
                         yield position, _outcome(work, meta)
                 patience.check()
             except BROKER_ERRORS as error:
-                patience.wait_for_broker(error, out=len(out))
+                patience.wait_for_broker(error, sent=len(sent))
             else:
                 patience.broker_answers()
-            if (todo or out) and time.monotonic() > deadline:
+            if (waiting or sent) and time.monotonic() > deadline:
                 raise OutcomeUnknownError(
-                    f"{work}: {len(out) + len(todo)} of {len(signatures)} tasks gave no answer in "
-                    f"{timeout_s:.0f} s; those not begun were withdrawn, the others may still end well; "
-                    "look at the workers' logs, then run it again: what is done is not done twice"
+                    f"{work}: {len(sent) + len(waiting)} of {len(signatures)} tasks gave no answer in "
+                    f"{timeout_s:.0f} s; those not begun were withdrawn, the others may still succeed; "
+                    "look at the workers' logs, then run it again: completed tasks are not repeated"
                 )
     finally:
-        if out:
+        if sent:
             with suppress(*BROKER_ERRORS):
-                app.control.revoke(list(out))
+                app.control.revoke(list(sent))
 
 
-def _send(todo: deque[tuple[int, Signature]], out: dict[str, int], expires_s: float) -> None:
-    if not todo or len(out) >= WINDOW:
+def _send(waiting: deque[tuple[int, Signature]], sent: dict[str, int], expires_s: float) -> None:
+    if not waiting or len(sent) >= WINDOW:
         return
     with app.producer_or_acquire() as producer, denied_join_result():
-        while todo and len(out) < WINDOW:
-            position, signature = todo[0]
-            # A message that no worker took in time is dropped, not run after its sender has given up.
-            sent = signature.apply_async(producer=producer, expires=max(expires_s, 1.0))
-            todo.popleft()  # only now: one that the broker may not have is sent again, which does no harm
-            out[sent.id] = position
+        while waiting and len(sent) < WINDOW:
+            position, signature = waiting[0]
+            # A message that no worker took in time expires; it must not run after its sender has given up.
+            result = signature.apply_async(producer=producer, expires=max(expires_s, 1.0))
+            waiting.popleft()  # only after the call: if it fails, the task is sent again, which is harmless
+            sent[result.id] = position
 
 
 def _outcome(work: str, meta: Row) -> Row | LockgateError:
-    """Return what a finished task returned, or its error with the type that it had in the worker.
-
-    What the worker has seen of the journal is taken up, and is no part of the row.
-    """
+    """Return the row of a finished task, without the session token, or its error with the worker's type."""
     result = meta["result"]
     if isinstance(result, LockgateError):
         return result
     if isinstance(result, BaseException):
         return OutcomeUnknownError(
-            f"{work}: a worker's task ended in {type(result).__name__}: {result}; what it had begun is not "
-            "known; nothing was deleted; look at the worker's log, then run it again"
+            f"{work}: a worker's task raised {type(result).__name__}: {result}; its effect is not known; "
+            "nothing was deleted; look at the worker's log, then run it again"
         )
     extract(result)
     return {name: value for name, value in result.items() if name != HEADER}
@@ -124,7 +121,7 @@ def _outcome(work: str, meta: Row) -> Row | LockgateError:
 
 @dataclass
 class _Patience:
-    """Ends a wait for workers, or for a broker, that are not there."""
+    """Ends the wait for missing workers or a missing broker."""
 
     work: str
     queue: str
@@ -135,26 +132,26 @@ class _Patience:
     def renew(self) -> None:
         self.since = time.monotonic()
 
-    def wait_for_broker(self, error: Exception, *, out: int) -> None:
-        """Sleep a little before the broker is asked again: it may be restarting.
+    def wait_for_broker(self, error: Exception, *, sent: int) -> None:
+        """Sleep before the next call to the broker, which may be restarting.
 
         Raises:
-            OutcomeUnknownError: It has given no answer for the whole grace.
+            OutcomeUnknownError: It has not answered for `grace_s`.
         """
         now = time.monotonic()
         if self._broker_gone_since is None:
             self._broker_gone_since = now
         if now - self._broker_gone_since >= self.grace_s:
             raise OutcomeUnknownError(
-                f"{self.work}: the broker gives no answer ({type(error).__name__}); {out} tasks were out and "
-                "may still end well; nothing was deleted; see that it runs, then run it again"
+                f"{self.work}: the broker gives no answer ({type(error).__name__}); {sent} tasks were sent "
+                "and may still succeed; nothing was deleted; check that the broker runs, then run it again"
             ) from None
         time.sleep(BROKER_POLL_S)
 
     def broker_answers(self) -> None:
         if self._broker_gone_since is not None:
             self._broker_gone_since = None
-            self.renew()  # the workers lost it too, and some come back to it later than this process
+            self.renew()  # the workers lost it too, and may reconnect later than this process
 
     def check(self) -> None:
         if time.monotonic() - self.since < self.grace_s:
@@ -162,7 +159,7 @@ class _Patience:
         if not _listeners(self.queue) and self._broker_gone_since is None:
             raise MissingPartError(
                 f"{self.work}: no worker listens on queue {self.queue!r}; the messages were withdrawn; "
-                f"start one with `celery -A workers worker -Q {','.join(QUEUES)}`"
+                f"start one with `celery -A lockgate.workers worker -Q {','.join(QUEUES)}`"
             )
         self.renew()
 

@@ -1,4 +1,4 @@
-"""Celery tasks that run with their job's libraries, and the bootstep that holds a worker's cache of them."""
+"""Run Celery tasks with their job's libraries, and hold a worker's cache of them (a bootstep)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.settings import Settings, load_settings
 
 HEADER: Final = "lockgate-artefacts"
-"""Of a task's message: the handle of what its job was uploaded with."""
+"""Header of a task's message: the handle of its job's artefacts."""
 
 LOG = logging.getLogger("lockgate.worker")
 
 
 def library_headers(artefacts: Artefacts | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the headers that send a job's libraries with a task of class `LibraryTask`.
+    """Return the headers that a message to a `LibraryTask` needs.
 
     Args:
-        artefacts: Of the job, or their handle.
+        artefacts: Artefacts of the job, or their handle.
     """
     handle = artefacts.handle() if isinstance(artefacts, Artefacts) else dict(artefacts)
     return {HEADER: handle}
@@ -36,16 +36,16 @@ def library_headers(artefacts: Artefacts | Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def job_libraries(artefacts: Artefacts | Mapping[str, Any]) -> Iterator[Libraries]:
-    """Hold a job's libraries on this process's import path until the block ends; import within it.
+    """Hold a job's libraries on this process's import path during the block; import them within it.
 
     Args:
-        artefacts: Of the job, or their handle.
+        artefacts: Artefacts of the job, or their handle.
 
     Raises:
-        LockgateError: As `LibraryCache.importing` does.
+        LockgateError: See `LibraryCache.importing`.
     """
-    known = artefacts if isinstance(artefacts, Artefacts) else Artefacts.of_handle(artefacts)
-    with LibraryCache(configured_cache(load_settings())).importing(known) as libraries:
+    opened = artefacts if isinstance(artefacts, Artefacts) else Artefacts.of_handle(artefacts)
+    with LibraryCache(configured_cache(load_settings())).importing(opened) as libraries:
         yield libraries
 
 
@@ -62,7 +62,7 @@ class LibraryTask(Task):  # type: ignore[misc]
 
 
 class WorkerCache:
-    """The folder of a worker's cache, which its processes share, from the worker's start to its end."""
+    """The cache folder that a worker's processes share while the worker runs."""
 
     def __init__(self, settings: Settings) -> None:
         self._folder = CacheFolder(
@@ -76,15 +76,15 @@ class WorkerCache:
         atexit.register(self.close)
 
     def start(self) -> None:
-        """Evict from now on, each interval."""
+        """Start evicting, once each interval."""
         self._evicting.start()
 
     def stop(self) -> None:
-        """Evict no more; processes of the pool may still read."""
+        """Stop evicting; the pool's processes may still read."""
         self._stopping.set()
 
     def close(self) -> None:
-        """Delete the folder, unless another worker of this machine uses it; the pool has ended."""
+        """Delete the folder after the pool has ended, unless another worker of this machine uses it."""
         self.stop()
         close_caches()
         self._folder.close()
@@ -101,7 +101,7 @@ class WorkerCacheStep(bootsteps.StartStopStep):  # type: ignore[misc]
     """Opens a worker's cache before its pool has processes, and deletes it as the worker exits."""
 
     def create(self, parent: Any) -> WorkerCache | None:  # noqa: ARG002 - Celery's
-        """Take over what a worker that was killed has left; a task says it if there can be no cache."""
+        """Open the cache, including files that a killed worker left; without one, tasks that need it fail."""
         try:
             return WorkerCache(load_settings())
         except LockgateError as error:

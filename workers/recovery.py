@@ -1,4 +1,4 @@
-"""Recovery by many hands: a task a job on the queue `recovery`, and this process for what workers leave."""
+"""Settle jobs on the workers, one task for each job, and the remaining jobs in this process."""
 
 from __future__ import annotations
 
@@ -33,35 +33,34 @@ def settle_by_workers(
     grace_s: float = GRACE_S,
     progress: Progress = no_progress,
 ) -> Iterator[RecoveryResult]:
-    """Have workers settle jobs, each whatever becomes of the others; yields a result a job, as they end.
+    """Settle jobs on the workers, independently of each other; yield one result for each job, as they end.
 
-    Safe to call again, and beside itself. Jobs that the workers do not settle in time, or at all because none
-    listens or the broker is gone, are settled by threads of this process.
+    Safe to call again, also concurrently. Threads of this process settle the jobs that the workers do not
+    settle: because of the time limit, because none listens, or because the broker does not answer.
 
     Args:
-        jobs: Each once.
-        settings: Of this process; the workers have their own.
-        dry_run: Say what would be done and change nothing.
-        timeout_s: For all of them together.
-        grace_s: How long to wait for a worker where none listens.
-        progress: Hears how many jobs are done.
+        jobs: Jobs, without duplicates.
+        settings: Settings of this process; the workers have their own.
+        dry_run: Report what would be done and change nothing.
+        timeout_s: Time limit for all of them together.
+        grace_s: How long to wait for a worker if none listens.
+        progress: Called with the number of settled jobs.
     """
-    left = dict(enumerate(jobs))
+    remaining = dict(enumerate(jobs))
     signatures = [recover_job.s(job.destination, job.job_id, dry_run) for job in jobs]
     outcomes = gather(signatures, work=WORK, queue=RECOVERY_QUEUE, timeout_s=timeout_s, grace_s=grace_s)
     try:
         with closing(outcomes):
             for position, outcome in outcomes:
-                job = left.pop(position)
-                progress(WORK, len(jobs) - len(left), len(jobs))
+                job = remaining.pop(position)
+                progress(WORK, len(jobs) - len(remaining), len(jobs))
                 if isinstance(outcome, LockgateError):
                     yield unsettled(job, outcome)
                 else:
                     yield msgspec.convert(outcome, RecoveryResult)
     except LockgateError as error:
-        logger.warning("%s: %d jobs are left to this process: %s", WORK, len(left), error)
-        done = len(jobs) - len(left)
-        for result in settle(left.values(), dry_run=dry_run, settings=settings):
-            done += 1
+        logger.warning("%s: this process settles the remaining %d jobs: %s", WORK, len(remaining), error)
+        results = settle(remaining.values(), dry_run=dry_run, settings=settings)
+        for done, result in enumerate(results, start=len(jobs) - len(remaining) + 1):
             progress(WORK, done, len(jobs))
             yield result

@@ -1,4 +1,4 @@
-"""How many rows a staged file holds, where the file itself says so cheaply."""
+"""Count the rows of a staged file, if its format allows it cheaply."""
 
 from __future__ import annotations
 
@@ -14,43 +14,40 @@ BLOCK_BYTES: Final = 1024 * 1024
 
 
 def count_rows(path: Path) -> int | None:
-    """Return the rows of a file, by its ending; None where that would be a guess.
+    """Return the number of rows of a file, by the format of its suffix; None if it is not known.
 
-    Parquet and ORC state them in their footers; a JSON-lines file (`.json`, `.jsonl`, `.ndjson`, also with
-    `.gz`) has one a line. A CSV file says neither whether its first line is a header nor whether a line
-    break within quotes ends a row, so its rows are not known.
+    Parquet and ORC have it in their footers; a JSON-lines file (`.json`, `.jsonl`, `.ndjson`, also with
+    `.gz`) has one row in each line. The rows of a CSV file are not known: its first line may be a header, and
+    a line break within quotes may not end a row.
 
     Raises:
-        MalformedRecordError: The file is not what its ending says.
+        MalformedRecordError: The file does not have the format of its suffix.
     """
-    endings = [ending.lower() for ending in path.suffixes]
+    suffixes = [suffix.lower() for suffix in path.suffixes]
     try:
-        if endings[-1:] == [".parquet"]:
-            return _parquet_rows(path)
-        if endings[-1:] == [".orc"]:
-            return _orc_rows(path)
-        if _is_json(endings[-1:]):
-            with path.open("rb") as file:
-                return _json_rows(file)
-        if endings[-1:] == [".gz"] and _is_json(endings[-2:-1]):
-            with gzip.open(path) as file:
-                return _json_rows(cast("BinaryIO", file))
+        match suffixes:
+            case [*_, ".parquet"]:
+                return _parquet_rows(path)
+            case [*_, ".orc"]:
+                return _orc_rows(path)
+            case [*_, ".json" | ".jsonl" | ".ndjson"]:
+                with path.open("rb") as file:
+                    return _json_rows(file)
+            case [*_, ".json" | ".jsonl" | ".ndjson", ".gz"]:
+                with gzip.open(path) as packed:
+                    return _json_rows(cast("BinaryIO", packed))
     except (OSError, EOFError, ValueError, zlib.error) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # the disk's fault, not the content's
+            raise  # the disk failed; the content may be valid
         raise MalformedRecordError(
-            f"staged file {path}: is not a whole {endings[-1]} file ({error}); nothing of it was uploaded; "
-            "stage the data again"
+            f"staged file {path} is not a complete {suffixes[-1]} file ({error}); nothing of it was "
+            "uploaded; stage the data again"
         ) from error
     return None
 
 
-def _is_json(ending: list[str]) -> bool:
-    return ending in ([".json"], [".jsonl"], [".ndjson"])
-
-
 def _parquet_rows(path: Path) -> int:
-    from pyarrow import parquet  # noqa: PLC0415 - half a second, and only where there are such files
+    from pyarrow import parquet  # noqa: PLC0415 - half a second
 
     return int(parquet.read_metadata(path).num_rows)
 
@@ -62,7 +59,7 @@ def _orc_rows(path: Path) -> int:
 
 
 def _json_rows(file: BinaryIO) -> int | None:
-    """Count the lines; None if the first is no JSON object by itself, as where the file is one document."""
+    """Count the lines; None if the first is not a JSON object, as in a file that is one document."""
     first = file.readline(BLOCK_BYTES)
     if not first:
         return 0

@@ -1,4 +1,4 @@
-"""The task commit of the staged front end: the files of one task become pending uploads."""
+"""Commit one staged task: upload its files as pending uploads."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from lockgate.storage_core.stores.protocol import check_key
 from lockgate.workers.row_counts import count_rows
 
 FILES_AT_ONCE: Final = 8
-"""Each holds at most three parts in memory."""
+"""Concurrent uploads of a task; each holds at most three parts in memory."""
 
 logger = logging.getLogger(__name__)
 
 
 def commit_staged_task(destination: str, job_id: str, job_attempt: str, task_id: str) -> dict[str, Any]:
-    """Commit one task of a job attempt; returns what was recorded.
+    """Commit one task of a job attempt and return its row.
 
-    May run any number of times, also at once with itself: a task that is committed is not committed again,
-    and of two attempts that both commit the plan takes one; the other's uploads go at the job's end.
+    It may run any number of times, also concurrently: a committed task is not committed again, and if two
+    attempts commit, the plan takes one of them; the other's uploads are aborted at the job's end.
 
     Raises:
-        InvalidInputError: The job attempt has no such task, or its staging directory is not to be seen here,
-            or none of those that this worker may read.
-        ConflictError: The job is decided, or a staged file is not what the frozen listing promised.
-        StoreUnavailableError: The store refused for now; nothing of this attempt is left.
+        InvalidInputError: The job attempt has no such task, or its staging directory does not exist here, or
+            this worker may not read it.
+        ConflictError: The job is decided, or a staged file does not match the frozen listing.
+        StoreUnavailableError: The store is unavailable; nothing of this attempt is left.
         OutcomeUnknownError: It is not known whether the task is committed; run it again to find out.
     """
     settings = load_settings()
@@ -45,7 +45,7 @@ def commit_staged_task(destination: str, job_id: str, job_attempt: str, task_id:
         with job.attempt(task.task_id, input_digest=task.input_digest) as attempt, step("task-write"):
             for _ in in_parallel(partial(_add, attempt, staging), task.files, FILES_AT_ONCE):
                 pass
-        committed = attempt.commit()  # it has: this returns what it recorded
+        committed = attempt.commit()  # the block has committed it: this returns the pending set
     return _row(committed)
 
 
@@ -54,7 +54,7 @@ def _expected(job: Job, task_id: TaskId) -> tuple[ExpectedTask, Path]:
     if expected is None:
         raise ConflictError(
             f"job {job.job_id} attempt {job.job_attempt}: the job is {job.phase()} and has no list of "
-            "expected tasks; nothing was uploaded; `Job.expect` comes before the task commits, not after the "
+            "expected tasks; nothing was uploaded; call `Job.expect` before the task commits and before the "
             "job's end"
         )
     task = next((task for task in expected.tasks if task.task_id == task_id), None)
@@ -67,20 +67,20 @@ def _expected(job: Job, task_id: TaskId) -> tuple[ExpectedTask, Path]:
 
 
 def _check_root(staging: Path, roots: Collection[Path]) -> None:
-    """Refuse a directory that is not allowed: its name comes from the store, which others may write to."""
+    """Refuse a directory outside the roots: its name comes from the store, which others may write."""
     if roots and not any(staging.resolve().is_relative_to(root.resolve()) for root in roots):
         raise InvalidInputError(
-            f"staging directory {staging} lies in none of LOCKGATE_STAGING_ROOTS; nothing was read; "
+            f"staging directory {staging} is in none of LOCKGATE_STAGING_ROOTS; nothing was read; "
             "stage below one of them, or add the directory on this worker"
         )
 
 
 def _find_committed(job: Job, task: ExpectedTask) -> PendingSet | None:
-    """Return the pending set that an earlier delivery of the same message has left."""
-    for found in job.pending_sets(task.task_id):
-        if found.input_digest == task.input_digest:
-            logger.info("task %s of job %s: was committed already", task.task_id, job.job_id)
-            return found
+    """Return the pending set of an earlier delivery of the same message."""
+    for pending in job.pending_sets(task.task_id):
+        if pending.input_digest == task.input_digest:
+            logger.info("task %s of job %s is already committed", task.task_id, job.job_id)
+            return pending
     return None
 
 
@@ -97,7 +97,7 @@ def _rows(local: Path) -> int | None:
     try:
         return count_rows(local)
     except FileNotFoundError:
-        return None  # `add_file` opens it next, and says what is wrong
+        return None  # `add_file` opens it next, and raises the error
 
 
 def _row(committed: PendingSet) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The Celery tasks: each one effect, scalar arguments, safe to run again, also at once with itself."""
+"""The Celery tasks: one effect each, scalar arguments, safe to run again, also concurrently."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lockgate.workers.task_commit import commit_staged_task
 
 OPTIONS: Final[dict[str, Any]] = {
     "base": SessionTask,
-    # The one error that is known to have had no effect, and that may pass by itself.
+    # The only error that is known to have had no effect and may be temporary.
     "autoretry_for": (StoreUnavailableError,),
     "retry_backoff": True,
     "retry_backoff_max": 60,
@@ -26,18 +26,18 @@ OPTIONS: Final[dict[str, Any]] = {
 
 
 def complete_plan_shard(destination: str, job_id: str, plan: str, shard: int) -> dict[str, Any]:
-    """Make the files of one shard of a decided plan visible; returns the shard's report."""
+    """Make the files of one shard of a decided plan visible, and return the shard's report."""
     return _built_in(complete_shard_of(destination, JobId(job_id), plan, shard, load_settings()))
 
 
 def settle_job(destination: str, job_id: str, dry_run: bool = False) -> dict[str, Any]:
-    """Bring a job that its driver left to its end, as the protocol's table says."""
+    """Settle a job whose driver is gone, by the protocol's recovery table."""
     return _built_in(recover(destination, JobId(job_id), settings=load_settings(), dry_run=dry_run))
 
 
-def sweep_kept_blobs(dry_run: bool = True, orphans: bool | None = None) -> dict[str, Any]:
-    """Delete the blobs that nothing keeps, at the blob server of this worker's settings."""
-    from lockgate.storage_core.blobs import open_blobs  # noqa: PLC0415 - who only sends does without the journal
+def sweep_unreferenced_blobs(dry_run: bool = True, orphans: bool | None = None) -> dict[str, Any]:
+    """Delete unreferenced blobs, at the blob server of this worker's settings."""
+    from lockgate.storage_core.blobs import open_blobs  # noqa: PLC0415 - a sender does not need the journal
 
     with open_blobs(load_settings()) as blobs:
         return _built_in(blobs.sweep(dry_run=dry_run, orphans=orphans))
@@ -51,4 +51,4 @@ def _built_in(record: msgspec.Struct) -> dict[str, Any]:
 commit_task = app.task(commit_staged_task, name="lockgate.commit_task", **OPTIONS)
 complete_shard = app.task(complete_plan_shard, name="lockgate.complete_shard", **OPTIONS)
 recover_job = app.task(settle_job, name="lockgate.recover_job", **OPTIONS)
-sweep_blobs = app.task(sweep_kept_blobs, name="lockgate.sweep_blobs", **OPTIONS)
+sweep_blobs = app.task(sweep_unreferenced_blobs, name="lockgate.sweep_blobs", **OPTIONS)

@@ -1,1 +1,1 @@
-"""`python -m examples.flights`: the main job, end to end, on real data, with a crash in the middle."""
+"""The demo, `python -m examples.flights`: the main job on real data, with a crash in the middle."""

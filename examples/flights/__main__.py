@@ -1,4 +1,4 @@
-"""Runs the demo: `python -m examples.flights`, or `make demo`."""
+"""Run the demo: `python -m examples.flights`, or `make demo`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ INTERRUPTED: Final = 130
 
 
 def main() -> int:
-    """Run the demo; returns the exit code: 0 only if everything was as promised."""
+    """Run the demo and return its exit code: 0 only if every check passed."""
     console = Console()
     signal.signal(signal.SIGTERM, _stop)
     os.environ.setdefault("LOCKGATE_HOME", str(Path(".demo").absolute()))
-    # Four short-lived JVMs on few cores: the second compiler would cost more than it gains.
+    # Four short-lived JVMs on few cores: the C2 compiler would cost more than it gains.
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     try:
         settings = load_settings()
@@ -60,7 +60,7 @@ def _demo(console: Console, settings: Settings, folder: Path) -> int:
         folder=folder,
         destination=destination,
         log=_spark_log(folder / "spark.log"),
-    ).tell()
+    ).run()
     console.print(steps.table(f"{time.monotonic() - began_s:.0f} seconds"))
     for line in (
         f"export LOCKGATE_HOME={settings.home_dir}",

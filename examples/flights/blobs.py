@@ -1,4 +1,4 @@
-"""Where the demo's library is: in the blob store while its job runs, nowhere when it has ended."""
+"""Check the blobs of the demo's library: they exist while the job runs, and are deleted at its end."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ from lockgate.storage_core.settings import Settings
 
 
 def check_there(settings: Settings, artefacts: Artefacts) -> str:
-    """Read the library of a job that is not at its end; returns a word about it.
+    """Read the library of a job that has not ended, and return a summary.
 
     Raises:
-        DemoFailedError: It is not the job's.
-        LockgateError: It cannot be had.
+        DemoFailedError: The job has no reference to it.
+        LockgateError: It cannot be read.
     """
     with open_blobs(settings) as blobs:
         for file in artefacts.blobs:
             if not blobs.references(job_id=artefacts.job_id, blob_key=file.blob_key, owner="job"):
-                raise DemoFailedError(f"blob {file.blob_key} is not its job's, which has not ended")
+                raise DemoFailedError(f"the job has not ended and has no reference to blob {file.blob_key}")
             blobs.get(artefacts.job_id, file.blob_key)
-    return f"its library is still there, {told_key(artefacts)}"
+    return f"its library still exists, {blob_label(artefacts)}"
 
 
 def check_ended(settings: Settings, artefacts: Artefacts) -> str:
-    """See that a job that has ended has left no bytes of its library; returns a word about it.
+    """Check that an ended job has left no bytes of its library, and return a summary.
 
     Raises:
-        DemoFailedError: It has.
+        DemoFailedError: Bytes are left.
     """
     with open_blobs(settings) as blobs:
         _refuse_left(blobs, artefacts)
-    return f"the job has ended, and with it is gone {told_key(artefacts)}"
+    return f"the job has ended, which deleted {blob_label(artefacts)}"
 
 
 def check_swept(settings: Settings, artefacts: Artefacts) -> str:
-    """See that after a sweep nothing at all of an ended job is left; returns a word about it.
+    """Check that a sweep has left nothing of an ended job, and return a summary.
 
     Raises:
-        DemoFailedError: It is.
+        DemoFailedError: Bytes or rows are left.
     """
     with open_blobs(settings) as blobs:
         _refuse_left(blobs, artefacts)
         rows = [*blobs.page(artefacts.job_id), *blobs.references(job_id=artefacts.job_id)]
     if rows:
-        raise DemoFailedError(f"after the sweep the journal still knows {rows}")
-    return f"the second run's library is gone, too: no bytes, no row, no reference of {told_key(artefacts)}"
+        raise DemoFailedError(f"after the sweep the journal still has {rows}")
+    return f"the second run's library is deleted, too: no bytes, row or reference of {blob_label(artefacts)}"
 
 
-def told_key(artefacts: Artefacts) -> str:
-    """Tell the first blob in a few characters: of what its bytes hash to, and of what is its own."""
+def blob_label(artefacts: Artefacts) -> str:
+    """Return a short label of the first blob: the beginning of its digest and the end of its key."""
     blob_key = artefacts.blobs[0].blob_key
     return f"blob {blob_key[:8]}…{blob_key[-8:]}"
 
@@ -60,4 +60,4 @@ def _refuse_left(blobs: Blobs, artefacts: Artefacts) -> None:
             blobs.get(artefacts.job_id, file.blob_key)
         except ObjectNotFoundError:
             continue
-        raise DemoFailedError(f"job {artefacts.job_id} has ended, and its library {file.name} is left")
+        raise DemoFailedError(f"job {artefacts.job_id} has ended, but its library {file.name} still exists")

@@ -1,4 +1,4 @@
-"""Check the parts that the demo needs before it starts anything, and name the remedy for a missing one."""
+"""Check that everything the demo needs is installed, before it starts any process."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ PACKAGES: Final = ("airflow", "celery", "great_expectations", "pandas", "pyarrow
 
 
 def check_parts(home: Path) -> None:
-    """Make sure that the demo can run to its end.
+    """Check that the demo can run to its end.
 
     Args:
-        home: Exists; what the demo writes goes there.
+        home: Existing folder that the demo writes.
 
     Raises:
-        MissingPartError: The first part that is missing, and how to get it.
+        MissingPartError: A part is missing; the message has the remedy.
     """
     if sys.version_info < PYTHON:
         raise MissingPartError(
-            f"the demo needs Python 3.11, this is {sys.version.split()[0]}; nothing was started"
+            f"the demo needs Python 3.11 or newer, this is {sys.version.split()[0]}; nothing was started"
         )
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
@@ -41,6 +41,6 @@ def check_parts(home: Path) -> None:
             f"the demo needs 1 GiB of disk at {home}, {free_bytes / DISK_BYTES:.1f} GiB are free; make room, "
             "or set LOCKGATE_HOME to another disk; nothing was started"
         )
-    from lockgate.storage_core.spark import check_java  # noqa: PLC0415 - imports PySpark, which was looked for above
+    from lockgate.storage_core.spark import check_java  # noqa: PLC0415 - imports PySpark, which is checked above
 
     check_java()

@@ -1,7 +1,7 @@
-"""The error of a demo that did not go as it promises."""
+"""The error of a failed demo."""
 
 from __future__ import annotations
 
 
 class DemoFailedError(Exception):
-    """A step did not do what it should; the message says which, and where to look."""
+    """A check failed; the message has the details and the log to read."""

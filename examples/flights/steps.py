@@ -1,4 +1,4 @@
-"""The demo's steps as they are told: a line when one is done, a table of all at the end."""
+"""Report the demo's steps: a line after each, and a table of all at the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.table import Table
 
 @dataclass
 class Step:
-    """One step: what happened in it, told by whoever did it."""
+    """One step and its summary."""
 
     name: str
     happened: str = ""
@@ -30,7 +30,7 @@ class Steps:
 
     @contextmanager
     def step(self, name: str) -> Iterator[Step]:
-        """Measure a step; it counts only if it does not raise."""
+        """Measure a step; it is recorded only if it does not raise."""
         step = Step(name)
         began_s = time.monotonic()
         with self.console.status(f"{escape(name)} …"):
@@ -38,7 +38,7 @@ class Steps:
         self._add(step, time.monotonic() - began_s)
 
     def part(self, name: str, happened: str, seconds: float) -> None:
-        """Tell a step that was measured elsewhere."""
+        """Record a step that was measured elsewhere."""
         self._add(Step(name, happened), seconds)
 
     def table(self, title: str) -> Table:

@@ -1,4 +1,4 @@
-"""The story: the main job, then the same job again with its driver killed, finished by recovery."""
+"""The demo's steps: run the main job, run it again, kill its driver, and let recovery finish it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from examples.flights.blobs import check_ended, check_swept, check_there, told_key
+from examples.flights.blobs import blob_label, check_ended, check_swept, check_there
 from examples.flights.data import flights, library
 from examples.flights.failed import DemoFailedError
 from examples.flights.processes.airflow_home import AirflowHome, DagRun
 from examples.flights.processes.worker import check_alive, running_broker, running_worker
 from examples.flights.steps import Steps
-from examples.flights.verify import check_readers, check_records, open_uploads, told_counts, visible_files
+from examples.flights.verify import check_readers, check_records, counts_line, open_uploads, visible_files
 from examples.flights.watch import Watch
 from lockgate.storage_core.blobs import Artefacts, open_blobs
 from lockgate.storage_core.commit import JobPhase, JobSummary, list_jobs, read_manifest
@@ -25,7 +25,7 @@ from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store
 
 KILL: Final = "complete.complete.before=kill@5"
-"""Where the second run's driver dies: before it makes the fifth file visible."""
+"""Failpoint that kills the second run's driver before it makes the fifth file visible."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Story:
     """One demo.
 
     Attributes:
-        folder: Of this demo: Airflow's home, logs, the source.
+        folder: Folder of Airflow's home, the logs and the source.
         destination: URL of an empty folder.
     """
 
@@ -44,12 +44,12 @@ class Story:
     log: logging.Logger
     _cleanup: ExitStack = field(default_factory=ExitStack)
 
-    def tell(self) -> None:
-        """Run everything; whatever was started is stopped, however this ends.
+    def run(self) -> None:
+        """Run all steps, and stop every process that was started, also after an error.
 
         Raises:
-            DemoFailedError: Something was not as the demo promises.
-            LockgateError: A part could not do its work.
+            DemoFailedError: A check failed.
+            LockgateError: A step failed.
         """
         with self._cleanup:
             self._prepare()
@@ -64,11 +64,11 @@ class Story:
                 step.happened = "worker and broker are stopped"
 
     def _prepare(self) -> None:
-        open_blobs(self.settings).close()  # before anything is started: it says what is missing
+        open_blobs(self.settings).close()  # reports missing parts before any process is started
         self.airflow = AirflowHome(self.folder / "airflow")
         self.worker_log = self.folder / "worker.log"
-        with self.steps.step("prepare") as step, ThreadPoolExecutor(1) as aside:
-            database = aside.submit(self.airflow.create)
+        with self.steps.step("prepare") as step, ThreadPoolExecutor(1) as pool:
+            database = pool.submit(self.airflow.create)
             self.source = flights.extract(self.folder)
             self.counts = flights.count_rows(self.source)
             self.wheel = library.build(self.folder)
@@ -77,8 +77,8 @@ class Story:
             self.store = open_store(self.destination, self.settings)
             database.result()
             step.happened = (
-                f"{self.rows:,} flights; {self.wheel.name}, a library that nobody has; a broker; Celery "
-                f"worker {self.worker.pid}"
+                f"{self.rows:,} flights; {self.wheel.name}, a library that is not installed; a broker; "
+                f"Celery worker {self.worker.pid}"
             )
 
     @property
@@ -93,12 +93,14 @@ class Story:
             self._succeeded(run)
             seen = watch.seen
             if seen.too_early or not seen.before:
-                raise DemoFailedError(f"before the decision, listings found {seen.too_early or 'no moment'}")
+                raise DemoFailedError(
+                    f"files visible before the decision: {seen.too_early}; listings before it: {seen.before}"
+                )
             step.happened = (
                 f"dataset_commit, {run.state}; {seen.before} listings before the decision, "
                 f"{seen.after_audit} of them after the audit: no file visible, {seen.uploads} uploads open"
             )
-        self._tell_tasks(run)
+        self._report_tasks(run)
         with self.steps.step("library after run 1") as step:
             step.happened = check_ended(self.settings, _artefacts(run))
 
@@ -111,7 +113,7 @@ class Story:
             step.happened = (
                 f"listing = log = _SUCCESS: {checked.files} files, {checked.rows:,} rows, {checked.size:,} "
                 "bytes, 0 uploads open; Spark reads, by the log and by itself, as in the source, "
-                + told_counts(self.counts)
+                + counts_line(self.counts)
             )
 
     def _killed_run(self) -> JobSummary:
@@ -122,27 +124,27 @@ class Story:
             )
             if run.returncode != -signal.SIGKILL:
                 raise DemoFailedError(
-                    f"the driver was to be killed, it ended with {run.returncode}; see {run.log}"
+                    f"the driver should have been killed but ended with {run.returncode}; see {run.log}"
                 )
-            job = self._undone_job()
+            job = self._unfinished_job()
             self.artefacts = _artefacts(run)
-            kept = check_there(self.settings, self.artefacts)
-            seen = len(visible_files(self.store).keys() - before.keys())
+            library_state = check_there(self.settings, self.artefacts)
+            listed = len(visible_files(self.store).keys() - before.keys())
             step.happened = (
-                f"kill -9 in the commit: {job.job_id} is {job.phase}; {seen} of its files are in a listing, "
-                f"{open_uploads(self.store)} uploads are open; by the log, all still read the first run; "
-                f"{kept}"
+                f"kill -9 in the commit: {job.job_id} is {job.phase}; {listed} of its files are listed, "
+                f"{open_uploads(self.store)} uploads are open; readers of the log still see the first run; "
+                f"{library_state}"
             )
         manifest = read_manifest(self.destination, settings=self.settings)
         if manifest.turn != 1 or manifest.files.keys() != before.keys():
-            raise DemoFailedError(f"readers that follow the log should still see turn 1, not {manifest.turn}")
+            raise DemoFailedError(f"readers of the log should still see turn 1, not {manifest.turn}")
         return job
 
-    def _undone_job(self) -> JobSummary:
-        undone = [job for job in self._jobs() if job.phase is JobPhase.DECIDED]
-        if len(undone) != 1:
-            raise DemoFailedError(f"one job should be decided and unfinished, there are {len(undone)}")
-        return undone[0]
+    def _unfinished_job(self) -> JobSummary:
+        unfinished = [job for job in self._jobs() if job.phase is JobPhase.DECIDED]
+        if len(unfinished) != 1:
+            raise DemoFailedError(f"one job should be decided and unfinished, not {len(unfinished)}")
+        return unfinished[0]
 
     def _recover(self, killed: JobSummary) -> None:
         with self.steps.step("recovery DAG") as step:
@@ -177,28 +179,28 @@ class Story:
         failed = [task.task_id for task in run.tasks.values() if task.state != "success"]
         if run.returncode != 0 or run.state != "success" or failed:
             raise DemoFailedError(
-                f"Airflow's run of {run.dag_id} is {run.state}, not done: {failed}; "
+                f"Airflow's run of {run.dag_id} is {run.state}, unfinished tasks: {failed}; "
                 f"see {run.log} and {self.worker_log}"
             )
 
-    def _tell_tasks(self, run: DagRun) -> None:
-        for task_id, tell in TOLD.items():
+    def _report_tasks(self, run: DagRun) -> None:
+        for task_id, summary in SUMMARIES.items():
             task = run.tasks[task_id]
-            self.steps.part(f"  {task_id}", tell(task.returned), task.seconds)
+            self.steps.part(f"  {task_id}", summary(task.returned), task.seconds)
 
 
 def _artefacts(run: DagRun) -> Artefacts:
-    """Return what the run's first task has uploaded."""
+    """Return the artefacts that the run's first task uploaded."""
     return Artefacts.of_handle(run.tasks["libraries"].returned[0])
 
 
 def _libraries(returned: list[Any]) -> str:
     artefacts = Artefacts.of_handle(returned[0])
-    return f"{artefacts.blobs[0].name} is {told_key(artefacts)} of job {artefacts.job_id}"
+    return f"{artefacts.blobs[0].name} is {blob_label(artefacts)} of job {artefacts.job_id}"
 
 
 def _setup(returned: list[Any]) -> str:
-    return f"job {returned[0]['job_id']}, parked between the tasks; the blob is its own until its end"
+    return f"job {returned[0]['job_id']}, parked between the tasks; it owns the blob until its end"
 
 
 def _write(returned: list[Any]) -> str:
@@ -226,10 +228,10 @@ def _commit(returned: list[Any]) -> str:
 
 
 def _abort(returned: list[Any]) -> str:
-    return f"teardown: nothing to take back, the job is {returned[0]}"
+    return f"teardown: nothing to abort, the job is {returned[0]}"
 
 
-TOLD: Final[Mapping[str, Callable[[list[Any]], str]]] = {
+SUMMARIES: Final[Mapping[str, Callable[[list[Any]], str]]] = {
     "libraries": _libraries,
     "setup": _setup,
     "write": _write,
@@ -238,4 +240,4 @@ TOLD: Final[Mapping[str, Callable[[list[Any]], str]]] = {
     "commit": _commit,
     "abort": _abort,
 }
-"""What each task of the main job has to tell, from what it returned."""
+"""Functions that summarise the return values of each task of the main job."""

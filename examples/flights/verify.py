@@ -1,4 +1,4 @@
-"""Does everyone see the same: a listing, the log, `_SUCCESS`, two readers of Spark, and the source?"""
+"""Check that a listing, the log, `_SUCCESS`, two Spark readers and the source agree."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Checked:
-    """What all agreed on."""
+    """Values on which all records agree."""
 
     turn: int
     files: int
@@ -43,7 +43,7 @@ def open_uploads(store: Store) -> int:
 
 
 def check_records(store: Store) -> Checked:
-    """Compare the log and `_SUCCESS` with what a listing finds: keys, sizes, and rows by the files' footers.
+    """Compare the log and `_SUCCESS` with a listing: keys, sizes, and rows from the files' footers.
 
     Raises:
         DemoFailedError: They differ, or an upload is still open.
@@ -54,21 +54,21 @@ def check_records(store: Store) -> Checked:
     logged = {key: (file.size, file.rows) for key, file in manifest.files.items()}
     _same("the log and a listing", logged, {key: (size, rows[key]) for key, size in listed.items()})
     success = json.loads(store.get(layout.SUCCESS))
-    told = (success["turn"], success["files"], success["rows"], success["size"], sorted(success["filenames"]))
+    recorded = (*(success[name] for name in ("turn", "files", "rows", "size")), sorted(success["filenames"]))
     found = (manifest.turn, len(listed), sum(rows.values()), sum(listed.values()), sorted(listed))
-    _same("_SUCCESS and a listing", told, found)
+    _same("_SUCCESS and a listing", recorded, found)
     _same("open uploads", open_uploads(store), 0)
     return Checked(manifest.turn, len(listed), sum(rows.values()), sum(listed.values()))
 
 
 def check_readers(store: Store, source: Counts, copy: Path, log: LineLog) -> None:
-    """Compare counted rows, read through the log and by Spark's own Parquet reader, with the source.
+    """Compare the row counts of a reader of the log and of Spark's own Parquet reader with the source.
 
     Args:
-        store: At the destination.
-        source: Rows by the values of some columns.
-        copy: Where to put the visible files for Spark's own reader, if the destination is not a disk.
-        log: Hears what Spark prints.
+        store: Store of the destination.
+        source: Row counts of the source, by the values of some columns.
+        copy: Folder for a copy of the visible files, if the destination is not on a disk.
+        log: Log for Spark's output.
 
     Raises:
         DemoFailedError: They differ.
@@ -86,7 +86,7 @@ def check_readers(store: Store, source: Counts, copy: Path, log: LineLog) -> Non
 def count_by(
     spark: SparkSession, *, destination: str, folder: str, columns: Sequence[str]
 ) -> dict[str, dict[str, dict[str, int]]]:
-    """Count rows by each of some columns, with both readers; runs in the Spark child."""
+    """Count rows by the values of each column, with both readers; runs in the Spark child."""
     from lockgate.storage_core.spark import read  # noqa: PLC0415 - imports PySpark
 
     def counts(frame: DataFrame) -> dict[str, dict[str, int]]:
@@ -101,8 +101,8 @@ def count_by(
     }
 
 
-def told_counts(counts: Counts) -> str:
-    """Tell rows by each column in a line."""
+def counts_line(counts: Counts) -> str:
+    """Return the row counts by each column as a line."""
     return "; ".join(
         f"by {column} "
         + " ".join(f"{value}:{count:,}" for value, count in sorted(rows.items(), key=_in_order))
@@ -115,7 +115,7 @@ def _in_order(item: tuple[str, int]) -> tuple[int, str]:
 
 
 def _folder_of(store: Store) -> str | None:
-    """Return the URI of a destination that is a directory; our URLs, unlike URIs, escape nothing."""
+    """Return the URI of a destination on a disk; Lockgate's URLs, unlike URIs, escape nothing."""
     scheme, _, path = store.url.partition("://")
     return Path(path).as_uri() if scheme == "file" else None
 

@@ -1,4 +1,4 @@
-"""Someone who lists the destination all the time: what is visible before the decision?"""
+"""List the destination continuously, to see which files are visible before the decision."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ EVERY_S: Final = 0.1
 
 @dataclass
 class Seen:
-    """What the listings showed.
+    """Result of the listings.
 
     Attributes:
-        before: Listings before the decision.
-        after_audit: Those of them that found the audit's verdict.
-        uploads: Most uploads that were open at once before the decision.
-        too_early: Files that were visible though no decision stood; must stay empty.
+        before: Number of listings before the decision.
+        after_audit: Number of these that found the audit's verdict.
+        uploads: Maximum number of open uploads before the decision.
+        too_early: Files that were visible before the decision; must stay empty.
     """
 
     before: int = 0
@@ -32,7 +32,7 @@ class Seen:
 
 
 class Watch:
-    """Lists a destination in a thread, until the block is left."""
+    """Lists a destination in a thread during the block."""
 
     def __init__(self, store: Store) -> None:
         self.seen = Seen()
@@ -56,12 +56,12 @@ class Watch:
             try:
                 self._list()
             except LockgateError:
-                continue  # a listing that was refused has shown nothing; the next one may
+                continue  # the next listing may succeed
 
     def _list(self) -> None:
         new = self._keys() - self._known
         visible = sorted(key for key in new if not layout.is_hidden(key))
-        # The marker may have come between two pages of that listing: ask again, now that the files are known.
+        # The marker may have been written between two pages of that listing: list the jobs again.
         decided = _decided(new) or _decided(self._keys(layout.JOBS) - self._known)
         if decided:
             return

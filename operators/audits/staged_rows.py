@@ -1,4 +1,4 @@
-"""The staged files that an audit reads: are they what was committed, and the rows in them."""
+"""Check that the staged files are the committed ones, and validate their rows."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class StagedRows:
 
     Attributes:
         root: The staging directory.
-        paths: Of its files, relative to the root.
-        rows: That the workers counted; None if they could not.
+        paths: Paths of its files, relative to the root.
+        rows: Rows that the workers counted; None if they could not count them.
     """
 
     def __init__(self, root: Path, paths: Sequence[str], rows: int | None) -> None:
@@ -35,17 +35,16 @@ class StagedRows:
 
 
 def staged_rows(job: Job) -> StagedRows:
-    """Return what the audit has to read.
+    """Return the staged files that the audit must read.
 
     Raises:
-        AuditFailedError: The files on disk are not those that the workers committed, so a verdict on the one
-            would say nothing about the other.
+        AuditFailedError: The files on disk are not the committed ones, so a verdict on them would not apply.
     """
     expected = job.expected()
     if expected is None or expected.staging is None:
         raise AuditFailedError(
-            f"job {job.job_id}, attempt {job.job_attempt}: has no frozen list of staged files to audit; "
-            "run SparkWriteOperator and TaskCommitOperator first, and pass the job of the former"
+            f"job {job.job_id}, attempt {job.job_attempt}: there is no frozen list of staged files to audit; "
+            "run SparkWriteOperator and TaskCommitOperator first, and pass the job handle of the former"
         )
     root = Path(expected.staging)
     frozen = {file.path: file.size for task in expected.tasks for file in task.files}
@@ -63,8 +62,8 @@ def _check_disk(job: Job, root: Path, frozen: Mapping[str, int]) -> None:
             ) from error
         if found != size:
             raise AuditFailedError(
-                f"job {job.job_id}: staged file {path} has {found} bytes, not the {size} of the frozen "
-                "listing; no verdict"
+                f"job {job.job_id}: staged file {path} has {found} bytes, but {size} in the frozen listing; "
+                "no verdict"
             )
 
 
@@ -76,13 +75,13 @@ def _check_pending(job: Job, expected: ExpectedTasks, frozen: Mapping[str, int])
             if frozen.get(file.path) != file.upload.size:
                 raise AuditFailedError(
                     f"job {job.job_id}, task {pending.task_id}: pending file {file.path} has "
-                    f"{file.upload.size} bytes, staged were {frozen.get(file.path)}; no verdict"
+                    f"{file.upload.size} bytes, but {frozen.get(file.path)} were staged; no verdict"
                 )
     missing = [task.task_id for task in expected.tasks if task.task_id not in chosen]
     if missing:
         raise AuditFailedError(
-            f"job {job.job_id}: {len(missing)} tasks are not committed yet, {missing[0]} among them; "
-            "audit after TaskCommitOperator"
+            f"job {job.job_id}: {len(missing)} tasks are not committed yet, for example {missing[0]}; "
+            "run the audit after TaskCommitOperator"
         )
     counts = [file.rows for pending in chosen.values() for file in pending.files]
     return None if None in counts else sum(count or 0 for count in counts)
@@ -98,10 +97,10 @@ def validate_in_pandas(
     """Read the staged rows into memory and validate them.
 
     Args:
-        staged: What to read.
-        suite: What is expected.
+        staged: Files to read.
+        suite: Expectations on their rows.
         format: `parquet`, `orc`, `json` (lines) or `csv` (with a header).
-        columns: Read only these; None: all.
+        columns: Columns to read; None: all.
     """
     try:
         import pyarrow as pa  # noqa: PLC0415 - slow
@@ -130,6 +129,6 @@ def validate_in_spark(
     format: str,  # noqa: A002 - as Spark calls it
     options: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Validate the staged rows where they need not fit into memory; runs in the Spark child."""
+    """Validate the staged rows in the Spark child; they need not fit into memory."""
     frame = spark.read.format(format).options(**{"basePath": root, **options}).load(list(files))
     return dict(validate(frame, suite, rows=frame.count()))

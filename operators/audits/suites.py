@@ -1,6 +1,6 @@
-"""Great Expectations over one frame, pandas or Spark: what a suite is, and what it says of the rows.
+"""Validate a pandas or Spark frame with a Great Expectations suite.
 
-Importing Great Expectations takes seconds and brings PySpark along: only the functions here do it.
+Great Expectations takes seconds to import and imports PySpark, so only the functions here import it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Suite = Mapping[str, Any] | str | Path | Callable[[Any], Any]
 
 
 class Validation(TypedDict):
-    """What a suite said of the rows; JSON, so that it can come from a child process."""
+    """Result of a suite over the rows; JSON, so that a child process can return it."""
 
     passed: bool
     suite: str
@@ -32,11 +32,11 @@ def validate(frame: Any, suite: Suite, *, rows: int) -> Validation:
 
     Args:
         frame: The rows.
-        suite: What is expected of them.
-        rows: How many they are; goes into the result.
+        suite: Expectations on them.
+        rows: Number of rows, for the result.
 
     Raises:
-        InvalidInputError: The suite is not readable, is empty, or names an expectation that does not exist.
+        InvalidInputError: The suite cannot be read, is empty, or names an unknown expectation.
         MissingPartError: Great Expectations is not installed.
     """
     gx = _great_expectations()
@@ -70,25 +70,25 @@ def _great_expectations() -> Any:
 
 def _as_suite(gx: Any, given: Suite) -> Any:
     if callable(given):
-        suite, asked = given(gx), None
+        suite, listed = given(gx), None
     else:
         described = _described(given)
-        asked = described.get("expectations")
-        if not isinstance(asked, list):
-            raise InvalidInputError("the suite has no list `expectations`: give suite.to_json_dict()")
+        listed = described.get("expectations")
+        if not isinstance(listed, list):
+            raise InvalidInputError("the suite has no list `expectations`: pass suite.to_json_dict()")
         suite = gx.ExpectationSuite(**{"name": "audit", **described})
     if not isinstance(suite, gx.ExpectationSuite):
         raise InvalidInputError(
             f"the suite's function returned {type(suite).__name__}, not an ExpectationSuite"
         )
-    if asked is not None and len(suite.expectations) != len(asked):
-        # Great Expectations leaves out what it cannot build and goes on: a gate must not.
+    if listed is not None and len(suite.expectations) != len(listed):
+        # Great Expectations skips expectations that it cannot build; an audit must not pass without them.
         raise InvalidInputError(
-            f"suite {suite.name!r}: {len(asked) - len(suite.expectations)} of {len(asked)} expectations are "
-            "unknown or malformed; the log above names them; no verdict"
+            f"suite {suite.name!r}: {len(listed) - len(suite.expectations)} of {len(listed)} expectations "
+            "are unknown or malformed; the log above names them; no verdict"
         )
     if not suite.expectations:
-        raise InvalidInputError(f"suite {suite.name!r} expects nothing, so it would pass anything")
+        raise InvalidInputError(f"suite {suite.name!r} has no expectations, so any data would pass")
     return suite
 
 
@@ -96,16 +96,16 @@ def _described(given: Mapping[str, Any] | str | Path) -> dict[str, Any]:
     try:
         described = dict(given) if isinstance(given, Mapping) else json.loads(Path(given).read_text())
     except (OSError, ValueError) as error:
-        raise InvalidInputError(f"suite {str(given)[:200]!r} is no readable JSON file: {error}") from error
+        raise InvalidInputError(f"suite {str(given)[:200]!r} is not a readable JSON file: {error}") from error
     if not isinstance(described, dict):
-        raise InvalidInputError(f"suite {str(given)[:200]!r} holds no JSON object")
+        raise InvalidInputError(f"suite {str(given)[:200]!r} is not a JSON object")
     return described
 
 
 def _failure(result: Any) -> str:
     """Return one failed expectation as a line."""
     config = result.expectation_config
-    asked = {name: value for name, value in config.kwargs.items() if name != "batch_id"}
+    arguments = {name: value for name, value in config.kwargs.items() if name != "batch_id"}
     found = dict(result.result or {})
     observed = {
         name: found[name]
@@ -114,7 +114,7 @@ def _failure(result: Any) -> str:
     }
     if not observed:
         observed = {"raised": _exceptions(result.exception_info)}
-    return f"{config.type}({json.dumps(asked, default=str)}): {json.dumps(observed, default=str)[:400]}"
+    return f"{config.type}({json.dumps(arguments, default=str)}): {json.dumps(observed, default=str)[:400]}"
 
 
 def _exceptions(info: Mapping[str, Any] | None) -> str:

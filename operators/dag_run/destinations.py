@@ -1,4 +1,4 @@
-"""Find the destinations that the scheduled DAGs maintain: at run time, never while a DAG is parsed."""
+"""Find the destinations that the scheduled DAGs maintain, when a task runs."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ ENVIRONMENT: Final = "LOCKGATE_DESTINATIONS"
 
 
 def as_destinations(value: str | Iterable[str] | None) -> list[str]:
-    """Return destinations given as a list, or as text with commas or line breaks between them."""
+    """Return destinations passed as a list, or as text separated by commas or line breaks."""
     parts = value.replace(",", "\n").splitlines() if isinstance(value, str) else list(value or ())
     cleaned = (str(part).strip().rstrip("/") for part in parts)
     return list(dict.fromkeys(part for part in cleaned if part))
 
 
 def watched_destinations(given: str | Iterable[str] | None) -> list[str]:
-    """Return the given destinations; without any, those of the environment, then of the Airflow Variable.
+    """Return the given destinations, else those of the environment, else those of the Airflow Variable.
 
     Raises:
-        InvalidInputError: Nothing names a destination.
+        InvalidInputError: No destination is configured.
     """
     found = as_destinations(given) or configured_destinations()
     if not found:
         raise InvalidInputError(
-            f"no destination to look after: set the Airflow Variable {VARIABLE}, or {ENVIRONMENT} where "
+            f"no destination is configured: set the Airflow Variable {VARIABLE}, or {ENVIRONMENT} where "
             "Airflow's tasks run, to URLs or paths separated by commas; nothing was done"
         )
     return found
 
 
 def configured_destinations() -> list[str]:
-    """Return the destinations of the environment, else of the Airflow Variable, else none."""
-    return as_destinations(os.environ.get(ENVIRONMENT)) or _of_variable()
+    """Return the destinations of the environment, else those of the Airflow Variable, else none."""
+    return as_destinations(os.environ.get(ENVIRONMENT)) or _variable_destinations()
 
 
 def for_each_destination(destinations: Iterable[str], work: Callable[[str], R], log: Logger) -> dict[str, R]:
-    """Do the work at every destination, so that one that cannot be reached holds up no other.
+    """Do the work at every destination, also after one has failed.
 
     Raises:
         AirflowException: At the end, if any failed; the message names each with its error.
@@ -61,15 +61,15 @@ def for_each_destination(destinations: Iterable[str], work: Callable[[str], R], 
             log.error("%s: %s: %s", destination, type(error).__name__, error)  # noqa: TRY400 - reported whole below
             failures.append(f"{destination}: {type(error).__name__}: {error}")
     if failures:
-        raise AirflowException(f"{len(failures)} destinations need a look: {'; '.join(failures)}")
+        raise AirflowException(f"{len(failures)} destinations need attention: {'; '.join(failures)}")
     return results
 
 
 def check_bool(name: str, value: object) -> None:
-    """Refuse text where true or false is meant: a template renders to text, and "False" would count as true.
+    """Refuse text: a template renders to text, and "False" would count as true.
 
     Raises:
-        InvalidInputError: It is neither true nor false.
+        InvalidInputError: The value is neither true nor false.
     """
     if not isinstance(value, bool):
         raise InvalidInputError(
@@ -78,7 +78,7 @@ def check_bool(name: str, value: object) -> None:
         )
 
 
-def _of_variable() -> list[str]:
-    from airflow.sdk import Variable  # noqa: PLC0415 - talks to the metadata service
+def _variable_destinations() -> list[str]:
+    from airflow.sdk import Variable  # noqa: PLC0415 - calls Airflow's API server
 
     return as_destinations(Variable.get(VARIABLE, default=None))

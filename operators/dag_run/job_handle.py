@@ -1,6 +1,6 @@
-"""A job as it travels between Airflow tasks: a small dictionary in XCom, attached to again in each task.
+"""Pass a job between Airflow tasks: a small dictionary in XCom, by which each task attaches to the job.
 
-Between two tasks no process holds the job: a step that ends without deciding parks it, with a deadline
+No process holds the job between two tasks: a step that ends before the decision parks it, with a deadline
 until which recovery leaves it alone. Source: commit protocol, "Set-up" and "Identity".
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class NamedJob(TypedDict):
-    """Names a job, and a run of its driver."""
+    """A job, and a run of its driver."""
 
     destination: str
     job_id: str
@@ -35,17 +35,17 @@ class NamedJob(TypedDict):
 
 
 class JobHandle(NamedJob, total=False):
-    """A job as one task passes it to the next; small, JSON, no secret in it.
+    """A job as one task passes it to the next: small, JSON, without secrets.
 
     Attributes:
-        lockgate_at_least: Token of what the task has seen of the journal, where there is one.
+        lockgate_at_least: Session token of the task, if there is a journal.
     """
 
     lockgate_at_least: str
 
 
 def handle_of(job: Job) -> JobHandle:
-    """Return what the next task needs to attach to this job, and to read what this one has written so far."""
+    """Return the handle by which the next task attaches to this job and reads what this task has written."""
     handle = JobHandle(destination=job.destination, job_id=job.job_id, job_attempt=job.job_attempt)
     if token := tokens().get(HEADER):
         handle["lockgate_at_least"] = token
@@ -53,15 +53,15 @@ def handle_of(job: Job) -> JobHandle:
 
 
 def check_handle(handle: object) -> JobHandle:
-    """Return the handle if it is one; it came through XCom or from a user's DAG.
+    """Return a value from XCom or a user's DAG as a handle.
 
     Raises:
-        InvalidInputError: It is something else, most often because the set-up task did not run.
+        InvalidInputError: It is not a handle, most often because the set-up task did not run.
     """
     if not isinstance(handle, dict) or not JobHandle.__required_keys__ <= handle.keys():
         raise InvalidInputError(
-            f"job={str(handle)[:120]!r} is no job: pass the output of JobSetupOperator, `job=setup.output`, "
-            'or of SparkWriteOperator, `job=write.output["job"]`'
+            f"job={str(handle)[:120]!r} is not a job handle: pass the output of JobSetupOperator, "
+            '`job=setup.output`, or of SparkWriteOperator, `job=write.output["job"]`'
         )
     return JobHandle(
         destination=str(handle["destination"]),
@@ -77,13 +77,13 @@ def attach(
     """Return the job that a handle names.
 
     Args:
-        handle: What an earlier task left in XCom.
-        job_attempt: A new run of the driver, instead of the one that the handle names.
+        handle: Handle that an earlier task returned.
+        job_attempt: A new run of the driver; None: the run that the handle names.
         progress: Called as a commit advances.
 
     Raises:
         InvalidInputError: It is not a handle.
-        ObjectNotFoundError: There is no such job any more.
+        ObjectNotFoundError: The job no longer exists.
     """
     known = check_handle(handle)
     extract({HEADER: known["lockgate_at_least"]})
@@ -99,12 +99,12 @@ def run_name(context: Context, write_name: str) -> JobName:
     """Return the job's name, the same for every retry and clear of one task of one DAG run.
 
     Args:
-        context: Of the set-up task.
-        write_name: Distinguishes two data sets that one set-up task prepares.
+        context: Context of the set-up task.
+        write_name: Distinguishes the data sets of one set-up task.
     """
     ti = context["ti"]
     index = "" if ti.map_index is None or ti.map_index < 0 else str(ti.map_index)
-    # None of the first four can hold a slash, so two runs never share a name.
+    # The first four never contain a slash, so two runs never share a name.
     return job_name("/".join((ti.dag_id, ti.run_id, ti.task_id, index, write_name)))
 
 
@@ -112,26 +112,26 @@ def attach_open(handle: object, *, job_attempt: JobAttemptId | None = None) -> J
     """Return the job that a handle names, if it can still be written; arguments as for `attach`.
 
     Raises:
-        AirflowFailException: It is decided or has ended; no retry changes that.
+        AirflowFailException: The job is decided or has ended; a retry would not change that.
     """
     job = attach(handle, job_attempt=job_attempt)
     phase = job.phase()
     if phase is not JobPhase.OPEN:
         raise AirflowFailException(
             f"job {job.job_id} at {job.destination} is {phase}: nothing can be added to it; nothing was "
-            "changed; clear the run from its set-up task on, to compute it again"
+            "changed; to compute it again, clear the run from its set-up task on"
         )
     return job
 
 
 @contextmanager
 def parked_after(job: Job, timeout_s: float | None, log: Logger) -> Iterator[None]:
-    """Leave the job parked when the step is over, also when it failed: the retry goes on with it.
+    """Park the job when the block ends, also if it failed: the retry continues the job.
 
     Args:
-        job: Attached or open.
+        job: The job.
         timeout_s: How long recovery leaves it alone; None: `LOCKGATE_PARK_TIMEOUT_S`.
-        log: Of the task.
+        log: The task's log.
     """
     with parked_on_failure(job, timeout_s, log):
         yield
@@ -140,7 +140,7 @@ def parked_after(job: Job, timeout_s: float | None, log: Logger) -> Iterator[Non
 
 @contextmanager
 def parked_on_failure(job: Job, timeout_s: float | None, log: Logger) -> Iterator[None]:
-    """Leave the job parked if the step fails; arguments as for `parked_after`."""
+    """Park the job if the block fails; arguments as for `parked_after`."""
     try:
         yield
     except BaseException:
@@ -152,13 +152,13 @@ def parked_on_failure(job: Job, timeout_s: float | None, log: Logger) -> Iterato
 
 
 def drop_artefacts(job: Job) -> None:
-    """Delete what the job was set up with, if it has ended; the next sweep deletes what this leaves."""
+    """Delete the job's artefacts, if it has ended; the next sweep deletes what remains."""
     if job.spec.artefacts is not None:
         drop_blobs(job.spec.artefacts.job_id)
 
 
 def drop_blobs(blob_job: str) -> None:
-    """Delete the blobs of a job, by its id in the blob stores, if the journal says that it has ended."""
+    """Delete the blobs of a job, named by its id in the blob stores, if the job has ended in the journal."""
     from lockgate.storage_core.blobs.job_end import delete_ended  # noqa: PLC0415 - SQLAlchemy
 
     delete_ended(blob_job, load_settings())
@@ -170,5 +170,5 @@ def park(job: Job, timeout_s: float | None, log: Logger) -> None:
         if job.phase() is JobPhase.OPEN:
             job.park(timeout_s)
     except FencedError:
-        # Mapped tasks end at the same time; the step that took the lease last parks the job for all of them.
-        log.info("job %s: another step holds it now, and will park it", job.job_id)
+        # Mapped tasks end at the same time; the one that took the lease last parks the job for all.
+        log.info("job %s: another task holds it now, and will park it", job.job_id)

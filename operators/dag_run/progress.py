@@ -1,4 +1,4 @@
-"""Progress and results of a step, as lines in the task's log."""
+"""Log progress and result tables of a step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EVERY_S: Final = 5.0
 
 
 class LoggedProgress:
-    """Writes a line at a step's first and last report, and every few seconds between; thread-safe."""
+    """Logs a step's first and last report, and one every few seconds between; thread-safe."""
 
     def __init__(self, log: Logger, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self._log = log
@@ -23,7 +23,7 @@ class LoggedProgress:
         self._lock = threading.Lock()
 
     def __call__(self, step: str, done: int, total: int) -> None:
-        """Take a report of `done` out of `total`."""
+        """Report `done` of `total`."""
         with self._lock:
             now_s = self._now_s()
             if done < total and now_s - self._logged_s.get(step, float("-inf")) < EVERY_S:
@@ -33,7 +33,7 @@ class LoggedProgress:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Return a table as text: a line for each row, its columns aligned by spaces."""
+    """Return a table as text: one line for each row, with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

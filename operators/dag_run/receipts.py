@@ -1,4 +1,4 @@
-"""A receipt as Airflow carries it: a flat dictionary in XCom and in Asset events."""
+"""Put receipts into XCom and Asset events, as flat dictionaries."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 def flat(receipt: Receipt) -> dict[str, Any]:
-    """Return the receipt as JSON values without nesting: nested `extra` has failed in Airflow before."""
+    """Return the receipt as a flat dictionary of JSON values: Airflow has failed on a nested `extra`."""
     return dict(msgspec.to_builtins(receipt))
 
 
 def asset_of(destination: str) -> Asset:
-    """Return the Asset that stands for a destination: its URL, in the ASCII that Airflow asks for."""
+    """Return the Asset of a destination: its URL, in the ASCII that Airflow requires."""
     return Asset(name=destination, uri=quote(destination, safe=":/%@+=,~()!*'"))
 
 
 def announce(
     context: Context, destination: str, receipt: dict[str, Any], outlets: Iterable[Asset | AssetAlias]
 ) -> None:
-    """Put the receipt on every outlet: on an Asset as it is, on an alias as the destination's Asset."""
+    """Add the receipt to the event of every outlet; for an alias, to that of the destination's Asset."""
     for outlet in outlets:
         event = context["outlet_events"][outlet]
         if isinstance(outlet, AssetAlias):

@@ -32,7 +32,7 @@ NOT_RETRYABLE: Final = (
 def fail_without_retry() -> Iterator[None]:
     """Fail the task without retries on an error that a retry cannot change; raise others unchanged.
 
-    Every step may be repeated, so everything else is safe to retry.
+    Every step is safe to repeat, so all other errors may be retried.
 
     Raises:
         AirflowFailException: Instead of an error in `NOT_RETRYABLE`, with its type and message.

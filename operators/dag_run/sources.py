@@ -1,4 +1,4 @@
-"""Read the source of the DAG `dataset_commit`: any files that Spark reads, with a choice of columns."""
+"""Read the source of the DAG `dataset_commit`: files that Spark can read, with chosen columns and rows."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def read_files(
     Args:
         spark: The session.
         source: Path or URL of a file or a directory.
-        source_format: `parquet`, `orc`, `json`, `csv`, or whatever else this Spark reads.
+        source_format: `parquet`, `orc`, `json`, `csv`, or another format of this Spark.
         source_options: The format's options, such as `{"header": "true"}`.
         columns: Spark SQL expressions, such as `cast(delay as int) as delay`; None or empty: all columns.
         where: Spark SQL condition on the rows; None or empty: all rows.
-        transform: `package.module:function` that takes the DataFrame and returns what is written, of the
-            job's libraries or installed; None or empty: there is none.
+        transform: `package.module:function`, installed or in the job's libraries, that takes the DataFrame
+            and returns the one to write; None or empty: no transformation.
 
     Raises:
-        InvalidInputError: There is nothing at the source, or the expressions do not fit its columns.
+        InvalidInputError: The source does not exist, or the expressions do not fit its columns.
     """
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - in the child only
 
@@ -49,6 +49,6 @@ def read_files(
     except AnalysisException as error:
         reason = str(error).strip().partition("\n")[0].rstrip("; ")
         raise InvalidInputError(
-            f"source {source} cannot be read as {source_format}, with these columns and rows: {reason}; "
+            f"source {source} cannot be read as {source_format} with these columns and rows: {reason}; "
             "nothing was staged; correct the parameters and start a new run"
         ) from error

@@ -1,4 +1,4 @@
-"""The program in the child process of `spark_process`: one piece of work in one Spark session."""
+"""Run one `SparkWork` in one Spark session: the program of the child process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ORPHANED: Final = 120
 
 
 def resolve(reference: str | Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that `package.module:name` names; a function is its own.
+    """Return the function that `package.module:name` names, or the given function.
 
     Raises:
         InvalidInputError: There is no such module, or no such function in it.
@@ -40,10 +40,10 @@ def resolve(reference: str | Callable[..., Any]) -> Callable[..., Any]:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, ValueError, AttributeError) as error:
         raise InvalidInputError(
-            f"{reference!r} is no function: write package.module:name, importable by the task ({error})"
+            f"{reference!r} is not a function: write package.module:name, importable by the task ({error})"
         ) from error
     if not callable(found):
-        raise InvalidInputError(f"{reference!r} is no function but of type {type(found).__name__}")
+        raise InvalidInputError(f"{reference!r} is not a function but of type {type(found).__name__}")
     return found  # type: ignore[no-any-return]
 
 
@@ -61,7 +61,7 @@ def _do(work: SparkWork) -> Any:
 
 @contextmanager
 def _libraries(artefacts: Mapping[str, Any] | None) -> Iterator[Libraries]:
-    """Hold a job's libraries until its session has stopped: executors fetch them from here."""
+    """Hold a job's libraries while its session runs: executors fetch them from here."""
     if artefacts is None:
         yield NO_LIBRARIES
         return
@@ -71,7 +71,7 @@ def _libraries(artefacts: Mapping[str, Any] | None) -> Iterator[Libraries]:
 
 
 def _exit_with_parent() -> None:
-    # Straight from the descriptor: a thread that waits in the buffered reader breaks the interpreter's exit.
+    # Not through the buffered reader: a thread blocked in it breaks the interpreter's exit.
     while os.read(0, 1):
         continue
     os._exit(ORPHANED)
@@ -79,27 +79,22 @@ def _exit_with_parent() -> None:
 
 def _read_work() -> SparkWork:
     length = int.from_bytes(sys.stdin.buffer.read(LENGTH_BYTES))
-    # From our own parent, through a pipe that no other process can write.
+    # From the parent, through a pipe that no other process can write.
     work: SparkWork = pickle.loads(sys.stdin.buffer.read(length))  # noqa: S301
     return work
 
 
-def _failure(error: Exception) -> dict[str, Any]:
-    return {"type": type(error).__name__, "message": str(error)}
-
-
 def main(answer: Path) -> int:
-    """Read the work, do it, and leave `{"result"}` or `{"type", "message"}` in the answer file."""
+    """Read the work, do it, and write `{"result"}` or `{"type", "message"}` to the answer file."""
     report: dict[str, Any]
     try:
         work = _read_work()
         threading.Thread(target=_exit_with_parent, daemon=True).start()
         report = {"result": _do(work)}
-    except LockgateError as error:
-        report = _failure(error)  # whose message says it all
     except Exception as error:  # noqa: BLE001 - the parent raises it again
-        traceback.print_exc()
-        report = _failure(error)
+        if not isinstance(error, LockgateError):  # the message of a LockgateError is sufficient
+            traceback.print_exc()
+        report = {"type": type(error).__name__, "message": str(error)}
     answer.write_text(json.dumps(report))
     return 0 if "result" in report else 1
 

@@ -1,8 +1,8 @@
-"""A Spark session in a process of its own: a clean JVM for every task, that dies with the task.
+"""Run a Spark session in a child process: a clean JVM for every task, which ends with the task.
 
-The parent writes a pickled `SparkWork` to the child's standard input and leaves it open. When the parent
-dies, however suddenly, the child reads the end of its input and exits at once, and the JVM, which watches the
-child the same way, exits after it: nothing goes on writing for a task that is gone.
+The parent writes a pickled `SparkWork` to the child's standard input and keeps it open. If the parent dies,
+even by SIGKILL, the child reads the end of its input and exits at once; the JVM watches the child in the same
+way. So no process continues to write for a task that has ended.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ LENGTH_BYTES: Final = 8
 
 @dataclass(frozen=True)
 class SparkWork:
-    """What the child does: `run(spark, **arguments)`, whose result must be JSON.
+    """A call that the child makes: `run(spark, **arguments)`, which must return JSON values.
 
     Attributes:
         run: A function, or a reference to one: `package.module:name`.
         arguments: Its keyword arguments.
-        master: Spark's.
-        app_name: What Spark calls the application.
+        master: Spark master URL.
+        app_name: Name of the Spark application.
         config: Spark settings.
-        artefacts: Handle of what the job was uploaded with: its libraries are the session's.
+        artefacts: Handle of the artefacts whose libraries the session gets.
     """
 
     run: str | Callable[..., Any]
@@ -49,10 +49,10 @@ class SparkWork:
 
 
 class LineLog(Protocol):
-    """Where the lines that the child prints go: a task's log, or any other."""
+    """Log for the lines that the child prints, such as a task's log."""
 
     def info(self, message: Any, /, *arguments: Any) -> Any:
-        """Take a message."""
+        """Log a message."""
 
 
 class SparkChildError(Exception):
@@ -67,11 +67,11 @@ class SparkChild:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, work: SparkWork) -> Any:
-        """Do the work and return its result; every line that the child prints goes to the log.
+        """Run the work in the child, log every line that it prints, and return the result.
 
         Raises:
-            LockgateError: Of the type that the child raised.
-            SparkChildError: The work raised anything else, or the child was killed.
+            LockgateError: The error that the child raised, with its type.
+            SparkChildError: The work raised another error, or the child was killed.
         """
         payload = pickled(work)
         with tempfile.TemporaryDirectory(prefix="lockgate-spark-") as folder:
@@ -81,13 +81,13 @@ class SparkChild:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                # What the task can import, as a module beside its DAG file, the child can.
+                # The child can import what the task can, such as a module beside the DAG file.
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 start_new_session=True,
             ) as process:
                 self._process = process
                 try:
-                    self._talk(process, payload)
+                    self._communicate(process, payload)
                 finally:
                     self.kill()
             return _result(answer, process.returncode)
@@ -99,10 +99,10 @@ class SparkChild:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
-    def _talk(self, process: subprocess.Popen[bytes], payload: bytes) -> None:
-        assert process.stdin is not None  # noqa: S101 - for the type checker: a pipe was asked for
+    def _communicate(self, process: subprocess.Popen[bytes], payload: bytes) -> None:
+        assert process.stdin is not None  # noqa: S101 - for the type checker: it is a pipe
         assert process.stdout is not None  # noqa: S101
-        with contextlib.suppress(BrokenPipeError):  # of a child that died at once; its output says why
+        with contextlib.suppress(BrokenPipeError):  # the child died at once; its output has the reason
             process.stdin.write(len(payload).to_bytes(LENGTH_BYTES) + payload)
             process.stdin.flush()
         for line in process.stdout:
@@ -111,7 +111,7 @@ class SparkChild:
 
 
 def pickled(work: SparkWork) -> bytes:
-    """Pickle the work; functions of modules that the child could not import go by value."""
+    """Pickle the work; functions of modules that the child cannot import are pickled by value."""
     from pyspark import cloudpickle as untyped  # noqa: PLC0415 - imports PySpark
 
     cloudpickle: Any = untyped
@@ -126,7 +126,7 @@ def pickled(work: SparkWork) -> bytes:
 
 
 def _child_can_import(module: ModuleType) -> bool:
-    # Airflow gives DAG files names that it invents, which no other process finds.
+    # Airflow gives the modules of DAG files invented names, which no other process can import.
     return PathFinder.find_spec(module.__name__.partition(".")[0]) is not None
 
 
@@ -135,8 +135,8 @@ def _result(answer: Path, returncode: int) -> Any:
         reported = json.loads(answer.read_text())
     except FileNotFoundError:
         raise SparkChildError(
-            f"the Spark process ended with code {returncode} and without a result; what it staged is no part "
-            "of the job; its last lines are above"
+            f"the Spark process ended with code {returncode} and without a result; the files that it staged "
+            "are not part of the job; its last lines are above"
         ) from None
     if "result" in reported:
         return reported["result"]

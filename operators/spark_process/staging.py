@@ -1,4 +1,4 @@
-"""Stage a user's DataFrame as files: the work of the Spark child for `SparkWriteOperator`."""
+"""Stage a user's DataFrame as files, in the Spark child of `SparkWriteOperator`."""
 
 from __future__ import annotations
 
@@ -26,13 +26,10 @@ def stage_frame(
     partition_by: Sequence[str],
     options: Mapping[str, str],
 ) -> list[tuple[str, int]]:
-    """Call the user's function and let Spark's own writer stage what it returns.
-
-    Returns:
-        The frozen listing: path and size of each file.
+    """Stage the DataFrame of the user's function by Spark's own writer; return each file's path and size.
 
     Raises:
-        InvalidInputError: The function returned no DataFrame.
+        InvalidInputError: The function did not return a DataFrame.
     """
     from pyspark.sql import DataFrame  # noqa: PLC0415 - in the child only
 

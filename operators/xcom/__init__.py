@@ -1,6 +1,6 @@
 """Large XCom values as blobs: `[core] xcom_backend = lockgate.operators.xcom.BlobXCom`.
 
-`BlobXCom` is imported at its first use, so that `lockgate xcom sweep --help` imports no Airflow.
+`BlobXCom` is imported on first use, so that `lockgate xcom sweep --help` does not import Airflow.
 """
 
 from __future__ import annotations

@@ -2,18 +2,18 @@
 
 Configure it as `[core] xcom_backend = lockgate.operators.xcom.BlobXCom`.
 
-A value whose JSON is larger than `LOCKGATE_XCOM_THRESHOLD_BYTES` becomes a blob, and the row keeps an
-envelope that names it. The blob is the row's: it belongs to no job, for a downstream or cleared task may
-still read it when the job has ended, and its reference goes when the row goes or is overwritten.
+A value whose JSON is larger than `LOCKGATE_XCOM_THRESHOLD_BYTES` becomes a blob, and the row holds an
+envelope with the blob's key. The blob belongs to the row and to no job, because a downstream or cleared task
+may read it after the job has ended. Its reference is dropped when the row is deleted or overwritten.
 
-    push    bytes, with the row's reference → row in Airflow's database → the overwritten one's reference goes
-    pull    row → the cache, else the HA store, else the blob server; verified
-    clear   reference dropped → row deleted
+    push    put the blob with the row's reference → write the row → drop the overwritten row's reference
+    pull    read the row → get the blob from the cache, the HA store or the blob server; verified
+    clear   drop the reference → delete the row
 
-The reference stands before the row does. What a crash between leaves, and the blobs of rows that Airflow
-deletes or overwrites without telling its backend (`airflow db clean`, a deleted DAG or run, its REST API, a
-task that resumes after it had deferred), `lockgate xcom sweep` finds. References of another scope
-(`LOCKGATE_AIRFLOW_SCOPE`) are another Airflow's: nothing here drops them.
+The reference is written before the row. `lockgate xcom sweep` finds what a crash between the two leaves, and
+the blobs of rows that Airflow deletes or overwrites without calling its backend (`airflow db clean`, a
+deleted DAG or run, the REST API, a deferred task that resumes). References of another scope
+(`LOCKGATE_AIRFLOW_SCOPE`) belong to another Airflow and are never dropped here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk.bases.xcom import BaseXCom
 
-from lockgate.operators.xcom.rows import Envelope, XComRow, envelope_of, looks_like_one
+from lockgate.operators.xcom.rows import Envelope, XComRow, envelope_of, looks_like_envelope
 from lockgate.storage_core.blobs.keys import NO_JOB
 from lockgate.storage_core.errors import CorruptBlobError, LockgateError, ObjectNotFoundError
 
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 
 GUARANTEE: Final[Guarantee] = "ha"
-"""In the HA store, too, where there is one. A value in Airflow's database outlives a blob server's disk, and
-running its task again may not give the same value; so workers without a common blob server have it, too."""
+"""Also kept in the HA store, if there is one. A row in Airflow's database outlives a blob server's disk, and
+its task may not compute the same value again; workers without a common blob server can read it, too."""
 
 _PUSHED: Final[dict[XComRow, Envelope]] = {}
-"""By row, the envelopes that this process has put into rows: it may push a key twice."""
+"""Envelopes that this process has written, by row: a task may push a key twice."""
 
 
 @dataclass(frozen=True)
 class _Serialized:
-    """What the SDK's own backend deserialises: a result of which it looks at the value only."""
+    """Argument of the SDK's `deserialize_value`, which reads only the value."""
 
     value: Any
 
@@ -69,7 +69,7 @@ class BlobXCom(BaseXCom):
         map_index: int = -1,
         **more: Any,
     ) -> None:
-        """Store a value; a blob that this process had pushed into the same row before is let go."""
+        """Store a value, and release the blob that this process pushed into the same row before."""
         with _overwriting(_row(key, task_id, dag_id, run_id, map_index)):
             super().set(
                 key, value, dag_id=dag_id, task_id=task_id, run_id=run_id, map_index=map_index, **more
@@ -103,27 +103,27 @@ class BlobXCom(BaseXCom):
         run_id: str | None = None,
         map_index: int | None = None,
     ) -> Any:
-        """Return what the row is to keep: the value as Airflow serialises it, or the envelope of a blob.
+        """Return the value to store in the row: as Airflow serialises it, or the envelope of a blob.
 
         Raises:
-            LockgateError: The blob could not be put; the task fails, and its row stays as it was.
+            LockgateError: The blob could not be put; the task fails, and its row does not change.
         """
         serialized = BaseXCom.serialize_value(
             value, key=key, task_id=task_id, dag_id=dag_id, run_id=run_id, map_index=map_index
         )
         if key is None or task_id is None or dag_id is None or run_id is None:
-            return serialized  # of no row, which could not keep a blob
-        data = _large(serialized)
+            return serialized  # it has no row that could refer to a blob
+        data = _json_to_offload(serialized)
         if data is None:
             return serialized
         return _put(_row(key, task_id, dag_id, run_id, map_index), data).value()
 
     @staticmethod
     def deserialize_value(result: Any) -> Any:
-        """Return the value that was pushed, whole: never an envelope, and never a part of it.
+        """Return the complete value that was pushed, never an envelope.
 
         Raises:
-            ObjectNotFoundError: Its blob is gone.
+            ObjectNotFoundError: Its blob does not exist any more.
             CorruptBlobError: Every copy of it is damaged.
             StoreUnavailableError: No server that may have it answers; trying again later is safe.
         """
@@ -134,7 +134,7 @@ class BlobXCom(BaseXCom):
 
     @classmethod
     def purge(cls, xcom: XComResult, *args: Any) -> None:  # noqa: ARG003 - Airflow's
-        """Let a row's blob go; Airflow deletes the row next, also one whose envelope is damaged."""
+        """Drop a row's reference before Airflow deletes the row; ignore a damaged envelope."""
         with suppress(CorruptBlobError):
             envelope = envelope_of(xcom.value)
             if envelope is not None:
@@ -154,9 +154,9 @@ def _row(key: str, task_id: str, dag_id: str, run_id: str, map_index: int | None
 
 @contextmanager
 def _overwriting(row: XComRow) -> Iterator[None]:
-    """Let go what this process had pushed into a row, once the row has another value.
+    """Release the blob that this process pushed into a row, after the row has a new value.
 
-    If it is not known whether the row was written, both are kept.
+    If the write of the row fails, both blobs are kept: the row may have either value.
     """
     before = _PUSHED.pop(row, None)
     yield
@@ -164,16 +164,16 @@ def _overwriting(row: XComRow) -> Iterator[None]:
         _drop(before)
 
 
-def _large(serialized: Any) -> bytes | None:
-    """Return as JSON what a row is not to keep; None: Airflow takes the value as it is."""
+def _json_to_offload(serialized: Any) -> bytes | None:
+    """Return a value's JSON if it must become a blob; None: the row keeps the value."""
     from lockgate.storage_core.settings import load_settings  # noqa: PLC0415 - read when a value is pushed
 
     try:
         data = json.dumps(serialized, separators=(",", ":")).encode()
     except (TypeError, ValueError):
-        return None  # Airflow says what is wrong with it
+        return None  # Airflow raises the error
     is_large = len(data) > load_settings().xcom_threshold_bytes
-    return data if is_large or looks_like_one(serialized) else None
+    return data if is_large or looks_like_envelope(serialized) else None
 
 
 def _put(row: XComRow, data: bytes) -> Envelope:
@@ -191,27 +191,27 @@ def _get(envelope: Envelope) -> bytes:
     except (ObjectNotFoundError, CorruptBlobError) as error:
         raise type(error)(
             f"{XComRow.of_owner(envelope.owner) or envelope.owner}: its value of {envelope.size_bytes} bytes "
-            f"cannot be had; nothing was returned; clear the task that pushed it; {error}"
+            f"cannot be read; nothing was returned; clear the task that pushed it; {error}"
         ) from error
 
 
 def _drop(envelope: Envelope) -> None:
-    """Drop a row's reference; one that could not be dropped is found by the sweep of XCom references.
+    """Drop a row's reference; if that fails, the sweep of XCom references finds it.
 
-    In a copy of another Airflow's database, which has a scope of its own, the references are that one's.
+    In a copy of another Airflow's database the references belong to that Airflow, which has another scope.
     """
     row = XComRow.of_owner(envelope.owner)
     if row is not None and row.scope != _scope():
-        _LOG.info("%s: left, for it is not of LOCKGATE_AIRFLOW_SCOPE=%s", envelope.owner, _scope())
+        _LOG.info("%s: left alone, it is not of LOCKGATE_AIRFLOW_SCOPE=%s", envelope.owner, _scope())
         return
     try:
         _cache().origin.drop(NO_JOB, envelope.blob_key, envelope.owner)
     except LockgateError as error:
-        _LOG.warning("%s: `lockgate xcom sweep` lets it go: %s", envelope.owner, error)
+        _LOG.warning("%s: not dropped; run `lockgate xcom sweep`: %s", envelope.owner, error)
 
 
 def _scope() -> str:
-    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415 - read when a value is pushed or goes
+    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415 - read when a value is pushed or dropped
 
     return load_settings().airflow_scope
 

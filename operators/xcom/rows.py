@@ -1,4 +1,4 @@
-"""XCom rows whose values are blobs: what such a row keeps, and who refers to its blob."""
+"""XCom rows whose values are blobs: the envelope in the row, and the owner of the blob's reference."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from lockgate.storage_core.blobs.keys import BlobKey, is_blob_key
 from lockgate.storage_core.errors import CorruptBlobError
 
 MARK: Final = "lockgate_blob"
-"""The only key of an envelope. No other value with it is ever written into a row: see `looks_like_one`."""
+"""The only key of an envelope. No other value with it is written into a row: see `looks_like_envelope`."""
 
 OWNER: Final = "xcom:"
 
 _READABLE: Final = ":+=,@ "
-"""Left as they are in an owner, for a run's id is full of them."""
+"""Characters that an owner does not escape, because run ids contain many of them."""
 
 
 class XComRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Names one row of Airflow's table.
+    """Identifies one row of Airflow's table.
 
     Attributes:
-        scope: Of the Airflow, `LOCKGATE_AIRFLOW_SCOPE`; empty: there is only one, or the others have one.
+        scope: `LOCKGATE_AIRFLOW_SCOPE`; empty: this is the only Airflow, or all others have a scope.
     """
 
     scope: str = ""
@@ -39,14 +39,14 @@ class XComRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def owner(self) -> str:
-        """Of the reference that the row has to its blob. Only with a scope it begins with one."""
+        """Owner of the row's reference to its blob; it begins with the scope, if there is one."""
         names = [self.dag_id, self.run_id, self.task_id, str(self.map_index), self.key]
         scoped = [self.scope, *names] if self.scope else names
         return OWNER + "/".join(quote(name, safe=_READABLE) for name in scoped)
 
     @classmethod
     def of_owner(cls, owner: str) -> Self | None:
-        """Return the row that an owner names; None: it names none."""
+        """Return the row that an owner names; None: it does not name a row."""
         names = [unquote(name) for name in owner.removeprefix(OWNER).split("/")]
         try:
             *scope, dag_id, run_id, task_id, map_index, key = names
@@ -64,11 +64,11 @@ class XComRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a row keeps in its value's stead.
+    """Stored in a row in place of its value.
 
     Attributes:
-        owner: Of the row's reference.
-        size_bytes: Of the value as JSON.
+        owner: Owner of the row's reference.
+        size_bytes: Size of the value as JSON.
     """
 
     blob_key: BlobKey
@@ -76,34 +76,34 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     size_bytes: int
 
     def value(self) -> dict[str, Any]:
-        """Return what the row keeps."""
+        """Return the row's value."""
         return {MARK: msgspec.to_builtins(self)}
 
 
-def looks_like_one(value: object) -> TypeGuard[dict[str, Any]]:
-    """Return whether a row's value is an envelope; a user's own that looks like one is made a blob itself."""
+def looks_like_envelope(value: object) -> TypeGuard[dict[str, Any]]:
+    """Return whether a value looks like an envelope; a user's value that does is stored as a blob."""
     return isinstance(value, dict) and MARK in value
 
 
 def envelope_of(value: object) -> Envelope | None:
-    """Return the envelope that a row's value is, None if it is a value.
+    """Return the envelope in a row; None: the row holds a value.
 
     Raises:
-        CorruptBlobError: It is a damaged one.
+        CorruptBlobError: The envelope is damaged.
     """
-    if not looks_like_one(value):
+    if not looks_like_envelope(value):
         return None
     try:
         (marked,) = value.values()
         envelope = msgspec.convert(marked, Envelope)
     except (ValueError, msgspec.ValidationError) as error:
         raise CorruptBlobError(
-            f"XCom value {str(value)[:200]} should name a blob and does not ({error}); nothing was returned; "
+            f"XCom value {str(value)[:200]} is a damaged envelope ({error}); nothing was returned; "
             "clear the task that pushed it"
         ) from None
     if not is_blob_key(envelope.blob_key) or not envelope.owner.startswith(OWNER):
         raise CorruptBlobError(
-            f"XCom value {str(value)[:200]} names no blob of an XCom row; nothing was returned; clear the "
-            "task that pushed it"
+            f"XCom value {str(value)[:200]} does not name a blob of an XCom row; nothing was returned; clear "
+            "the task that pushed it"
         )
     return envelope

@@ -1,8 +1,8 @@
-"""References of XCom rows that Airflow has deleted without telling its backend, found and dropped.
+"""Find and drop the references of XCom rows that Airflow has deleted without calling its backend.
 
-`airflow db clean`, `airflow dags delete`, a deleted run and Airflow's REST API delete rows as SQL does. Only
-Airflow's database knows which rows there are, and tasks do not reach it: this runs where the scheduler or the
-API server runs.
+`airflow db clean`, `airflow dags delete`, a deleted run and Airflow's REST API delete rows by SQL. Only
+Airflow's database knows which rows exist, and tasks cannot reach it: run this where the scheduler or the API
+server runs.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 
 class RowReference(msgspec.Struct, frozen=True, kw_only=True):
-    """A reference that a row of Airflow's table has, or had."""
+    """The reference of a row of Airflow's table, which may have been deleted."""
 
     row: XComRow
     blob_key: BlobKey
 
 
 class XComSweep(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the references of XCom rows.
+    """Result of a sweep of XCom references.
 
     Attributes:
-        gone: Their rows are gone, or have another value; dropped, unless it is a dry run.
-        kept: How many have their rows.
-        young: How many were taken within the last interval: their rows may not be written yet.
-        foreign: How many are of DAGs that this Airflow does not know: of another Airflow, or deleted.
-        other_scopes: How many are of Airflows that have another scope; of them nothing else is known here.
+        gone: References whose rows were deleted or have another value; dropped, unless it is a dry run.
+        kept: Number of references whose rows exist.
+        young: Number taken within the last interval, whose rows may not be written yet.
+        foreign: Number of DAGs that this Airflow does not know, deleted or of another Airflow.
+        other_scopes: Number of Airflows with another scope.
     """
 
     is_dry_run: bool
@@ -50,42 +50,42 @@ class XComSweep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sweep_xcoms(blobs: Blobs, *, scope: str, before_s: float, deleted_dags: bool, dry_run: bool) -> XComSweep:
-    """Drop the references of rows that are gone; the sweep of blobs deletes what nothing keeps then.
+    """Drop the references of deleted rows; the sweep of blobs then deletes unreferenced blobs.
 
-    References are read before rows, and a row's reference is taken before the row is written: whatever has a
-    row by now is found to have it.
+    References are read before rows, and a row's reference is taken before the row is written, so the row of
+    every reference that was read is found if it exists.
 
-    A reference names its row by scope, DAG, run and task: Airflows that share blobs have each a scope of its
-    own, or no DAG id in common.
+    A reference names its row by scope, DAG, run and task. Airflows that share blobs need different scopes, or
+    no DAG id in common.
 
     Args:
-        blobs: Where the references are.
-        scope: Of this Airflow: references of any other are left alone.
+        blobs: Blobs with the references.
+        scope: Scope of this Airflow; references of other scopes are left alone.
         before_s: References that were taken later are left alone.
-        deleted_dags: Also drop those of DAGs that this Airflow does not know. Not where another Airflow of
-            this scope shares the blobs.
-        dry_run: Change nothing, say what would be dropped.
+        deleted_dags: Also drop references of DAGs that this Airflow does not know. Do not use it if another
+            Airflow of this scope shares the blobs.
+        dry_run: Change nothing, only report what would be dropped.
     """
-    taken = [one for one in blobs.references(job_id=NO_JOB) if one.owner.startswith(OWNER)]
+    references = [each for each in blobs.references(job_id=NO_JOB) if each.owner.startswith(OWNER)]
     ours = [
-        (one.taken_s, RowReference(row=row, blob_key=BlobKey(one.blob_key)))
-        for one in taken
-        if (row := XComRow.of_owner(one.owner)) is not None and row.scope == scope
+        (each.taken_s, RowReference(row=row, blob_key=BlobKey(each.blob_key)))
+        for each in references
+        if (row := XComRow.of_owner(each.owner)) is not None and row.scope == scope
     ]
-    old = [one for taken_s, one in ours if taken_s < before_s]
+    old = [reference for taken_s, reference in ours if taken_s < before_s]
     known_dags = _known_dags()
-    known = [one for one in old if deleted_dags or one.row.dag_id in known_dags]
+    known = [reference for reference in old if deleted_dags or reference.row.dag_id in known_dags]
     gone = tuple(_without_rows(known))
     if not dry_run:
-        for one in gone:
-            blobs.drop(NO_JOB, one.blob_key, one.row.owner)
+        for reference in gone:
+            blobs.drop(NO_JOB, reference.blob_key, reference.row.owner)
     return XComSweep(
         is_dry_run=dry_run,
         gone=gone,
         kept=len(known) - len(gone),
         young=len(ours) - len(old),
         foreign=len(old) - len(known),
-        other_scopes=len(taken) - len(ours),
+        other_scopes=len(references) - len(ours),
     )
 
 
@@ -98,12 +98,12 @@ def _known_dags() -> set[str]:
 
 
 def _without_rows(references: Iterable[RowReference]) -> Iterator[RowReference]:
-    """Yield those whose blobs no row names, a DAG run at a time."""
-    ordered = sorted(references, key=lambda one: (_run(one), one.row.owner))
+    """Yield the references whose blobs no row names; query one DAG run at a time."""
+    ordered = sorted(references, key=lambda reference: (_run(reference), reference.row.owner))
     for (dag_id, run_id), group in groupby(ordered, _run):
-        of_run = list(group)
-        named = _named(dag_id, run_id, {one.row.task_id for one in of_run})
-        yield from (one for one in of_run if (one.row.owner, one.blob_key) not in named)
+        in_run = list(group)
+        named = _named(dag_id, run_id, {reference.row.task_id for reference in in_run})
+        yield from (each for each in in_run if (each.row.owner, each.blob_key) not in named)
 
 
 def _run(reference: RowReference) -> tuple[str, str]:
@@ -111,16 +111,15 @@ def _run(reference: RowReference) -> tuple[str, str]:
 
 
 def _named(dag_id: str, run_id: str, task_ids: Iterable[str]) -> set[tuple[str, BlobKey]]:
-    """Return whose references the rows of some tasks of a DAG run have, and to which blobs."""
+    """Return the owner and blob key of every envelope in the rows of some tasks of a DAG run."""
     from airflow.models.xcom import XComModel  # noqa: PLC0415 - needs Airflow's database
     from airflow.utils.session import create_session  # noqa: PLC0415
 
     named = set()
     with create_session() as session:
-        asked = XComModel.get_many(run_id=run_id, dag_ids=dag_id, task_ids=list(task_ids))
-        for stored in cast(
-            "Iterable[XComModel]", session.scalars(asked)
-        ):  # Airflow's types are of SQLAlchemy 2.0
+        query = XComModel.get_many(run_id=run_id, dag_ids=dag_id, task_ids=list(task_ids))
+        # A cast: Airflow's types are of SQLAlchemy 2.0.
+        for stored in cast("Iterable[XComModel]", session.scalars(query)):
             with suppress(CorruptBlobError):
                 envelope = envelope_of(stored.value)
                 if envelope is not None:

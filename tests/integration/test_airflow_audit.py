@@ -93,7 +93,7 @@ def test_a_verdict_is_given_once_for_the_same_data(staged: StagedJob) -> None:
     with pytest.raises(AirflowFailException):
         audit(staged, WRONG)
 
-    with pytest.raises(AirflowFailException, match="found these data wrong before"):
+    with pytest.raises(AirflowFailException, match="in an earlier audit"):
         audit(staged, GOOD)
 
 

@@ -59,5 +59,5 @@ def test_a_job_that_a_person_must_look_at_fails_the_dag_after_the_others_are_set
     run = airflow.home.run("job_recovery", {"destinations": damaged.destination})
 
     assert run.state == "failed"
-    assert "1 jobs need a look" in run.log.read_text()
+    assert "1 jobs need attention" in run.log.read_text()
     assert lapsed.phase() is JobPhase.FAILED

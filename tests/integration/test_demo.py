@@ -55,9 +55,9 @@ def test_the_demo_ends_with_its_table_and_leaves_nothing_running(tmp_path: Path)
         assert step in output
     for told in (
         "is blob ",
-        "with it is gone blob ",
-        "library is still there, blob ",
-        "library is gone, too",
+        "which deleted blob ",
+        "library still exists, blob ",
+        "library is deleted, too",
     ):
         assert told in output
     [destination] = (home / "lake").iterdir()

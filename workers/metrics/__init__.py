@@ -1,1 +1,1 @@
-"""Count what a worker's processes do, and serve the figures to Prometheus."""
+"""Metrics of a worker and its pool, for Prometheus."""

@@ -1,4 +1,4 @@
-"""The step of a worker's start that serves its figures, where `LOCKGATE_WORKER_METRICS_PORT` says so."""
+"""Serve a worker's metrics at `LOCKGATE_WORKER_METRICS_PORT` (a bootstep)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from lockgate.storage_core.settings import Settings, load_settings
 LOG = logging.getLogger("lockgate.worker")
 
 
-class ServedFigures:
-    """The endpoint of one worker, its pool included, at `http://host:port/metrics` until it is stopped.
+class MetricsEndpoint:
+    """Serves the metrics of one worker and its pool at `http://host:port/metrics` until it is stopped.
 
     Raises:
-        InvalidInputError: The address cannot be served: another worker may have it.
+        InvalidInputError: The address cannot be bound; another worker may use it.
     """
 
     def __init__(self, settings: Settings) -> None:
-        from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415 - only who serves
+        from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415 - only with a port
 
-        from lockgate.workers.metrics.figures import share_in  # noqa: PLC0415
+        from lockgate.workers.metrics.counts import count_in_folder  # noqa: PLC0415
 
         host, port = settings.worker_metrics_host, settings.worker_metrics_port
         try:
@@ -33,33 +33,33 @@ class ServedFigures:
         except OSError as error:
             raise InvalidInputError(
                 f"LOCKGATE_WORKER_METRICS_HOST={host} LOCKGATE_WORKER_METRICS_PORT={port}: {error.strerror}; "
-                "the worker was not started; give each worker of a machine a port of its own"
+                "the worker was not started; give each worker of a machine a different port"
             ) from None
-        self._served_by = os.getpid()
-        # Only now: who has the port has the folder.
-        registry.register(share_in(settings.home_dir / "metrics" / f"{socket.gethostname()}-{port}"))
-        signals.worker_process_init.connect(self._leave_port, weak=False)
-        LOG.info("figures: http://%s:%d/metrics", host, port)
+        self._pid = os.getpid()
+        # After the port is bound: its owner owns the folder, too.
+        registry.register(count_in_folder(settings.home_dir / "metrics" / f"{socket.gethostname()}-{port}"))
+        signals.worker_process_init.connect(self._close_inherited_socket, weak=False)
+        LOG.info("metrics: http://%s:%d/metrics", host, port)
 
     def stop(self) -> None:
-        """Give the port back."""
+        """Release the port."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
 
-    def _leave_port(self, **_: Any) -> None:
-        """Close what a process of the pool has inherited: it would keep the port beyond the worker's end."""
-        if os.getpid() != self._served_by:  # a pool that is the worker itself, `solo`, says the same of it
+    def _close_inherited_socket(self, **_: Any) -> None:
+        """Close the pool process's copy of the socket, which would keep the port after the worker's end."""
+        if os.getpid() != self._pid:  # the pool `solo` sends the same signal in the worker itself
             self._server.socket.close()
 
 
-class ServeFigures(bootsteps.StartStopStep):  # type: ignore[misc]
-    """Serves a worker's figures from before its pool has processes until its end; without a port, nothing."""
+class MetricsStep(bootsteps.StartStopStep):  # type: ignore[misc]
+    """Serves a worker's metrics from before its pool starts until its end, if a port is configured."""
 
-    def create(self, parent: Any) -> ServedFigures | None:  # noqa: ARG002 - Celery's
-        """Serve them."""
+    def create(self, parent: Any) -> MetricsEndpoint | None:  # noqa: ARG002 - Celery's
+        """Start the endpoint."""
         settings = load_settings()
-        return ServedFigures(settings) if settings.worker_metrics_port else None
+        return MetricsEndpoint(settings) if settings.worker_metrics_port else None
 
     def start(self, parent: Any) -> None:
-        """Do nothing more: they have been served since it was created."""
+        """Do nothing: `create` has started the endpoint."""

@@ -1,6 +1,6 @@
-"""Large arguments and results of Celery tasks as blobs: the message carries an envelope only.
+"""Send large arguments and results of Celery tasks as blobs; the message carries only an envelope.
 
-`install_offload(app)` serves any Celery application. It extends three parts of it:
+`install_offload(app)` works with any Celery application. It extends three parts of it:
 
     sender     `app.amqp`, which publishes every task message: see `lockgate.workers.offload.sender`
     receiver   each task's `Request` and `before_start`: see `lockgate.workers.offload.receiver`
@@ -15,20 +15,20 @@ from celery import Celery, signals
 from kombu.utils.imports import symbol_by_name
 
 from lockgate.storage_core.settings import Settings
-from lockgate.workers.offload.results import keep_offloaded
+from lockgate.workers.offload.results import offload_results
 from lockgate.workers.offload.sender import Offload, OffloadingAMQP
 
 
 def install_offload(app: Celery, settings: Settings | None = None) -> None:
-    """Have an application send large arguments and results as blobs, and recall those that come.
+    """Make an application send large arguments and results as blobs, and receive them.
 
-    Call it in the module that makes the application: its workers and its clients both need it. A second call
-    changes nothing.
+    Call it in the module that creates the application, because its workers and its clients both need it. A
+    second call changes nothing.
 
     Args:
-        app: Lockgate's own or any other; its tasks may be defined before or after.
-        settings: `celery_threshold_bytes`, `message_lapse_s` and those of the blobs; absent: the
-            environment's, read when they are needed.
+        app: Any Celery application; its tasks may be defined before or after the call.
+        settings: `celery_threshold_bytes`, `message_lapse_s` and the settings of blobs; None: those of the
+            environment, read when they are needed.
     """
     kind = symbol_by_name(app.amqp_cls)  # type: ignore[no-untyped-call]
     if issubclass(kind, OffloadingAMQP):
@@ -36,7 +36,7 @@ def install_offload(app: Celery, settings: Settings | None = None) -> None:
     offload = Offload(settings)
     app.amqp_cls = type(kind.__name__, (OffloadingAMQP, kind), {"offload": offload})
     app.__dict__.pop("amqp", None)
-    keep_offloaded(app, offload)
+    offload_results(app, offload)
 
     def receive(sender: Any, **_: Any) -> None:
         from lockgate.workers.offload.receiver import receive_offloaded  # noqa: PLC0415 - only workers receive

@@ -1,8 +1,8 @@
 """Receive offloaded arguments: the worker acknowledges the message, its pool runs the task.
 
-A blob is released when it was deserialised and the broker will not deliver its message again. With
-`acks_late` that is when the broker has the acknowledgement, in the worker's main process. Without it the
-message is gone before the task begins, and the pool's process releases the blob after reading it.
+A blob is released after it was deserialised and the broker will not deliver its message again. With
+`acks_late` the worker's main process releases it after the broker has the acknowledgement. Otherwise the
+message is acknowledged before the task begins, and the pool's process releases the blob after reading it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from lockgate.workers.offload.sender import GUARD, HEADER, Offload, Package, sen
 
 LOG: Final = logging.getLogger("lockgate.worker")
 
-_LATER: Final = ThreadPoolExecutor(1, thread_name_prefix="lockgate-acknowledge")
-"""A worker's main process does not wait for a journal. Its end waits for what is to be done here."""
+_RELEASES: Final = ThreadPoolExecutor(1, thread_name_prefix="lockgate-acknowledge")
+"""Releases blobs: a worker's main process must not wait for a journal. Its exit waits for this thread."""
 
 
 def receive_offloaded(task: Task, offload: Offload) -> None:
-    """Have a task recall its arguments before it starts, and let their blob go when its message is."""
+    """Make a task recall its arguments before it starts, and release their blob with its message."""
     kind = type(task)
     request = symbol_by_name(kind.Request)  # type: ignore[no-untyped-call]
     if issubclass(request, OffloadedRequest):
@@ -45,44 +45,44 @@ def receive_offloaded(task: Task, offload: Offload) -> None:
 
 
 class OffloadedRequest(Request):  # type: ignore[misc]
-    """A message that a worker has taken, and whose arguments may be a blob."""
+    """A message that a worker has received, and whose arguments may be a blob."""
 
     offload: Offload
 
     def __init__(self, message: Any, *args: Any, **options: Any) -> None:
         super().__init__(message, *args, **options)
         if self.task.acks_late and GUARD in self._kwargs:
-            self._let_go_when_acknowledged(message)
+            self._release_when_acknowledged(message)
 
-    def _let_go_when_acknowledged(self, message: Any) -> None:
-        """Let the blob go with the message: not as Celery wishes to acknowledge, but as the broker has it."""
+    def _release_when_acknowledged(self, message: Any) -> None:
+        """Release the blob after the broker has the acknowledgement, not when Celery requests it."""
         acknowledge = message.ack
 
         def ack(multiple: bool = False) -> None:
             acknowledge(multiple=multiple)
-            _LATER.submit(_let_go, self.offload, message.headers)
+            _RELEASES.submit(_release, self.offload, message.headers)
 
         message.ack = ack
 
     @cached_property
     def _payload(self) -> Any:
-        """Return arguments and what follows the task: asked for only if it ended without its process."""
+        """Return the arguments and callbacks; Celery reads it only if the task's process was lost."""
         args, kwargs, rest = super()._payload
         if GUARD in kwargs:
             try:
                 package = _package(self._message.headers)
                 if package is not None and package.has_rest:
-                    return _recalled(package, self.offload, self._message.headers, self._app)
+                    return _recall(package, self.offload, self._message.headers, self._app)
             except LockgateError:
-                LOG.exception("task %s: the tasks after it do not learn of its end", self.id)
+                LOG.exception("task %s: its callbacks cannot be read and are not called", self.id)
         return args, kwargs, rest
 
 
 def _fill(task: Task, args: Any, kwargs: Any, offload: Offload) -> None:
-    """Put the recalled arguments where the envelope was: all that looks at them afterwards sees them.
+    """Replace the envelope by the recalled arguments, in place, so that all later readers see them.
 
     Raises:
-        LockgateError: They cannot be had; the task fails with it, and is not called.
+        LockgateError: They cannot be read; the task fails with the error and is not called.
     """
     request = task.request
     if GUARD not in kwargs or request.headers is None or HEADER not in request.headers:
@@ -90,7 +90,7 @@ def _fill(task: Task, args: Any, kwargs: Any, offload: Offload) -> None:
     package = _package(request.headers)
     if package is None:
         return
-    arguments, keywords, rest = _recalled(package, offload, vars(request), task.app)
+    arguments, keywords, rest = _recall(package, offload, vars(request), task.app)
     if package.has_rest:
         request.update(rest)
     args[:] = arguments
@@ -101,10 +101,10 @@ def _fill(task: Task, args: Any, kwargs: Any, offload: Offload) -> None:
 
 
 def _package(headers: Mapping[str, Any]) -> Package | None:
-    """Return what a message says of its blob.
+    """Return the package in a message's headers; None: there is none.
 
     Raises:
-        InvalidInputError: It says nothing that could be understood.
+        InvalidInputError: It is malformed.
     """
     package = headers.get(HEADER)
     if package is None:
@@ -113,15 +113,14 @@ def _package(headers: Mapping[str, Any]) -> Package | None:
         return msgspec.convert(package, Package)
     except msgspec.ValidationError as error:
         raise InvalidInputError(
-            f"header {HEADER} of a task's message is none of Lockgate's ({error}); the task was not run; "
-            "send it again"
+            f"header {HEADER} of a task's message is malformed ({error}); the task was not run; send it again"
         ) from None
 
 
-def _recalled(
+def _recall(
     package: Package, offload: Offload, headers: Mapping[str, Any], app: Any
 ) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
-    """Return the arguments that a message was sent with, and what follows its task if that was offloaded."""
+    """Return the arguments of a message, and its callbacks if they were offloaded."""
     data = offload.recall(package.envelope, sending=sending_of(headers))
     accept = prepare_accept_content(app.conf.accept_content)  # type: ignore[no-untyped-call]
     decoded = loads(data, package.content_type, package.content_encoding, accept=accept)  # type: ignore[no-untyped-call]
@@ -129,10 +128,10 @@ def _recalled(
     return arguments, keywords, rest[0] if rest else {}
 
 
-def _let_go(offload: Offload, headers: Mapping[str, Any]) -> None:
+def _release(offload: Offload, headers: Mapping[str, Any]) -> None:
     try:
         package = _package(headers)
         if package is not None:
             offload.acknowledge(package.envelope)
     except Exception:
-        LOG.exception("an offloaded message could not be let go; it lapses")
+        LOG.exception("an offloaded message could not be released; it expires")

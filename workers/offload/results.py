@@ -1,8 +1,8 @@
-"""Keep large results as blobs: the backend stores an envelope, and the reader of the result gets the blob.
+"""Store large results as blobs: the backend stores an envelope, and the reader of the result gets the blob.
 
-The blob is released when `get` has returned the result, or by `forget`. Otherwise it lapses, no earlier than
-Celery would have dropped the result. The task's state stays SUCCESS: otherwise its chain would fail, and a
-redelivery would run the task again.
+The blob is released after `get` has returned the result, or by `forget`. Otherwise it expires, no earlier
+than Celery would drop the result. If a blob is lost, the task's state stays SUCCESS: otherwise its chain
+would fail, and a redelivery would run the task again.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from lockgate.workers.offload.sender import Offload
 LOG: Final = logging.getLogger("lockgate.blobs")
 
 PREFIX: Final = b"lockgate-offloaded:"
-"""Begins what the backend has in place of a large result: no serialiser of Celery begins so."""
+"""Prefix of a stored envelope; no serialiser of Celery produces it."""
 
 MARK: Final = "lockgate-envelope"
-"""Among what is known of a task, beside its result: by it the reader lets the result go."""
+"""Key in a task's metadata: the envelope by which the reader releases the result."""
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands in the backend.
+class StoredEnvelope(msgspec.Struct, frozen=True, kw_only=True):
+    """Stored in the backend in place of a large result.
 
     Attributes:
-        envelope: Names the blob, as built-in types.
-        task_id: Whose result it is.
+        envelope: Envelope of the blob, as built-in types.
+        task_id: Id of the task.
         is_part: It is for the body of a chord, which reads it once.
     """
 
@@ -47,16 +47,16 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     is_part: bool
 
 
-def keep_offloaded(app: Celery, offload: Offload) -> None:
-    """Have an application keep large results as blobs, if its backend is one of keys and values."""
-    build = app._get_backend  # noqa: SLF001 - the only seam that every way to a backend passes
+def offload_results(app: Celery, offload: Offload) -> None:
+    """Make an application store large results as blobs, if it has a key-value backend."""
+    build = app._get_backend  # noqa: SLF001 - every access to a backend calls it
 
     def backend() -> Any:
         built = build()
         if isinstance(built, BaseKeyValueStoreBackend):
             kind = type(built)
-            ours = {"offload": offload, "threshold_bytes": offload.settings.celery_threshold_bytes}
-            built.__class__ = type(kind.__name__, (OffloadedResults, kind), ours)
+            attributes = {"offload": offload, "threshold_bytes": offload.settings.celery_threshold_bytes}
+            built.__class__ = type(kind.__name__, (OffloadedResults, kind), attributes)
         return built
 
     app._get_backend = backend  # noqa: SLF001
@@ -64,29 +64,29 @@ def keep_offloaded(app: Celery, offload: Offload) -> None:
     app.AsyncResult = app.subclass_with_self(OffloadedResult, name="AsyncResult", reverse="AsyncResult")
 
 
-class Gone(msgspec.Struct, frozen=True):
-    """Stands for a result whose blob is gone."""
+class LostResult(msgspec.Struct, frozen=True):
+    """Placeholder of a result whose blob is lost."""
 
-    why: Exception
+    error: Exception
 
 
 class OffloadedResult(AsyncResult):  # type: ignore[misc]
-    """A result that is let go once it was read."""
+    """A result that is released after it was read."""
 
     def get(self, timeout: float | None = None, propagate: bool = True, *args: Any, **options: Any) -> Any:
         """Wait for the result and return it.
 
         Raises:
-            ObjectNotFoundError: It is gone: it lapsed, or was read long ago.
+            ObjectNotFoundError: It has expired, or was read long ago.
             CorruptBlobError: Every copy of it is damaged.
         """
         value = super().get(timeout, propagate, *args, **options)
-        if not isinstance(value, Gone):
-            _let_go(self.backend, self._cache)
+        if not isinstance(value, LostResult):
+            _release(self.backend, self._cache)
             return value
         if propagate:
-            raise value.why
-        return value.why
+            raise value.error
+        return value.error
 
 
 class OffloadedResults(BaseKeyValueStoreBackend):  # type: ignore[misc]
@@ -96,11 +96,11 @@ class OffloadedResults(BaseKeyValueStoreBackend):  # type: ignore[misc]
     threshold_bytes: int
 
     def encode(self, data: Any) -> Any:
-        """Return the payload of what is known of a task, or an envelope."""
+        """Return the payload of a task's metadata, or an envelope."""
         payload = super().encode(data)
         if len(payload) <= self.threshold_bytes:
             return payload
-        task_id, is_part = _whose(data)
+        task_id, is_part = _succeeded_task(data)
         if not task_id:
             return payload
         try:
@@ -111,51 +111,51 @@ class OffloadedResults(BaseKeyValueStoreBackend):  # type: ignore[misc]
                 lapse_s=float(self.expires) if self.expires else None,
             )
         except (StoreUnavailableError, OutcomeUnknownError) as error:
-            # The task is done, and what follows it may have been sent: it must not fail now.
-            LOG.warning("the result of task %s goes to the result backend whole: %s", task_id, error)
+            # The task is done, and its callbacks may have been sent: it must not fail now.
+            LOG.warning("the result of task %s is stored whole in the result backend: %s", task_id, error)
             return payload
         if envelope is None:
             return payload
-        kept = Kept(envelope=envelope, task_id=task_id, is_part=is_part)
-        return (PREFIX + msgspec.json.encode(kept)).decode()
+        stored = StoredEnvelope(envelope=envelope, task_id=task_id, is_part=is_part)
+        return (PREFIX + msgspec.json.encode(stored)).decode()
 
     def decode(self, payload: Any) -> Any:
-        """Return what is known of a task; a result whose blob is gone raises when it is asked for."""
-        kept = _kept(payload)
-        if kept is None:
+        """Return a task's metadata; a result whose blob is lost raises when it is read."""
+        stored = _stored_envelope(payload)
+        if stored is None:
             return super().decode(payload)
         try:
-            known = super().decode(self.offload.recall(kept.envelope, is_read_once=True))
+            meta = super().decode(self.offload.recall(stored.envelope, is_read_once=True))
         except (ObjectNotFoundError, CorruptBlobError) as error:
-            return _lost(kept, error)
-        if kept.is_part:
-            self.offload.acknowledge(kept.envelope)
+            return _lost(stored, error)
+        if stored.is_part:
+            self.offload.acknowledge(stored.envelope)
         else:
-            known[MARK] = kept.envelope
-        return known
+            meta[MARK] = stored.envelope
+        return meta
 
     def get_many(self, *args: Any, **options: Any) -> Iterator[tuple[str, Any]]:
-        """Yield tasks and what is known of them."""
-        for task_id, known in super().get_many(*args, **options):
-            yield task_id, _handed_out(self, known)
+        """Yield task ids and their metadata."""
+        for task_id, meta in super().get_many(*args, **options):
+            yield task_id, _released(self, meta)
 
     def iter_native(self, *args: Any, **options: Any) -> Iterator[tuple[str, Any]]:
-        """Yield tasks and what is known of them, as they end."""
-        for task_id, known in super().iter_native(*args, **options):
-            yield task_id, _handed_out(self, known)
+        """Yield task ids and their metadata, as the tasks end."""
+        for task_id, meta in super().iter_native(*args, **options):
+            yield task_id, _released(self, meta)
 
     def forget(self, task_id: str) -> None:
-        """Delete what is known of a task."""
-        kept = _kept(self.get(self.get_key_for_task(task_id)))
+        """Delete a task's metadata."""
+        stored = _stored_envelope(self.get(self.get_key_for_task(task_id)))
         super().forget(task_id)
-        if kept is not None:
-            self.offload.acknowledge(kept.envelope)
+        if stored is not None:
+            self.offload.acknowledge(stored.envelope)
 
 
-def _whose(data: Any) -> tuple[str, bool]:
-    """Return the task whose result this is, and whether it is for a chord; empty: it is something else.
+def _succeeded_task(data: Any) -> tuple[str, bool]:
+    """Return the id of the task whose result this is, and whether it is for a chord; empty: no result.
 
-    A failure is none: it must reach its reader even if no blob can be put.
+    A failure is not offloaded: it must reach its reader even if no blob can be put.
     """
     match data:
         case {"status": states.SUCCESS, "task_id": str(task_id)}:
@@ -166,43 +166,43 @@ def _whose(data: Any) -> tuple[str, bool]:
 
 
 def _headers_of(task_id: str) -> Mapping[str, Any]:
-    """Return the headers of a task that this process runs; none of another."""
+    """Return the headers of the task that this process runs; empty for another task."""
     request = current_task.request if current_task else None
     return (request.headers or {}) if request is not None and request.id == task_id else {}
 
 
-def _kept(payload: Any) -> Kept | None:
-    """Return what stands in the backend, if it is an envelope."""
+def _stored_envelope(payload: Any) -> StoredEnvelope | None:
+    """Return the envelope in a payload of the backend; None: it is not an envelope."""
     if isinstance(payload, str):
         payload = payload.encode() if payload.startswith(PREFIX.decode()) else b""
     if not payload or bytes(payload[: len(PREFIX)]) != PREFIX:
         return None
-    return msgspec.json.decode(bytes(payload[len(PREFIX) :]), type=Kept)
+    return msgspec.json.decode(bytes(payload[len(PREFIX) :]), type=StoredEnvelope)
 
 
-def _lost(kept: Kept, error: Exception) -> Any:
-    """Return what is known of a task whose result is gone: that it succeeded. A chord's body cannot begin."""
-    if kept.is_part:
-        return [1, kept.task_id, states.FAILURE, error]
+def _lost(stored: StoredEnvelope, error: Exception) -> Any:
+    """Return the metadata of a task whose result is lost: a success, but a failure for a chord's body."""
+    if stored.is_part:
+        return [1, stored.task_id, states.FAILURE, error]
     return {
         "status": states.SUCCESS,
-        "result": Gone(error),
+        "result": LostResult(error),
         "traceback": None,
         "children": [],
         "date_done": None,
-        "task_id": kept.task_id,
+        "task_id": stored.task_id,
     }
 
 
-def _handed_out(backend: Any, known: Any) -> Any:
-    """Return what a reader of many results takes, and let it go; one that is gone is a failure to it."""
-    if isinstance(known, dict) and isinstance(known.get("result"), Gone):
-        return {**known, "status": states.FAILURE, "result": known["result"].why}
-    _let_go(backend, known)
-    return known
+def _released(backend: Any, meta: Any) -> Any:
+    """Release a result for a reader of many and return its metadata; a lost result becomes a failure."""
+    if isinstance(meta, dict) and isinstance(meta.get("result"), LostResult):
+        return {**meta, "status": states.FAILURE, "result": meta["result"].error}
+    _release(backend, meta)
+    return meta
 
 
-def _let_go(backend: Any, known: Any) -> None:
-    envelope = known.pop(MARK, None) if isinstance(known, dict) else None
+def _release(backend: Any, meta: Any) -> None:
+    envelope = meta.pop(MARK, None) if isinstance(meta, dict) else None
     if envelope is not None:
         backend.offload.acknowledge(envelope)

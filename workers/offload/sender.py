@@ -1,6 +1,6 @@
 """Send large arguments of Celery tasks as blobs; below the threshold a message is unchanged.
 
-Nothing of blobs is imported before the first large message.
+The blobs' modules are imported with the first large message.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger("lockgate.blobs")
 
 HEADER: Final = "lockgate-offloaded"
-"""Of a message whose arguments are a blob: a `Package`. Who passes one as an argument passes data."""
+"""Header of a message whose arguments are a blob: a `Package`. Arguments are never read as envelopes."""
 
 GUARD: Final = "lockgate_arguments_are_offloaded_install_offload_in_this_worker"
-"""Stands in such a message for the arguments, as the name of one that no task takes."""
+"""Keyword argument in place of the offloaded arguments: a worker without offloading fails with this name."""
 
 JOB_HEADER: Final = "job_id"
 
 
 class Package(msgspec.Struct, frozen=True, kw_only=True):
-    """What the header of an offloaded message says.
+    """Header of an offloaded message.
 
     Attributes:
-        envelope: Names the blob, as built-in types.
-        content_type: By which its bytes are decoded.
-        content_encoding: Of these.
-        has_rest: What follows the task, its chain, chord and callbacks, is in the blob, too.
+        envelope: Envelope of the blob, as built-in types.
+        content_type: Content type of its bytes.
+        content_encoding: Encoding of its bytes.
+        has_rest: The blob also holds the task's chain, chord and callbacks.
     """
 
     envelope: dict[str, Any]
@@ -50,9 +50,9 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offload:
-    """What one application offloads by: the settings that it was given, else those of the environment.
+    """Offloads the messages of one application, by the given settings or those of the environment.
 
-    Envelopes go in and out as built-in types, so that who offloads nothing loads nothing of blobs.
+    Envelopes are passed as built-in types, so that the blobs' modules are imported only for large messages.
     """
 
     def __init__(self, settings: Settings | None) -> None:
@@ -60,7 +60,7 @@ class Offload:
 
     @property
     def settings(self) -> Settings:
-        """Return the given settings, else those of the environment, read at each call."""
+        """Settings that were given, else those of the environment, read at each call."""
         return self._settings or load_settings()
 
     def put(
@@ -73,15 +73,15 @@ class Offload:
         is_counted: bool = True,
         lapse_s: float | None = 0.0,
     ) -> dict[str, Any] | None:
-        """Keep a message and return its envelope, None where no blobs can be; see `ClaimCheck.offload`.
+        """Store a message and return its envelope; None: blobs are not configured. See `ClaimCheck.offload`.
 
         Args:
             payload: The message.
-            owner: Names its receiver.
+            owner: Owner of the reference: the receiver.
             headers: Headers of its task, which may name a job.
-            sending: The same over messages whose equal bytes need be put only once.
+            sending: Key of messages whose equal bytes are put only once.
             is_counted: There is one receiver, and it acknowledges.
-            lapse_s: It is kept at least so long if nobody acknowledges; None: for ever.
+            lapse_s: How long to keep the message without an acknowledgement; None: for ever.
         """
         messages = self._messages()
         if messages is None:
@@ -97,21 +97,21 @@ class Offload:
         return dict(msgspec.to_builtins(envelope))
 
     def recall(self, envelope: Mapping[str, Any], *, sending: str = "", is_read_once: bool = False) -> bytes:
-        """Return the message that an envelope stands for; see `ClaimCheck.recall`.
+        """Return the message of an envelope; see `ClaimCheck.recall`.
 
         Raises:
-            InvalidInputError: It is no envelope, or no blobs can be.
+            InvalidInputError: It is not an envelope, or blobs are not configured.
         """
         messages, opened = self._opened(envelope)
         return messages.recall(opened, sending=sending, is_read_once=is_read_once)
 
     def acknowledge(self, envelope: Mapping[str, Any]) -> None:
-        """Let go what an envelope stands for; what cannot be let go lapses."""
+        """Release the message of an envelope; if that fails, it expires."""
         try:
             messages, opened = self._opened(envelope)
             messages.acknowledge(opened)
         except LockgateError as error:
-            LOG.warning("an offloaded message is not let go: %s; it lapses", error)
+            LOG.warning("an offloaded message was not released and expires: %s", error)
 
     def _messages(self) -> ClaimCheck | None:
         from lockgate.storage_core.blobs.claim_check import configured_claim_check  # noqa: PLC0415 - only for large ones
@@ -124,14 +124,14 @@ class Offload:
         messages = self._messages()
         if messages is None:
             raise InvalidInputError(
-                "an offloaded message came, and this process has no blobs: LOCKGATE_JOURNAL_URL is none; "
-                "nothing was read; give it the settings of the sender"
+                "an offloaded message was received, and this process has no blobs: LOCKGATE_JOURNAL_URL is "
+                "none; nothing was read; give it the settings of the sender"
             )
         try:
             return messages, msgspec.convert(envelope, Envelope)
         except msgspec.ValidationError as error:
             raise InvalidInputError(
-                f"what came in place of a large message is no envelope ({error}); nothing was read; "
+                f"the envelope of a large message is malformed ({error}); nothing was read; "
                 "send the message again"
             ) from None
 
@@ -143,19 +143,23 @@ class OffloadingAMQP(AMQP):  # type: ignore[misc]
 
     @cached_property
     def send_task_message(self) -> Callable[..., Any]:
-        """Return what publishes a task's message."""
+        """Return the function that publishes a task's message."""
         publish = super().send_task_message
         threshold_bytes = self.offload.settings.celery_threshold_bytes
 
         def send_task_message(producer: Any, name: str, message: Any, **options: Any) -> Any:
-            options["headers"] = headers = _without_ours(options.get("headers"))
+            # A sender may pass on the headers of a message that it received.
+            headers = {
+                name: value for name, value in (options.get("headers") or {}).items() if name != HEADER
+            }
+            options["headers"] = headers
             serializer = options.get("serializer") or self.app.conf.task_serializer
-            # Protocol 1 has a mapping for a body: its messages go as they are.
+            # In protocol 1 the body is a mapping: such messages are not offloaded.
             if isinstance(message.body, tuple) and _size(message.body, serializer) > threshold_bytes:
                 task_headers = {**message.headers, **headers}
                 is_broadcast = self._is_broadcast(options.get("queue"))
                 message = self._offloaded(message, task_headers, serializer, threshold_bytes, is_broadcast)
-            # If this fails, the broker may yet have the message: its blob is left to lapse.
+            # If this fails, the broker may still have the message: its blob is kept until it expires.
             return publish(producer, name, message, **options)
 
         return send_task_message
@@ -168,10 +172,9 @@ class OffloadingAMQP(AMQP):  # type: ignore[misc]
         threshold_bytes: int,
         is_broadcast: bool,
     ) -> Any:
-        """Return a message that carries an envelope; the same one where no blobs can be."""
+        """Return a message that carries an envelope; the given message if blobs are not configured."""
         args, kwargs, rest = message.body
-        # What follows the task stays with the message unless it is large itself: should the blob be lost,
-        # its chord and its callbacks hear of it.
+        # Callbacks stay in the message unless they are large, so that they are called if the blob is lost.
         has_rest = _size(((), {}, rest), serializer) > threshold_bytes
         content_type, content_encoding, payload = dumps(  # type: ignore[no-untyped-call]
             message.body if has_rest else (args, kwargs), serializer
@@ -194,7 +197,7 @@ class OffloadingAMQP(AMQP):  # type: ignore[misc]
         )
         return message._replace(
             headers={**message.headers, HEADER: msgspec.to_builtins(package)},
-            # A list, and a mapping: a worker fills them before the task is called.
+            # A mutable list and mapping: a worker fills them before the task is called.
             body=([], {GUARD: True}, {} if has_rest else rest),
         )
 
@@ -204,12 +207,12 @@ class OffloadingAMQP(AMQP):  # type: ignore[misc]
 
 
 def sending_of(headers: Mapping[str, Any]) -> str:
-    """Return what messages have in common whose bytes are likely the same: a group, or tries of one task."""
+    """Return a key of messages whose bytes are probably equal: those of a group, or the tries of one task."""
     return str(headers.get("group") or headers["id"])
 
 
 def _waits_s(headers: Mapping[str, Any]) -> float:
-    """Return how long a task waits for its `eta`: an ISO time, of UTC where it names no zone."""
+    """Return how long a task waits for its `eta`: an ISO time, in UTC if it has no zone."""
     if headers.get("eta") is None:
         return 0.0
     eta = datetime.fromisoformat(str(headers["eta"]))
@@ -219,16 +222,11 @@ def _waits_s(headers: Mapping[str, Any]) -> float:
 
 
 def _job_of(headers: Mapping[str, Any]) -> str:
-    """Return the job that a task's headers name, `no_job` if they name none."""
+    """Return the job in a task's headers, else `no_job`."""
     from lockgate.storage_core.blobs.keys import NO_JOB, is_blob_job  # noqa: PLC0415 - only for large messages
 
     job_id = headers.get(JOB_HEADER)
     return job_id if isinstance(job_id, str) and is_blob_job(job_id) else NO_JOB
-
-
-def _without_ours(headers: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return headers of a sender, who may have them from a message of ours, without what we said there."""
-    return {name: value for name, value in (headers or {}).items() if name != HEADER}
 
 
 def _size(body: Any, serializer: str) -> int:

@@ -1,6 +1,6 @@
-"""The session token in task messages, results and XCom values: which journal states a process has seen.
+"""The session token in task messages, results and XCom values: the journal states that a process has seen.
 
-A process that has opened no journal adds no token, and imports nothing of the journal.
+A process that has not opened a journal adds no token and does not import the journal.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ def extract(carrier: Mapping[str, Any]) -> None:
     """Make later reads of this process return states at least as new as the sender has seen.
 
     Args:
-        carrier: Headers of a message, or a result. One without a token, or with a malformed one, changes
-            nothing.
+        carrier: Headers of a message, or a result; a missing or malformed token is ignored.
     """
     if carrier.get(HEADER):
         from lockgate.storage_core.journal.observers import heed  # noqa: PLC0415 - half a second

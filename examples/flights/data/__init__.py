@@ -1,1 +1,1 @@
-"""The data set of the demo, its library, and the destination that it writes."""
+"""The demo's data set, library and destination."""

@@ -1,4 +1,4 @@
-"""Where the demo writes: a fresh prefix each time, on S3 if a server is configured, else on this disk."""
+"""Choose the demo's destination: a new prefix, on S3 if a server is configured, else on disk."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ BUCKET: Final = "lockgate-demo"
 
 
 def choose_destination(settings: Settings, home: Path, stamp: str) -> str:
-    """Return the URL or path to write; makes the bucket where that is ours to choose.
+    """Return the URL or path to write, and create the demo's bucket if it is used.
 
-    `LOCKGATE_DEMO_DEST` names the folder above it; without it, an S3 endpoint with credentials in the
-    environment gives `s3://lockgate-demo`; without that, the demo's home.
+    The parent is `LOCKGATE_DEMO_DEST`, else `s3://lockgate-demo` if the environment has an S3 endpoint and
+    credentials, else the demo's home.
 
     Raises:
-        LockgateError: The bucket cannot be made or reached.
+        LockgateError: The bucket cannot be created or reached.
     """
     given = os.environ.get("LOCKGATE_DEMO_DEST")
     if given:

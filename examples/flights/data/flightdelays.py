@@ -1,4 +1,4 @@
-"""A user's library: a word for each flight's delay. In a wheel it reaches the job's executors, as a blob."""
+"""A user's library: a word for each flight's delay. The job's executors get it as a wheel in a blob."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's data: every flight that left New York City in 2013, and what is expected of them."""
+"""The demo's data: all flights from New York City in 2013, and the expectations on them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ COLUMNS: Final = [
     "cast(time_hour as timestamp) as time_hour",
 ]
 Counts = Mapping[str, Counter[str]]
-"""Rows by the values of a column, for each of some columns."""
+"""Number of rows by value, for each of some columns."""
 
 READ_OPTIONS: Final = {"header": "true", "nullValue": "NA"}
 
 
 def archive() -> Path:
-    """Return the zip file inside the installed package, which is not imported: its import is broken.
+    """Return the zip file inside the installed package, whose import is broken.
 
     Raises:
         MissingPartError: The package is not installed.
@@ -48,7 +48,7 @@ def archive() -> Path:
 
 
 def extract(folder: Path) -> Path:
-    """Unpack the flights; returns the CSV file."""
+    """Unpack the flights and return the CSV file."""
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "flights.csv"
     with (
@@ -61,7 +61,7 @@ def extract(folder: Path) -> Path:
 
 
 def count_rows(flights: Path) -> Counts:
-    """Count the source's rows, in plain Python: what the committed data are compared with."""
+    """Count the source's rows in plain Python, to compare the committed data with them."""
     months: Counter[str] = Counter()
     delays: Counter[str] = Counter()
     with flights.open(newline="") as file:
@@ -72,7 +72,7 @@ def count_rows(flights: Path) -> Counts:
 
 
 def suite(rows: int = ROWS) -> dict[str, Any]:
-    """Return the Great Expectations suite that the DAG audits the staged rows with."""
+    """Return the Great Expectations suite of the audit."""
 
     def expect(kind: str, **arguments: Any) -> Mapping[str, Any]:
         return {"type": f"expect_{kind}", "kwargs": arguments, "meta": {}}

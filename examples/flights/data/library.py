@@ -1,4 +1,4 @@
-"""The wheel that the demo ships: installed nowhere, so that it can only be imported from its blob."""
+"""Build the demo's wheel, which is not installed, so that it can only be imported from its blob."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _INFO: Final = f"{MODULE}-{_VERSION}.dist-info"
 
 
 def build(folder: Path) -> Path:
-    """Build the wheel; returns its path.
+    """Build the wheel and return its path.
 
     Raises:
-        DemoFailedError: The library is installed here: importing it would show nothing.
+        DemoFailedError: The library is installed, so importing it would prove nothing.
     """
     if importlib.util.find_spec(MODULE) is not None:
-        raise DemoFailedError(f"the package {MODULE} is installed here: uninstall it, the demo ships its own")
+        raise DemoFailedError(f"the package {MODULE} is installed: uninstall it, the demo builds it itself")
     wheel = folder / f"{MODULE}-{_VERSION}-py3-none-any.whl"
     files = {
         f"{MODULE}.py": Path(flightdelays.__file__).read_bytes(),

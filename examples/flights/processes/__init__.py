@@ -1,1 +1,1 @@
-"""The processes that the demo starts: Airflow, a Celery worker, their children."""
+"""Processes that the demo starts: Airflow, a Celery worker, and their children."""

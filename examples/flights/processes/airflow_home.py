@@ -1,4 +1,4 @@
-"""A private Airflow that executes DAG runs itself, in child processes: `airflow dags test`."""
+"""Run DAGs in a private Airflow, each in a child process: `airflow dags test`."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class DagRun:
     """One execution of a DAG.
 
     Attributes:
-        returncode: Of the process; negative: the signal that killed it.
-        state: As Airflow's database has it.
+        returncode: Exit code of the process; negative: the signal that killed it.
+        state: State in Airflow's database.
     """
 
     dag_id: str
@@ -53,21 +53,21 @@ class DagRun:
 
 @dataclass(frozen=True)
 class AirflowHome:
-    """An `AIRFLOW_HOME` of its own, with a SQLite database and our DAGs.
+    """A private `AIRFLOW_HOME` with a SQLite database and Lockgate's DAGs.
 
     Attributes:
-        path: Made by `create`.
-        environment: Of every process that is started here, beside this one's.
+        path: The folder, which `create` creates.
+        environment: Additional environment of every process that is started here.
     """
 
     path: Path
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def create(self) -> None:
-        """Make the home and its database.
+        """Create the home and its database.
 
         Raises:
-            DemoFailedError: Airflow could not.
+            DemoFailedError: Airflow could not create its database.
         """
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         log = self.path / "migration.log"
@@ -77,15 +77,15 @@ class AirflowHome:
     def run(
         self, dag_id: str, conf: Mapping[str, Any], *, environment: Mapping[str, str] | None = None
     ) -> DagRun:
-        """Execute a DAG once, to its end or to the death of its process; the process' death is no error here.
+        """Execute a DAG once, until it ends or its process dies; a killed process is not an error.
 
         Args:
-            dag_id: Of a DAG in `dags/`.
+            dag_id: Id of a DAG in `dags/`.
             conf: The run's parameters.
-            environment: For this run only, such as an armed failpoint.
+            environment: Additional environment of this run, such as a failpoint.
 
         Raises:
-            DemoFailedError: Airflow did not even begin.
+            DemoFailedError: Airflow did not begin the run.
         """
         began_s = time.monotonic()
         log = self.path / f"{dag_id}-{time.strftime('%H%M%S')}.log"
@@ -122,7 +122,7 @@ class AirflowHome:
                 return process.wait(timeout_s)
             except subprocess.TimeoutExpired:
                 raise DemoFailedError(
-                    f"airflow {arguments[0]} took over {timeout_s:.0f} s; see {log}"
+                    f"airflow {arguments[0]} took more than {timeout_s:.0f} s; see {log}"
                 ) from None
 
     def _settings(self) -> dict[str, str]:
@@ -157,7 +157,7 @@ def _task_runs(database: sqlite3.Connection, dag_id: str, run_id: str) -> dict[s
 
 
 def _plain(value: Any) -> Any:
-    """Return an XCom value; the database keeps JSON, perhaps JSON of JSON."""
+    """Return an XCom value; the database stores JSON, sometimes nested."""
     while isinstance(value, str):
         try:
             value = json.loads(value)

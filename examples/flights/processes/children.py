@@ -1,4 +1,4 @@
-"""Child processes that do not outlive the demo, however it ends."""
+"""End the demo's child processes with the demo."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GRACE_S: Final = 15.0
 
 @contextmanager
 def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """End a process, and what it has started in its session, when the block is left."""
+    """End a process and all processes of its session when the block ends."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""One real Celery worker process, on the embedded broker or the one that is configured."""
+"""Run a Celery worker, on the configured broker or the embedded one."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ PROCESSES: Final = 2
 
 @contextmanager
 def running_broker(settings: Settings) -> Iterator[None]:
-    """Keep a broker running; stops the embedded one if this started it."""
-    ours = settings.broker_url is None and find_broker(settings) is None
-    if ours:
+    """Run a broker during the block; stop the embedded one afterwards, if it was started here."""
+    is_started_here = settings.broker_url is None and find_broker(settings) is None
+    if is_started_here:
         start_broker(settings)
     try:
         yield
     finally:
-        if ours:
+        if is_started_here:
             stop_broker(settings)
 
 
 @contextmanager
 def running_worker(log: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Keep a Celery worker running, in processes of its own; yields its parent process."""
+    """Run a Celery worker during the block and yield its parent process."""
     with (
         log.open("wb") as output,
         subprocess.Popen(
@@ -54,10 +54,10 @@ def running_worker(log: Path, environment: Mapping[str, str]) -> Iterator[subpro
 
 
 def check_alive(worker: subprocess.Popen[bytes], log: Path) -> None:
-    """Make sure that the worker has not ended by itself.
+    """Check that the worker still runs.
 
     Raises:
-        DemoFailedError: It has.
+        DemoFailedError: It has ended.
     """
     if worker.poll() is not None:
         raise DemoFailedError(f"the Celery worker ended with code {worker.returncode}; see {log}")

@@ -143,7 +143,7 @@ def test_how_often_recovery_runs_is_a_setting(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_example_in_the_documentation_parses(tmp_path: Path) -> None:
-    guide = (dags_dir().parent / "docs" / "guides" / "airflow.md").read_text()
+    guide = (dags_dir().resolve().parent / "docs" / "guides" / "airflow.md").read_text()
     example = tmp_path / "sales.py"
     example.write_text(guide.split("```python\n", 1)[1].split("```", 1)[0])
 

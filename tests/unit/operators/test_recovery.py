@@ -80,7 +80,7 @@ def test_a_job_that_must_not_be_touched_fails_the_task_after_the_others_are_sett
     damaged(world)
     decided(world)
 
-    with pytest.raises(AirflowException, match=r"1 jobs need a look, .* touched: broken-g1"):
+    with pytest.raises(AirflowException, match=r"1 jobs need attention .* not changed: broken-g1"):
         recover(destinations=[world.url])
 
     assert world.visible() == {"a.txt": b"1"}
@@ -112,7 +112,7 @@ def test_a_destination_that_cannot_be_reached_holds_up_no_other(world: World, tm
     file = tmp_path / "file"
     file.write_text("no directory")
 
-    with pytest.raises(AirflowException, match=f"1 destinations need a look: {file}"):
+    with pytest.raises(AirflowException, match=f"1 destinations need attention: {file}"):
         recover(destinations=[str(file), world.url])
 
     assert world.visible() == {"a.txt": b"1"}

@@ -84,7 +84,7 @@ def test_a_function_that_can_be_imported_goes_by_its_name() -> None:
 def test_an_error_that_says_it_all_comes_from_the_child_without_a_traceback() -> None:
     log = Lines()
 
-    with pytest.raises(InvalidInputError, match="'operators:nothing' is no function"):
+    with pytest.raises(InvalidInputError, match="'operators:nothing' is not a function"):
         SparkChild(log).run(SparkWork(run="operators:nothing", arguments={}))
 
     assert log.lines == []

@@ -72,9 +72,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
     processor = str(folder.path / "dag_processor")
     monkeypatch.setenv("AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY", processor)
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
-    task_logs._task_file_of.cache_clear()
+    task_logs._task_file_at.cache_clear()
     yield folder
-    task_logs._task_file_of.cache_clear()
+    task_logs._task_file_at.cache_clear()
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_nothing_is_made_up_for_a_log_that_is_not_there(folder: Folder) -> None:
     logs.upload(TASK, None)
     sources, texts = logs.read(TASK, None)
     assert texts is None
-    assert sources == [f"Nothing of {TASK} is published as blobs."]
+    assert sources == [f"No blobs of {TASK} are published."]
 
 
 def test_a_log_that_cannot_be_had_says_so_and_airflow_looks_elsewhere(
@@ -163,7 +163,7 @@ def test_a_damaged_part_is_a_line_that_says_so(folder: Folder) -> None:
     (version,) = LogReader(server, Log(name=TASK)).versions()
     damage(server.holdings.local.path_of("no_job", version.parts[0].blob_key))
     (lines,) = logs.stream(TASK, None)[1]
-    assert [line for line in lines if "cannot be had" in line and TASK in line]
+    assert [line for line in lines if "cannot be read" in line and TASK in line]
 
 
 @pytest.mark.parametrize("state", ["success", TaskInstanceState.FAILED, "up_for_retry", None])
@@ -175,7 +175,7 @@ def test_a_log_whose_end_was_not_published_says_so_when_its_task_has_ended(
     (lines,) = BlobTaskLogs().stream(TASK, SimpleNamespace(state=state))[1]
     first, last = lines
     assert first == "first"
-    assert f"{TASK} was published up to byte 6, and its end was not" in last
+    assert f"{TASK} was published only up to byte 6" in last
 
 
 @pytest.mark.parametrize("ti", [None, *map(TaskInstanceState, ("running", "deferred", "restarting"))])

@@ -67,7 +67,7 @@ def test_an_empty_chunk_is_nothing_to_do(staged: StagedJob) -> None:
 def test_the_job_is_parked_after_the_step_also_when_it_fails(staged: StagedJob) -> None:
     next(staged.staging.rglob("*.parquet")).write_bytes(b"changed")
 
-    with pytest.raises(AirflowFailException, match="is not a whole"):
+    with pytest.raises(AirflowFailException, match="is not a complete"):
         commit_tasks(staged)
 
     [job] = list_jobs(staged.destination)

@@ -141,11 +141,11 @@ def test_the_command_says_what_would_go_and_does_it_with_yes(
     register(root)
     told = CliRunner().invoke(root, ["xcom", "sweep"]).stdout
     assert blob.blob_key in told
-    assert "1 without their rows, 0 with" in told
+    assert "references: 1 without a row, 0 with one" in told
     assert "a dry run" in told
     monkeypatch.setenv("LOCKGATE_AIRFLOW_SCOPE", "prod")
     elsewhere = CliRunner().invoke(root, ["xcom", "sweep", "--yes"]).stdout
-    assert "1 of another LOCKGATE_AIRFLOW_SCOPE than 'prod': left alone" in elsewhere
+    assert "references of a LOCKGATE_AIRFLOW_SCOPE other than 'prod': 1; left alone" in elsewhere
     monkeypatch.delenv("LOCKGATE_AIRFLOW_SCOPE")
     done = CliRunner().invoke(root, ["xcom", "sweep", "--yes"])
     assert done.exit_code == 0
@@ -159,4 +159,4 @@ def test_the_command_says_where_to_run_it_when_airflow_is_not_here(monkeypatch: 
     register(root)
     done = CliRunner().invoke(root, ["xcom", "sweep", "--yes"])
     assert done.exit_code == 2
-    assert "where its scheduler or API server runs" in done.stderr
+    assert "where Airflow's scheduler or API server runs" in done.stderr

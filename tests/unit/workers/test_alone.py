@@ -40,7 +40,7 @@ def test_without_a_worker_the_error_names_the_command_that_starts_one(
 ) -> None:
     monkeypatch.setattr(gather, "PING_S", 0.1)
 
-    with pytest.raises(MissingPartError, match="celery -A workers worker -Q commit,recovery,sweep"):
+    with pytest.raises(MissingPartError, match=r"celery -A lockgate\.workers worker -Q commit"):
         commit_tasks(*staged.ids, staged.task_ids, grace_s=0.2)
 
 
@@ -89,7 +89,7 @@ def test_every_task_has_a_route() -> None:
 
 @pytest.mark.parametrize("url", ["amqp://guest@host//", "sqs://", "filesystem://"])
 def test_a_broker_that_keeps_no_results_is_refused(url: str) -> None:
-    with pytest.raises(InvalidInputError, match="is no Redis"):
+    with pytest.raises(InvalidInputError, match="is not a Redis"):
         result_backend(url)
 
 

@@ -100,7 +100,7 @@ def test_an_error_of_somebody_else_is_an_unknown_outcome() -> None:
     outcome = gather._outcome("work", app.backend.get_task_meta("another-id"))
 
     assert type(outcome) is OutcomeUnknownError
-    assert "MemoryError: no room; what it had begun is not known" in str(outcome)
+    assert "MemoryError: no room; its effect is not known" in str(outcome)
 
 
 def test_a_store_that_refuses_for_now_is_tried_again_by_the_worker(

@@ -124,4 +124,6 @@ def test_a_task_whose_result_cannot_be_kept_as_a_blob_has_succeeded_all_the_same
         assert got(sent) == "r" * 5_000
         wait_until(lambda: calls != [], PATIENCE_S)
     assert calls == ["after"]
-    assert told == [f"the result of task {sent.id} goes to the result backend whole: the blob server is away"]
+    assert told == [
+        f"the result of task {sent.id} is stored whole in the result backend: the blob server is away"
+    ]

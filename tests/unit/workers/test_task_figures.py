@@ -16,7 +16,7 @@ from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.prometheus import served_metrics
 from lockgate.storage_core.settings import load_settings
 from lockgate.workers.celery_app import COMMIT_QUEUE, app
-from lockgate.workers.metrics.figures import TaskFigures
+from lockgate.workers.metrics.counts import TaskMetrics
 from tests.support.workers import tasks as worker_tasks
 from tests.support.workers.celery_worker import memory_broker, wait_until
 
@@ -33,7 +33,7 @@ def worker() -> Iterator[None]:
 @pytest.fixture
 def counted() -> Iterator[CollectorRegistry]:
     """Count what runs meanwhile."""
-    figures = TaskFigures()
+    figures = TaskMetrics()
     figures.connect()
     yield served_metrics()
     signals.task_prerun.disconnect(figures.begin)
@@ -82,8 +82,8 @@ def test_a_worker_without_a_port_serves_nothing_and_loads_nothing_for_it(tmp_pat
     script = (
         "import sys; from lockgate.workers.celery_app import app; "
         "worker = app.Worker(pool='solo', hostname='w@h', quiet=True); "
-        "print([step.obj for step in worker.steps if type(step).__name__ == 'ServeFigures'], "
-        "'lockgate.workers.metrics.figures' in sys.modules)"
+        "print([step.obj for step in worker.steps if type(step).__name__ == 'MetricsStep'], "
+        "'lockgate.workers.metrics.counts' in sys.modules)"
     )
     said = subprocess.run(
         [sys.executable, "-c", script],

@@ -1,7 +1,7 @@
-"""What a worker's processes count, added up: their tasks, and what they did to the journal.
+"""Count tasks and journal writes in all processes of a worker, and sum the counts.
 
-Each process of the pool counts in files of its own, in a folder that they share: so what a process has
-counted outlives it. The files are added up whenever Prometheus fetches the figures.
+Each process of the pool counts in files in a shared folder, so its counts survive its end. The files are
+summed whenever Prometheus fetches the metrics.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _SCOPE: Final = "lockgate.worker"
 _SECONDS: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 
 
-class TaskFigures:
-    """Counts the tasks of one process by name and outcome, as Celery signals them."""
+class TaskMetrics:
+    """Counts the tasks of one process by name and outcome, from Celery's signals."""
 
     def __init__(self) -> None:
         meter = metrics.get_meter(_SCOPE)
         self._begun = meter.create_counter(
-            f"{_SCOPE}.tasks_begun", description="Tasks begun; one whose process was killed does not end"
+            f"{_SCOPE}.tasks_begun", description="Tasks begun; a task whose process was killed does not end"
         )
         self._seconds = meter.create_histogram(
             f"{_SCOPE}.task",
             unit="s",
-            description="How long tasks took, by how they ended",
+            description="Duration of tasks, by outcome",
             explicit_bucket_boundaries_advisory=_SECONDS,
         )
         self._running: dict[str, float] = {}
 
     def connect(self) -> None:
-        """Hear of every task that this process runs, and its forks."""
+        """Count every task that this process and its forks run."""
         signals.task_prerun.connect(self.begin, weak=False)
         signals.task_postrun.connect(self.end, weak=False)
 
@@ -52,9 +52,9 @@ class TaskFigures:
         """Count a task that ends.
 
         Args:
-            task: It.
-            task_id: Of this message.
-            state: `SUCCESS`, `FAILURE`, `RETRY`; None where the message was given back.
+            task: The task.
+            task_id: Id of this run.
+            state: `SUCCESS`, `FAILURE`, `RETRY`; None: the message was rejected.
         """
         began_s = self._running.pop(task_id, None)
         if began_s is not None:
@@ -62,16 +62,16 @@ class TaskFigures:
             self._seconds.record(time.perf_counter() - began_s, {"task": task.name, "outcome": outcome})
 
 
-def share_in(folder: Path) -> CollectorRegistry:
-    """Have this process, and all that are forked from it, count in a folder; returns what adds them up.
+def count_in_folder(folder: Path) -> CollectorRegistry:
+    """Make this process and its forks count in a folder, and return the registry that sums the counts.
 
     Args:
-        folder: Of this worker alone. What an earlier one left in it is deleted.
+        folder: Folder of this worker alone; files of an earlier worker are deleted.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     count_in(folder)
-    TaskFigures().connect()
-    together = CollectorRegistry()
-    MultiProcessCollector(together, str(folder))  # type: ignore[no-untyped-call]
-    return together
+    TaskMetrics().connect()
+    sums = CollectorRegistry()
+    MultiProcessCollector(sums, str(folder))  # type: ignore[no-untyped-call]
+    return sums
