@@ -24,7 +24,7 @@ from lockgate.storage_core.journal.entries.removals import MarkDeleting
 from lockgate.storage_core.journal.entries.rows import BlobJob
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
 from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.instrumented import instrument
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.blob_world import INTERVAL_S, BlobWorld, blob_world, key_of
 from tests.commit_world import ManualClock
@@ -32,7 +32,7 @@ from tests.commit_world import ManualClock
 
 @pytest.fixture
 def world(tmp_path: Path, journal_url: str) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path, journal_url, store=watched(LocalStore(tmp_path / "ha"))) as world:
+    with blob_world(tmp_path, journal_url, store=instrument(LocalStore(tmp_path / "ha"))) as world:
         yield world
 
 

@@ -103,7 +103,7 @@ class CacheFolder(Forkable):
         self._interval_s = interval_s
         self._begin()
         self._owner = self._enter()
-        FORKS.tell(self)
+        FORKS.register(self)
 
     @contextmanager
     def holding(self, job_id: str, blob_key: BlobKey) -> Iterator[None]:

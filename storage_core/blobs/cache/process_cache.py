@@ -69,7 +69,7 @@ class _Opened(Forkable):
         self._caches: dict[str, BlobCache] = {}
         self._open = ExitStack()
         self._opening = threading.Lock()
-        FORKS.tell(self)
+        FORKS.register(self)
 
     def get(self, settings: Settings) -> BlobCache:
         named = settings.model_dump_json()

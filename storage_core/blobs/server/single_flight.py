@@ -23,7 +23,7 @@ class SingleFlight(Forkable, Generic[T]):
 
     def __init__(self) -> None:
         self.after_fork_in_child()
-        FORKS.tell(self)
+        FORKS.register(self)
 
     def after_fork_in_child(self) -> None:
         """Begin with none: the threads that did the parent's are not here."""

@@ -163,7 +163,7 @@ class ServerUploadSet(Forkable):
         self._clock = clock
         self._lasts_s = lasts_s
         self.after_fork_in_child()
-        FORKS.tell(self)
+        FORKS.register(self)
 
     def after_fork_in_child(self) -> None:
         """Begin without a set: the parent's is the parent's to renew and to complete."""

@@ -256,7 +256,7 @@ def _drop_blobs(blob_job: str) -> None:
 def _recovered(
     words: list[str], *, every: bool, dry_run: bool, progress: Progress
 ) -> Iterable[RecoveryResult]:
-    from lockgate.storage_core.cli.jobs.job_index import is_place, locate  # noqa: PLC0415
+    from lockgate.storage_core.cli.jobs.job_index import is_destination, locate  # noqa: PLC0415
     from lockgate.storage_core.commit import recover_all, recover_job  # noqa: PLC0415
     from lockgate.storage_core.commit.recovery.expired_jobs import recover_everything  # noqa: PLC0415
     from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
@@ -266,7 +266,7 @@ def _recovered(
             return recover_everything(load_settings(), dry_run=dry_run, progress=progress)
         case [destination], True:
             return recover_all(destination, dry_run=dry_run, progress=progress)
-        case [*_, job], False if len(words) > 1 or not is_place(job):
+        case [*_, job], False if len(words) > 1 or not is_destination(job):
             destination, job_id = locate(words)
             return [recover_job(destination, job_id, dry_run=dry_run, progress=progress)]
     raise InvalidInputError(

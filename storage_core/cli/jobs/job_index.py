@@ -91,7 +91,7 @@ def locate(words: Sequence[str]) -> tuple[str, JobId]:
     match words:
         case [destination, job]:
             return destination, find_job(destination, job)
-        case [job] if not is_place(job):
+        case [job] if not is_destination(job):
             wanted = job if is_job_id(job) else job_name(job)
             with index_reads("name the job's destination, too") as reads:
                 found = reads.read(lambda reading: registry.find_job(reading, wanted))
@@ -104,7 +104,7 @@ def locate(words: Sequence[str]) -> tuple[str, JobId]:
             raise InvalidInputError(f"give [DEST] JOB, not {len(words)} words; nothing was done")
 
 
-def is_place(word: str) -> bool:
+def is_destination(word: str) -> bool:
     """Tell whether a word is a destination and no job: ids and names of jobs hold no slash."""
     return "/" in word or word in {".", ".."}
 

@@ -35,7 +35,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.stores import Store
-from lockgate.storage_core.stores.instrumented import WatchedStore
+from lockgate.storage_core.stores.instrumented import InstrumentedStore
 
 WRITE_TRIES: Final = 5
 MAX_LISTED: Final = SHARD_ENTRIES
@@ -206,7 +206,7 @@ def _summary(context: CommitContext, published: PublishedFiles) -> SuccessSummar
 def _metrics(context: CommitContext, published: PublishedFiles) -> dict[str, int]:
     """Count what is known of the job, and the calls of the one process that finishes it, by verb."""
     # A copy: other threads of this process may be at work on the same store.
-    requests = dict(context.store.requests) if isinstance(context.store, WatchedStore) else {}
+    requests = dict(context.store.requests) if isinstance(context.store, InstrumentedStore) else {}
     return {
         **{f"files_{fate}": count for fate, count in context.report.counts.items()},
         "bytes_replaced": sum(ref.size for ref in published.plan.head.removals),

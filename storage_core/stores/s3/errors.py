@@ -117,7 +117,7 @@ _LONGEST: Final = 300
 
 
 @dataclass(frozen=True)
-class Call:
+class RequestInfo:
     """What a message needs to know about a call.
 
     Attributes:
@@ -144,7 +144,7 @@ class Call:
 
 
 @contextmanager
-def translated(call: Call) -> Iterator[None]:
+def translated(call: RequestInfo) -> Iterator[None]:
     """Turn every fault of botocore within into the error that says what clean-up may do.
 
     The fault itself is not chained: its text is scrubbed of credentials before anyone reads it.
@@ -152,9 +152,9 @@ def translated(call: Call) -> Iterator[None]:
     try:
         yield
     except ClientError as fault:
-        raise meaning_of_answer(call, fault) from None
+        raise error_from_response(call, fault) from None
     except (BotoCoreError, ResponseParserError) as fault:
-        raise meaning_of_silence(call, fault) from None
+        raise error_from_transport(call, fault) from None
 
 
 def scrubbed(fault: object) -> str:
@@ -178,7 +178,7 @@ def is_silence(status: int, code: str) -> bool:
     return status >= 500 and status != 501 and not (status == 503 and code in _THROTTLED)
 
 
-def meaning_of_answer(call: Call, fault: ClientError) -> LockgateError:
+def error_from_response(call: RequestInfo, fault: ClientError) -> LockgateError:
     """Return what an error that S3 answered means."""
     code, status = _code(fault), fault.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     said = f"{call}: S3 answered {scrubbed(f'{code} ({_said(fault)})')}"
@@ -195,13 +195,13 @@ def meaning_of_answer(call: Call, fault: ClientError) -> LockgateError:
     return _refusal(call, said, _REFUSALS.get(code) or _REFUSALS.get(str(status)) or otherwise)
 
 
-def _refusal(call: Call, said: str, meaning: tuple[type[LockgateError], str]) -> LockgateError:
+def _refusal(call: RequestInfo, said: str, meaning: tuple[type[LockgateError], str]) -> LockgateError:
     kind, text = meaning
     permission = _PERMISSIONS.get(call.operation, f"s3:{call.operation}")
     return kind(said + text.format(bucket=call.bucket, effect=call.no_effect, permission=permission))
 
 
-def _precondition(call: Call, said: str) -> LockgateError:
+def _precondition(call: RequestInfo, said: str) -> LockgateError:
     if call.if_absent:
         return AlreadyExistsError(
             f"{said}: there is an object already; it was left as it is; read it to learn whose it is"
@@ -211,7 +211,7 @@ def _precondition(call: Call, said: str) -> LockgateError:
     )
 
 
-def meaning_of_silence(call: Call, fault: Exception) -> LockgateError:
+def error_from_transport(call: RequestInfo, fault: Exception) -> LockgateError:
     """Return what a fault on the way to S3 or back means."""
     said = f"{call}: {scrubbed(fault)}"
     if isinstance(fault, _NO_CREDENTIALS):
@@ -230,7 +230,7 @@ def meaning_of_silence(call: Call, fault: Exception) -> LockgateError:
     return _unknown(call, said)
 
 
-def _unknown(call: Call, said: str) -> OutcomeUnknownError:
+def _unknown(call: RequestInfo, said: str) -> OutcomeUnknownError:
     return OutcomeUnknownError(
         f"{said}; it may or may not have been done; nothing was deleted; let recovery read {call.url} back"
     )

@@ -12,7 +12,7 @@ from typing import Any, Final
 DAY_S: Final = 86_400.0
 
 
-def doubt_of_rules(rules: Iterable[Mapping[str, Any]], prefix: str, *, longest_job_s: float) -> str:
+def rule_problem(rules: Iterable[Mapping[str, Any]], prefix: str, *, longest_job_s: float) -> str:
     """Return what is wrong with a bucket's rules for open uploads, and the remedy; empty if nothing is.
 
     Args:

@@ -17,12 +17,12 @@ from lockgate.storage_core.errors import AccessDeniedError, OutcomeUnknownError,
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores.protocol import check_key
 from lockgate.storage_core.stores.s3.clients import Clients, clients_for
-from lockgate.storage_core.stores.s3.errors import Call, translated
+from lockgate.storage_core.stores.s3.errors import RequestInfo, translated
 
 _CUT_SHORT: Final = (IncompleteReadError, ResponseStreamingError)
 
 
-class S3Calls:
+class RequestPolicy:
     """The requests of one store.
 
     Args:
@@ -89,5 +89,7 @@ class S3Calls:
             reraise=True,
         )
 
-    def _call(self, operation: str, key: str, *, changes: bool, if_absent: bool = False) -> Call:
-        return Call(operation, f"{self._url}/{key}", self._bucket, changes=changes, if_absent=if_absent)
+    def _call(self, operation: str, key: str, *, changes: bool, if_absent: bool = False) -> RequestInfo:
+        return RequestInfo(
+            operation, f"{self._url}/{key}", self._bucket, changes=changes, if_absent=if_absent
+        )

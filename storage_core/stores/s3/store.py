@@ -35,8 +35,8 @@ from lockgate.storage_core.stores.protocol import (
 )
 from lockgate.storage_core.stores.s3.clients import endpoint_of
 from lockgate.storage_core.stores.s3.errors import is_code, scrubbed
-from lockgate.storage_core.stores.s3.lifecycle import doubt_of_rules
-from lockgate.storage_core.stores.s3.request_policy import S3Calls
+from lockgate.storage_core.stores.s3.lifecycle import rule_problem
+from lockgate.storage_core.stores.s3.request_policy import RequestPolicy
 
 if TYPE_CHECKING:
     from types_boto3_s3.type_defs import (
@@ -73,7 +73,7 @@ class S3Store:
             conditional_delete=endpoint_of(settings) is None,
             min_part_bytes=5 * MIB,
         )
-        self._calls = S3Calls(self.url, bucket, prefix, settings)
+        self._requests = RequestPolicy(self.url, bucket, prefix, settings)
         self._settings = settings
 
     def with_capabilities(self, capabilities: Capabilities) -> Self:
@@ -86,12 +86,12 @@ class S3Store:
         """PutObject, with `If-Match` for a version; see `Store.put`."""
         request = self._put_request(key, data)
         if if_version is None:
-            with self._calls.repeating("PutObject", key) as clients:
+            with self._requests.repeating("PutObject", key) as clients:
                 return _made(key, len(data), clients.repeating.put_object(**request))
         if not self.capabilities.conditional_put:
             raise self._unsupported("replace a given version only", key)
         request["IfMatch"] = _quoted(if_version)
-        with self._calls.once("PutObject", key) as clients:
+        with self._requests.once("PutObject", key) as clients:
             try:
                 return _made(key, len(data), clients.single.put_object(**request))
             except ClientError as fault:
@@ -106,7 +106,7 @@ class S3Store:
         """PutObject with `If-None-Match`, sent once; see `Store.create`."""
         request = self._put_request(key, data)
         request["IfNoneMatch"] = "*"
-        with self._calls.once("PutObject", key, if_absent=True) as clients:
+        with self._requests.once("PutObject", key, if_absent=True) as clients:
             return _made(key, len(data), clients.single.put_object(**request))
 
     def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
@@ -114,12 +114,12 @@ class S3Store:
         if length == 0:
             self.head(key)
             return b""
-        request: GetObjectRequestTypeDef = {"Bucket": self.bucket, "Key": self._calls.key(key)}
+        request: GetObjectRequestTypeDef = {"Bucket": self.bucket, "Key": self._requests.key(key)}
         if start or length is not None:
             request["Range"] = f"bytes={start}-{'' if length is None else start + length - 1}"
-        with self._calls.reading("GetObject", key) as clients:
+        with self._requests.reading("GetObject", key) as clients:
             try:
-                for attempt in self._calls.tries():
+                for attempt in self._requests.tries():
                     with attempt:
                         return clients.repeating.get_object(**request)["Body"].read()
             except ClientError as fault:
@@ -129,8 +129,8 @@ class S3Store:
 
     def head(self, key: str) -> ObjectInfo:
         """HeadObject; see `Store.head`."""
-        with self._calls.reading("HeadObject", key) as clients:
-            answer = clients.repeating.head_object(Bucket=self.bucket, Key=self._calls.key(key))
+        with self._requests.reading("HeadObject", key) as clients:
+            answer = clients.repeating.head_object(Bucket=self.bucket, Key=self._requests.key(key))
         token = answer["Metadata"].get(TOKEN_METADATA)
         return ObjectInfo(
             key=key,
@@ -146,24 +146,24 @@ class S3Store:
         """ListObjectsV2, one request a page; see `Store.pages`."""
         request: ListObjectsV2RequestTypeDef = {
             "Bucket": self.bucket,
-            "Prefix": self._calls.prefix + prefix,
+            "Prefix": self._requests.prefix + prefix,
             "MaxKeys": max(1, min(page_size, PAGE)),
         }
         if after:
-            request["StartAfter"] = self._calls.prefix + after
+            request["StartAfter"] = self._requests.prefix + after
         while True:
-            with self._calls.reading("ListObjectsV2", prefix) as clients:
+            with self._requests.reading("ListObjectsV2", prefix) as clients:
                 answer = clients.repeating.list_objects_v2(**request)
             page = [
                 ObjectInfo(
-                    key=found["Key"].removeprefix(self._calls.prefix),
+                    key=found["Key"].removeprefix(self._requests.prefix),
                     size=found["Size"],
                     version=found["ETag"].strip('"'),
                     modified_s=found["LastModified"].timestamp(),
                 )
                 for found in answer.get("Contents", [])
                 # Some tools mark a folder by an empty object of its name: the destination's is no file in it.
-                if found["Key"] != self._calls.prefix
+                if found["Key"] != self._requests.prefix
             ]
             if page:
                 yield page
@@ -174,15 +174,15 @@ class S3Store:
     def delete(self, key: str, *, if_version: str | None = None) -> None:
         """DeleteObject, with `If-Match` for a version; see `Store.delete`."""
         if if_version is None:
-            with self._calls.repeating("DeleteObject", key) as clients:
-                clients.repeating.delete_object(Bucket=self.bucket, Key=self._calls.key(key))
+            with self._requests.repeating("DeleteObject", key) as clients:
+                clients.repeating.delete_object(Bucket=self.bucket, Key=self._requests.key(key))
             return
         if not self.capabilities.conditional_delete:
             raise self._unsupported("delete a given version only", key)
-        with self._calls.once("DeleteObject", key) as clients:
+        with self._requests.once("DeleteObject", key) as clients:
             try:
                 clients.single.delete_object(
-                    Bucket=self.bucket, Key=self._calls.key(key), IfMatch=_quoted(if_version)
+                    Bucket=self.bucket, Key=self._requests.key(key), IfMatch=_quoted(if_version)
                 )
             except ClientError as fault:
                 if not is_code(fault, "NoSuchKey", "404"):
@@ -206,7 +206,7 @@ class S3Store:
         """CreateMultipartUpload with the token as metadata; see `Store.begin_upload`."""
         request: CreateMultipartUploadRequestTypeDef = {
             "Bucket": self.bucket,
-            "Key": self._calls.key(key),
+            "Key": self._requests.key(key),
             "Metadata": {**(metadata or {}), TOKEN_METADATA: token},
             "ChecksumAlgorithm": "CRC32",
         }
@@ -217,7 +217,7 @@ class S3Store:
         if self._settings.s3_sse_kms_key_id:
             request["ServerSideEncryption"] = "aws:kms"
             request["SSEKMSKeyId"] = self._settings.s3_sse_kms_key_id
-        with self._calls.repeating("CreateMultipartUpload", key) as clients:
+        with self._requests.repeating("CreateMultipartUpload", key) as clients:
             return clients.repeating.create_multipart_upload(**request)["UploadId"]
 
     def put_part(self, key: str, upload_id: str, number: int, offset: int, data: bytes) -> Part:  # noqa: ARG002
@@ -227,10 +227,10 @@ class S3Store:
                 f"put part {number} of {key!r}: numbers go from 1 to {self.capabilities.max_parts}; "
                 "use larger parts (LOCKGATE_PART_BYTES)"
             )
-        with self._calls.repeating("UploadPart", key) as clients:
+        with self._requests.repeating("UploadPart", key) as clients:
             answer = clients.repeating.upload_part(
                 Bucket=self.bucket,
-                Key=self._calls.key(key),
+                Key=self._requests.key(key),
                 UploadId=upload_id,
                 PartNumber=number,
                 Body=data,
@@ -250,8 +250,8 @@ class S3Store:
     def complete_upload(self, pending: PendingUpload, *, if_absent: bool = False) -> ObjectInfo:
         """CompleteMultipartUpload, sent once; see `Store.complete_upload`."""
         parts: CompletedMultipartUploadTypeDef = {"Parts": [_completed(part) for part in pending.parts]}
-        bucket, key = self.bucket, self._calls.key(pending.key)
-        with self._calls.once("CompleteMultipartUpload", pending.key, if_absent=if_absent) as clients:
+        bucket, key = self.bucket, self._requests.key(pending.key)
+        with self._requests.once("CompleteMultipartUpload", pending.key, if_absent=if_absent) as clients:
             complete = clients.single.complete_multipart_upload
             if if_absent:
                 answer = complete(
@@ -268,9 +268,9 @@ class S3Store:
     def abort_upload(self, key: str, upload_id: str) -> None:
         """AbortMultipartUpload; see `Store.abort_upload`."""
         try:
-            with self._calls.repeating("AbortMultipartUpload", key) as clients:
+            with self._requests.repeating("AbortMultipartUpload", key) as clients:
                 clients.repeating.abort_multipart_upload(
-                    Bucket=self.bucket, Key=self._calls.key(key), UploadId=upload_id
+                    Bucket=self.bucket, Key=self._requests.key(key), UploadId=upload_id
                 )
         except UploadGoneError:
             return
@@ -285,9 +285,9 @@ class S3Store:
 
     def upload_bytes(self, key: str, upload_id: str) -> int:
         """ListParts, a request a thousand parts; see `Store.upload_bytes`."""
-        with self._calls.reading("ListParts", key) as clients:
+        with self._requests.reading("ListParts", key) as clients:
             pages = clients.repeating.get_paginator("list_parts").paginate(
-                Bucket=self.bucket, Key=self._calls.key(key), UploadId=upload_id
+                Bucket=self.bucket, Key=self._requests.key(key), UploadId=upload_id
             )
             return sum(part["Size"] for page in pages for part in page.get("Parts", []))
 
@@ -295,13 +295,13 @@ class S3Store:
         """ListMultipartUploads; see `Store.upload_pages`."""
         yield from in_pages(self._uploads(prefix), page_size)
 
-    def doubt_of_upload_expiry(self) -> str:
+    def upload_expiry_problem(self) -> str:
         """Return what is wrong with the bucket's lifecycle rules for open uploads; empty if nothing is.
 
         Raises:
             AccessDeniedError: The credentials may not read the rules.
         """
-        with self._calls.reading("GetBucketLifecycleConfiguration", "") as clients:
+        with self._requests.reading("GetBucketLifecycleConfiguration", "") as clients:
             try:
                 answer = clients.repeating.get_bucket_lifecycle_configuration(Bucket=self.bucket)
                 rules = answer.get("Rules", [])  # rclone answers with a listing
@@ -309,19 +309,19 @@ class S3Store:
                 if not is_code(fault, "NoSuchLifecycleConfiguration"):
                     raise
                 rules = []
-        return doubt_of_rules(rules, self._calls.prefix, longest_job_s=self._settings.longest_job_s)
+        return rule_problem(rules, self._requests.prefix, longest_job_s=self._settings.longest_job_s)
 
     def _uploads(self, prefix: str) -> Iterator[UploadInfo]:
         request: ListMultipartUploadsRequestTypeDef = {
             "Bucket": self.bucket,
-            "Prefix": self._calls.prefix + prefix,
+            "Prefix": self._requests.prefix + prefix,
         }
         while True:
-            with self._calls.reading("ListMultipartUploads", prefix) as clients:
+            with self._requests.reading("ListMultipartUploads", prefix) as clients:
                 answer = clients.repeating.list_multipart_uploads(**request)
             found = [
                 UploadInfo(
-                    key=upload["Key"].removeprefix(self._calls.prefix),
+                    key=upload["Key"].removeprefix(self._requests.prefix),
                     upload_id=upload["UploadId"],
                     begun_s=upload["Initiated"].timestamp(),
                 )
@@ -337,7 +337,7 @@ class S3Store:
             whole = [upload for upload in found if upload.key != found[-1].key]
             if whole:
                 request.pop("UploadIdMarker", None)
-                request["KeyMarker"] = self._calls.prefix + whole[-1].key
+                request["KeyMarker"] = self._requests.prefix + whole[-1].key
             else:
                 request["KeyMarker"] = answer["NextKeyMarker"]
                 request["UploadIdMarker"] = answer["NextUploadIdMarker"]
@@ -348,12 +348,12 @@ class S3Store:
         failures: list[DeleteFailure] = []
         for key in keys:
             try:
-                names[self._calls.key(key)] = key
+                names[self._requests.key(key)] = key
             except InvalidInputError as fault:
                 failures.append(DeleteFailure(key=key, reason=str(fault)))
         if not names:
             return failures
-        with self._calls.repeating("DeleteObjects", "") as clients:
+        with self._requests.repeating("DeleteObjects", "") as clients:
             answer = clients.repeating.delete_objects(
                 Bucket=self.bucket, Delete={"Objects": [{"Key": name} for name in names], "Quiet": True}
             )
@@ -365,7 +365,7 @@ class S3Store:
     def _put_request(self, key: str, data: bytes) -> PutObjectRequestTypeDef:
         request: PutObjectRequestTypeDef = {
             "Bucket": self.bucket,
-            "Key": self._calls.key(key),
+            "Key": self._requests.key(key),
             "Body": data,
             "ChecksumCRC32": _crc32(data),
         }
