@@ -63,7 +63,7 @@ def test_rules_that_leave_a_job_its_time_and_reach_all_uploads_raise_no_doubt(
 def test_uploads_that_no_rule_reaches_are_told_of_with_the_remedy(rules: list[dict[str, Any]]) -> None:
     doubt = rule_problem(rules, "lake/sales/", longest_job_s=WEEK_S)
 
-    assert "reaches all uploads" in doubt
+    assert "applies to all uploads" in doubt
     assert doubt.endswith("add AbortIncompleteMultipartUpload after at least 7 days")
 
 
