@@ -162,7 +162,7 @@ class SafeModeError(NotAppliedError):
 
 
 class StateLostError(NotAppliedError):
-    """State that the caller has seen was lost in a failover or restore; an explicit `msync` continues."""
+    """State that the caller has seen was lost in a failover or restore; call `msync` to continue."""
 
     exit_code = 14
 

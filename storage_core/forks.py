@@ -144,5 +144,5 @@ class ForkGuard:
 
 
 def leave_to_parent(inherited: object) -> None:
-    """Leak an inherited object, so that not even interpreter shutdown finalises it."""
+    """Keep an inherited object alive forever: not even interpreter shutdown finalises it."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))

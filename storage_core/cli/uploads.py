@@ -110,7 +110,7 @@ def _filter(destination: str, prefix: str, older_than: str, owner: str) -> Uploa
     return UploadFilter(
         prefix=prefix,
         older_than_s=_age_s(older_than) if older_than else 0.0,
-        owner=find_job(destination, owner) if owner not in {"", NOBODY} else owner or None,
+        owner=None if not owner else "none" if owner == NOBODY else find_job(destination, owner),
     )
 
 

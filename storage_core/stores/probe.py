@@ -20,13 +20,13 @@ from lockgate.storage_core.ids import Token, new_token
 from lockgate.storage_core.stores.instrumented import InstrumentedStore, instrument
 from lockgate.storage_core.stores.protocol import Capabilities, PendingUpload, Store
 
-_CREATES: Final = "create leaves an object that is there"
-_COMPLETES: Final = "conditional completion leaves an object that is there"
-_PUTS: Final = "conditional put replaces the named version only"
-_DELETES: Final = "conditional delete removes the named version only"
+_CREATES: Final = "create does not replace an object"
+_COMPLETES: Final = "conditional completion does not replace an object"
+_PUTS: Final = "conditional put replaces only the given version"
+_DELETES: Final = "conditional delete deletes only the given version"
 _ATTEMPTS: Final = 3
 """Number of attempts of a promise whose call gets no answer; a store that never answers breaks it."""
-_EXPIRES: Final = "a lifecycle rule aborts uploads that nobody owns, and no job's"
+_EXPIRES: Final = "a lifecycle rule aborts abandoned uploads, but none of running jobs"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,8 +121,8 @@ class _Trial:
             _COMPLETES: self.complete_conditionally,
             _PUTS: self.put_conditionally,
             _DELETES: self.delete_conditionally,
-            "listing goes on after a key, page by page": self.list_in_pages,
-            "an open upload is listed, and invisible": self.list_uploads,
+            "listing continues after a key, page by page": self.list_in_pages,
+            "an open upload is listed but not visible": self.list_uploads,
             "abort removes an upload": self.abort,
             "a completed upload is recognised by its token": self.recognise,
         }

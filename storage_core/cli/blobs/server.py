@@ -93,7 +93,7 @@ def serve(
 
 @contextmanager
 def _exit_on_sigterm() -> Iterator[None]:
-    """Raise `SystemExit` at SIGTERM, so that everything is closed: uvicorn re-raises the signal at its end."""
+    """Raise `SystemExit` at SIGTERM, so that all is closed: uvicorn re-raises the signal at its end."""
 
     def exit_(_number: int, _frame: FrameType | None) -> NoReturn:
         raise SystemExit(0)
