@@ -27,8 +27,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="LOCKGATE_", frozen=True, extra="ignore")
 
     home: Path = Field(
-        default=Path("~/.lockgate"),
-        description="folder of the embedded journal, the embedded broker and staging",
+        default=Path("~/.lockgate"), description="folder of the embedded journal and broker, and of staging"
     )
     journal_url: str | None = Field(
         default=None,
@@ -40,9 +39,7 @@ class Settings(BaseSettings):
         default=(), description='hot standbys that take the reads, as JSON: ["postgresql://user@standby/db"]'
     )
     observer_wait_ms: float = Field(
-        default=50.0,
-        ge=0,
-        description="how long a read waits for an observer that is behind, before it uses another",
+        default=50.0, ge=0, description="how long a read waits for an observer that is behind"
     )
     auto_msync_ms: float = Field(
         default=-1.0, ge=-1, description="-1: never; 0: before each read; n: after n ms without contact"
@@ -62,8 +59,7 @@ class Settings(BaseSettings):
         default=None, description="HA store of blobs, e.g. s3://bucket/blobs; absent: only the local store"
     )
     blob_server_url: str | None = Field(
-        default=None,
-        description="http(s)://host:port of a blob server; absent: this process uses the stores itself",
+        default=None, description="http(s)://host:port of a blob server; absent: this process is the server"
     )
     blob_token_file: Path | None = Field(
         default=None, description="file whose first line is the bearer token for the blob server"
@@ -90,10 +86,7 @@ class Settings(BaseSettings):
         default=10 * 1024 * MIB, ge=MIB, description="size from which unreferenced blobs are evicted"
     )
     retention_interval_s: float = Field(
-        default=1_800.0,
-        gt=0,
-        le=_CENTURY_S,
-        description="an unreferenced blob is deleted after one to two of these intervals",
+        default=1_800.0, gt=0, le=_CENTURY_S, description="unreferenced blobs live for one to two intervals"
     )
     library_cache_manager_cleanup_interval_s: float | None = Field(
         default=None,
@@ -102,10 +95,7 @@ class Settings(BaseSettings):
         description="deprecated name of retention_interval_s; causes a warning",
     )
     message_lapse_s: float = Field(
-        default=86_400.0,
-        gt=0,
-        le=_CENTURY_S,
-        description="how long an unacknowledged message is kept",
+        default=86_400.0, gt=0, le=_CENTURY_S, description="how long an unacknowledged message is kept"
     )
     xcom_threshold_bytes: int = Field(
         default=64 * 1024, ge=0, description="larger XCom values are stored as blobs"
@@ -114,16 +104,13 @@ class Settings(BaseSettings):
         default="", description="distinguishes XCom values and task logs of several Airflow installations"
     )
     log_interval_s: float = Field(
-        default=10.0,
-        gt=0,
-        le=86_400.0,
-        description="interval at which the log of a running Airflow task is published",
+        default=10.0, gt=0, le=86_400.0, description="publication interval of a running Airflow task's log"
     )
     log_lapse_s: float = Field(
         default=30 * 86_400.0,
         gt=0,
         le=_CENTURY_S,
-        description="how long the log of an Airflow task is kept after its end",
+        description="how long a finished Airflow task's log is kept",
     )
     celery_threshold_bytes: int = Field(
         default=64 * 1024, ge=0, description="larger task arguments and results are stored as blobs"
@@ -152,9 +139,7 @@ class Settings(BaseSettings):
     s3_timeout_s: float = Field(default=30.0, gt=0, description="timeout of one response")
     s3_max_attempts: int = Field(default=5, ge=1, description="attempts of a call that may be retried")
     s3_lean: bool = Field(default=True, description="use the fast path for frequent calls; false: boto3 only")
-    s3_storage_class: str | None = Field(
-        default=None, description="storage class of data files, e.g. STANDARD_IA"
-    )
+    s3_storage_class: str | None = Field(default=None, description="storage class of data, e.g. STANDARD_IA")
     s3_sse_kms_key_id: str | None = Field(default=None, description="KMS key for encryption")
 
     committer: str | None = Field(
@@ -188,9 +173,7 @@ class Settings(BaseSettings):
     )
     recovery_minutes: float = Field(default=5.0, gt=0, description="interval of the DAG job_recovery")
     longest_job_s: float = Field(
-        default=7 * 86_400.0,
-        gt=0,
-        description="a bucket rule that aborts open uploads earlier causes a warning",
+        default=7 * 86_400.0, gt=0, description="bucket rules that abort uploads earlier cause a warning"
     )
     orphan_age_s: float = Field(
         default=86_400.0, gt=0, description="how long an upload must be without owner until it is aborted"

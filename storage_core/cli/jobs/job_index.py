@@ -49,10 +49,11 @@ def read_index(reading: Reading) -> Index:
     """Return the registry at one state of the journal."""
     now_s = reading.now_s()
     states = {lease.resource: state_of(lease, now_s) for lease in reading.where(Lease, {})}
-    jobs = tuple(
-        IndexedJob(job=job, lease=None if job.ended_s is not None else states.get(_resource(job)))
-        for job in registry.jobs(reading)
-    )
+
+    def lease_state(job: Job) -> LeaseState | None:
+        return states.get(registry.job_resource(job.destination, job.job_id)) if job.ended_s is None else None
+
+    jobs = tuple(IndexedJob(job=job, lease=lease_state(job)) for job in registry.jobs(reading))
     return Index(
         journal=reading.database.name,
         stamp=reading.status().stamp,
@@ -108,7 +109,3 @@ def locate(words: Sequence[str]) -> tuple[str, JobId]:
 def is_destination(word: str) -> bool:
     """Return whether an argument is a destination: ids and names of jobs contain no slash."""
     return "/" in word or word in {".", ".."}
-
-
-def _resource(job: Job) -> str:
-    return registry.job_resource(job.destination, job.job_id)

@@ -41,8 +41,8 @@ from lockgate.storage_core.stores.s3.request_policy import RequestPolicy
 
 if TYPE_CHECKING:
     from types_boto3_s3.type_defs import (
-        CompletedMultipartUploadTypeDef,
         CompletedPartTypeDef,
+        CompleteMultipartUploadRequestTypeDef,
         CreateMultipartUploadRequestTypeDef,
         GetObjectRequestTypeDef,
         ListMultipartUploadsRequestTypeDef,
@@ -250,20 +250,16 @@ class S3Store:
 
     def complete_upload(self, pending: PendingUpload, *, if_absent: bool = False) -> ObjectInfo:
         """Send CompleteMultipartUpload once; see `Store.complete_upload`."""
-        parts: CompletedMultipartUploadTypeDef = {"Parts": [_completed(part) for part in pending.parts]}
-        bucket, key = self.bucket, self._requests.key(pending.key)
+        request: CompleteMultipartUploadRequestTypeDef = {
+            "Bucket": self.bucket,
+            "Key": self._requests.key(pending.key),
+            "UploadId": pending.upload_id,
+            "MultipartUpload": {"Parts": [_completed(part) for part in pending.parts]},
+        }
+        if if_absent:
+            request["IfNoneMatch"] = "*"
         with self._requests.once("CompleteMultipartUpload", pending.key, if_absent=if_absent) as clients:
-            complete = clients.single.complete_multipart_upload
-            if if_absent:
-                answer = complete(
-                    Bucket=bucket,
-                    Key=key,
-                    UploadId=pending.upload_id,
-                    MultipartUpload=parts,
-                    IfNoneMatch="*",
-                )
-            else:
-                answer = complete(Bucket=bucket, Key=key, UploadId=pending.upload_id, MultipartUpload=parts)
+            answer = clients.single.complete_multipart_upload(**request)
         return _object_info(pending.key, pending.size, answer, token=pending.token)
 
     def abort_upload(self, key: str, upload_id: str) -> None:
