@@ -25,7 +25,7 @@ from rich.table import Table
 from lockgate import attach_job, open_job
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores import open_store
-from lockgate.storage_core.stores.instrumented import WatchedStore
+from lockgate.storage_core.stores.instrumented import InstrumentedStore
 
 TASK_FILES = 500
 
@@ -59,7 +59,7 @@ def commit(destination: str, job_id: str) -> Measured:
     wall_s = time.perf_counter() - began_s
     store = job.store
     used = resource.getrusage(resource.RUSAGE_SELF)
-    requests = sum(store.requests.values()) if isinstance(store, WatchedStore) else 0
+    requests = sum(store.requests.values()) if isinstance(store, InstrumentedStore) else 0
     return Measured(wall_s, used.ru_utime + used.ru_stime, requests, peak_bytes())
 
 

@@ -1,4 +1,4 @@
-"""Time, injected: tests own the clock, so that none of them sleeps to win a race."""
+"""Injected time: tests control the clock, so that none of them sleeps to win a race."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time and waits."""
+    """A source of the current time, and of delays."""
 
     def now_s(self) -> float:
-        """Seconds since the epoch."""
+        """Return seconds since the epoch."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait that many seconds."""
+        """Block for this many seconds."""
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
-        """Wait that many seconds, or until the event is set; returns whether it is."""
+        """Block until the event is set, at most this many seconds; return whether it is set."""
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The machine's clock; see `Clock`."""
 
     def now_s(self) -> float:
-        """Seconds since the epoch."""
+        """Return seconds since the epoch."""
         return time.time()
 
     def sleep(self, seconds: float) -> None:
-        """Wait that many seconds."""
+        """Block for this many seconds."""
         time.sleep(seconds)
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
-        """Wait that many seconds, or until the event is set; returns whether it is."""
+        """Block until the event is set, at most this many seconds; return whether it is set."""
         return event.wait(seconds)

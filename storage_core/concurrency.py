@@ -1,4 +1,4 @@
-"""The same call for many items, some at a time, in order of their completion."""
+"""Call a function for many items with bounded concurrency, and report progress."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ U = TypeVar("U")
 
 
 class Progress(Protocol):
-    """Hears how far a step is."""
+    """A callback for the progress of a step."""
 
     def __call__(self, step: str, done: int, total: int, /) -> None:
-        """Report: `done` of `total` items of a step are done; 0 is a total that nobody knows."""
+        """Report that `done` of `total` items of a step are done; an unknown total is 0."""
 
 
 def no_progress(step: str, done: int, total: int) -> None:
-    """Report to nobody."""
+    """Discard the report."""
 
 
 def in_parallel(call: Callable[[T], U], items: Iterable[T], limit: int) -> Iterator[U]:
-    """Yield `call(item)` of all items, at most `limit` at a time; never holds more than that.
+    """Yield `call(item)` for all items in order of completion, with at most `limit` calls at a time.
 
-    The first error stops the taking of new items; it is raised when what was under way has ended, so no
+    After the first error no new item is read; the error is raised when the running calls have ended, so no
     thread is left behind. Calls see the caller's context (the failpoints' step).
 
     Args:
-        call: Safe to run in threads.
-        items: Any length; read as room becomes free.
-        limit: At least 1.
+        call: Thread-safe function.
+        items: Any number of items, read as calls complete.
+        limit: Maximum number of concurrent calls, at least 1.
     """
     with ThreadPoolExecutor(max_workers=limit, thread_name_prefix="lockgate") as pool:
         running: set[Future[U]] = set()
@@ -47,14 +47,9 @@ def in_parallel(call: Callable[[T], U], items: Iterable[T], limit: int) -> Itera
 
 
 def in_order(call: Callable[[T], U], items: Iterable[T], limit: int) -> Iterator[U]:
-    """Yield `call(item)` of all items in their order, at most `limit` under way at a time.
+    """Yield `call(item)` for all items in their order; see `in_parallel`.
 
-    Results that nobody has taken yet count as under way: never more than `limit` are held.
-
-    Args:
-        call: Safe to run in threads.
-        items: Any length; read as room becomes free.
-        limit: At least 1.
+    At most `limit` calls are running or have a result that was not yielded yet.
     """
     with ThreadPoolExecutor(max_workers=limit, thread_name_prefix="lockgate") as pool:
         running: deque[Future[U]] = deque()

@@ -1,12 +1,12 @@
-"""Named points at which a test can crash, fail, or silence a call.
+"""Named points at which a test can crash the process, fail a call, or drop its response.
 
-Every storage call passes two points, `<step>.<verb>.before` and `<step>.<verb>.after`, where the step is
-what the protocol is doing (`decide`, `complete`, `clean-up`, …) and the verb what the store is asked to do.
-Unarmed, a point costs one comparison.
+Every storage call passes two points, `<step>.<verb>.before` and `<step>.<verb>.after`. The step is a step of
+the protocol (`decide`, `complete`, `clean-up`, …), the verb a method of the store. An unarmed point costs one
+comparison.
 
-    LOCKGATE_FAILPOINTS='decide.create.after=kill'          kill -9 when the decision has been written
-    LOCKGATE_FAILPOINTS='complete.complete.before=kill@3'   at the third completion
-    LOCKGATE_FAILPOINTS='decide.create.after=lost'          the call had its effect, its answer is lost
+    LOCKGATE_FAILPOINTS='decide.create.after=kill'          kill -9 after the decision was written
+    LOCKGATE_FAILPOINTS='complete.complete.before=kill@3'   kill -9 before the third completion
+    LOCKGATE_FAILPOINTS='decide.create.after=lost'          the call is applied, its response is lost
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Final, Literal, NoReturn, get_args
 from lockgate.storage_core.errors import InvalidInputError, OutcomeUnknownError, StoreUnavailableError
 
 Action = Literal["kill", "lost", "refuse"]
-"""`kill`: SIGKILL to this process. `lost`: no answer came. `refuse`: the store said no, without an effect."""
+"""`kill`: SIGKILL this process. `lost`: the outcome is unknown. `refuse`: the call was not applied."""
 
 _step: ContextVar[str] = ContextVar("lockgate_step", default="idle")
 
@@ -37,20 +37,20 @@ class _Armed:
 
 @dataclass
 class Failpoints:
-    """The armed points of this process, and the observer that a harness may hang in."""
+    """Armed points, and an optional observer for test harnesses."""
 
     armed: dict[str, _Armed] = field(default_factory=dict)
     observer: Callable[[str], None] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def arm(self, points: Mapping[str, str]) -> None:
-        """Arm points; replaces what was armed before.
+        """Arm these points and disarm all others.
 
         Args:
-            points: name → `action` or `action@n` (at the n-th passage, counted from 1).
+            points: `action` or `action@n` (at the n-th hit, counted from 1) of each name.
 
         Raises:
-            InvalidInputError: An action that is not known, or a count that is not a number.
+            InvalidInputError: An action is unknown, or a count is not a number.
         """
         armed = {}
         for name, text in points.items():
@@ -61,7 +61,7 @@ class Failpoints:
         self.armed = armed
 
     def hit(self, name: str) -> None:
-        """Pass a point; does nothing unless it is armed or observed."""
+        """Pass a point, and act if it is armed."""
         if not self.armed and self.observer is None:
             return
         if self.observer is not None:
@@ -85,18 +85,18 @@ def _act(name: str, action: Action) -> NoReturn:
 
 
 FAILPOINTS: Final = Failpoints()
-"""The points of this process."""
+"""Failpoints of this process."""
 
 
 def parse_failpoints(text: str) -> dict[str, str]:
-    """Read `name=action,name=action` as it stands in `LOCKGATE_FAILPOINTS`."""
+    """Parse the value of `LOCKGATE_FAILPOINTS`: `name=action,name=action`."""
     pairs = (part.strip().partition("=") for part in text.split(",") if part.strip())
     return {name: action for name, _, action in pairs}
 
 
 @contextmanager
 def step(name: str) -> Iterator[None]:
-    """Name what the protocol is doing, for every storage call within."""
+    """Set the protocol step of all storage calls within."""
     token = _step.set(name)
     try:
         yield
@@ -105,5 +105,5 @@ def step(name: str) -> Iterator[None]:
 
 
 def current_step() -> str:
-    """Return the innermost step's name, `idle` outside all."""
+    """Return the innermost step, or `idle` if there is none."""
     return _step.get()

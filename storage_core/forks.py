@@ -1,13 +1,13 @@
-"""Fork safety: a child process leaves its parent's connections alone and opens its own.
+"""Fork safety: a child process does not touch its parent's connections and opens new ones.
 
-A child does not use, close or finalise a connection that it inherited: on PostgreSQL that would end the
-parent's session, on SQLite roll its transaction back. SQLite also remembers, for a whole process, which files
-it has locked, and a child would believe what it inherited. So all connections to SQLite are closed before a
-fork. That is not possible while a transaction is open: the child of such a fork is refused SQLite.
+A child must not use, close or finalise an inherited connection: on PostgreSQL that would end the parent's
+session, on SQLite roll back its transaction. SQLite also keeps process-wide state about locked files, which
+is wrong in a child. All SQLite connections are therefore closed before a fork. An open transaction prevents
+that; the child of such a fork may not use SQLite.
 
-A fork waits a short time for the transactions of other threads, and lets none begin meanwhile. Without the
-wait, a child could not use SQLite at all if its parent's lease renewer happened to write at that moment, and
-threads that write without a pause would leave no moment for a fork.
+A fork waits briefly for transactions of other threads and blocks new ones meanwhile. Otherwise a child could
+not use SQLite at all if its parent's lease renewer happened to write at that moment, and threads that write
+continuously would leave no moment for a fork.
 
 Source: "How To Corrupt An SQLite Database File", section 2.6.
 """
@@ -27,22 +27,22 @@ from typing import Final
 from lockgate.storage_core.errors import FencedError
 
 PATIENCE_S: Final = 2.0
-"""How long a fork waits for transactions of other threads."""
+"""Maximum time for which a fork waits for transactions of other threads."""
 
 
 class Forkable(ABC):
-    """An object that holds what a child process must not use: connections, threads, locks."""
+    """An object with state that a child process must not use: connections, threads, locks."""
 
     def before_fork(self) -> None:  # noqa: B027 - most have nothing to close
-        """Close what a child must not inherit; by default nothing."""
+        """Close what a child must not inherit; does nothing by default."""
 
     @abstractmethod
     def after_fork_in_child(self) -> None:
-        """Start again, in a child: the parent's threads, and the locks they hold, are not here."""
+        """Reset the state in a child, where the parent's threads and the locks they held are gone."""
 
 
 class Forks:
-    """Prepares this process for forks, and its children after them.
+    """The fork hooks of a process.
 
     Attributes:
         is_tainted: Whether this process was forked while a transaction on SQLite was open.
@@ -54,14 +54,14 @@ class Forks:
         self._was_quiet = True
         self._reset()
 
-    def tell(self, forkable: Forkable) -> None:
-        """Register an object, which then hears of every fork."""
+    def register(self, forkable: Forkable) -> None:
+        """Call the object's hooks at every fork from now on."""
         with self._changed:
             self._forkables.add(forkable)
 
     @contextmanager
     def sqlite_transaction(self) -> Iterator[None]:
-        """Hold a transaction on SQLite. None begins during a fork, except in a thread that holds one."""
+        """Mark an open SQLite transaction. Blocks during a fork, except in a thread that has one open."""
         changed, thread = self._changed, threading.get_ident()
         with changed:
             changed.wait_for(lambda: not self._is_forking or self._open[thread])
@@ -69,13 +69,13 @@ class Forks:
         try:
             yield
         finally:
-            if changed is self._changed:  # a child has replaced it
+            if changed is self._changed:  # it differs in a child
                 with changed:
                     self._open -= Counter([thread])
                     changed.notify_all()
 
     def before(self) -> None:
-        """Wait for open transactions, then close what a child must not inherit; hold the lock."""
+        """Wait for open transactions, then call `before_fork` of all objects. Keeps the lock."""
         thread = threading.get_ident()
         self._changed.acquire()
         self._is_forking = True
@@ -85,13 +85,13 @@ class Forks:
             forkable.before_fork()
 
     def after_in_parent(self) -> None:
-        """Let transactions begin again."""
+        """Release the lock, so that transactions may begin again."""
         self._is_forking = False
         self._changed.notify_all()
         self._changed.release()
 
     def after_in_child(self) -> None:
-        """Leave to the parent what is the parent's."""
+        """Call `after_fork_in_child` of all objects."""
         self._reset()
         self.is_tainted = self.is_tainted or not self._was_quiet
         for forkable in self._forkables:
@@ -104,7 +104,7 @@ class Forks:
 
 
 FORKS: Final = Forks()
-"""The forks of this process."""
+"""Fork hooks of this process."""
 
 os.register_at_fork(
     before=FORKS.before, after_in_parent=FORKS.after_in_parent, after_in_child=FORKS.after_in_child
@@ -112,13 +112,13 @@ os.register_at_fork(
 
 
 class ForkGuard:
-    """Refuses to act in a fork of the process that created it.
+    """Detects the use of an object in a fork of the process that created it.
 
-    A fork has a copy of everything but the threads: waiting for one of those would never end, and what the
-    copy drops or commits is its parent's.
+    A fork copies everything except threads: waiting for one of them would never end, and a commit or clean-up
+    by the copy would affect the parent's data.
 
     Args:
-        what: Name of what belongs to the process, for the message.
+        what: Name of the object, for the message.
     """
 
     def __init__(self, what: str) -> None:
@@ -127,14 +127,14 @@ class ForkGuard:
 
     @property
     def is_this(self) -> bool:
-        """Whether this is the process that created it."""
+        """Whether this process created the guard."""
         return os.getpid() == self._pid
 
     def check(self) -> None:
-        """Raise if this is another process.
+        """Check that this process created the guard.
 
         Raises:
-            FencedError: It is; nothing was changed.
+            FencedError: It did not; nothing was changed.
         """
         if not self.is_this:
             raise FencedError(
@@ -144,5 +144,5 @@ class ForkGuard:
 
 
 def leave_to_parent(inherited: object) -> None:
-    """Keep an inherited object for ever: not even the end of the interpreter finalises it."""
+    """Keep an inherited object alive forever: not even interpreter shutdown finalises it."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))

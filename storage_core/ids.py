@@ -1,4 +1,4 @@
-"""The names of things: jobs, tasks, attempts, uploads, and the short id that file names carry."""
+"""Ids of jobs, tasks, attempts and uploads, and the short id in file names."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Final, NewType
 from lockgate.storage_core.errors import InvalidInputError
 
 JobName = NewType("JobName", str)
-"""The caller's stable name of one logical run; every retry of the run uses the same one."""
+"""Name of one logical run, chosen by the caller; every retry of the run uses the same name."""
 
 JobId = NewType("JobId", str)
-"""`<job name>-g<generation>`: one generation of a logical run; the name of its folder."""
+"""`<job name>-g<generation>`: id of one generation of a logical run, and name of its folder."""
 
 ShortId = NewType("ShortId", str)
-"""Ten characters that every file name of a job carries; unique within a destination."""
+"""Ten characters in every file name of a job; unique within a destination."""
 
 TaskId = NewType("TaskId", str)
-"""One part of a job; the same for every attempt at it."""
+"""Id of one part of a job; the same for all of its attempts."""
 
 AttemptId = NewType("AttemptId", str)
-"""One try at a task: random for every execution."""
+"""Random id of one execution of a task."""
 
 JobAttemptId = NewType("JobAttemptId", str)
-"""One run of a job's driver; a plan takes the tasks of one job attempt."""
+"""Random id of one run of a job's driver; a plan contains tasks of one job attempt."""
 
 Token = NewType("Token", str)
-"""A random value by which an owner recognises what it made itself."""
+"""Random value by which an owner recognises the objects that it created."""
 
 SHORT_ID_LENGTH: Final = 10
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]{0,119}")
@@ -39,25 +39,25 @@ _SHORT_ID: Final = re.compile(rf"[a-z2-7]{{{SHORT_ID_LENGTH}}}")
 
 
 def new_token() -> Token:
-    """Return a fresh owner token of 128 random bits."""
+    """Return a new owner token of 128 random bits."""
     return Token(secrets.token_hex(16))
 
 
 def new_attempt_id() -> AttemptId:
-    """Return a fresh id for one execution of a task."""
+    """Return a new id for one execution of a task."""
     return AttemptId(secrets.token_hex(8))
 
 
 def new_job_attempt_id() -> JobAttemptId:
-    """Return a fresh id for one run of a driver."""
+    """Return a new id for one run of a driver."""
     return JobAttemptId(secrets.token_hex(8))
 
 
 def job_name(text: str) -> JobName:
-    """Turn any text into a name that can stand in a path, unambiguously.
+    """Return an unambiguous job name, valid in a path, for any text.
 
-    A text that already is such a name stays as it is. Of any other the readable part is kept and a digest
-    of the whole is added, so that two texts never share a name.
+    A valid name is returned unchanged. Otherwise unsafe characters are replaced and a digest of the whole
+    text is appended, so that different texts have different names.
 
     Raises:
         InvalidInputError: The text is empty.
@@ -72,10 +72,10 @@ def job_name(text: str) -> JobName:
 
 
 def check_id(kind: str, text: str) -> str:
-    """Return `text` if it can be one segment of a record's key.
+    """Return `text` if it is valid as one segment of a record's key.
 
     Raises:
-        InvalidInputError: It is empty, too long, or holds anything but letters, digits and `._=+-`.
+        InvalidInputError: It is empty, too long, or contains anything but letters, digits and `._=+-`.
     """
     if not _NAME.fullmatch(text):
         raise InvalidInputError(
@@ -91,7 +91,7 @@ def job_id(name: JobName, generation: int) -> JobId:
 
 
 def split_job_id(text: str) -> tuple[JobName, int]:
-    """Return the name and the generation that a job id is made of.
+    """Return the name and the generation of a job id.
 
     Raises:
         InvalidInputError: It is not a job id.
@@ -103,37 +103,37 @@ def split_job_id(text: str) -> tuple[JobName, int]:
 
 
 def is_job_id(text: str) -> bool:
-    """Tell whether a text has the form of a job id."""
+    """Return whether a text has the form of a job id."""
     match = _JOB_ID.fullmatch(text)
     return match is not None and _NAME.fullmatch(match["name"]) is not None
 
 
 def short_id(destination: str, job: JobId, salt: int = 0) -> ShortId:
-    """Derive a job's short id; `salt` grows when the destination already knows another job by the last one.
+    """Return a job's short id. The caller increments `salt` if another job at the destination has the id.
 
-    The destination counts, for jobs of one name may write one that lies below another's: a listing of the
-    upper one finds the uploads of both.
+    The id depends on the destination, because jobs with the same name may write to nested destinations, and a
+    listing of the outer one contains the uploads of both.
     """
     digest = hashlib.sha256(f"{destination}\n{job}\n{salt}".encode()).digest()
     return ShortId(base64.b32encode(digest).decode().lower()[:SHORT_ID_LENGTH])
 
 
 def with_short_id(path: str, short: ShortId) -> str:
-    """Put the short id into the last segment of a path: `day=1/a.csv.gz` → `day=1/a-<short>.csv.gz`."""
+    """Insert the short id into the file name of a path: `day=1/a.csv.gz` → `day=1/a-<short>.csv.gz`."""
     folder, slash, name = path.rpartition("/")
     stem, dot, endings = name.partition(".")
     return f"{folder}{slash}{stem}-{short}{dot}{endings}"
 
 
 def short_id_in(path: str) -> ShortId | None:
-    """Return what stands where `with_short_id` puts a short id, None if that cannot be one."""
+    """Return the short id that `with_short_id` inserted into a path, None if there is none."""
     stem = path.rpartition("/")[2].partition(".")[0]
     found = stem.rpartition("-")[2]
     return ShortId(found) if "-" in stem and is_short_id(found) else None
 
 
 def is_short_id(text: str) -> bool:
-    """Tell whether a text has the form of a short id."""
+    """Return whether a text has the form of a short id."""
     return _SHORT_ID.fullmatch(text) is not None
 
 

@@ -1,4 +1,4 @@
-"""Text that was read back, made safe to show: names and messages may hold what a terminal obeys."""
+"""Escape control characters in text from outside, which a terminal would interpret."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import unicodedata
 
 
 def printable(text: str) -> str:
-    r"""Return the text with every control, format and line-break character written out, as in `\x1b`.
+    r"""Return the text with every control, format and line-break character escaped, as in `\x1b`.
 
-    So a name in a store can neither move the cursor, nor set a title, nor turn the direction of writing, nor
-    begin a line that this program never wrote.
+    A name in a store can then neither move the cursor, set a title, change the writing direction, nor forge a
+    line of output.
     """
     if text.isprintable():
         return text
-    return "".join(letter if _is_shown(letter) else _written_out(letter) for letter in text)
+    return "".join(_escape(letter) if _is_unsafe(letter) else letter for letter in text)
 
 
-def _is_shown(letter: str) -> bool:
+def _is_unsafe(letter: str) -> bool:
     category = unicodedata.category(letter)
-    return category[0] != "C" and category not in {"Zl", "Zp"}
+    return category[0] == "C" or category in {"Zl", "Zp"}
 
 
-def _written_out(letter: str) -> str:
+def _escape(letter: str) -> str:
     return letter.encode("unicode_escape", "backslashreplace").decode("ascii")

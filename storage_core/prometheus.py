@@ -1,8 +1,7 @@
-"""Serve to Prometheus what Lockgate records through OpenTelemetry's API.
+"""Export metrics that were recorded through OpenTelemetry's API to Prometheus.
 
-A `MeterProvider` over prometheus_client, whose processes can count together: a Celery worker's pool has many.
-OpenTelemetry's own exporter for Prometheus cannot add up processes: see
-docs/internals/adr/0018-one-metrics-api.md.
+The `MeterProvider` here uses prometheus_client, which can aggregate the processes of a Celery worker's pool.
+OpenTelemetry's exporter for Prometheus cannot: see docs/internals/adr/0018-one-metrics-api.md.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ Create = Callable[[str, list[str], CollectorRegistry], M]
 
 
 def served_metrics() -> CollectorRegistry:
-    """Return the metrics of this process for Prometheus; they are recorded from the first call on.
+    """Return the registry with this process's metrics. Metrics are recorded from the first call on.
 
-    Where the program has set a `MeterProvider` of its own, Lockgate's metrics go there, and the program's
-    registry for Prometheus is returned. OpenTelemetry then logs that it keeps the program's.
+    If the program has set another `MeterProvider`, Lockgate's metrics are recorded there and the default
+    registry of prometheus_client is returned. OpenTelemetry then logs that it keeps the program's provider.
     """
     provider = _provider()
     return provider.registry if metrics.get_meter_provider() is provider else prometheus_client.REGISTRY
 
 
-def count_in(folder: Path) -> None:
-    """Let this process and its forks count in files of a folder, which `MultiProcessCollector` adds up.
+def use_multiprocess_files(folder: Path) -> None:
+    """Store the metrics of this process and its forks in files, which `MultiProcessCollector` aggregates.
 
-    prometheus_client expects the variable in the environment before its import.
+    prometheus_client reads the environment variable at import, so its value class is replaced here as well.
     """
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
     if values.ValueClass is values.MutexValue:
@@ -53,16 +52,16 @@ def count_in(folder: Path) -> None:
 
 @cache
 def _provider() -> _Provider:
-    """Create the provider of this process, and set it unless the program has set another."""
+    """Create this process's provider, and set it unless the program has set another."""
     provider = _Provider()
     os.register_at_fork(after_in_child=provider.reset)
-    metrics.get_meter_provider()  # takes the one that the environment names
+    metrics.get_meter_provider()  # sets the provider that the environment names
     metrics.set_meter_provider(provider)
     return provider
 
 
 class _Provider(metrics.MeterProvider):
-    """Meters of Lockgate's scopes. Other libraries' metrics are not recorded."""
+    """Provides meters for Lockgate's scopes. Metrics of other libraries are not recorded."""
 
     def __init__(self) -> None:
         self._instruments: dict[str, _Instrument[Any]] = {}
@@ -70,7 +69,7 @@ class _Provider(metrics.MeterProvider):
         self.reset()
 
     def reset(self) -> None:
-        """Count from zero: a fork counts its own, and the parent's threads may hold the locks."""
+        """Start from zero with new locks: a fork counts separately, and the parent may have held locks."""
         self._creating = threading.Lock()
         self.registry = CollectorRegistry()
         for instrument in tuple(self._instruments.values()):
@@ -79,19 +78,19 @@ class _Provider(metrics.MeterProvider):
             self.registry.register(collector)
 
     def get_meter(self, name: str, *_: object, **__: object) -> metrics.Meter:
-        """Return a meter; one that does nothing for a scope that is not Lockgate's."""
+        """Return a meter, which does nothing for scopes of other libraries."""
         return _Meter(name, self) if name.startswith(_SCOPES) else metrics.NoOpMeter(name)
 
     def instrument(self, name: str, unit: str, create: Create[M]) -> _Instrument[M]:
-        """Return the instrument of that name, created at the first call."""
+        """Return the instrument with this name, created at the first call."""
         with self._creating:
-            shown = _shown(name, unit)
-            if shown not in self._instruments:
-                self._instruments[shown] = _Instrument(shown, create, self.registry)
-            return self._instruments[shown]
+            full_name = _prometheus_name(name, unit)
+            if full_name not in self._instruments:
+                self._instruments[full_name] = _Instrument(full_name, create, self.registry)
+            return self._instruments[full_name]
 
     def observe(self, name: str, collector: Collector) -> None:
-        """Register what is asked at each collection."""
+        """Register a collector, which is called at each scrape."""
         self._observed[name] = collector
         self.registry.register(collector)
 
@@ -108,7 +107,9 @@ class _Meter(metrics.NoOpMeter):
             self._provider.instrument(
                 name,
                 unit,
-                lambda shown, labels, to: prometheus_client.Counter(shown, description, labels, registry=to),
+                lambda name, labels, registry: prometheus_client.Counter(
+                    name, description, labels, registry=registry
+                ),
             ),
         )
 
@@ -117,8 +118,8 @@ class _Meter(metrics.NoOpMeter):
             self._provider.instrument(
                 name,
                 unit,
-                lambda shown, labels, to: prometheus_client.Gauge(
-                    shown, description, labels, registry=to, multiprocess_mode="mostrecent"
+                lambda name, labels, registry: prometheus_client.Gauge(
+                    name, description, labels, registry=registry, multiprocess_mode="mostrecent"
                 ),
             ),
         )
@@ -136,8 +137,8 @@ class _Meter(metrics.NoOpMeter):
             self._provider.instrument(
                 name,
                 unit,
-                lambda shown, labels, to: prometheus_client.Histogram(
-                    shown, description, labels, buckets=buckets, registry=to
+                lambda name, labels, registry: prometheus_client.Histogram(
+                    name, description, labels, buckets=buckets, registry=registry
                 ),
             ),
         )
@@ -149,13 +150,13 @@ class _Meter(metrics.NoOpMeter):
         unit: str = "",
         description: str = "",
     ) -> metrics.ObservableGauge:
-        shown = _shown(name, unit)
-        self._provider.observe(shown, _Observed(shown, description, callbacks or ()))
+        full_name = _prometheus_name(name, unit)
+        self._provider.observe(full_name, _Observed(full_name, description, callbacks or ()))
         return super().create_observable_gauge(name, callbacks, unit, description)
 
 
 class _Instrument(Generic[M]):
-    """One metric of prometheus_client, created with the labels of its first figure."""
+    """A metric of prometheus_client, created with the labels of its first measurement."""
 
     def __init__(self, name: str, create: Create[M], registry: CollectorRegistry) -> None:
         self._name = name
@@ -163,7 +164,7 @@ class _Instrument(Generic[M]):
         self.reset(registry)
 
     def reset(self, registry: CollectorRegistry) -> None:
-        """Begin without figures, in another registry."""
+        """Start without measurements, in another registry."""
         self._creating = threading.Lock()
         self._metric: M | None = None
         self._registry = registry
@@ -203,18 +204,18 @@ class _Histogram(metrics.Histogram):
 
 
 class _Observed(Collector):
-    """A gauge whose values are asked for at each collection."""
+    """A gauge whose callbacks are called at each scrape."""
 
-    def __init__(self, name: str, about: str, callbacks: Sequence[metrics.CallbackT]) -> None:
-        self._name, self._about, self._callbacks = name, about, callbacks
+    def __init__(self, name: str, description: str, callbacks: Sequence[metrics.CallbackT]) -> None:
+        self._name, self._description, self._callbacks = name, description, callbacks
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Name the gauge, without asking for its values."""
-        return [GaugeMetricFamily(self._name, self._about)]
+        """Return the gauge without values; does not call the callbacks."""
+        return [GaugeMetricFamily(self._name, self._description)]
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Ask for the values."""
-        family = GaugeMetricFamily(self._name, self._about)
+        """Return the gauge with its current values."""
+        family = GaugeMetricFamily(self._name, self._description)
         for callback in self._callbacks:
             for seen in callback(CallbackOptions()):  # type: ignore[operator]  # Lockgate's are no generators
                 labels = {label: str(text) for label, text in (seen.attributes or {}).items()}
@@ -222,6 +223,6 @@ class _Observed(Collector):
         return [family]
 
 
-def _shown(name: str, unit: str) -> str:
-    """Return a metric's name as Prometheus shows it, such as `lockgate_journal_write_seconds`."""
+def _prometheus_name(name: str, unit: str) -> str:
+    """Return a metric's name in Prometheus, such as `lockgate_journal_write_seconds`."""
     return name.replace(".", "_") + _UNITS.get(unit, "")

@@ -1,6 +1,6 @@
-"""The stamp `(epoch, sequence)`: the number of a committed journal entry.
+"""The stamp `(epoch, sequence)` of a committed journal entry.
 
-It is at the same time state id, generation stamp, lease token and attempt fence.
+A stamp serves as state id, generation stamp, lease token and attempt fence.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ _TEXT: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")
 
 
 class Stamp(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):
-    """An order over what the journal accepted: the greater one is the newer.
+    """Number of a journal entry; a newer entry has a greater stamp.
 
     Attributes:
-        epoch: Grows with every failover and restore.
-        sequence: Of the entry, from 1; goes on from one epoch into the next without a gap.
+        epoch: Number of the epoch; every failover and restore begins a new one.
+        sequence: Number of the entry from 1, without a gap across epochs.
     """
 
     epoch: Count = 0
     sequence: Count = 0
 
     def __str__(self) -> str:
-        """Write it as people and headers carry it: `3.512`."""
+        """Return the text form: `3.512`."""
         return f"{self.epoch}.{self.sequence}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what `str` wrote.
+        """Parse the text form.
 
         Raises:
-            InvalidInputError: It is no stamp.
+            InvalidInputError: The text is not a stamp.
         """
         match = _TEXT.fullmatch(text)
         if match is None:
-            raise InvalidInputError(f"{text[:40]!r} is no stamp; one looks like 3.512: epoch, dot, sequence")
+            raise InvalidInputError(f"{text[:40]!r} is not a stamp such as 3.512 (epoch, dot, sequence)")
         return cls(int(match[1]), int(match[2]))

@@ -1,1 +1,1 @@
-"""The `lockgate` command: what an operator does by hand, and a script by `--json`."""
+"""The `lockgate` command. Commands import their modules when they run, so that `--help` is fast."""

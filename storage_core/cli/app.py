@@ -1,4 +1,4 @@
-"""The root of the `lockgate` command. What a command needs beyond this is imported when it runs."""
+"""The root command, `lockgate`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from lockgate.storage_core.cli.render import (
 )
 
 EXTENSIONS = "lockgate.commands"
-"""Entry points of functions that add commands: so the core has commands of packages that it never imports."""
+"""Entry-point group of functions that add commands from packages that the core does not import."""
 
 
 class ReportingGroup(TyperGroup):
-    """Turns errors into one line, or one JSON document, and an exit code; never into a traceback."""
+    """Reports errors as one line or one JSON document and an exit code, without a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for."""
+        """Run the command, and report its errors."""
         try:
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort, typer.TyperException, BrokenPipeError):
@@ -44,7 +44,7 @@ class ReportingGroup(TyperGroup):
 
 
 def show_version(json: JsonFlag = False) -> None:
-    """Show which version of Lockgate this is."""
+    """Print Lockgate's version."""
     found = version("lockgate")
     if json:
         print_json({"version": found})
@@ -53,7 +53,7 @@ def show_version(json: JsonFlag = False) -> None:
 
 
 def build() -> typer.Typer:
-    """Return the whole command, with the commands of other packages."""
+    """Return the root command, including the commands of other packages."""
     root = typer.Typer(
         name="lockgate",
         cls=ReportingGroup,
@@ -61,7 +61,7 @@ def build() -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
-        rich_markup_mode=None,  # plain help, in half the time: rich would be loaded for it
+        rich_markup_mode=None,  # plain help takes half the time, because it does not import rich
     )
     root.add_typer(jobs.commands, name="jobs")
     root.add_typer(uploads.commands, name="uploads")
@@ -78,5 +78,5 @@ def build() -> typer.Typer:
 
 
 def main() -> None:
-    """Run `lockgate` with the arguments of this process."""
+    """Run `lockgate` with this process's arguments."""
     build()()

@@ -1,4 +1,4 @@
-"""`lockgate committers`: which committers there are, and what each promises."""
+"""`lockgate committers`: list the committers and their guarantees."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ COLUMNS = ("name", "uncommitted data", "visible at", "repeatable", "recovers tas
 
 
 def show(json: JsonFlag = False) -> None:
-    """List the committers and what each promises."""
+    """List the committers and their guarantees."""
     rows = promises()
     if json:
         print_json([dict(zip(COLUMNS, row, strict=True)) for row in rows])
@@ -17,8 +17,8 @@ def show(json: JsonFlag = False) -> None:
 
 
 def promises() -> list[tuple[str, ...]]:
-    """Return a row a committer, under `COLUMNS`; the table in the documentation is made of these."""
-    from lockgate.storage_core.commit.committers import COMMITTERS  # noqa: PLC0415 - slow, see `lockgate.storage_core.cli`
+    """Return a row for each committer with values for `COLUMNS`; the documentation has the same table."""
+    from lockgate.storage_core.commit.committers import COMMITTERS
 
     return [
         (

@@ -1,4 +1,4 @@
-"""`lockgate manifest`: which files are live at a destination, whole jobs only."""
+"""`lockgate manifest`: list the live files of a destination."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 
 def show(
     destination: Destination,
-    as_of: Annotated[int | None, typer.Option(min=0, help="Up to this turn.", show_default="all")] = None,
+    as_of: Annotated[
+        int | None, typer.Option(min=0, help="Only include turns up to this one.", show_default="all")
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """List the live files: whole jobs only.
+    """List the live files of complete jobs.
 
-    As of an earlier turn, files that a later job has replaced may be gone; those are marked.
+    As of an earlier turn, files that a later job has replaced are marked if they no longer exist.
     """
-    from lockgate.storage_core.commit import read_manifest  # noqa: PLC0415 - slow to import, see `lockgate.storage_core.cli`
+    from lockgate.storage_core.commit import read_manifest
 
     manifest = read_manifest(destination, as_of=as_of)
     files = [manifest.files[key] for key in sorted(manifest.files)]
@@ -58,9 +60,9 @@ def show(
 
 
 def _gone(destination: str, manifest: Manifest) -> set[str]:
-    """Return the keys that a listing does not find any more."""
-    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
-    from lockgate.storage_core.stores import open_store  # noqa: PLC0415
+    """Return the keys of files that no longer exist."""
+    from lockgate.storage_core.settings import load_settings
+    from lockgate.storage_core.stores import open_store
 
     gone = set(manifest.files)
     for page in open_store(destination, load_settings()).pages():

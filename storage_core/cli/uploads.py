@@ -1,4 +1,4 @@
-"""`lockgate uploads`: the pending uploads at a destination, who owns them, and what they cost."""
+"""`lockgate uploads`: list, abort and count the open uploads of a destination."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lockgate.storage_core.commit import SweepReport, UploadFigures, UploadFilter
 
 commands = typer.Typer(
-    help="Look at open uploads, and abort the orphans.",
+    help="List open uploads, and abort orphans.",
     no_args_is_help=True,
 )
 
@@ -31,11 +31,11 @@ _AGE: Final = re.compile(r"(?P<count>[0-9]+(?:\.[0-9]+)?)(?P<unit>[smhd])")
 _UNIT_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 Prefix = Annotated[
-    str, typer.Option(metavar="FOLDER", help="Only below this folder; day=1 never means day=10.")
+    str, typer.Option(metavar="FOLDER", help="Only below this folder; day=1 does not match day=10.")
 ]
-OlderThan = Annotated[str, typer.Option(metavar="AGE", help="Only those begun so long ago: 90m, 36h, 7d.")]
+OlderThan = Annotated[str, typer.Option(metavar="AGE", help="Only of at least this age: 90m, 36h, 7d.")]
 Owner = Annotated[
-    str, typer.Option(metavar="JOB", help="Only this job's (its id, or its name); none: what no job owns.")
+    str, typer.Option(metavar="JOB", help="Only of this job (id or name); none: without a known owner.")
 ]
 
 
@@ -48,9 +48,9 @@ def list_all(
     owner: Owner = "",
     json: JsonFlag = False,
 ) -> None:
-    """List open uploads: whose each is, its bytes, what becomes of it."""
-    wanted = _wanted(destination, prefix, older_than, owner)
-    _show(destination, _sweep(destination, wanted, dry_run=True), json=json)
+    """List open uploads with owner, size, cost, and what a sweep would do."""
+    upload_filter = _filter(destination, prefix, older_than, owner)
+    _show(destination, _sweep(destination, upload_filter, dry_run=True), json=json)
 
 
 @commands.command("abort")
@@ -60,17 +60,17 @@ def abort(
     prefix: Prefix = "",
     older_than: OlderThan = "",
     owner: Owner = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Abort them; without it, only say which.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Abort them; otherwise only list them.")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Abort the orphans; without --yes only says which.
+    """Abort orphans; without --yes only list them.
 
-    An upload is an orphan when its job has ended, or when two sweeps far apart saw no owner of it. What a
-    job may still need is kept, whatever is asked for; exits with 8 where that is what --owner named.
+    An upload is an orphan if its job has ended, or if two sweeps far apart found no owner. Uploads that a job
+    may still need are always kept; exits with 8 if --owner selects such uploads.
     """
-    from lockgate.storage_core.commit import SweepAction  # noqa: PLC0415 - slow to import, see `lockgate.storage_core.cli`
+    from lockgate.storage_core.commit import SweepAction
 
-    report = _sweep(destination, _wanted(destination, prefix, older_than, owner), dry_run=not yes)
+    report = _sweep(destination, _filter(destination, prefix, older_than, owner), dry_run=not yes)
     _show(destination, report, json=json)
     if not yes and not json:
         print_line("a dry run: nothing was aborted; add --yes")
@@ -81,7 +81,7 @@ def abort(
 @commands.command("expect")
 def expect(
     destination: Destination,
-    count: Annotated[int, typer.Argument(metavar="N", min=0, help="How many uploads must be open.")],
+    count: Annotated[int, typer.Argument(metavar="N", min=0, help="Expected number of open uploads.")],
     *,
     prefix: Prefix = "",
     older_than: OlderThan = "",
@@ -89,11 +89,11 @@ def expect(
     json: JsonFlag = False,
 ) -> None:
     """Exit with 8 unless exactly N uploads are open: for tests and monitoring."""
-    from lockgate.storage_core.commit import count_uploads  # noqa: PLC0415
+    from lockgate.storage_core.commit import count_uploads
 
-    wanted = _wanted(destination, prefix, older_than, owner)
+    upload_filter = _filter(destination, prefix, older_than, owner)
     with progress_bar() as progress:
-        found = count_uploads(destination, wanted, progress=progress)
+        found = count_uploads(destination, upload_filter, progress=progress)
     if json:
         print_json({"destination": destination, "expected": count, "open": found})
     else:
@@ -102,10 +102,10 @@ def expect(
         raise typer.Exit(ConflictError.exit_code)
 
 
-def _wanted(destination: str, prefix: str, older_than: str, owner: str) -> UploadFilter:
-    from lockgate.storage_core.cli.jobs.job_view import find_job  # noqa: PLC0415
-    from lockgate.storage_core.commit import UploadFilter  # noqa: PLC0415
-    from lockgate.storage_core.commit.uploads.upload_owner import NOBODY  # noqa: PLC0415
+def _filter(destination: str, prefix: str, older_than: str, owner: str) -> UploadFilter:
+    from lockgate.storage_core.cli.jobs.job_view import find_job
+    from lockgate.storage_core.commit import UploadFilter
+    from lockgate.storage_core.commit.uploads.upload_owner import NOBODY
 
     return UploadFilter(
         prefix=prefix,
@@ -118,18 +118,22 @@ def _age_s(text: str) -> float:
     age = _AGE.fullmatch(text)
     if age is None:
         raise InvalidInputError(
-            f"--older-than {text!r} is no age; give a number with s, m, h or d behind it, such as 36h; "
+            f"--older-than {text!r} is not an age; give a number followed by s, m, h or d, such as 36h; "
             "nothing was done"
         )
     return float(age["count"]) * _UNIT_S[age["unit"]]
 
 
-def _sweep(destination: str, wanted: UploadFilter, *, dry_run: bool) -> SweepReport:
-    from lockgate.storage_core.commit import SweepAction, sweep_uploads  # noqa: PLC0415
+def _sweep(destination: str, upload_filter: UploadFilter, *, dry_run: bool) -> SweepReport:
+    from lockgate.storage_core.commit import SweepAction, sweep_uploads
 
     with progress_bar() as progress:
         return sweep_uploads(
-            destination, wanted=wanted, dry_run=dry_run, measure=frozenset(SweepAction), progress=progress
+            destination,
+            wanted=upload_filter,
+            dry_run=dry_run,
+            measure=frozenset(SweepAction),
+            progress=progress,
         )
 
 
@@ -141,32 +145,33 @@ def _show(destination: str, report: SweepReport, *, json: bool) -> None:
         ("upload of", "begun (UTC)", "size", "owner", "action", "why"),
         [
             (
-                fate.key,
-                moment(fate.begun_s),
-                None if fate.size is None else byte_size(fate.size),
-                fate.owner,
-                fate.action,
-                fate.reason,
+                upload.key,
+                moment(upload.begun_s),
+                None if upload.size is None else byte_size(upload.size),
+                upload.owner,
+                upload.action,
+                upload.reason,
             )
-            for fate in report.uploads
+            for upload in report.uploads
         ],
         empty=f"no open upload at {destination}",
     )
     if report.uploads:
         print_line("")
-        figures = [*report.by_action.items(), ("all", report.total)]
+        totals = [*report.by_action.items(), ("all", report.total)]
         print_table(
             ("action", "uploads", "size", "USD a month"),
-            [(name, those.uploads, _size(those), f"{those.monthly_cost_usd:.2f}") for name, those in figures],
+            [(name, sums.uploads, _size(sums), f"{sums.monthly_cost_usd:.2f}") for name, sums in totals],
             empty="",
         )
         print_line("")
-    for why in dict.fromkeys(f"{fate.reason}; {fate.remedy}" for fate in report.uploads if fate.remedy):
-        print_line(why)
+    remedies = (f"{upload.reason}; {upload.remedy}" for upload in report.uploads if upload.remedy)
+    for remedy in dict.fromkeys(remedies):
+        print_line(remedy)
     for job in report.jobs:
         print_line(f"{job.job_id}: {job.action}")
 
 
-def _size(figures: UploadFigures) -> str:
-    unknown = f" and {figures.unmeasured} of unknown size" if figures.unmeasured else ""
-    return f"{byte_size(figures.size)}{unknown}"
+def _size(sums: UploadFigures) -> str:
+    unknown = f" and {sums.unmeasured} of unknown size" if sums.unmeasured else ""
+    return f"{byte_size(sums.size)}{unknown}"

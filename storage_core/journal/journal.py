@@ -47,7 +47,7 @@ class Journal(Forkable):
         self.identity = identity
         self.sight = Sight(clock)
         self._group = Group(lambda mutations: self._called("write", lambda: write(database, name, mutations)))
-        FORKS.tell(self)
+        FORKS.register(self)
 
     @property
     def url(self) -> str:

@@ -1,7 +1,6 @@
-"""Where bytes land: one protocol, a local store, an S3 store.
+"""Stores for objects: one protocol, a local store and an S3 store.
 
-Everything above this package speaks in keys relative to a destination. A store is opened at the
-destination, so no key can name anything outside it.
+A store is opened at a destination. All keys are relative to it and cannot name anything outside it.
 """
 
 from lockgate.storage_core.stores.open_store import open_store

@@ -1,7 +1,6 @@
-"""What only a store in a directory can do: take a finished file as it lies, and move what is in a key's way.
+"""The `FileTree` protocol: operations of a store whose keys are files in folders.
 
-Object stores have no folders, so a file `a` and a file `a/b` live side by side there; on a file system one
-of them is in the other's way.
+In an object store the keys `a` and `a/b` can exist at the same time; on a file system they conflict.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from lockgate.storage_core.stores.protocol import PendingUpload
 
 
 class Obstacle(NamedTuple):
-    """What keeps a key from becoming a file."""
+    """A file or folder that prevents a key from becoming a file."""
 
     key: str
     """The key that cannot be written."""
-    standing: str
-    """A file where the key needs a folder, or, ending in `/`, the folder that has the key's own name."""
+    blocker: str
+    """A file where the key needs a folder, or, ending in `/`, a folder with the key's name."""
 
 
 @runtime_checkable
@@ -28,42 +27,42 @@ class FileTree(Protocol):
     """A store whose keys are files in folders."""
 
     def adopt_file(self, local: Path, key: str, token: Token) -> PendingUpload:
-        """Take a finished file for a pending upload, by a second name: no byte is copied.
+        """Turn a finished file into a pending upload by a hard link, without a copy.
 
-        The file is made durable. Its first name stays; who writes to it later spoils the upload, which then
-        cannot be completed.
+        The file is made durable and keeps its first name. A later write to it makes the upload impossible to
+        complete.
 
         Args:
-            local: A regular file on the store's file system; no link.
-            key: Where it will be visible.
-            token: As for `Store.begin_upload`.
+            local: A regular file on the store's file system, not a link.
+            key: Key at which it will be visible.
+            token: Owner token; see `Store.begin_upload`.
 
         Raises:
-            UnsupportedStoreError: It lies on another file system, or that one has no hard links: copy it.
-            AccessDeniedError: This user may not give it a second name: copy it.
-            InvalidInputError: It is no regular file.
+            UnsupportedStoreError: It is on another file system, or there are no hard links: copy it.
+            AccessDeniedError: This user may not create a hard link to it: copy it.
+            InvalidInputError: It is not a regular file.
         """
 
     def move_file(self, key: str, to: str, version: str) -> bool:
-        """Give a file another key, if it is still this version; a move that was made already is made.
+        """Move a file to another key if it has this version; a repeated move succeeds.
 
-        A crash in it leaves both keys or one of them; the version stays. Of several moves between two keys,
-        in either direction, each meets what the one before it left.
+        A crash leaves the file at one or both of the keys, with the same version. Concurrent moves between
+        two keys, in either direction, are serialized.
 
         Returns:
-            Whether the file stands at `to`. False: another version or none stands at `key`, or something else
-            at `to`; nothing was changed.
+            Whether the file is at `to`. If not, `key` has another version or no file, or `to` has another
+            file; nothing was changed.
 
         Raises:
-            InvalidInputError: `to` cannot be made: a file is in its way.
+            InvalidInputError: `to` cannot be created, because a parent of it is a file.
         """
 
     def obstacles(self, keys: Sequence[str]) -> list[Obstacle]:
-        """Return what stands in the way of keys, hidden or not; in the order of the keys."""
+        """Return the files and folders that conflict with keys, in the order of the keys."""
 
 
 def folders_of(key: str) -> Iterator[str]:
-    """Yield the folders that a key lies in, outermost first: `a/b/c` → `a`, `a/b`."""
+    """Yield the parent folders of a key, outermost first: `a/b/c` → `a`, `a/b`."""
     names = key.split("/")
     for depth in range(1, len(names)):
         yield "/".join(names[:depth])

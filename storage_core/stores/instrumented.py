@@ -1,7 +1,7 @@
-"""A store that counts its calls and passes a failpoint before and after each.
+"""A store wrapper that counts calls and passes a failpoint before and after each.
 
-A point is `<step>.<verb>.before` or `.after`: the step is what the protocol is doing (`failpoints.step`),
-the verb one of `VERBS`. The pages of a listing are a call each.
+The failpoints are `<step>.<verb>.before` and `.after`: the step is set by `failpoints.step`, the verb is one
+of `VERBS`. Each page of a listing is one call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lockgate.storage_core.stores.protocol import (
     UploadInfo,
 )
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 Item = TypeVar("Item")
 
 VERBS: Final = (
@@ -48,15 +48,15 @@ VERBS: Final = (
     "move",
     "obstacles",
 )
-"""What a store is asked to do, as it stands in the names of failpoints."""
+"""Names of the store's methods in failpoints and counts."""
 
 
-class WatchedStore:
-    """A `Store` around another.
+class InstrumentedStore:
+    """A `Store` that wraps another.
 
     Attributes:
-        inner: The store that does the work.
-        requests: Calls made so far, by verb.
+        inner: The wrapped store.
+        requests: Number of calls so far, by verb.
     """
 
     def __init__(self, inner: Store, requests: Counter[str] | None = None) -> None:
@@ -65,12 +65,12 @@ class WatchedStore:
 
     @property
     def url(self) -> str:
-        """The destination; see `Store.url`."""
+        """See `Store.url`."""
         return self.inner.url
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the store can do; see `Store.capabilities`."""
+        """See `Store.capabilities`."""
         return self.inner.capabilities
 
     def put(self, key: str, data: bytes, *, if_version: str | None = None) -> ObjectInfo:
@@ -145,13 +145,13 @@ class WatchedStore:
         """See `Store.upload_pages`."""
         return self._each_page("uploads", self.inner.upload_pages(prefix, page_size=page_size))
 
-    def _call(self, verb: str, call: Callable[[], Answer]) -> Answer:
+    def _call(self, verb: str, call: Callable[[], Result]) -> Result:
         point = f"{current_step()}.{verb}"
         self.requests[verb] += 1
         FAILPOINTS.hit(f"{point}.before")
-        answer = call()
+        result = call()
         FAILPOINTS.hit(f"{point}.after")
-        return answer
+        return result
 
     def _each_page(self, verb: str, pages: Iterator[Sequence[Item]]) -> Iterator[Sequence[Item]]:
         while True:
@@ -161,8 +161,8 @@ class WatchedStore:
             yield page
 
 
-class WatchedFileTree(WatchedStore):
-    """A `Store` around another that is a `FileTree`, and one itself."""
+class InstrumentedFileTree(InstrumentedStore):
+    """An `InstrumentedStore` for a store that is a `FileTree`."""
 
     def __init__(self, inner: Store, tree: FileTree, requests: Counter[str] | None = None) -> None:
         super().__init__(inner, requests)
@@ -181,13 +181,13 @@ class WatchedFileTree(WatchedStore):
         return self._call("obstacles", lambda: self._tree.obstacles(keys))
 
 
-def watched(store: Store, requests: Counter[str] | None = None) -> WatchedStore:
-    """Watch a store; a file tree stays one.
+def instrument(store: Store, requests: Counter[str] | None = None) -> InstrumentedStore:
+    """Wrap a store; a `FileTree` stays one.
 
     Args:
-        store: Not watched yet.
-        requests: Counts on from here.
+        store: Store to wrap.
+        requests: Counter to continue; a new one by default.
     """
     if isinstance(store, FileTree):
-        return WatchedFileTree(store, store, requests)
-    return WatchedStore(store, requests)
+        return InstrumentedFileTree(store, store, requests)
+    return InstrumentedStore(store, requests)

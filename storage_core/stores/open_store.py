@@ -1,4 +1,4 @@
-"""From what a person writes to a store: `s3://bucket/prefix`, `file:///dir`, or a plain path."""
+"""Open a store by URL or path: `s3://bucket/prefix`, `file:///dir`, or a plain path."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.failpoints import FAILPOINTS, parse_failpoints
 from lockgate.storage_core.settings import Settings, load_settings
-from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.instrumented import instrument
 from lockgate.storage_core.stores.local.store import LocalStore
 from lockgate.storage_core.stores.protocol import Store, check_key
 
@@ -20,18 +20,18 @@ _FORMS: Final = "write s3://bucket/prefix, file:///directory, or a plain path"
 
 
 def parse_destination(url: str) -> str:
-    """Return the one way to write a destination; parsing that again changes nothing.
+    """Return the canonical form of a destination.
 
-    Names stand as they are: `%` and `#` mean themselves, as in Spark and fsspec.
+    Names are not percent-decoded: `%` and `#` are ordinary characters, as in Spark and fsspec.
 
     Args:
-        url: `s3://bucket[/prefix]`, `file:///dir`, or a path, which is relative to the current directory.
+        url: `s3://bucket[/prefix]`, `file:///dir`, or a path, relative to the current directory.
 
     Returns:
-        `s3://bucket[/prefix]` or `file:///dir`, without a slash at the end.
+        `s3://bucket[/prefix]` or `file:///dir`, without a trailing slash.
 
     Raises:
-        InvalidInputError: It is none of these; the message says what is wrong and what to write.
+        InvalidInputError: It has none of these forms; the message contains the remedy.
     """
     if not url.strip():
         raise InvalidInputError(f"destination: it is empty; {_FORMS}")
@@ -44,7 +44,7 @@ def parse_destination(url: str) -> str:
     if scheme == "file":
         if not rest.startswith("/"):
             raise InvalidInputError(
-                f"destination {url!r}: {rest.partition('/')[0]!r} stands where a host would; "
+                f"destination {url!r}: {rest.partition('/')[0]!r} would be a host; "
                 "write three slashes: file:///directory"
             )
         return _local(url, rest)
@@ -55,32 +55,32 @@ def parse_destination(url: str) -> str:
 
 
 def open_store(url: str, settings: Settings | None = None) -> Store:
-    """Open the store at a destination; makes no call to it.
+    """Open the store at a destination, without a request to it.
 
     Args:
-        url: As `parse_destination` takes it.
-        settings: Absent: read from the environment. Its failpoints are armed in this process.
+        url: Destination; see `parse_destination`.
+        settings: Settings, by default from the environment. Their failpoints are armed in this process.
 
     Raises:
-        InvalidInputError: The destination cannot be; the message says what to write.
+        InvalidInputError: The destination is invalid; the message contains the remedy.
     """
     destination = parse_destination(url)
     settings = load_settings() if settings is None else settings
     if settings.failpoints:
         FAILPOINTS.arm(parse_failpoints(settings.failpoints))
     if destination.startswith("file://"):
-        return watched(LocalStore(Path(destination.removeprefix("file://"))))
-    # boto3 takes a third of a second to import, which local destinations need not pay.
+        return instrument(LocalStore(Path(destination.removeprefix("file://"))))
+    # The import of boto3 takes a third of a second, which local destinations save.
     from lockgate.storage_core.stores.s3.store import S3Store  # noqa: PLC0415
 
     bucket, _, prefix = destination.removeprefix("s3://").partition("/")
-    return watched(S3Store(bucket, prefix, settings))
+    return instrument(S3Store(bucket, prefix, settings))
 
 
 def _local(url: str, path: str) -> str:
     if "\0" in path or any("\udc80" <= letter <= "\udcff" for letter in path):
         raise InvalidInputError(f"destination {url!r}: the path is not printable UTF-8; choose another")
-    # abspath, not resolve: a destination that is a link stays the name that people know it by.
+    # abspath, not resolve: a destination that is a symbolic link keeps its name.
     absolute = os.path.abspath(path)  # noqa: PTH100
     return f"file:///{absolute.lstrip('/')}"
 
@@ -88,13 +88,13 @@ def _local(url: str, path: str) -> str:
 def _s3(url: str, rest: str) -> str:
     bucket, _, prefix = rest.partition("/")
     if not _BUCKET.fullmatch(bucket):
-        said = f"{bucket!r} is no bucket's name" if bucket else "the bucket is missing"
-        raise InvalidInputError(f"destination {url!r}: {said}; write s3://bucket/prefix")
+        problem = f"{bucket!r} is not a bucket name" if bucket else "the bucket is missing"
+        raise InvalidInputError(f"destination {url!r}: {problem}; write s3://bucket/prefix")
     prefix = prefix.rstrip("/")
     if not prefix:
         return f"s3://{bucket}"
     try:
         check_key(prefix)
-    except InvalidInputError as fault:
-        raise InvalidInputError(f"destination {url!r}: {fault}") from None
+    except InvalidInputError as error:
+        raise InvalidInputError(f"destination {url!r}: {error}") from None
     return f"s3://{bucket}/{prefix}"

@@ -1,4 +1,4 @@
-"""What the operating system's refusals mean to a caller: one error of ours for each."""
+"""Translate `OSError` to the matching `LockgateError`."""
 
 from __future__ import annotations
 
@@ -41,49 +41,49 @@ _REFUSALS: Final[dict[int, tuple[type[LockgateError], str]]] = {
     errno.ENOSPC: (StoreUnavailableError, "the file system is full; free space, then try again"),
     errno.EDQUOT: (StoreUnavailableError, "this user's quota is used up; free space, then try again"),
 }
-_NO_ANSWER: Final = frozenset({errno.EIO, errno.ESTALE, errno.ETIMEDOUT})
-"""After these nobody can tell what reached the disk."""
+_UNKNOWN_OUTCOME: Final = frozenset({errno.EIO, errno.ESTALE, errno.ETIMEDOUT})
+"""After these errors the state on the disk is unknown."""
 
 
 @contextmanager
 def translated(call: str, path: str, *, changes: bool) -> Iterator[None]:
-    """Turn every `OSError` within into the error that says what clean-up may do.
+    """Translate every `OSError` within.
 
     Args:
-        call: What the store was asked to do.
-        path: The root and the key, for the message.
+        call: Name of the call, for the message.
+        path: Root and key, for the message.
         changes: Whether the call changes anything: only then can its outcome be unknown.
     """
     try:
         yield
-    except OSError as fault:
-        raise _meaning(call, path, fault, changes=changes) from fault
+    except OSError as error:
+        raise _translate(call, path, error, changes=changes) from error
 
 
 @contextmanager
 def after_the_effect(call: str, path: str) -> Iterator[None]:
-    """Turn every `OSError` within into `OutcomeUnknownError`: the change shows, perhaps not for good."""
+    """Raise `OutcomeUnknownError` for every `OSError` within: the change is visible, perhaps not durable."""
     try:
         yield
-    except OSError as fault:
-        raise _no_answer(call, path, fault) from fault
+    except OSError as error:
+        raise _outcome_unknown(call, path, error) from error
 
 
-def _meaning(call: str, path: str, fault: OSError, *, changes: bool) -> LockgateError:
-    number = fault.errno or 0
-    if changes and number in _NO_ANSWER:
-        return _no_answer(call, path, fault)
+def _translate(call: str, path: str, error: OSError, *, changes: bool) -> LockgateError:
+    number = error.errno or 0
+    if changes and number in _UNKNOWN_OUTCOME:
+        return _outcome_unknown(call, path, error)
     kind, remedy = _REFUSALS.get(number, (StoreUnavailableError, "see the system's log, then try again"))
     effect = "; nothing was changed" if changes else ""
-    return kind(f"{call} {path}: {_reason(fault)}{effect}; {remedy}")
+    return kind(f"{call} {path}: {_reason(error)}{effect}; {remedy}")
 
 
-def _no_answer(call: str, path: str, fault: OSError) -> OutcomeUnknownError:
+def _outcome_unknown(call: str, path: str, error: OSError) -> OutcomeUnknownError:
     return OutcomeUnknownError(
-        f"{call} {path}: {_reason(fault)}; the change may or may not outlive a crash; "
+        f"{call} {path}: {_reason(error)}; the change may or may not survive a crash; "
         "nothing was deleted; check the disk, then let recovery read it back"
     )
 
 
-def _reason(fault: OSError) -> str:
-    return os.strerror(fault.errno) if fault.errno else str(fault)
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error)

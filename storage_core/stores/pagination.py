@@ -1,8 +1,9 @@
-"""Cutting a stream of items into pages."""
+"""Split a stream of items into pages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TypeVar
 
 from lockgate.storage_core.stores.protocol import PAGE
@@ -11,13 +12,7 @@ Item = TypeVar("Item")
 
 
 def in_pages(items: Iterator[Item], page_size: int) -> Iterator[Sequence[Item]]:
-    """Gather items into pages of `page_size`, at least 1 and at most 1,000."""
-    full = max(1, min(page_size, PAGE))
-    page: list[Item] = []
-    for item in items:
-        page.append(item)
-        if len(page) == full:
-            yield page
-            page = []
-    if page:
+    """Yield pages of `page_size` items, clamped to 1 to 1,000."""
+    size = max(1, min(page_size, PAGE))
+    while page := list(islice(items, size)):
         yield page

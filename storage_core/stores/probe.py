@@ -1,4 +1,4 @@
-"""Try on a store what its protocol promises, because look-alikes accept conditions and ignore them."""
+"""Test the `Store` protocol's promises on a real store: some S3 look-alikes ignore conditions."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from lockgate.storage_core.errors import (
     UnsupportedStoreError,
 )
 from lockgate.storage_core.ids import Token, new_token
-from lockgate.storage_core.stores.instrumented import WatchedStore, watched
+from lockgate.storage_core.stores.instrumented import InstrumentedStore, instrument
 from lockgate.storage_core.stores.protocol import Capabilities, PendingUpload, Store
 
-_CREATES: Final = "create leaves an object that is there"
-_COMPLETES: Final = "conditional completion leaves an object that is there"
-_PUTS: Final = "conditional put replaces the named version only"
-_DELETES: Final = "conditional delete removes the named version only"
-_SILENCES: Final = 3
-"""So often a promise is tried whose call gets no answer; a store that never answers it breaks it."""
-_EXPIRES: Final = "a lifecycle rule aborts uploads that nobody owns, and no job's"
+_CREATES: Final = "create does not replace an object"
+_COMPLETES: Final = "conditional completion does not replace an object"
+_PUTS: Final = "conditional put replaces only the given version"
+_DELETES: Final = "conditional delete deletes only the given version"
+_ATTEMPTS: Final = 3
+"""Number of attempts of a promise whose call gets no answer; a store that never answers breaks it."""
+_EXPIRES: Final = "a lifecycle rule aborts abandoned uploads, but none of running jobs"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One promise, and whether the store kept it.
+    """The result of testing one promise.
 
     Attributes:
         name: The promise.
-        ok: Whether it was kept.
-        detail: What was seen instead, and what to do about it; empty where all is well.
+        ok: Whether the store kept it.
+        detail: What happened instead, and the remedy; empty if the store kept it.
     """
 
     name: str
@@ -44,11 +44,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProbeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store was seen to do.
+    """The result of a probe.
 
     Attributes:
-        capabilities: What it can be trusted with.
-        findings: In the order in which they were tried.
+        capabilities: Capabilities that the store has shown.
+        findings: Results in the order of the tests.
     """
 
     capabilities: Capabilities
@@ -62,40 +62,40 @@ class _Adjustable(Protocol):
 
 @runtime_checkable
 class _Expiring(Protocol):
-    def doubt_of_upload_expiry(self) -> str: ...
+    def upload_expiry_problem(self) -> str: ...
 
 
 def with_capabilities(store: Store, capabilities: Capabilities) -> Store:
-    """Return the same store, trusted with what a probe found.
+    """Return a copy of the store with the capabilities that a probe found.
 
     Raises:
-        UnsupportedStoreError: The store is of a kind that cannot be told.
+        UnsupportedStoreError: The capabilities of this kind of store cannot be changed.
     """
-    if isinstance(store, WatchedStore):
-        return watched(with_capabilities(store.inner, capabilities), store.requests)
+    if isinstance(store, InstrumentedStore):
+        return instrument(with_capabilities(store.inner, capabilities), store.requests)
     if isinstance(store, _Adjustable):
         return store.with_capabilities(capabilities)
     raise UnsupportedStoreError(f"{store.url}: {type(store).__name__} cannot be given other capabilities")
 
 
 def probe(store: Store) -> ProbeReport:
-    """Try every promise under `_lockgate/probe/<random>/`, and remove what that leaves.
+    """Test every promise under `_lockgate/probe/<random>/`, and delete everything there afterwards.
 
-    A promise that is broken is a finding. What stops the probe itself is raised.
+    A broken promise is reported as a finding; only errors that prevent the probe are raised.
 
     Raises:
         AccessDeniedError: There are no credentials, or they lack a permission.
         ObjectNotFoundError: There is no such bucket.
         StoreUnavailableError: The store cannot be reached.
     """
-    # Conditions are tried even where the store is not trusted with them: that is the question.
-    trusting = msgspec.structs.replace(
+    # Otherwise the store would refuse conditional calls that it is not trusted with.
+    all_conditions = msgspec.structs.replace(
         store.capabilities, conditional_create=True, conditional_put=True, conditional_delete=True
     )
-    trial = _Trial(with_capabilities(store, trusting), f"_lockgate/probe/{new_token()}/")
+    trial = _Trial(with_capabilities(store, all_conditions), f"_lockgate/probe/{new_token()}/")
     with trial.cleaned_up():
         findings = trial.run()
-    findings += _expiry_of_uploads(store)
+    findings += _check_upload_expiry(store)
     kept = {finding.name for finding in findings if finding.ok}
     capabilities = msgspec.structs.replace(
         store.capabilities,
@@ -107,7 +107,7 @@ def probe(store: Store) -> ProbeReport:
 
 
 class _Trial:
-    """One run of the probe in a folder of its own; remembers its uploads, which a listing may not find."""
+    """One run of the probe in a separate folder. Records its uploads, which a listing may not return."""
 
     def __init__(self, store: Store, folder: str) -> None:
         self.store = store
@@ -115,82 +115,82 @@ class _Trial:
         self.uploaded: list[PendingUpload] = []
 
     def run(self) -> list[Finding]:
-        """Try the promises one by one."""
+        """Test all promises in order."""
         promises: dict[str, Callable[[], str]] = {
             _CREATES: self.create,
             _COMPLETES: self.complete_conditionally,
             _PUTS: self.put_conditionally,
             _DELETES: self.delete_conditionally,
-            "listing goes on after a key, page by page": self.list_in_pages,
-            "an open upload is listed, and invisible": self.list_uploads,
+            "listing continues after a key, page by page": self.list_in_pages,
+            "an open upload is listed but not visible": self.list_uploads,
             "abort removes an upload": self.abort,
             "a completed upload is recognised by its token": self.recognise,
         }
-        return [self.tried(name, promise) for name, promise in promises.items()]
+        return [self.test(name, promise) for name, promise in promises.items()]
 
-    def tried(self, name: str, promise: Callable[[], str]) -> Finding:
-        """Try a promise, in a folder of its own each time that an answer is lost: silence breaks none."""
-        whole = self.folder
+    def test(self, name: str, promise: Callable[[], str]) -> Finding:
+        """Test a promise; repeat it in another folder if a call gets no answer."""
+        probe_folder = self.folder
         detail = ""
-        for number in range(_SILENCES):
-            self.folder = f"{whole}{number}/"
+        for number in range(_ATTEMPTS):
+            self.folder = f"{probe_folder}{number}/"
             try:
                 detail = promise()
                 break
-            except OutcomeUnknownError as fault:
-                detail = str(fault)
-            except (AlreadyExistsError, PreconditionFailedError, UnsupportedStoreError) as fault:
-                detail = str(fault)
+            except OutcomeUnknownError as error:
+                detail = str(error)
+            except (AlreadyExistsError, PreconditionFailedError, UnsupportedStoreError) as error:
+                detail = str(error)
                 break
             finally:
-                self.folder = whole
+                self.folder = probe_folder
         return Finding(name=name, ok=not detail, detail=detail)
 
     def create(self) -> str:
-        """Create twice; the first content must stay."""
+        """Create an object twice; it must keep the first content."""
         self.store.create(self.folder + "create", b"first")
         with suppress(AlreadyExistsError):
             self.store.create(self.folder + "create", b"second")
             return "a second create succeeded; without the journal as arbiter no job can commit here"
         return (
-            "" if self.store.get(self.folder + "create") == b"first" else "it refused, and wrote all the same"
+            "" if self.store.get(self.folder + "create") == b"first" else "it was refused but still applied"
         )
 
     def complete_conditionally(self) -> str:
-        """Complete an upload where an object stands; the object must stay."""
+        """Complete an upload at the key of an existing object; the object must not change."""
         key = self.folder + "complete"
         self.store.put(key, b"first")
         pending = self.upload(key)
         with suppress(AlreadyExistsError):
             self.store.complete_upload(pending, if_absent=True)
-            return "an upload replaced an object that it was told to leave"
-        return "" if self.store.get(key) == b"first" else "it refused, and replaced the object all the same"
+            return "a conditional completion replaced an existing object"
+        return "" if self.store.get(key) == b"first" else "it was refused but still applied"
 
     def put_conditionally(self) -> str:
-        """Replace the right version, then try with the version that is no longer there."""
+        """Replace the current version, then try to replace the outdated version."""
         key = self.folder + "put"
         first = self.store.put(key, b"first")
         self.store.put(key, b"second", if_version=first.version)
         with suppress(PreconditionFailedError):
             self.store.put(key, b"third", if_version=first.version)
-            return "a version that was not there was replaced"
-        return "" if self.store.get(key) == b"second" else "it refused, and wrote all the same"
+            return "a put with an outdated version succeeded"
+        return "" if self.store.get(key) == b"second" else "it was refused but still applied"
 
     def delete_conditionally(self) -> str:
-        """Try to delete a version that is no longer there, then the right one."""
+        """Try to delete an outdated version, then delete the current version."""
         key = self.folder + "delete"
         first = self.store.put(key, b"first")
         second = self.store.put(key, b"second")
         with suppress(PreconditionFailedError):
             self.store.delete(key, if_version=first.version)
-            return "a version that was not named was deleted; unmanaged files cannot be replaced safely"
+            return "a delete with an outdated version succeeded; unmanaged files cannot be replaced safely"
         if not self.exists(key):
-            return "it refused, and deleted all the same"
+            return "it was refused but still applied"
         self.store.delete(key, if_version=second.version)
-        return "the named version was not deleted" if self.exists(key) else ""
+        return "the current version was not deleted" if self.exists(key) else ""
 
     def list_in_pages(self) -> str:
-        """List three objects one a page, and from the first on."""
+        """List three objects with one object a page, and list those after the first."""
         folder = self.folder + "list/"
         keys = [folder + name for name in ("a-b", "a/b", "b")]
         for key in keys:
@@ -198,37 +198,37 @@ class _Trial:
         listed = [found.key for page in self.store.pages(folder, page_size=1) for found in page]
         after = [found.key for page in self.store.pages(folder, after=keys[0], page_size=1) for found in page]
         if listed != keys:
-            return f"pages of one gave {len(listed)} of 3 keys, or in another order than their bytes"
+            return f"pages of one key returned {len(listed)} of 3 keys, or not in byte order"
         return "" if after == keys[1:] else "listing after a key did not start there"
 
     def list_uploads(self) -> str:
-        """Find an open upload by a listing of its folder, and no object at its key."""
+        """Find an open upload in a listing of its folder, and no object at its key."""
         key = self.folder + "uploads/open"
         pending = self.upload(key)
         if self.exists(key):
-            return "the file is visible before it was completed"
+            return "the file was visible before its completion"
         if pending.upload_id not in self.open_uploads(self.folder + "uploads/"):
-            return "listing by folder does not find it; orphans cannot be swept here"
+            return "a listing of the folder does not contain it; orphans cannot be swept here"
         return ""
 
     def abort(self) -> str:
-        """Abort an upload; it must be gone from the listing."""
+        """Abort an upload; it must disappear from the listing."""
         pending = self.upload(self.folder + "abort/one")
         self.store.abort_upload(pending.key, pending.upload_id)
         gone = pending.upload_id not in self.open_uploads(self.folder + "abort/")
         return "" if gone else "it is still listed"
 
     def recognise(self) -> str:
-        """Complete an upload and ask whether its object is the one."""
+        """Complete an upload and recognise its object."""
         pending = self.upload(self.folder + "holds")
         if self.store.holds(pending):
-            return "it was recognised before it was completed"
+            return "it was recognised before its completion"
         self.store.complete_upload(pending)
         recognised = self.store.holds(pending) and self.store.get(pending.key) == b"pending"
-        return "" if recognised else "the token was lost on the way: a lost answer could not be settled"
+        return "" if recognised else "the object has lost the token: a lost answer could not be settled"
 
     def upload(self, key: str) -> PendingUpload:
-        """Upload one small file and leave it pending."""
+        """Create a pending upload of a small file."""
         token = Token(new_token())
         upload_id = self.store.begin_upload(key, token)
         part = self.store.put_part(key, upload_id, 1, 0, b"pending")
@@ -241,7 +241,7 @@ class _Trial:
         return {upload.upload_id for page in self.store.upload_pages(prefix) for upload in page}
 
     def exists(self, key: str) -> bool:
-        """Tell whether an object is there."""
+        """Return whether there is an object."""
         with suppress(ObjectNotFoundError):
             self.store.head(key)
             return True
@@ -249,11 +249,11 @@ class _Trial:
 
     @contextmanager
     def cleaned_up(self) -> Iterator[None]:
-        """Remove what the trial left, also where it was stopped."""
+        """Delete everything in the probe's folder at the end, also after an error."""
         try:
             yield
         finally:
-            # What stopped the trial says more than what stops the clean-up of it.
+            # An error of the clean-up must not replace the error that ended the probe.
             with suppress(NotAppliedError, OutcomeUnknownError):
                 for pending in self.uploaded:
                     self.store.abort_upload(pending.key, pending.upload_id)
@@ -261,12 +261,12 @@ class _Trial:
                     self.store.delete_many([found.key for found in objects])
 
 
-def _expiry_of_uploads(store: Store) -> list[Finding]:
-    inner = store.inner if isinstance(store, WatchedStore) else store
+def _check_upload_expiry(store: Store) -> list[Finding]:
+    inner = store.inner if isinstance(store, InstrumentedStore) else store
     if not isinstance(inner, _Expiring):
         return []
     try:
-        detail = inner.doubt_of_upload_expiry()
-    except (NotAppliedError, OutcomeUnknownError) as fault:
-        detail = f"could not be read: {fault}"
+        detail = inner.upload_expiry_problem()
+    except (NotAppliedError, OutcomeUnknownError) as error:
+        detail = f"could not be read: {error}"
     return [Finding(name=_EXPIRES, ok=not detail, detail=detail)]

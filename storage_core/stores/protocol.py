@@ -1,8 +1,8 @@
-"""The `Store` protocol: what every place where bytes land must promise.
+"""The `Store` protocol and its records.
 
-Keys are relative to the store's root, use `/`, and never start or end with one. `check_key` refuses what
-could leave the root. A *pending upload* is a file that is wholly written and that nobody can see: on S3 an
-uncompleted multipart upload, on a file system one hidden file.
+Keys are relative to the store's root, use `/`, and never start or end with one; `check_key` refuses others. A
+*pending upload* is a completely written file that is not visible: on S3 an uncompleted multipart upload, on a
+file system one hidden file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lockgate.storage_core.ids import Token
 MAX_KEY_BYTES: Final = 1024
 PAGE: Final = 1000
 MAX_METADATA_BYTES: Final = 1900
-"""S3 takes 2 KB for all of an object's metadata, the owner token among them."""
+"""S3 accepts 2 KB of metadata for each object, including the owner token."""
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _VALUE: Final = re.compile(r"[!-~]([ -~]*[!-~])?")
@@ -28,15 +28,15 @@ _RESERVED: Final = "lockgate-"
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store can do beyond the protocol's minimum.
+    """Capabilities of a store beyond the protocol's minimum.
 
     Attributes:
-        conditional_create: `create` and `complete_upload(if_absent=True)` have exactly one winner. Without
-            it, a journal has to be the arbiter of what is created, or set-up of a job is refused.
+        conditional_create: `create` and `complete_upload(if_absent=True)` have exactly one winner. Otherwise
+            a journal must arbitrate creation, or the set-up of jobs is refused.
         conditional_put: `put(if_version=…)` refuses another version.
         conditional_delete: `delete(if_version=…)` refuses another version.
-        min_part_bytes: Smallest size of a part that is not the last.
-        max_parts: Greatest number of parts of one upload.
+        min_part_bytes: Minimum size of every part except the last.
+        max_parts: Maximum number of parts of an upload.
     """
 
     conditional_create: bool
@@ -50,11 +50,11 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One visible object.
 
     Attributes:
-        key: Relative to the store's root.
-        size: Bytes.
-        version: Changes whenever the content does; opaque (S3: the ETag).
-        modified_s: Seconds since the epoch, by the store's clock.
-        token: The owner token that it was made with, where the answer carries it (a listing does not).
+        key: Key relative to the store's root.
+        size: Size in bytes.
+        version: Opaque version, which changes with the content (S3: the ETag).
+        modified_s: Time of the last change by the store's clock, in seconds since the epoch.
+        token: Owner token of its creation, if the response contains it (a listing does not).
     """
 
     key: str
@@ -68,10 +68,10 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """One part of a pending upload, as the store acknowledged it.
 
     Attributes:
-        number: From 1.
-        size: Bytes.
-        etag: What completion must present; opaque.
-        checksum: Of the part's bytes, where the store keeps one (S3: base64 of CRC-32 or CRC-64/NVME).
+        number: Number of the part, from 1.
+        size: Size in bytes.
+        etag: Opaque tag that the completion must contain.
+        checksum: Checksum of the bytes, if the store keeps one (S3: base64 of CRC-32 or CRC-64/NVME).
     """
 
     number: int
@@ -81,15 +81,15 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingUpload(msgspec.Struct, frozen=True, kw_only=True):
-    """A sealed upload: all that anyone needs to complete, abort or recognise it.
+    """A sealed upload: all data needed to complete, abort or recognise it.
 
     Attributes:
-        key: Where it will be visible.
-        upload_id: The store's name for it.
-        token: The owner token given at its creation.
-        size: Bytes of all parts together.
-        parts: In order of their numbers, which are gapless from 1.
-        seal: What the store needs to recognise the completed object (local: inode and time); opaque.
+        key: Key at which it will be visible.
+        upload_id: The store's id of the upload.
+        token: Owner token from its creation.
+        size: Total size in bytes.
+        parts: Parts in order of their numbers, which are 1, 2, … n.
+        seal: Opaque data by which the store recognises the completed object (local: inode and time).
     """
 
     key: str
@@ -101,13 +101,13 @@ class PendingUpload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UploadInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One open upload found in a listing.
+    """One open upload in a listing.
 
     Attributes:
-        key: Where it would be visible.
-        upload_id: The store's name for it.
-        begun_s: Seconds since the epoch, by the store's clock.
-        size: Bytes, where the listing tells (S3's does not: `Store.upload_bytes` asks).
+        key: Key at which it would be visible.
+        upload_id: The store's id of the upload.
+        begun_s: Time of its creation by the store's clock, in seconds since the epoch.
+        size: Size in bytes, if the listing contains it (S3's does not; see `Store.upload_bytes`).
     """
 
     key: str
@@ -117,57 +117,57 @@ class UploadInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeleteFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """A key that a bulk delete left, and why."""
+    """A key that a bulk delete did not delete, and why."""
 
     key: str
     reason: str
 
 
 class Store(Protocol):
-    """A place where bytes land, opened at a destination. Safe to use from several threads.
+    """An object store, opened at a destination. Thread-safe.
 
-    Every method raises the errors of `storage_core.errors` only: `NotAppliedError` where the call is known to
-    have had no effect, `OutcomeUnknownError` where no answer came.
+    Methods raise only `LockgateError`: `NotAppliedError` if the call is known to have had no effect,
+    `OutcomeUnknownError` if there was no answer.
     """
 
     @property
     def url(self) -> str:
-        """The destination, without a trailing slash: `s3://bucket/prefix` or `file:///dir`."""
+        """URL of the destination without a trailing slash: `s3://bucket/prefix` or `file:///dir`."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this store can do."""
+        """Capabilities of this store."""
 
     def put(self, key: str, data: bytes, *, if_version: str | None = None) -> ObjectInfo:
-        """Write an object whole, replacing what stands there.
+        """Write an object atomically, and replace an existing one.
 
         Args:
             if_version: Replace only this version.
 
         Raises:
-            PreconditionFailedError: Another version stands there, or none.
+            PreconditionFailedError: The object has another version or does not exist.
         """
 
     def create(self, key: str, data: bytes) -> ObjectInfo:
-        """Write an object if there is none, durably, in one try (never retried by itself).
+        """Write an object durably if there is none. The request is never retried.
 
         Raises:
-            AlreadyExistsError: There is one; it may be the caller's own after a lost answer.
-            OutcomeUnknownError: No answer; read the object back.
+            AlreadyExistsError: There is one; after a lost answer it may be the caller's.
+            OutcomeUnknownError: There was no answer; read the object back.
         """
 
     def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
-        """Return an object's bytes `[start, start + length)`; fewer at its end.
+        """Return an object's bytes `[start, start + length)`, fewer at its end.
 
         Raises:
-            ObjectNotFoundError: There is none.
+            ObjectNotFoundError: There is no object.
         """
 
     def head(self, key: str) -> ObjectInfo:
-        """Return what is known about an object.
+        """Return an object's metadata.
 
         Raises:
-            ObjectNotFoundError: There is none.
+            ObjectNotFoundError: There is no object.
         """
 
     def pages(
@@ -176,24 +176,24 @@ class Store(Protocol):
         """Yield all visible objects whose key starts with `prefix`, in pages, ordered by the key's UTF-8.
 
         Args:
-            prefix: Any string: a folder's ends in `/`, so that `dataset1` never finds `dataset10`.
-            after: Only keys greater than this one.
-            page_size: Greatest number of objects in a page, up to 1,000.
+            prefix: Any string. End a folder with `/`, so that `dataset1/` does not match `dataset10/`.
+            after: Only return keys greater than this one.
+            page_size: Maximum number of objects in a page, up to 1,000.
         """
 
     def delete(self, key: str, *, if_version: str | None = None) -> None:
-        """Delete an object; one that is not there is deleted already.
+        """Delete an object; a missing one counts as deleted.
 
         Args:
             if_version: Delete only this version.
 
         Raises:
-            PreconditionFailedError: Another version stands there.
+            PreconditionFailedError: The object has another version.
             UnsupportedStoreError: `if_version` on a store without conditional delete.
         """
 
     def delete_many(self, keys: Sequence[str]) -> list[DeleteFailure]:
-        """Delete many objects in few calls; returns those that were left."""
+        """Delete many objects in few requests; return those that could not be deleted."""
 
     def begin_upload(
         self,
@@ -203,61 +203,59 @@ class Store(Protocol):
         content_type: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> str:
-        """Open a pending upload that will be visible at `key`; returns its id.
+        """Open a pending upload that will be visible at `key`; return its id.
 
         Args:
-            token: Kept with the upload and with the object that it becomes (S3: metadata `lockgate-token`).
-            content_type: MIME type, kept by stores that keep one.
-            metadata: Kept by stores that keep some; as `check_metadata` allows.
+            token: Owner token, stored with the upload and its object (S3: metadata `lockgate-token`).
+            content_type: MIME type, for stores that support it.
+            metadata: Metadata valid for `check_metadata`, for stores that support it.
         """
 
     def put_part(self, key: str, upload_id: str, number: int, offset: int, data: bytes) -> Part:
-        """Write one part; the same number again replaces it.
+        """Write one part, and replace an earlier part with the same number.
 
         Args:
-            number: From 1 to `capabilities.max_parts`.
-            offset: Bytes of all parts before this one.
-            data: At least `capabilities.min_part_bytes`, unless it is the last part; may be empty only as
-                the single part of an empty file.
+            number: Number of the part, from 1 to `capabilities.max_parts`.
+            offset: Total size of all parts before this one.
+            data: At least `capabilities.min_part_bytes` unless it is the last part; empty only as the single
+                part of an empty file.
 
         Raises:
             UploadGoneError: The upload is not open.
         """
 
     def seal_upload(self, key: str, upload_id: str, token: Token, parts: Sequence[Part]) -> PendingUpload:
-        """Make all parts durable and return the record by which anyone can complete or abort the upload.
+        """Make all parts durable and return the record with which any process can complete the upload.
 
         Raises:
             InvalidInputError: The parts' numbers are not 1, 2, … n.
         """
 
     def complete_upload(self, pending: PendingUpload, *, if_absent: bool = False) -> ObjectInfo:
-        """Make a pending upload visible at its key, whole, in one step.
+        """Make a pending upload visible at its key atomically.
 
-        A repeated completion may succeed or raise `UploadGoneError`; rely on neither, ask `holds`.
+        A repeated completion may succeed or raise `UploadGoneError`; use `holds` to find out.
 
         Args:
-            if_absent: Only where no object is.
+            if_absent: Complete only if there is no object.
 
         Raises:
             UploadGoneError: The upload is not open.
             AlreadyExistsError: `if_absent`, and there is an object. The upload stays open.
-            OutcomeUnknownError: No answer; ask `holds`.
+            OutcomeUnknownError: There was no answer; use `holds` to find out.
         """
 
     def abort_upload(self, key: str, upload_id: str) -> None:
-        """Drop a pending upload; one that is gone is aborted already. Never touches a visible object."""
+        """Abort a pending upload; a missing one counts as aborted. Never changes a visible object."""
 
     def holds(self, pending: PendingUpload) -> bool:
-        """Tell whether the object at the pending upload's key is the one that this upload became.
+        """Return whether the object at the pending upload's key is the result of this upload.
 
-        By owner token and size (S3), or by inode, size and time (local); never by an ETag alone.
+        Compares owner token and size (S3), or inode, size and time (local); never only an ETag.
         """
 
     def upload_bytes(self, key: str, upload_id: str) -> int:
-        """Return how many bytes an open upload holds, which is what it costs.
-
-        For people who ask: where a listing does not tell the size, this is a request for every upload.
+        """Return the size of an open upload in bytes. On S3 this is one request for every upload.
 
         Raises:
             UploadGoneError: The upload is not open.
@@ -268,17 +266,17 @@ class Store(Protocol):
 
 
 def check_key(key: str) -> str:
-    """Return the key if it stays under its root on every store.
+    """Return the key if it is valid in every store.
 
     Raises:
         InvalidInputError: It is empty, absolute, too long, not in Unicode's NFC form, or has a segment that
-            is empty, `.`, `..`, or holds a control character or backslash.
+            is empty, `.`, `..`, or contains a control character or backslash.
     """
     if not key or len(key.encode(errors="surrogatepass")) > MAX_KEY_BYTES:
         raise InvalidInputError(f"key {key[:80]!r}: must have 1 to {MAX_KEY_BYTES} bytes")
     if unicodedata.normalize("NFC", key) != key:
         raise InvalidInputError(
-            f"key {key[:80]!r}: must be in Unicode's NFC form, or two names look the same"
+            f"key {key[:80]!r}: must be in Unicode's NFC form, because two names could look the same"
         )
     for segment in key.split("/"):
         if segment in {"", ".", ".."}:
@@ -289,10 +287,10 @@ def check_key(key: str) -> str:
 
 
 def check_parts(key: str, parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the parts in order.
+    """Return the parts in order of their numbers.
 
     Raises:
-        InvalidInputError: Their numbers are not 1, 2, … n.
+        InvalidInputError: The numbers are not 1, 2, … n.
     """
     ordered = tuple(sorted(parts, key=lambda part: part.number))
     if not ordered or [part.number for part in ordered] != list(range(1, len(ordered) + 1)):
@@ -301,17 +299,17 @@ def check_parts(key: str, parts: Sequence[Part]) -> tuple[Part, ...]:
 
 
 def check_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Return the metadata if every store that keeps any can keep it as it is.
+    """Return the metadata if every store that supports metadata can store it unchanged.
 
     Raises:
-        InvalidInputError: A name is not lower-case letters, digits and hyphens, or is one of ours; a value is
-            empty, padded with spaces or not printable ASCII; or all together are too long.
+        InvalidInputError: A name is not lower-case letters, digits and hyphens, or is reserved; a value is
+            empty, padded with spaces or not printable ASCII; or the total is too long.
     """
     for name, value in metadata.items():
         if not _NAME.fullmatch(name) or name.startswith(_RESERVED):
             raise InvalidInputError(
                 f"metadata {name[:80]!r}: names are 1 to 64 lower-case letters, digits and hyphens, and "
-                f"{_RESERVED}… is taken"
+                f"{_RESERVED}… is reserved"
             )
         if not _VALUE.fullmatch(value):
             raise InvalidInputError(

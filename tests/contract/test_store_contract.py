@@ -21,7 +21,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS, step
 from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.stores import Store
-from lockgate.storage_core.stores.instrumented import WatchedStore
+from lockgate.storage_core.stores.instrumented import InstrumentedStore
 from lockgate.storage_core.stores.probe import probe, with_capabilities
 from tests.contract.stores_calls import RACERS, keys, open_uploads, race, upload
 
@@ -315,7 +315,7 @@ class TestProbe:
 class TestWatching:
     def test_every_call_passes_a_point_before_and_after_and_is_counted(self, store: Store) -> None:
         seen: list[str] = []
-        assert isinstance(store, WatchedStore)
+        assert isinstance(store, InstrumentedStore)
         FAILPOINTS.observer = seen.append
         try:
             with step("decide"):

@@ -33,14 +33,16 @@ def test_the_retention_interval_counts_where_its_former_name_is_set_too(
 ) -> None:
     monkeypatch.setenv("LOCKGATE_LIBRARY_CACHE_MANAGER_CLEANUP_INTERVAL_S", "3600")
     monkeypatch.setenv("LOCKGATE_RETENTION_INTERVAL_S", "60")
-    with pytest.warns(FutureWarning, match="is set, too, and counts"):
+    with pytest.warns(FutureWarning, match="is also set and takes precedence"):
         assert load_settings().retention_interval_s == 60.0
 
 
 @pytest.mark.parametrize("scope", ["prod/eu", "a b", "ü", "prod\n", "x" * 61])
 def test_a_scope_that_an_owner_cannot_carry_is_refused(monkeypatch: pytest.MonkeyPatch, scope: str) -> None:
     monkeypatch.setenv("LOCKGATE_AIRFLOW_SCOPE", scope)
-    with pytest.raises(InvalidInputError, match=r"LOCKGATE_AIRFLOW_SCOPE.*is no scope: at most 60 letters"):
+    with pytest.raises(
+        InvalidInputError, match=r"LOCKGATE_AIRFLOW_SCOPE.*is not a scope: use at most 60 letters"
+    ):
         load_settings()
     monkeypatch.setenv("LOCKGATE_AIRFLOW_SCOPE", "prod-eu_2.b")
     assert load_settings().airflow_scope == "prod-eu_2.b"

@@ -16,7 +16,7 @@ from opentelemetry import metrics
 from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from lockgate.storage_core.prometheus import count_in
+from lockgate.storage_core.prometheus import use_multiprocess_files
 
 _SCOPE: Final = "lockgate.worker"
 _SECONDS: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
@@ -70,7 +70,7 @@ def count_in_folder(folder: Path) -> CollectorRegistry:
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    count_in(folder)
+    use_multiprocess_files(folder)
     TaskMetrics().connect()
     sums = CollectorRegistry()
     MultiProcessCollector(sums, str(folder))  # type: ignore[no-untyped-call]

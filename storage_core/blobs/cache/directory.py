@@ -101,7 +101,7 @@ class CacheFolder(Forkable):
         self._interval_s = interval_s
         self._reset()
         self._owner = self._open()
-        FORKS.tell(self)
+        FORKS.register(self)
 
     @contextmanager
     def pinned(self, job_id: str, blob_key: BlobKey) -> Iterator[None]:

@@ -65,7 +65,7 @@ class _ProcessCaches(Forkable):
         self._caches: dict[str, BlobCache] = {}
         self._stack = ExitStack()
         self._lock = threading.Lock()
-        FORKS.tell(self)
+        FORKS.register(self)
 
     def get(self, settings: Settings) -> BlobCache:
         key = settings.model_dump_json()

@@ -32,7 +32,7 @@ class ImportPath(Forkable):
         self._path: Sequence[str] = ()
         self._names: Collection[str] = ()
         self._displaced: dict[str, ModuleType] = {}
-        FORKS.tell(self)
+        FORKS.register(self)
 
     @contextmanager
     def using(self, folder: str, path: Sequence[str], names: Collection[str]) -> Iterator[None]:

@@ -36,7 +36,7 @@ class LogPublisher(Forkable):
         self._every_s = every_s
         self._clock = clock or SystemClock()
         self.after_fork_in_child()
-        FORKS.tell(self)
+        FORKS.register(self)
 
     def after_fork_in_child(self) -> None:
         """Start without files, which the parent publishes."""

@@ -20,7 +20,7 @@ class SingleFlight(Forkable, Generic[T]):
 
     def __init__(self) -> None:
         self.after_fork_in_child()
-        FORKS.tell(self)
+        FORKS.register(self)
 
     def after_fork_in_child(self) -> None:
         """Forget the parent's calls: the child has no threads for them."""

@@ -158,7 +158,7 @@ class ServerUploadSet(Forkable):
         self._clock = clock
         self._max_age_s = max_age_s
         self.after_fork_in_child()
-        FORKS.tell(self)
+        FORKS.register(self)
 
     def after_fork_in_child(self) -> None:
         """Start without a set: the parent renews and completes its set."""

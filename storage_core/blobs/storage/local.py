@@ -72,7 +72,7 @@ class LocalBlobs(Forkable):
         self._on_write = on_write
         self._verified: dict[Path, tuple[int, int, int, int]] = {}
         self.after_fork_in_child()
-        FORKS.tell(self)
+        FORKS.register(self)
         with translated("open", str(self.path), changes=False):
             if self.path.exists() and not self.path.is_dir():
                 raise InvalidInputError(f"blob store {self.path} is a file; name a directory")

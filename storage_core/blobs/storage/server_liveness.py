@@ -38,7 +38,7 @@ class Liveness(Forkable):
         self._folder = folder / SERVERS
         self._file: FileIO | None = None
         self.after_fork_in_child()
-        FORKS.tell(self)
+        FORKS.register(self)
 
     def after_fork_in_child(self) -> None:
         """Leave the file to the parent, whose end unlocks it."""

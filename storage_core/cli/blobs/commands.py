@@ -1,4 +1,4 @@
-"""`lockgate blobs`: artefacts of jobs put, fetched, listed, swept and verified."""
+"""`lockgate blobs`: put, get, list, sweep and verify artefacts of jobs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lockgate.storage_core.blobs.reports import BlobFinding, BlobSweepReport
 
 commands = typer.Typer(
-    help="Put, get, list, let go, sweep and verify artefacts of jobs.",
+    help="Put, get, list, release, sweep and verify artefacts of jobs.",
     no_args_is_help=True,
 )
 commands.command("jobs")(references.jobs)
@@ -39,9 +39,9 @@ commands.command("refs")(references.refs)
 commands.command("drop")(references.drop)
 
 JobOption = Annotated[
-    str, typer.Option("--job", metavar="JOB", help="For this job, which need not exist yet.")
+    str, typer.Option("--job", metavar="JOB", help="Job of the blobs, which need not exist yet.")
 ]
-JobArgument = Annotated[str, typer.Argument(metavar="[JOB]", help="Only this job's.")]
+JobArgument = Annotated[str, typer.Argument(metavar="[JOB]", help="Only of this job.")]
 
 
 @commands.command("put")
@@ -50,18 +50,18 @@ def put(
     *,
     job: JobOption = NO_JOB,
     recreatable: Annotated[
-        bool, typer.Option("--recreatable", help="Keep them in the local store only: no recovery needs them.")
+        bool, typer.Option("--recreatable", help="Store them only locally, because no recovery needs them.")
     ] = False,
     owner: Annotated[
-        str, typer.Option(metavar="OWNER", help="Keep them for this owner until it is dropped.")
+        str, typer.Option(metavar="OWNER", help="Keep them for this owner until its references are dropped.")
     ] = "",
     json: JsonFlag = False,
 ) -> None:
-    """Upload files as one set: all are kept until the last one is in.
+    """Upload files as one set, of which all are kept until the last one is uploaded.
 
-    Unless --owner keeps them, the job is to be submitted with them within LOCKGATE_RETENTION_INTERVAL_S.
+    Without --owner, a job must be submitted with them within LOCKGATE_RETENTION_INTERVAL_S.
     """
-    from lockgate.storage_core.blobs.upload import files_below, upload  # noqa: PLC0415 - slow to import
+    from lockgate.storage_core.blobs.upload import files_below, upload
 
     files = files_below(paths)
     with opened_blobs() as blobs, progress_bar() as progress:
@@ -78,7 +78,7 @@ def put(
         return
     print_table(
         ("name", "size", "blob key"),
-        [(one.name, byte_size(one.size_bytes), one.blob_key) for one in uploaded],
+        [(blob.name, byte_size(blob.size_bytes), blob.blob_key) for blob in uploaded],
         empty="",
     )
     print_line(f"{len(uploaded)} blobs of job {job}")
@@ -90,13 +90,13 @@ def get(
     blob_key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the blob.")],
     *,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to; by default its name.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Output file; by default its name.")
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Fetch a blob into a file; its bytes are verified before the file has its name."""
-    from lockgate.storage_core.blobs.download import fetch_file  # noqa: PLC0415 - slow to import
-    from lockgate.storage_core.blobs.keys import check_blob_key  # noqa: PLC0415
+    """Download a blob to a file, which is created after its bytes are verified."""
+    from lockgate.storage_core.blobs.download import fetch_file
+    from lockgate.storage_core.blobs.keys import check_blob_key
 
     checked = check_blob_key(blob_key)
     with opened_blobs() as blobs, progress_bar() as progress:
@@ -110,7 +110,7 @@ def get(
 
 @commands.command("list")
 def list_all(job: JobArgument = "", *, json: JsonFlag = False) -> None:
-    """List blobs: what each is for, its size, its age, what keeps it or when it goes."""
+    """List blobs with use, size, age and state."""
     with opened_blobs() as blobs:
         found = list(_every(blobs, job))
     if json:
@@ -118,7 +118,7 @@ def list_all(job: JobArgument = "", *, json: JsonFlag = False) -> None:
         return
     now_s = time.time()
     print_table(
-        ("job", "blob key", "name", "for", "kept", "size", "age", "standing"),
+        ("job", "blob key", "name", "use", "copies", "size", "age", "state"),
         [
             (
                 blob.job_id,
@@ -128,7 +128,7 @@ def list_all(job: JobArgument = "", *, json: JsonFlag = False) -> None:
                 "local only" if blob.guarantee == "recreatable" else "local and HA",
                 byte_size(blob.size_bytes),
                 age(now_s - blob.put_s),
-                _standing(blob),
+                _state(blob),
             )
             for blob in found
         ],
@@ -141,19 +141,19 @@ def list_all(job: JobArgument = "", *, json: JsonFlag = False) -> None:
 @commands.command("sweep")
 def sweep(
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it, only say what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete them; otherwise only list them.")] = False,
     orphans: Annotated[
         bool | None,
         typer.Option(
             "--orphans/--no-orphans",
-            help="List the stores for bytes that no row knows; by default once a day, and after a crash.",
+            help="Search the stores for bytes without a row; by default once a day, and after a crash.",
         ),
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Delete what nothing has referred to for a whole retention interval; without --yes only says what.
+    """Delete blobs that were unreferenced for a retention interval; without --yes only list them.
 
-    Exits with 6 where a store kept something: the next sweep tries again.
+    Exits with 6 if a store could not delete something; the next sweep tries again.
     """
     with opened_blobs() as blobs, progress_bar() as progress:
         report = blobs.sweep(dry_run=not yes, orphans=orphans, progress=progress)
@@ -170,34 +170,32 @@ def verify(
     job: JobArgument = "",
     *,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Read all bytes and hash them; else only sizes are looked at.")
+        bool, typer.Option("--deep", help="Read and hash all bytes; otherwise only check sizes.")
     ] = False,
-    heal: Annotated[
-        bool, typer.Option("--heal", help="Replace a bad copy by the one that is whole.")
-    ] = False,
+    heal: Annotated[bool, typer.Option("--heal", help="Replace a damaged copy by an intact one.")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """See that every blob that is kept has its bytes; exits with 3 where one has not.
+    """Check the bytes of every kept blob; exits with 3 if a copy is missing or damaged.
 
-    Without a job, bytes that no row knows are counted, too: a sweep stages them.
+    Without a job, this also counts bytes without a row, which a sweep stages for deletion.
     """
     findings: list[BlobFinding] = []
-    seen = size_bytes = 0
+    checked = size_bytes = 0
     with opened_blobs() as blobs, progress_bar() as progress:
         after: tuple[str, str] | None = ("", "")
         while after is not None:
             page = blobs.verify(job or None, after=after, deep=deep, heal=heal)
             findings += page.findings
-            seen, size_bytes, after = seen + page.blobs, size_bytes + page.size_bytes, page.after
-            progress("verify", seen, 0)
-        stray = None if job else blobs.sweep(dry_run=True, orphans=True, progress=progress)
+            checked, size_bytes, after = checked + page.blobs, size_bytes + page.size_bytes, page.after
+            progress("verify", checked, 0)
+        sweep_report = None if job else blobs.sweep(dry_run=True, orphans=True, progress=progress)
     if json:
-        print_json({"blobs": seen, "size_bytes": size_bytes, "findings": findings, "sweep": stray})
+        print_json({"blobs": checked, "size_bytes": size_bytes, "findings": findings, "sweep": sweep_report})
     else:
         _show_findings(findings)
-        print_line(f"{seen} blobs, {byte_size(size_bytes)}: {len(findings)} findings")
-        if stray is not None:
-            _show_stray(stray)
+        print_line(f"{checked} blobs, {byte_size(size_bytes)}: {len(findings)} findings")
+        if sweep_report is not None:
+            _show_orphans(sweep_report)
     if any(not finding.is_healed for finding in findings):
         raise typer.Exit(CorruptBlobError.exit_code)
 
@@ -209,7 +207,7 @@ def _every(blobs: Blobs, job: str) -> Iterator[Blob]:
         after = (page[-1].job_id, page[-1].blob_key)
 
 
-def _standing(blob: Blob) -> str:
+def _state(blob: Blob) -> str:
     if blob.deleting_s is not None:
         return "being deleted"
     if blob.staged_s is not None:
@@ -220,8 +218,8 @@ def _standing(blob: Blob) -> str:
 def _show(report: BlobSweepReport) -> None:
     print_table(
         ("job", "blob key", "size", "why"),
-        [(one.job_id, one.blob_key, byte_size(one.size_bytes), one.why) for one in report.blobs],
-        empty="no blob is to go" if report.is_dry_run else "no blob went",
+        [(blob.job_id, blob.blob_key, byte_size(blob.size_bytes), blob.why) for blob in report.blobs],
+        empty="no blob would be deleted" if report.is_dry_run else "no blob was deleted",
     )
     print_line("")
     print_table(
@@ -241,17 +239,17 @@ def _show(report: BlobSweepReport) -> None:
 def _show_findings(findings: list[BlobFinding]) -> None:
     if findings:
         print_table(
-            ("job", "blob key", "name", "size", "wrong", "what becomes of it"),
+            ("job", "blob key", "name", "size", "problem", "remedy"),
             [
                 (
-                    one.job_id,
-                    one.blob_key,
-                    one.name or None,
-                    byte_size(one.size_bytes),
-                    ", ".join(f"{copy} {fault}" for copy, fault in one.faults.items()),
-                    _remedy(one),
+                    finding.job_id,
+                    finding.blob_key,
+                    finding.name or None,
+                    byte_size(finding.size_bytes),
+                    ", ".join(f"{copy} {fault}" for copy, fault in finding.faults.items()),
+                    _remedy(finding),
                 )
-                for one in findings
+                for finding in findings
             ],
             empty="",
         )
@@ -260,17 +258,17 @@ def _show_findings(findings: list[BlobFinding]) -> None:
 def _remedy(finding: BlobFinding) -> str:
     if finding.is_lost:
         return "lost: upload it again"
-    return "healed" if finding.is_healed else "another copy is whole: add --heal"
+    return "healed" if finding.is_healed else "another copy is intact: add --heal"
 
 
-def _show_stray(report: BlobSweepReport) -> None:
-    from lockgate.storage_core.blobs.reports import Amount, Why  # noqa: PLC0415
+def _show_orphans(report: BlobSweepReport) -> None:
+    from lockgate.storage_core.blobs.reports import Amount, Why
 
     orphans = report.swept.get(Why.ORPHAN, Amount())
     if not (orphans.blobs or report.aborted_uploads):
-        print_line("no orphans, and no uploads of nobody")
+        print_line("no orphans, and no uploads without an owner")
         return
     print_line(
-        f"{orphans.blobs} orphans, {byte_size(orphans.size_bytes)}, and {report.aborted_uploads} uploads of "
-        "nobody: `lockgate blobs sweep --orphans --yes` takes them"
+        f"{orphans.blobs} orphans, {byte_size(orphans.size_bytes)}, and {report.aborted_uploads} uploads "
+        "without an owner: `lockgate blobs sweep --orphans --yes` deletes them"
     )

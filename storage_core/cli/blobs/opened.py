@@ -1,20 +1,17 @@
-"""The blob server that the settings name, for the length of a command."""
+"""Open the configured blob server for a command."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lockgate.storage_core.blobs import Blobs
 
 
-@contextmanager
-def opened_blobs() -> Iterator[Blobs]:
-    """Hold it open: another process over HTTP, or this one."""
-    from lockgate.storage_core.blobs import open_blobs  # noqa: PLC0415 - slow to import
-    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
+def opened_blobs() -> AbstractContextManager[Blobs]:
+    """Open the blob server: another process over HTTP, or this process."""
+    from lockgate.storage_core.blobs import open_blobs
+    from lockgate.storage_core.settings import load_settings
 
-    with open_blobs(load_settings()) as blobs:
-        yield blobs
+    return open_blobs(load_settings())

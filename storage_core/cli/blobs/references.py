@@ -1,4 +1,4 @@
-"""`lockgate blobs jobs`, `finish`, `refs`, `drop`: what keeps blobs, and its end by hand."""
+"""`lockgate blobs jobs`, `finish`, `refs` and `drop`: the jobs and references that keep blobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DRY_RUN: Final = "a dry run: nothing was changed; add --yes"
 
 
 def jobs(*, json: JsonFlag = False) -> None:
-    """List the jobs that have blobs: how many, since when, and what ends them."""
+    """List the jobs that have blobs, and until when they are kept."""
     with opened_blobs() as blobs:
         found = list(_every_job(blobs))
     if json:
@@ -33,18 +33,18 @@ def jobs(*, json: JsonFlag = False) -> None:
 
 
 def finish(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="In the blob stores: `lockgate blobs jobs`.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A job in the list of `lockgate blobs jobs`.")],
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="End it; without it, only say what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="End it; otherwise only show it.")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """End a job that nobody else ends: all its blobs go at once; without --yes only says which job.
+    """End a job and delete all its blobs at once; without --yes only show the job.
 
-    It takes no blob and no reference any more, whatever refers to those that it has. A job that is a commit
-    job ends with that one, and is refused here.
+    Deletes the blobs even if there are references to them; the job accepts no further blobs or references.
+    Refused for a job that ends with its commit job.
     """
     with opened_blobs() as blobs:
-        found = _to_finish(blobs, job)
+        found = _find_finishable(blobs, job)
         if yes:
             blobs.finish(job)
     if json:
@@ -52,18 +52,18 @@ def finish(
         return
     _show_jobs([found], empty="")
     print_line(
-        f"job {job} has ended: its bytes are gone; the next sweep removes its rows" if yes else _DRY_RUN
+        f"job {job} has ended: its bytes are deleted; the next sweep deletes its rows" if yes else _DRY_RUN
     )
 
 
 def refs(
-    job: Annotated[str, typer.Argument(metavar="[JOB]", help="Only this job's.")] = "",
-    blob_key: Annotated[str, typer.Argument(metavar="[KEY]", help="Only this blob's.")] = "",
+    job: Annotated[str, typer.Argument(metavar="[JOB]", help="Only to blobs of this job.")] = "",
+    blob_key: Annotated[str, typer.Argument(metavar="[KEY]", help="Only to this blob.")] = "",
     *,
-    owner: Annotated[str, typer.Option(metavar="OWNER", help="Only this owner's.")] = "",
+    owner: Annotated[str, typer.Option(metavar="OWNER", help="Only of this owner.")] = "",
     json: JsonFlag = False,
 ) -> None:
-    """List references: who keeps which blob, since when, and until when if it lapses."""
+    """List references to blobs with owner, creation and expiry."""
     if not (job or owner):
         raise InvalidInputError("give a job, a job and a blob's key, or --owner; nothing was listed")
     with opened_blobs() as blobs:
@@ -75,18 +75,18 @@ def refs(
 
 
 def drop(
-    owner: Annotated[str, typer.Argument(metavar="OWNER", help="Of `lockgate blobs put --owner`.")],
-    job: Annotated[str, typer.Argument(metavar="[JOB]", help="Only those to this job's blobs.")] = "",
+    owner: Annotated[str, typer.Argument(metavar="OWNER", help="Owner in `lockgate blobs put --owner`.")],
+    job: Annotated[str, typer.Argument(metavar="[JOB]", help="Only to blobs of this job.")] = "",
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="End them; without it, only say which.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Drop them; otherwise only list them.")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """End an owner's references; without --yes only says which.
+    """Drop an owner's references; without --yes only list them.
 
-    What nothing refers to then, `lockgate blobs sweep` deletes after LOCKGATE_RETENTION_INTERVAL_S.
+    `lockgate blobs sweep` deletes blobs that are then unreferenced for LOCKGATE_RETENTION_INTERVAL_S.
     """
-    from lockgate.storage_core.blobs.keys import BlobKey  # noqa: PLC0415 - slow to import
-    from lockgate.storage_core.blobs.registry.references import JOB_OWNER  # noqa: PLC0415
+    from lockgate.storage_core.blobs.keys import BlobKey
+    from lockgate.storage_core.blobs.registry.references import JOB_OWNER
 
     if owner == JOB_OWNER:
         raise InvalidInputError(
@@ -98,14 +98,14 @@ def drop(
         if yes and not job:
             blobs.drop_owner(owner)
         elif yes:
-            for one in found:
-                blobs.drop(job, BlobKey(one.blob_key), owner)
+            for reference in found:
+                blobs.drop(job, BlobKey(reference.blob_key), owner)
     if json:
         print_json({"is_dry_run": not yes, "references": found})
         return
     _show_references(found)
     if found:
-        print_line(f"{len(found)} references of {owner} ended" if yes else _DRY_RUN)
+        print_line(f"{len(found)} references of {owner} dropped" if yes else _DRY_RUN)
 
 
 def _every_job(blobs: Blobs) -> Iterator[JobBlobs]:
@@ -115,23 +115,23 @@ def _every_job(blobs: Blobs) -> Iterator[JobBlobs]:
         after = page[-1].job_id
 
 
-def _to_finish(blobs: Blobs, job: str) -> JobBlobs:
-    """Return a job that may be ended by hand."""
+def _find_finishable(blobs: Blobs, job: str) -> JobBlobs:
+    """Return a job after checking that it may be ended by hand."""
     if job == NO_JOB:
         raise InvalidInputError(
-            f"{NO_JOB} is no job: its blobs go with their references; nothing was changed; see "
+            f"{NO_JOB} is not a job: its blobs are kept by their references; nothing was changed; see "
             "`lockgate blobs drop OWNER`"
         )
     found = blobs.jobs(job)
     if not found:
         raise ObjectNotFoundError(
             f"job {job} has no blobs and was not submitted; nothing was changed; `lockgate blobs jobs` lists "
-            "those that have"
+            "jobs with blobs"
         )
     if found[0].commit_job and found[0].final_s is None:
         raise ConflictError(
             f"job {job} ends with job {found[0].commit_job} at {found[0].destination}, whose tasks may need "
-            f"its blobs; nothing was changed; end that one: `lockgate jobs recover {found[0].destination} "
+            f"its blobs; nothing was changed; end that job: `lockgate jobs recover {found[0].destination} "
             f"{found[0].commit_job}`, or `lockgate jobs abort`"
         )
     return found[0]
@@ -141,8 +141,8 @@ def _show_jobs(found: Sequence[JobBlobs], *, empty: str) -> None:
     print_table(
         ("job", "blobs", "size", "since (UTC)", "until"),
         [
-            (one.job_id, one.blobs, byte_size(one.size_bytes), moment(one.since_s), _until(one))
-            for one in found
+            (job.job_id, job.blobs, byte_size(job.size_bytes), moment(job.since_s), _until(job))
+            for job in found
         ],
         empty=empty,
     )
@@ -150,28 +150,28 @@ def _show_jobs(found: Sequence[JobBlobs], *, empty: str) -> None:
 
 def _until(job: JobBlobs) -> str:
     if job.job_id == NO_JOB:
-        return "each until nothing refers to it"
+        return "each until it is unreferenced"
     if job.final_s is not None:
-        return f"ended {moment(job.final_s)}: what is left goes with the next sweep"
+        return f"ended {moment(job.final_s)}: the next sweep deletes the rest"
     if job.commit_job:
         return f"job {job.commit_job} at {job.destination} ends"
     if job.submitted_s is not None:
-        return "whoever submitted it ends it, or `lockgate blobs finish`"
-    return "not submitted: each until nothing refers to it"
+        return "its submitter ends it, or `lockgate blobs finish`"
+    return "not submitted: each until it is unreferenced"
 
 
 def _show_references(found: Sequence[Reference]) -> None:
     print_table(
-        ("job", "blob key", "owner", "since (UTC)", "lapses (UTC)"),
+        ("job", "blob key", "owner", "since (UTC)", "expires (UTC)"),
         [
             (
-                one.job_id,
-                one.blob_key,
-                one.owner,
-                moment(one.taken_s),
-                None if one.until_s is None else moment(one.until_s),
+                reference.job_id,
+                reference.blob_key,
+                reference.owner,
+                moment(reference.taken_s),
+                None if reference.until_s is None else moment(reference.until_s),
             )
-            for one in found
+            for reference in found
         ],
         empty="no reference",
     )

@@ -1,4 +1,4 @@
-"""`lockgate blob-server`: blobs over HTTP, until stopped."""
+"""`lockgate blob-server`: serve blobs over HTTP until stopped."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ PORT: Final = 8410
 def serve(
     *,
     host: Annotated[
-        str, typer.Option(help="Whose address to listen on; one that others reach asks for tokens.")
+        str, typer.Option(help="Address to bind; one that is not loopback requires --token-file.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes one that is free.", min=0, max=65_535)] = PORT,
+    port: Annotated[int, typer.Option(help="Port to bind; 0: any free port.", min=0, max=65_535)] = PORT,
     tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate in PEM; with it, HTTPS.")
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="PEM certificate; enables HTTPS.")
     ] = None,
     tls_key: Annotated[
         Path | None,
-        typer.Option("--tls-key", metavar="FILE", help="Its key in PEM; by default it is in --tls-cert."),
+        typer.Option("--tls-key", metavar="FILE", help="PEM key; by default in the file of --tls-cert."),
     ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(
-            "--token-file", metavar="FILE", help="Lines `token job-pattern…`; read anew when it changes."
+            "--token-file", metavar="FILE", help="Lines `token job-pattern…`; read again after a change."
         ),
     ] = None,
 ) -> None:
-    """Serve blobs to clients, caches and operators, until stopped; SIGTERM lets it finish what is under way.
+    """Serve blobs over HTTP until stopped; after SIGTERM running requests are completed.
 
-    What it keeps is where LOCKGATE_BLOB_DIR and LOCKGATE_BLOB_STORE_URL say; the journal knows it.
+    Blobs are stored in LOCKGATE_BLOB_DIR and LOCKGATE_BLOB_STORE_URL, their metadata in the journal.
     """
-    from lockgate.storage_core.blobs.open_blobs import open_server  # noqa: PLC0415 - slow to import
-    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
+    from lockgate.storage_core.blobs.open_blobs import open_server
+    from lockgate.storage_core.settings import load_settings
 
     try:
-        from lockgate.storage_core.blobs.http.server.app import blob_app  # noqa: PLC0415
-        from lockgate.storage_core.blobs.http.server.auth.bearer import BearerTokens  # noqa: PLC0415
-        from lockgate.storage_core.blobs.http.server.auth.policy import allow_all  # noqa: PLC0415
-        from lockgate.storage_core.blobs.http.server.auth.token_file import TokenFile  # noqa: PLC0415
-        from lockgate.storage_core.blobs.http.server.listen import (  # noqa: PLC0415
+        from lockgate.storage_core.blobs.http.server.app import blob_app
+        from lockgate.storage_core.blobs.http.server.auth.bearer import BearerTokens
+        from lockgate.storage_core.blobs.http.server.auth.policy import allow_all
+        from lockgate.storage_core.blobs.http.server.auth.token_file import TokenFile
+        from lockgate.storage_core.blobs.http.server.listen import (
             http_server,
             listen,
             raise_file_limit,
@@ -69,7 +69,7 @@ def serve(
 
     if tls_key is not None and tls_cert is None:
         raise InvalidInputError(
-            "--tls-key without --tls-cert: name the certificate, too; nothing was started"
+            "--tls-key without --tls-cert: name the certificate as well; nothing was started"
         )
     tls = None if tls_cert is None else tls_context(tls_cert, tls_key)
     authorise = allow_all if token_file is None else BearerTokens(TokenFile(token_file))
@@ -78,38 +78,38 @@ def serve(
         idle_s = settings.blob_server_idle_s
         app = blob_app(server, authorise, max_bytes=settings.blob_max_bytes, idle_s=idle_s)
         with listen(host, port, allow_remote=token_file is not None, idle_s=idle_s) as bound:
-            shown = f"[{host}]" if ":" in host else host
-            print_line(f"{'http' if tls is None else 'https'}://{shown}:{bound.getsockname()[1]}")
-            sys.stdout.flush()  # whoever has started it may wait for this line
+            url_host = f"[{host}]" if ":" in host else host
+            print_line(f"{'http' if tls is None else 'https'}://{url_host}:{bound.getsockname()[1]}")
+            sys.stdout.flush()  # the parent process may wait for this line
             if tls is None and token_file is not None:
                 LOG.warning(
-                    "tokens and blobs go in clear: name a --tls-cert, or keep a proxy with TLS before it"
+                    "tokens and blobs are sent unencrypted: use --tls-cert, or a proxy with TLS in front"
                 )
             threading.Thread(target=_recover, args=(server,), name="blob-recovery", daemon=True).start()
-            with _leaving_by_sigterm():
+            with _exit_on_sigterm():
                 raise_file_limit(settings.blob_server_connections)
                 http_server(app, tls, connections=settings.blob_server_connections).run(sockets=[bound])
 
 
 @contextmanager
-def _leaving_by_sigterm() -> Iterator[None]:
-    """Leave by an exception, so that all is closed: uvicorn sends itself the signal again at its end."""
+def _exit_on_sigterm() -> Iterator[None]:
+    """Raise `SystemExit` at SIGTERM, so that all is closed: uvicorn re-raises the signal at its end."""
 
-    def leave(_number: int, _frame: FrameType | None) -> NoReturn:
+    def exit_(_number: int, _frame: FrameType | None) -> NoReturn:
         raise SystemExit(0)
 
-    before = signal.signal(signal.SIGTERM, leave)
+    previous = signal.signal(signal.SIGTERM, exit_)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _recover(server: BlobServer) -> None:
-    """Stage what an earlier server left and no row knows, beside what is served."""
-    from lockgate.storage_core.blobs.server.startup import recover  # noqa: PLC0415
+    """Stage bytes without a row, which an earlier server left, while requests are served."""
+    from lockgate.storage_core.blobs.server.startup import recover
 
     try:
         recover(server.holdings)
     except LockgateError as error:
-        LOG.warning("%s; what no row knows is staged by the next sweep instead", error)
+        LOG.warning("%s; the next sweep stages bytes without a row instead", error)

@@ -1,4 +1,4 @@
-"""`lockgate jobs`: look at a destination's jobs, and bring one to its end by hand."""
+"""`lockgate jobs`: list, show, commit, abort and recover jobs."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from lockgate.storage_core.commit.records.artefacts import JobArtefacts
     from lockgate.storage_core.concurrency import Progress
 
-commands = typer.Typer(help="Look at jobs, and bring one to its end by hand.", no_args_is_help=True)
+commands = typer.Typer(help="List, commit, abort and recover jobs.", no_args_is_help=True)
 
 JOB_HELP = (
-    "A job id such as sales-2026-11-21-g1, or a job's name for its newest generation. Without its "
-    "destination it is looked up in the journal."
+    "A job id such as sales-2026-11-21-g1, or a job's name for its newest generation. Without DEST, the "
+    "journal determines the destination."
 )
 JobWords = Annotated[list[str], typer.Argument(metavar="[DEST] JOB", help=JOB_HELP)]
 
@@ -53,15 +53,15 @@ def list_all(
     at_least: AtLeast = "",
     json: JsonFlag = False,
 ) -> None:
-    """List all jobs of a destination, or all that the journal knows, with their phases and leases."""
+    """List all jobs of a destination, or all jobs in the journal, with phases and leases."""
     if destination is not None and at_least:
         raise InvalidInputError(
-            "--at-least is of the journal, and a destination's jobs are listed from its store"
+            "--at-least applies to the journal, but a destination's jobs are listed from its store"
         )
     if destination is None:
         _list_index(at_least, json=json)
         return
-    from lockgate.storage_core.commit import list_jobs  # noqa: PLC0415 - slow to import, see `lockgate.storage_core.cli`
+    from lockgate.storage_core.commit import list_jobs
 
     summaries = list(list_jobs(destination))
     if json:
@@ -76,12 +76,12 @@ def list_all(
 
 @commands.command("show")
 def show(job: JobWords, json: JsonFlag = False) -> None:
-    """Show what stands in the store about one job."""
-    from lockgate.storage_core.cli.jobs.job_index import locate  # noqa: PLC0415
-    from lockgate.storage_core.cli.jobs.job_view import view_job  # noqa: PLC0415
+    """Show all records of a job in the store."""
+    from lockgate.storage_core.cli.jobs.job_index import locate
+    from lockgate.storage_core.cli.jobs.job_view import view_job
 
     destination, job_id = locate(job)
-    view = view_job(destination, job_id, every_fate=json)
+    view = view_job(destination, job_id, every_file=json)
     if json:
         print_json(view)
         return
@@ -100,12 +100,15 @@ def show(job: JobWords, json: JsonFlag = False) -> None:
             ("on lapse", record.spec.on_lapse),
             ("job attempt", view.job_attempt),
             ("journal", record.journal.partition("@")[2] or None),
-            ("artefacts", record.spec.artefacts and _told(record.spec.artefacts)),
+            ("artefacts", record.spec.artefacts and _artefact_names(record.spec.artefacts)),
             ("tasks", view.tasks and f"{view.tasks.committed} of {view.tasks.text} committed"),
             ("decision", decision and f"{decision.verdict} at {moment(decision.decided_s)}"),
             ("reason", (decision and decision.reason) or None),
             ("ended", view.ended and f"{view.ended.ended} at {moment(view.ended.ended_s)}"),
-            ("files", view.report and ", ".join(f"{n} {fate}" for fate, n in view.report.counts.items())),
+            (
+                "files",
+                view.report and ", ".join(f"{n} {outcome}" for outcome, n in view.report.counts.items()),
+            ),
         ]
     )
     if receipt is not None:
@@ -120,22 +123,22 @@ def show(job: JobWords, json: JsonFlag = False) -> None:
 def commit(
     job: JobWords,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Even if its driver lives; that driver is fenced.")
+        bool, typer.Option("--take-over", help="Commit even if its driver is alive, and fence the driver.")
     ] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Commit a job whose tasks have committed; safe to repeat."""
-    from lockgate.storage_core.cli.jobs.job_index import locate  # noqa: PLC0415
-    from lockgate.storage_core.cli.jobs.job_view import lease_of  # noqa: PLC0415
-    from lockgate.storage_core.commit import JobLeaseState, attach_job  # noqa: PLC0415
+    """Commit a job whose tasks have committed; can be repeated safely."""
+    from lockgate.storage_core.cli.jobs.job_index import locate
+    from lockgate.storage_core.cli.jobs.job_view import lease_of
+    from lockgate.storage_core.commit import JobLeaseState, attach_job
 
     destination, job_id = locate(job)
     with progress_bar() as progress:
         attached = attach_job(destination, job_id, progress=progress)
         if not take_over and attached.receipt is None and lease_of(attached) is JobLeaseState.LIVE:
             raise ConflictError(
-                f"job {job_id} at {attached.destination}: its driver lives and will commit it; nothing was "
-                "done; wait for it, or take the job from it with --take-over"
+                f"job {job_id} at {attached.destination}: its driver is alive and will commit it; nothing "
+                "was done; wait for it, or take the job over with --take-over"
             )
         receipt = attached.commit()
     _drop_artefacts(attached.spec.artefacts)
@@ -148,12 +151,12 @@ def commit(
 @commands.command("abort")
 def abort(
     job: JobWords,
-    reason: Annotated[str, typer.Option(help="Kept with the decision.")] = "by hand",
+    reason: Annotated[str, typer.Option(help="Reason, recorded with the decision.")] = "by hand",
     json: JsonFlag = False,
 ) -> None:
-    """Abort an undecided job and drop all that it wrote."""
-    from lockgate.storage_core.cli.jobs.job_index import locate  # noqa: PLC0415
-    from lockgate.storage_core.commit import JobPhase, attach_job  # noqa: PLC0415
+    """Abort an undecided job and delete everything that it wrote."""
+    from lockgate.storage_core.cli.jobs.job_index import locate
+    from lockgate.storage_core.commit import JobPhase, attach_job
 
     destination, job_id = locate(job)
     with progress_bar() as progress:
@@ -163,7 +166,7 @@ def abort(
     if phase not in {JobPhase.ABORTING, JobPhase.FAILED}:
         raise ConflictError(
             f"job {job_id} at {destination} is {phase}: its commit is decided, so it was not aborted; "
-            f"`lockgate jobs recover {destination} {job_id}` brings it to its end"
+            f"`lockgate jobs recover {destination} {job_id}` finishes it"
         )
     if json:
         print_json({"job_id": job_id, "phase": phase})
@@ -177,31 +180,31 @@ def recover(
         list[str] | None, typer.Argument(metavar="[DEST] [JOB]", help=JOB_HELP, show_default=False)
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Every job that has not ended: of DEST, or that the journal knows.")
+        bool, typer.Option("--all", help="All jobs that have not ended, of DEST or in the journal.")
     ] = False,
     scan: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Every job that left something below s3://bucket/prefix or DIR."),
+        typer.Option(metavar="URL", help="All jobs with uploads or folders below s3://bucket/prefix or DIR."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would be done.")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Settle what drivers left behind.
+    """Finish or abort jobs whose drivers have died.
 
-    What is decided is finished; what has lapsed is aborted or resumed, as its job was set up to; what lives
-    or is parked is left alone. `--scan` finds jobs by their open uploads and their folders, also when the
-    journal is lost, and tells it of them. Exits with 3 where markers contradict each other or nobody lets us
-    in, with 10 where something is not settled yet.
+    Decided jobs are finished; lapsed jobs are aborted or resumed, as configured at their set-up; live and
+    parked jobs are left alone. `--scan` finds jobs by their open uploads and folders, even if the journal is
+    lost, and registers them in the journal. Exits with 3 if markers contradict each other or access is
+    denied, with 10 if a job is not settled yet.
     """
     results: list[RecoveryResult] = []
     try:
         with progress_bar() as progress:
             if scan is None:
-                found = _recovered(job or [], every=every, dry_run=dry_run, progress=progress)
+                found = _recover(job or [], every=every, dry_run=dry_run, progress=progress)
             else:
-                found = _scanned(scan, job or [], every=every, dry_run=dry_run, progress=progress)
+                found = _scan(scan, job or [], every=every, dry_run=dry_run, progress=progress)
             for result in found:
-                results.append(result)  # what was settled before an error is shown, too
+                results.append(result)  # results before an error are shown as well
                 _drop_blobs(result.artefacts)
     except LockgateError:
         if results and not json:
@@ -217,11 +220,11 @@ def recover(
 @commands.command("rescan")
 def rescan(
     destination: Destination,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what differs.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report differences.")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Bring the journal's index of jobs to what a destination's folders say; decides nothing."""
-    from lockgate.storage_core.commit.recovery.registry_rebuild import rescan as compare  # noqa: PLC0415
+    """Update the journal's index of jobs from a destination's folders; changes no job."""
+    from lockgate.storage_core.commit.recovery.registry_rebuild import rescan as compare
 
     with progress_bar() as progress:
         found = list(compare(destination, dry_run=dry_run, progress=progress))
@@ -230,12 +233,12 @@ def rescan(
     else:
         print_table(
             ("job", "would do" if dry_run else "done", "was", "now", "why"),
-            [(one.job_id, one.action, one.was, one.now, one.detail) for one in found],
-            empty=f"the index knows all jobs at {destination}",
+            [(change.job_id, change.action, change.was, change.now, change.detail) for change in found],
+            empty=f"the index is up to date for {destination}",
         )
 
 
-def _told(artefacts: JobArtefacts) -> str:
+def _artefact_names(artefacts: JobArtefacts) -> str:
     return f"{', '.join(artefacts.names)} (blobs of {artefacts.job_id})"
 
 
@@ -245,28 +248,26 @@ def _drop_artefacts(artefacts: JobArtefacts | None) -> None:
 
 
 def _drop_blobs(blob_job: str) -> None:
-    """Delete what a job was set up with, if there was something, and it has ended."""
+    """Delete the artefacts of a job if it has any and has ended."""
     if blob_job:
-        from lockgate.storage_core.blobs.job_end import delete_ended  # noqa: PLC0415
-        from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
+        from lockgate.storage_core.blobs.job_end import delete_ended
+        from lockgate.storage_core.settings import load_settings
 
         delete_ended(blob_job, load_settings())
 
 
-def _recovered(
-    words: list[str], *, every: bool, dry_run: bool, progress: Progress
-) -> Iterable[RecoveryResult]:
-    from lockgate.storage_core.cli.jobs.job_index import is_place, locate  # noqa: PLC0415
-    from lockgate.storage_core.commit import recover_all, recover_job  # noqa: PLC0415
-    from lockgate.storage_core.commit.recovery.expired_jobs import recover_everything  # noqa: PLC0415
-    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
+def _recover(words: list[str], *, every: bool, dry_run: bool, progress: Progress) -> Iterable[RecoveryResult]:
+    from lockgate.storage_core.cli.jobs.job_index import is_destination, locate
+    from lockgate.storage_core.commit import recover_all, recover_job
+    from lockgate.storage_core.commit.recovery.expired_jobs import recover_everything
+    from lockgate.storage_core.settings import load_settings
 
     match words, every:
         case [], True:
             return recover_everything(load_settings(), dry_run=dry_run, progress=progress)
         case [destination], True:
             return recover_all(destination, dry_run=dry_run, progress=progress)
-        case [*_, job], False if len(words) > 1 or not is_place(job):
+        case [*_, job], False if len(words) > 1 or not is_destination(job):
             destination, job_id = locate(words)
             return [recover_job(destination, job_id, dry_run=dry_run, progress=progress)]
     raise InvalidInputError(
@@ -283,21 +284,21 @@ def _print_recovered(results: list[RecoveryResult], *, dry_run: bool) -> None:
     )
 
 
-def _scanned(
+def _scan(
     url: str, words: list[str], *, every: bool, dry_run: bool, progress: Progress
 ) -> Iterable[RecoveryResult]:
-    from lockgate.storage_core.commit.recovery.prefix_scan import scan  # noqa: PLC0415
+    from lockgate.storage_core.commit.recovery.prefix_scan import scan
 
     if words or every:
         raise InvalidInputError(
-            "jobs recover: --scan URL finds every job below that URL: leave DEST, JOB and --all out; nothing "
-            "was done"
+            "jobs recover: --scan URL finds every job below that URL: omit DEST, JOB and --all; nothing was "
+            "done"
         )
     return scan(url, dry_run=dry_run, progress=progress)
 
 
 def _list_index(at_least: str, *, json: bool) -> None:
-    from lockgate.storage_core.cli.jobs.job_index import index_reads, read_index  # noqa: PLC0415
+    from lockgate.storage_core.cli.jobs.job_index import index_reads, read_index
 
     with index_reads("name a destination", at_least) as reads:
         index = reads.read(read_index)
@@ -305,15 +306,15 @@ def _list_index(at_least: str, *, json: bool) -> None:
         print_json(index)
         return
     print_table(
-        ("job", "destination", "phase", "lease", "set up (UTC)", "told (UTC)", "mode"),
+        ("job", "destination", "phase", "lease", "set up (UTC)", "updated (UTC)", "mode"),
         [_index_row(found) for found in index.jobs],
-        empty="the journal knows no jobs",
+        empty="the journal has no jobs",
     )
-    told = "never" if index.told_s is None else f"at {moment(index.told_s)}"
+    updated = "never" if index.told_s is None else f"at {moment(index.told_s)}"
     print_line("")
     print_line(
-        f"An index over what the stores say, in journal {index.journal} at {index.stamp}, told last {told}; "
-        "`lockgate jobs rescan DEST` makes it anew."
+        f"This is an index of the stores, in journal {index.journal} at {index.stamp}, last updated "
+        f"{updated}; `lockgate jobs rescan DEST` rebuilds it."
     )
 
 
@@ -331,7 +332,7 @@ def _index_row(found: IndexedJob) -> tuple[object, ...]:
 
 
 def _exit_by(results: list[RecoveryResult]) -> None:
-    """Let scripts see what an operator must look at."""
+    """Exit with the code for results that need an operator, or that are not settled."""
     if any(result.needs_an_operator for result in results):
         raise typer.Exit(MalformedRecordError.exit_code)
     if any(result.ended is None for result in results):
@@ -357,7 +358,7 @@ def _print_receipt(receipt: Receipt) -> None:
         [
             ("published", f"{moment(receipt.published_s)} in turn {receipt.turn}, mode {receipt.mode}"),
             ("files", receipt.files),
-            ("rows", "not known" if receipt.rows is None else receipt.rows),
+            ("rows", "unknown" if receipt.rows is None else receipt.rows),
             ("size", byte_size(receipt.size)),
             ("removed", f"{receipt.removed_files} files" if receipt.removed_files else None),
             ("plan", receipt.plan),

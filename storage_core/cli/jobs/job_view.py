@@ -1,4 +1,4 @@
-"""One job as the command line shows it, found by its id or its name."""
+"""Find a job by id or name, and read all of its records."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from lockgate.storage_core.stores import open_store
 
 
 class TaskCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the tasks of a job attempt are.
+    """Progress of the tasks of a job attempt.
 
     Attributes:
-        expected: None where the driver has not frozen a list.
+        committed: Number of committed tasks.
+        expected: Number of expected tasks; None if the driver has not frozen a list.
     """
 
     committed: int
@@ -32,18 +33,18 @@ class TaskCount(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """How many are expected, for people."""
+        """The number of expected tasks as text."""
         return "an unknown number" if self.expected is None else str(self.expected)
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands in the store about one job.
+    """All records of a job in the store.
 
     Attributes:
-        job_attempt: The newest, while the job has not ended.
-        tasks: Of that job attempt.
-        report: From the job's end on; with every file's fate where they were asked for.
-        success: `_SUCCESS`, as long as no later job has taken its place.
+        job_attempt: The newest job attempt, until the job has ended.
+        tasks: Progress of the tasks of that job attempt.
+        report: Report after the job's end, with the outcome of every file if requested.
+        success: `_SUCCESS`, unless a later job has replaced it.
     """
 
     record: JobRecord
@@ -58,24 +59,24 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     success: SuccessSummary | None
 
 
-def view_job(destination: str, text: str, *, every_fate: bool = False) -> JobView:
-    """Read all that stands in the store about a job.
+def view_job(destination: str, text: str, *, every_file: bool = False) -> JobView:
+    """Read all records of a job in the store.
 
     Args:
-        destination: Of the job.
-        text: Its id, or its name for the newest generation.
-        every_fate: Gather the shards of a long report, too.
+        destination: Destination of the job.
+        text: Id of the job, or its name for the newest generation.
+        every_file: Whether to read the outcome of every file from the shards of the report.
 
     Raises:
         ObjectNotFoundError: There is no such job.
-        MalformedRecordError: A record of it is not what it should be.
+        MalformedRecordError: A record of the job is malformed.
     """
     job = attach_job(destination, find_job(destination, text))
     folder = JobFolder(job.store, job.job_id)
     success, failure = folder.ended()
     ended = success or failure
     report = folder.report()
-    if every_fate and report is not None:
+    if every_file and report is not None:
         report = msgspec.structs.replace(report, shards=(), fates=tuple(read_file_outcomes(folder)))
     return JobView(
         record=job.record,
@@ -92,10 +93,10 @@ def view_job(destination: str, text: str, *, every_fate: bool = False) -> JobVie
 
 
 def find_job(destination: str, text: str) -> JobId:
-    """Return the id of a job, given that id, or a name for its newest generation.
+    """Return the id of a job for this id, or for the name of its newest generation.
 
     Raises:
-        ObjectNotFoundError: No job has this name. (Whether an id's job is there, reading it tells.)
+        ObjectNotFoundError: No job has this name. (The existence of an id is not checked.)
     """
     try:
         split_job_id(text)
@@ -108,19 +109,19 @@ def find_job(destination: str, text: str) -> JobId:
     newest = max((key for key in generations if key[0] == name), default=None)
     if newest is None:
         raise ObjectNotFoundError(
-            f"no job named {text!r} at {destination}; `lockgate jobs list {destination}` shows them"
+            f"no job named {text!r} at {destination}; `lockgate jobs list {destination}` lists them"
         )
     return generations[newest]
 
 
 def lease_of(job: Job) -> JobLeaseState:
-    """Return how a job's lease stands now."""
+    """Return the current state of a job's lease."""
     return leases_for(load_settings(), SystemClock()).look(JobFolder(job.store, job.job_id)).state
 
 
 def _success(job: Job) -> SuccessSummary | None:
-    standing = find_success(job.store)
-    return standing if standing is not None and standing.job_id == job.job_id else None
+    success = find_success(job.store)
+    return success if success is not None and success.job_id == job.job_id else None
 
 
 def _tasks(job: Job) -> TaskCount:

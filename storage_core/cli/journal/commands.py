@@ -1,4 +1,4 @@
-"""`lockgate journal`: where the journal stands, its checkpoints, and what to do when its database is lost."""
+"""`lockgate journal`: status, checkpoints, verification, pruning and restore of the journal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lockgate.storage_core.cli.render import (
     print_table,
     progress_bar,
 )
-from lockgate.storage_core.errors import ConflictError, InvalidInputError, MalformedJournalError
+from lockgate.storage_core.errors import InvalidInputError, MalformedJournalError
 
 if TYPE_CHECKING:
     from lockgate.storage_core.journal import Journal, Stamp
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lockgate.storage_core.settings import Settings
 
 commands = typer.Typer(
-    help="Look after the journal: checkpoints, restore, safe mode, observers.", no_args_is_help=True
+    help="Administer the journal: checkpoints, restore, safe mode, observers.", no_args_is_help=True
 )
 commands.command("observers")(observers.show)
 commands.command("metrics")(metrics.serve)
@@ -38,28 +38,24 @@ commands.command("metrics")(metrics.serve)
 
 @commands.command("status")
 def status(*, at_least: AtLeast = "", json: JsonFlag = False) -> None:
-    """Show where the journal stands: stamp, epochs, leases, safe mode, the newest checkpoint."""
-    from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints  # noqa: PLC0415 - slow to import
-    from lockgate.storage_core.journal.observers import configured_reads  # noqa: PLC0415
-    from lockgate.storage_core.journal.status import overview  # noqa: PLC0415
-    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
+    """Show the journal's stamp, epochs, leases, safe mode and newest checkpoint."""
+    from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
+    from lockgate.storage_core.journal.status import overview
+    from lockgate.storage_core.settings import load_settings
 
     settings = load_settings()
-    client = configured_reads(settings, at_least=at_least or None)
-    if client is None:
-        raise _no_journal()
-    with client:
-        seen = client.read(lambda reading: overview(reading, open_checkpoints(settings)))
+    with observers.journal_reads(at_least) as client:
+        found = client.read(lambda reading: overview(reading, open_checkpoints(settings)))
     if json:
-        print_json(seen)
+        print_json(found)
     else:
-        _show(seen)
+        _show(found)
 
 
 @commands.command("checkpoint")
 def checkpoint(json: JsonFlag = False) -> None:
-    """Store a snapshot of the journal under its stamp; writers are not held up."""
-    from lockgate.storage_core.journal.checkpoint.checkpoints import take_checkpoint  # noqa: PLC0415
+    """Store a snapshot of the journal without blocking writers."""
+    from lockgate.storage_core.journal.checkpoint.checkpoints import take_checkpoint
 
     journal, checkpoints, _ = _opened()
     with journal.reading() as reading:
@@ -67,14 +63,14 @@ def checkpoint(json: JsonFlag = False) -> None:
     if json:
         print_json({"checkpoint": taken, "is_new": is_new})
         return
-    said = "" if is_new else " was there already"
-    print_line(f"checkpoint {taken.stamp}, {byte_size(taken.size)}, in {checkpoints.store.url}{said}")
+    note = "" if is_new else " existed already"
+    print_line(f"checkpoint {taken.stamp}, {byte_size(taken.size)}, in {checkpoints.store.url}{note}")
 
 
 @commands.command("verify")
 def verify(json: JsonFlag = False) -> None:
-    """Prove that entries, folded again, give the checkpoints and the tables; exits with 3 if they do not."""
-    from lockgate.storage_core.journal.checkpoint.verify import verify as verify_journal  # noqa: PLC0415
+    """Replay entries and compare with checkpoints and tables; exits with 3 if they differ."""
+    from lockgate.storage_core.journal.checkpoint.verify import verify as verify_journal
 
     journal, checkpoints, _ = _opened()
     with journal.reading() as reading, progress_bar() as progress:
@@ -83,9 +79,9 @@ def verify(json: JsonFlag = False) -> None:
         print_json(found)
     else:
         since = "the beginning" if found.since.sequence == 0 else f"checkpoint {found.since}"
-        print_line(f"folded {found.entries} entries from {since} to {found.stamp}")
+        print_line(f"replayed {found.entries} entries from {since} to {found.stamp}")
         for stamp in found.checkpoints:
-            print_line(f"checkpoint {stamp} holds what they give")
+            print_line(f"checkpoint {stamp} is equal to their result")
         for finding in found.findings:
             print_line(f"wrong: {finding}")
         print_line(f"{len(found.findings)} findings")
@@ -96,14 +92,14 @@ def verify(json: JsonFlag = False) -> None:
 @commands.command("prune")
 def prune(
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Prune; without it, only say what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete them; otherwise only report them.")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Drop entries up to the newest verified checkpoint, old request ids and old checkpoints.
+    """Delete entries up to the newest verified checkpoint, old request ids and old checkpoints.
 
-    Without --yes only says what would go. Nothing goes that `lockgate journal verify` has not proved.
+    Without --yes only report them. Only entries that `lockgate journal verify` has verified are deleted.
     """
-    from lockgate.storage_core.journal.checkpoint.prune import prune as prune_journal  # noqa: PLC0415
+    from lockgate.storage_core.journal.checkpoint.prune import prune as prune_journal
 
     journal, checkpoints, settings = _opened()
     with progress_bar() as progress:
@@ -119,9 +115,9 @@ def prune(
         print_json(pruned)
         return
     if pruned.up_to is None:
-        print_line("no checkpoint is verified: no entry may go; run `lockgate journal verify`")
+        print_line("no checkpoint is verified: no entry may be deleted; run `lockgate journal verify`")
     else:
-        print_line(f"{pruned.entries} entries, which checkpoint {pruned.up_to} holds")
+        print_line(f"{pruned.entries} entries, which checkpoint {pruned.up_to} contains")
     print_line(f"{pruned.requests} request ids older than {settings.request_retention_s:g} s")
     for stamp in pruned.checkpoints:
         print_line(f"checkpoint {stamp}")
@@ -135,27 +131,29 @@ def restore(
     entries: Annotated[
         str,
         typer.Option(
-            metavar="URL", help="The old database, where its entries can be read: they are replayed."
+            metavar="URL", help="Old database, if its entries can be read: replay them after the checkpoint."
         ),
     ] = "",
     checkpoint: Annotated[
-        str, typer.Option(metavar="STAMP", help="From this checkpoint instead of the newest.")
+        str, typer.Option(metavar="STAMP", help="Use this checkpoint instead of the newest.")
     ] = "",
     in_place: Annotated[
-        bool, typer.Option("--in-place", help="The database came back from a backup of its own: only go on.")
+        bool, typer.Option("--in-place", help="Keep a database that was restored from a database backup.")
     ] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Restore the journal into the empty database that LOCKGATE_JOURNAL_URL names.
+    """Restore the journal into the empty database at LOCKGATE_JOURNAL_URL.
 
-    It begins a new epoch, in safe mode. Stop all services first. Running it again is harmless.
+    Begins a new epoch in safe mode. Stop all services before. Repeating the command is harmless.
     """
-    from lockgate.storage_core.journal import Stamp  # noqa: PLC0415
-    from lockgate.storage_core.journal.checkpoint.restore import open_survivor, restore_in_place  # noqa: PLC0415
-    from lockgate.storage_core.journal.checkpoint.restore import restore as restore_journal  # noqa: PLC0415
+    from lockgate.storage_core.journal import Stamp
+    from lockgate.storage_core.journal.checkpoint.restore import open_survivor, restore_in_place
+    from lockgate.storage_core.journal.checkpoint.restore import restore as restore_journal
 
     if in_place and (entries or checkpoint):
-        raise InvalidInputError("--in-place takes neither --entries nor --checkpoint; nothing was done")
+        raise InvalidInputError(
+            "--in-place cannot be combined with --entries or --checkpoint; nothing was done"
+        )
     journal, checkpoints, settings = _opened()
     if in_place:
         stamp = restore_in_place(journal, checkpoints)
@@ -173,16 +171,16 @@ def restore(
         return
     if not isinstance(document, dict):
         origin = "the beginning" if document.checkpoint is None else f"checkpoint {document.checkpoint}"
-        said = "was restored before" if document.is_repeat else "restored"
-        print_line(f"{said} from {origin} and {document.entries} entries after it")
-    print_line(f"the journal stands at {stamp}, in safe mode; see that it is right, then run")
+        done = "was restored before" if document.is_repeat else "restored"
+        print_line(f"{done} from {origin} and {document.entries} entries after it")
+    print_line(f"the journal is at {stamp}, in safe mode; check that it is correct, then run")
     print_line("  lockgate journal leave-safe-mode")
 
 
 @commands.command("leave-safe-mode")
 def leave_safe_mode(json: JsonFlag = False) -> None:
-    """Leave safe mode: every holder has its limits anew, recovery and pruning go on."""
-    from lockgate.storage_core.journal.safe_mode import leave_safe_mode as leave  # noqa: PLC0415
+    """Leave safe mode: the time limits of all leases restart, and recovery and pruning are allowed."""
+    from lockgate.storage_core.journal.safe_mode import leave_safe_mode as leave
 
     journal, _, _ = _opened()
     rearmed = leave(journal)
@@ -191,53 +189,49 @@ def leave_safe_mode(json: JsonFlag = False) -> None:
     elif rearmed is None:
         print_line("the journal is not in safe mode")
     else:
-        print_line(f"safe mode is left; {rearmed} leases have their limits anew")
+        print_line(f"left safe mode; restarted the time limits of {rearmed} leases")
 
 
 def _opened() -> tuple[Journal, Checkpoints, Settings]:
-    from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints  # noqa: PLC0415
-    from lockgate.storage_core.journal.process_journal import configured_journal  # noqa: PLC0415
-    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
+    from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoints
+    from lockgate.storage_core.journal.process_journal import configured_journal
+    from lockgate.storage_core.settings import load_settings
 
     settings = load_settings()
     journal = configured_journal(settings)
     if journal is None:
-        raise _no_journal()
+        raise observers.no_journal()
     return journal, open_checkpoints(settings), settings
 
 
-def _no_journal() -> ConflictError:
-    return ConflictError("LOCKGATE_JOURNAL_URL=none: there is no journal to look after; nothing was done")
-
-
-def _show(seen: Overview) -> None:
-    status, newest = seen.status, seen.checkpoint
+def _show(found: Overview) -> None:
+    status, newest = found.status, found.checkpoint
     safe = "no"
     if status.safe_since_s is not None:
         safe = f"since {moment(status.safe_since_s)}: {status.safe_reason}"
     print_fields(
         [
-            ("journal", seen.journal),
-            ("at", seen.where),
+            ("journal", found.journal),
+            ("at", found.where),
             ("identity", status.identity),
             ("stamp", status.stamp),
-            ("entries", f"{seen.entries} kept, {status.pruned_sequence} pruned"),
+            ("entries", f"{found.entries} kept, {status.pruned_sequence} pruned"),
             ("safe mode", safe),
             ("checkpoint", None if newest is None else f"{newest.stamp}, {byte_size(newest.size)}"),
             (
-                "made",
+                "created",
                 None
                 if newest is None
-                else f"{moment(newest.made_s)}, {age(seen.checkpoint_age_s or 0.0)} ago",
+                else f"{moment(newest.made_s)}, {age(found.checkpoint_age_s or 0.0)} ago",
             ),
-            ("since then", f"{seen.entries_since_checkpoint} entries"),
+            ("since then", f"{found.entries_since_checkpoint} entries"),
         ]
     )
     print_line("")
-    print_table(("leases", *seen.leases), [("", *seen.leases.values())], empty="")
+    print_table(("leases", *found.leases), [("", *found.leases.values())], empty="")
     print_line("")
     print_table(
         ("epoch", "began (UTC)", "after entry", "why"),
-        [(epoch.epoch, moment(epoch.began_s), epoch.before, epoch.reason) for epoch in seen.epochs],
+        [(epoch.epoch, moment(epoch.began_s), epoch.before, epoch.reason) for epoch in found.epochs],
         empty="",
     )

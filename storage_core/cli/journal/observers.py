@@ -1,4 +1,4 @@
-"""`lockgate journal observers`: the standbys that take the reads."""
+"""`lockgate journal observers`, and reads of the journal for all commands."""
 
 from __future__ import annotations
 
@@ -10,22 +10,17 @@ from lockgate.storage_core.cli.render import JsonFlag, print_json, print_table
 from lockgate.storage_core.errors import ConflictError
 
 if TYPE_CHECKING:
-    from lockgate.storage_core.settings import Settings
+    from lockgate.storage_core.journal.observers import Client
 
 
 AtLeast = Annotated[
-    str, typer.Option(metavar="STAMP", help="Read a state that holds this stamp, such as 3.512, or a token.")
+    str, typer.Option(metavar="STAMP", help="Read a state with at least this stamp (3.512) or token.")
 ]
 
 
 def show(json: JsonFlag = False) -> None:
-    """Show how far each observer is behind the primary, and why one is not read."""
-    from lockgate.storage_core.journal.observers import configured_reads  # noqa: PLC0415 - slow to import
-
-    client = configured_reads(_settings())
-    if client is None:
-        raise _no_journal()
-    with client:
+    """Show how far each observer is behind the primary, and why it is not read."""
+    with journal_reads() as client:
         found = client.observers()
     if json:
         print_json(found)
@@ -46,11 +41,24 @@ def show(json: JsonFlag = False) -> None:
     )
 
 
-def _settings() -> Settings:
-    from lockgate.storage_core.settings import load_settings  # noqa: PLC0415 - slow to import
+def journal_reads(at_least: str = "") -> Client:
+    """Return a client for reads of the journal.
 
-    return load_settings()
+    Args:
+        at_least: Token or stamp of the oldest state to read.
+
+    Raises:
+        ConflictError: There is no journal.
+    """
+    from lockgate.storage_core.journal.observers import configured_reads
+    from lockgate.storage_core.settings import load_settings
+
+    client = configured_reads(load_settings(), at_least=at_least)
+    if client is None:
+        raise no_journal()
+    return client
 
 
-def _no_journal() -> ConflictError:
-    return ConflictError("LOCKGATE_JOURNAL_URL=none: there is no journal to observe; nothing was done")
+def no_journal() -> ConflictError:
+    """Return the error of a command that needs a journal."""
+    return ConflictError("LOCKGATE_JOURNAL_URL=none: there is no journal; nothing was done")

@@ -40,9 +40,9 @@ class PathConflicts:
             ConflictError: The message names both keys; nothing was changed.
         """
         for obstacle in self.obstacles:
-            if not self._makes_way(obstacle.standing):
+            if not self._makes_way(obstacle.blocker):
                 raise ConflictError(
-                    f"{self.store.url}: {obstacle.standing} stands in the way of {obstacle.key}, and a file "
+                    f"{self.store.url}: {obstacle.blocker} stands in the way of {obstacle.key}, and a file "
                     "system takes one name for a file or for a folder; nothing was published; move it away, "
                     "or write to another name"
                 )
@@ -77,9 +77,9 @@ def find_path_conflicts(
                     f"{store.url}: the job writes {folder} and {key}, and a file system takes one name for a "
                     "file or for a folder; nothing was published; give one of them another name"
                 )
-        found.update((obstacle.standing, obstacle) for obstacle in store.obstacles(batch))
+        found.update((obstacle.blocker, obstacle) for obstacle in store.obstacles(batch))
     return PathConflicts(store, tuple(found.values()))
 
 
 def _is_of(key: str, obstacle: Obstacle) -> bool:
-    return key == obstacle.standing or (obstacle.standing.endswith("/") and key.startswith(obstacle.standing))
+    return key == obstacle.blocker or (obstacle.blocker.endswith("/") and key.startswith(obstacle.blocker))

@@ -34,7 +34,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.stores import Store
-from lockgate.storage_core.stores.instrumented import WatchedStore
+from lockgate.storage_core.stores.instrumented import InstrumentedStore
 
 WRITE_TRIES: Final = 5
 MAX_LISTED: Final = SHARD_ENTRIES
@@ -203,7 +203,7 @@ def _summary(context: CommitContext, published: PublishedFiles) -> SuccessSummar
 def _metrics(context: CommitContext, published: PublishedFiles) -> dict[str, int]:
     """Return counts of the job's files and parts, and of the requests of this process by verb."""
     # A copy, because other threads may use the same store.
-    requests = dict(context.store.requests) if isinstance(context.store, WatchedStore) else {}
+    requests = dict(context.store.requests) if isinstance(context.store, InstrumentedStore) else {}
     return {
         **{f"files_{fate}": count for fate, count in context.report.counts.items()},
         "bytes_replaced": sum(ref.size for ref in published.plan.head.removals),

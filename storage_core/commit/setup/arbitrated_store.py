@@ -36,7 +36,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.journal.claims import Claims
 from lockgate.storage_core.stores import ObjectInfo, PendingUpload, Store
-from lockgate.storage_core.stores.instrumented import WatchedStore
+from lockgate.storage_core.stores.instrumented import InstrumentedStore
 from lockgate.storage_core.stores.protocol import DeleteFailure, check_key
 
 INLINE_BYTES: Final = 256 * 1024
@@ -50,7 +50,7 @@ _UNDISPUTED: Final = re.compile(
 decides nothing."""
 
 
-class ArbitratedStore(WatchedStore):
+class ArbitratedStore(InstrumentedStore):
     """A `Store` around one without conditional create; `create` has one winner all the same.
 
     Everyone who creates, reads or deletes decisions at the place has to come through the same journal.
@@ -62,7 +62,7 @@ class ArbitratedStore(WatchedStore):
     """
 
     def __init__(self, store: Store, claims: Claims) -> None:
-        if isinstance(store, WatchedStore):
+        if isinstance(store, InstrumentedStore):
             super().__init__(store.inner, store.requests)
         else:
             super().__init__(store)

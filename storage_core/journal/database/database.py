@@ -78,7 +78,7 @@ class Database(Forkable):
             if self.is_sqlite
             else postgresql_engine(url, busy_s, is_primary=is_primary, silence_s=silence_s)
         )
-        FORKS.tell(self)
+        FORKS.register(self)
 
     @property
     def name(self) -> str:

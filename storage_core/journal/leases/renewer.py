@@ -44,7 +44,7 @@ class Renewer(Forkable):
         self._every_s = every_s
         self._clock = clock or SystemClock()
         self.after_fork_in_child()
-        FORKS.tell(self)
+        FORKS.register(self)
 
     def after_fork_in_child(self) -> None:
         """Begin as a new holder."""

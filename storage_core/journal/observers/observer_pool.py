@@ -45,7 +45,7 @@ class Rota(Forkable):
         self._down: dict[str, _Down] = {}
         self._turn = 0
         self.after_fork_in_child()
-        FORKS.tell(self)
+        FORKS.register(self)
 
     def after_fork_in_child(self) -> None:
         """Leave the lock, which a thread of the parent may hold."""

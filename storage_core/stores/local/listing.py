@@ -1,7 +1,7 @@
-"""Listings of a directory tree in the order of object stores: by the whole key, not by the walk.
+"""List a directory tree ordered by the complete key, like an object store.
 
-`a-b` comes before `a/b`, because `-` sorts before `/`: a folder takes its place as `a/`. One folder's names
-are in memory at a time, for each level of the tree.
+`a-b` comes before `a/b`, because `-` sorts before `/`, so a folder is sorted as `a/`. For each level of the
+tree, the names of one folder are in memory.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from contextlib import suppress
 from typing import Final
 
 from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.stores.local.rooted_dir import Tree
+from lockgate.storage_core.stores.local.rooted_dir import RootedDir
 from lockgate.storage_core.stores.protocol import ObjectInfo, UploadInfo
 
 UPLOADS: Final = ("_lockgate", "uploads")
-ASIDE: Final = ("_lockgate", "tmp")
+TEMPORARY: Final = ("_lockgate", "tmp")
 LOCKS: Final = ("_lockgate", "locks")
 
 _HIDDEN: Final = re.compile(r"(?:^|/)_lockgate/(?:uploads|tmp|locks)(?:/|$)")
 _UPLOAD_NAME: Final = re.compile(r"~([0-9a-f]{32})")
 _NO_FOLDER: Final = suppress(FileNotFoundError, NotADirectoryError)
-"""A folder that is not there, or is a file, lists as an empty one."""
+"""A missing folder, or a file in its place, is listed as empty."""
 
 
 def is_hidden(key: str) -> bool:
-    """Tell whether a key lies where stores keep what nobody may see, here or in a destination below."""
+    """Return whether a key is in a hidden folder of this destination or of a nested one."""
     return _HIDDEN.search(key) is not None
 
 
 def version_of(status: os.stat_result) -> str:
-    """Return what changes whenever a file is replaced or written to."""
+    """Return a version that changes whenever a file is replaced or written to."""
     return f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"
 
 
 def object_info(key: str, status: os.stat_result) -> ObjectInfo:
-    """Describe a file as an object."""
+    """Return the `ObjectInfo` of a file."""
     return ObjectInfo(
         key=key, size=status.st_size, version=version_of(status), modified_s=status.st_mtime_ns / 1e9
     )
 
 
-def objects(tree: Tree, prefix: str, after: str) -> Iterator[ObjectInfo]:
+def objects(tree: RootedDir, prefix: str, after: str) -> Iterator[ObjectInfo]:
     """Yield the visible files whose key starts with `prefix` and is greater than `after`, ordered by key.
 
-    A symbolic link is an object itself and is never followed.
+    A symbolic link is listed as an object and never followed.
     """
     folder = prefix.rpartition("/")[0]
     names = folder.split("/") if folder else []
@@ -55,7 +55,7 @@ def objects(tree: Tree, prefix: str, after: str) -> Iterator[ObjectInfo]:
         yield from _objects_below(tree, names, prefix, after)
 
 
-def _objects_below(tree: Tree, names: list[str], prefix: str, after: str) -> Iterator[ObjectInfo]:
+def _objects_below(tree: RootedDir, names: list[str], prefix: str, after: str) -> Iterator[ObjectInfo]:
     base = "".join(f"{name}/" for name in names)
     if is_hidden(base):
         return
@@ -78,7 +78,7 @@ def _may_hold(folder: str, prefix: str, after: str) -> bool:
 
 
 def _ordered(folder: int, base: str) -> list[str]:
-    """Return a folder's entries in key order, sub-folders with a `/` at the end."""
+    """Return a folder's entries in key order; subfolders end in `/`."""
     with os.scandir(folder) as entries:
         names = [f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name for e in entries]
     for name in names:
@@ -90,7 +90,7 @@ def _ordered(folder: int, base: str) -> list[str]:
     return sorted(names)
 
 
-def uploads(tree: Tree, prefix: str) -> Iterator[tuple[UploadInfo, os.stat_result]]:
+def uploads(tree: RootedDir, prefix: str) -> Iterator[tuple[UploadInfo, os.stat_result]]:
     """Yield the hidden files of pending uploads whose key starts with `prefix`, ordered by key."""
     folder = prefix.rpartition("/")[0]
     names = folder.split("/") if folder else []
@@ -98,8 +98,10 @@ def uploads(tree: Tree, prefix: str) -> Iterator[tuple[UploadInfo, os.stat_resul
         yield from _uploads_below(tree, names, prefix)
 
 
-def _uploads_below(tree: Tree, names: list[str], prefix: str) -> Iterator[tuple[UploadInfo, os.stat_result]]:
-    # A folder stands for two things: the key of its own name, and, from where `name/` sorts, what is below.
+def _uploads_below(
+    tree: RootedDir, names: list[str], prefix: str
+) -> Iterator[tuple[UploadInfo, os.stat_result]]:
+    # A folder may contain uploads of the key with its name, and, sorted as `name/`, of keys below it.
     base = "".join(f"{name}/" for name in names)
     with _NO_FOLDER, tree.folder([*UPLOADS, *names]) as here:
         folders = [name for name in _ordered(here, base) if name.endswith("/")]
@@ -112,14 +114,14 @@ def _uploads_below(tree: Tree, names: list[str], prefix: str) -> Iterator[tuple[
                 yield from _uploads_of(tree, [*names, name], key)
 
 
-def _uploads_of(tree: Tree, names: list[str], key: str) -> Iterator[tuple[UploadInfo, os.stat_result]]:
+def _uploads_of(tree: RootedDir, names: list[str], key: str) -> Iterator[tuple[UploadInfo, os.stat_result]]:
     with _NO_FOLDER, tree.folder([*UPLOADS, *names]) as here:
         for entry in sorted(os.listdir(here)):  # noqa: PTH208 - pathlib cannot list an open folder
             named = _UPLOAD_NAME.fullmatch(entry)
             with suppress(FileNotFoundError):
                 status = os.lstat(entry, dir_fd=here)
                 if named and stat.S_ISREG(status.st_mode):
-                    # The last write is the youngest sign of life; a file's birth is not to be had everywhere.
+                    # Not every file system records a file's creation time; the last write is safe, too.
                     begun_s = status.st_mtime_ns / 1e9
                     yield (
                         UploadInfo(key=key, upload_id=named[1], begun_s=begun_s, size=status.st_size),

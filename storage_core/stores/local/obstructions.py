@@ -1,4 +1,4 @@
-"""What stands in the way of keys in a directory tree: a file for a folder, or a folder for a file."""
+"""Find files and folders of a directory tree that conflict with keys."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lockgate.storage_core.stores.file_tree import Obstacle, folders_of
 
 
 def obstacles(root: Path, keys: Iterable[str]) -> Iterator[Obstacle]:
-    """Yield what stands in the way of each key; looks once at each folder.
+    """Yield the obstacle of each key that has one; reads each folder's status once.
 
     Args:
-        root: Of the tree.
-        keys: Checked ones, that cannot lead out of it.
+        root: Root of the tree.
+        keys: Keys that `check_key` accepts.
     """
     modes: dict[str, int | None] = {}
 
@@ -26,15 +26,15 @@ def obstacles(root: Path, keys: Iterable[str]) -> Iterator[Obstacle]:
 
     for key in keys:
         for folder in folders_of(key):
-            standing = mode(folder)
-            if standing is None:
+            folder_mode = mode(folder)
+            if folder_mode is None:
                 break
-            if not stat.S_ISDIR(standing):
+            if not stat.S_ISDIR(folder_mode):
                 yield Obstacle(key, folder)
                 break
         else:
-            standing = mode(key)
-            if standing is not None and stat.S_ISDIR(standing):
+            key_mode = mode(key)
+            if key_mode is not None and stat.S_ISDIR(key_mode):
                 yield Obstacle(key, f"{key}/")
 
 

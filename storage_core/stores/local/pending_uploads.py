@@ -1,9 +1,9 @@
-"""Pending uploads on a file system: one hidden file each, linked into place when it is completed.
+"""Pending uploads on a file system: one hidden file each, linked to its key at completion.
 
-`_lockgate/uploads/<key>/~<upload id>` is written where it lies and named, never copied, at the key. A
-finished file that lies on the same file system is adopted: the hidden name is its second one. A crash
-between the link and the removal of the hidden name leaves two names of one file: that upload is complete,
-and whoever meets the hidden name next removes it.
+The hidden file is `_lockgate/uploads/<key>/~<upload id>`; completion never copies it. A finished file on the
+same file system is adopted by a hard link to the hidden name. A crash between the link to the key and the
+removal of the hidden name leaves two names of one file: the upload is complete, and the next listing of
+uploads removes the hidden name.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from typing import Final
 
 from lockgate.storage_core.errors import AlreadyExistsError, InvalidInputError, UploadGoneError
 from lockgate.storage_core.ids import Token, new_token
-from lockgate.storage_core.stores.local.listing import ASIDE, UPLOADS, object_info, uploads, version_of
-from lockgate.storage_core.stores.local.rooted_dir import Tree
+from lockgate.storage_core.stores.local.listing import TEMPORARY, UPLOADS, object_info, uploads, version_of
+from lockgate.storage_core.stores.local.rooted_dir import RootedDir
 from lockgate.storage_core.stores.os_errors import after_the_effect
 from lockgate.storage_core.stores.protocol import ObjectInfo, Part, PendingUpload, UploadInfo, check_parts
 
 _UPLOAD_ID: Final = re.compile(r"[0-9a-f]{32}")
-_MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def begin(tree: Tree, names: Sequence[str]) -> str:
-    """Make the hidden file of a new upload; returns the upload's id."""
+def begin(tree: RootedDir, names: Sequence[str]) -> str:
+    """Create the hidden file of a new upload; return the upload's id."""
     upload_id = new_token()
 
-    def make(folder: int) -> None:
-        os.close(os.open(f"~{upload_id}", _MAKE, 0o666, dir_fd=folder))
+    def create(folder: int) -> None:
+        os.close(os.open(_hidden_name(upload_id), _CREATE, 0o666, dir_fd=folder))
 
-    tree.within([*UPLOADS, *names], make)
+    tree.within([*UPLOADS, *names], create)
     return upload_id
 
 
-def adopt(tree: Tree, names: Sequence[str], local: Path, token: Token) -> PendingUpload:
-    """Give a finished file the hidden name of a new upload; see `FileTree.adopt_file`."""
+def adopt(tree: RootedDir, names: Sequence[str], local: Path, token: Token) -> PendingUpload:
+    """Link a finished file to the hidden name of a new upload; see `FileTree.adopt_file`."""
     upload_id = new_token()
     key = "/".join(names)
     with _finished_file(local) as status:
@@ -53,7 +53,7 @@ def adopt(tree: Tree, names: Sequence[str], local: Path, token: Token) -> Pendin
             os.link(local, _hidden_name(upload_id), dst_dir_fd=folder, follow_symlinks=False)
             if not os.path.samestat(os.lstat(_hidden_name(upload_id), dir_fd=folder), status):
                 os.unlink(_hidden_name(upload_id), dir_fd=folder)
-                raise _no_file(local, "it was replaced while it was taken")
+                raise _not_adopted(local, "it was replaced meanwhile")
             os.fsync(folder)
 
         tree.within([*UPLOADS, *names], link)
@@ -64,8 +64,10 @@ def adopt(tree: Tree, names: Sequence[str], local: Path, token: Token) -> Pendin
     )
 
 
-def write_part(tree: Tree, names: Sequence[str], upload_id: str, part: tuple[int, int], data: bytes) -> Part:
-    """Write one part (its number, its offset in bytes) where it belongs in the hidden file."""
+def write_part(
+    tree: RootedDir, names: Sequence[str], upload_id: str, part: tuple[int, int], data: bytes
+) -> Part:
+    """Write one part (number, offset in bytes) to the hidden file."""
     number, offset = part
     with _hidden_file(tree, names, upload_id) as file:
         rest, position = memoryview(data), offset
@@ -78,16 +80,16 @@ def write_part(tree: Tree, names: Sequence[str], upload_id: str, part: tuple[int
     )
 
 
-def written_bytes(tree: Tree, names: Sequence[str], upload_id: str) -> int:
-    """Return how long the hidden file is by now."""
+def written_bytes(tree: RootedDir, names: Sequence[str], upload_id: str) -> int:
+    """Return the current size of the hidden file."""
     with _hidden_file(tree, names, upload_id) as file:
         return os.fstat(file).st_size
 
 
 def seal(
-    tree: Tree, names: Sequence[str], upload_id: str, token: Token, parts: Sequence[Part]
+    tree: RootedDir, names: Sequence[str], upload_id: str, token: Token, parts: Sequence[Part]
 ) -> PendingUpload:
-    """Make the hidden file durable, and note by what its completion will be recognised."""
+    """Make the hidden file durable, and return the record that completes it."""
     key = "/".join(names)
     ordered = check_parts(key, parts)
     size = sum(part.size for part in ordered)
@@ -97,7 +99,7 @@ def seal(
                 f"seal upload {upload_id} of {key!r}: its parts claim {size} bytes, fewer were written; "
                 "nothing was changed; write the missing parts, or abort it"
             )
-        # A part that was replaced by a shorter one leaves a tail.
+        # A last part that was replaced by a shorter one leaves bytes behind it.
         os.ftruncate(file, size)
         os.fsync(file)
         status = os.fstat(file)
@@ -108,11 +110,11 @@ def seal(
     )
 
 
-def complete(tree: Tree, names: Sequence[str], pending: PendingUpload) -> ObjectInfo | None:
-    """Link the hidden file to its key if nothing stands there.
+def complete(tree: RootedDir, names: Sequence[str], pending: PendingUpload) -> ObjectInfo | None:
+    """Link the hidden file to its key if there is no file.
 
     Returns:
-        The object; None if another file stands there and the upload is still open.
+        The object, or None if there is another file; then the upload stays open.
 
     Raises:
         UploadGoneError: The hidden file is gone, or was written to after it was sealed.
@@ -137,29 +139,29 @@ def complete(tree: Tree, names: Sequence[str], pending: PendingUpload) -> Object
     return object_info(pending.key, hidden.status)
 
 
-def complete_over(tree: Tree, names: Sequence[str], pending: PendingUpload) -> ObjectInfo:
-    """Put the hidden file in the place of what stands at its key; the caller holds the key's lock."""
-    second_name = new_token()
-    with _sealed(tree, names, pending) as hidden, tree.folder(ASIDE, make=True) as aside:
+def complete_over(tree: RootedDir, names: Sequence[str], pending: PendingUpload) -> ObjectInfo:
+    """Replace the file at the key by the hidden file; the caller holds the key's lock."""
+    temporary_name = new_token()
+    with _sealed(tree, names, pending) as hidden, tree.folder(TEMPORARY, make=True) as temporary:
 
         def replace(folder: int) -> None:
-            os.rename(second_name, names[-1], src_dir_fd=aside, dst_dir_fd=folder)
+            os.rename(temporary_name, names[-1], src_dir_fd=temporary, dst_dir_fd=folder)
             with after_the_effect("complete upload", pending.key):
                 os.fsync(folder)
 
-        hidden.link_to(aside, second_name)
+        hidden.link_to(temporary, temporary_name)
         try:
             tree.within(names[:-1], replace)
         finally:
-            # The rename of one name of a file over another name of it leaves both.
+            # A rename over another name of the same file removes neither.
             with suppress(OSError):
-                os.unlink(second_name, dir_fd=aside)
+                os.unlink(temporary_name, dir_fd=temporary)
     drop(tree, names, pending.upload_id)
     return object_info(pending.key, hidden.status)
 
 
-def drop(tree: Tree, names: Sequence[str], upload_id: str) -> None:
-    """Remove a hidden file, if it is there, and the folders that this empties."""
+def drop(tree: RootedDir, names: Sequence[str], upload_id: str) -> None:
+    """Delete a hidden file if it exists, and the folders that become empty."""
     if not _UPLOAD_ID.fullmatch(upload_id):
         return
     folders = [*UPLOADS, *names]
@@ -169,8 +171,8 @@ def drop(tree: Tree, names: Sequence[str], upload_id: str) -> None:
         tree.remove_empty(folders, keep=len(UPLOADS))
 
 
-def still_open(tree: Tree, prefix: str) -> Iterator[UploadInfo]:
-    """Yield the open uploads, finishing on the way those whose completion a crash cut short."""
+def still_open(tree: RootedDir, prefix: str) -> Iterator[UploadInfo]:
+    """Yield the open uploads, and finish completions that a crash interrupted."""
     for upload, status in uploads(tree, prefix):
         names = upload.key.split("/")
         if status.st_nlink > 1 and _is_at_its_key(tree, names, status):
@@ -180,7 +182,7 @@ def still_open(tree: Tree, prefix: str) -> Iterator[UploadInfo]:
             yield upload
 
 
-def _is_at_its_key(tree: Tree, names: Sequence[str], status: os.stat_result) -> bool:
+def _is_at_its_key(tree: RootedDir, names: Sequence[str], status: os.stat_result) -> bool:
     with suppress(FileNotFoundError, NotADirectoryError), tree.folder(names[:-1]) as folder:
         return os.path.samestat(os.lstat(names[-1], dir_fd=folder), status)
     return False
@@ -191,11 +193,11 @@ def _hidden_name(upload_id: str) -> str:
 
 
 @contextmanager
-def _hidden_folder(tree: Tree, names: Sequence[str], upload_id: str) -> Iterator[int]:
-    """Give the folder of a hidden file that is there.
+def _hidden_folder(tree: RootedDir, names: Sequence[str], upload_id: str) -> Iterator[int]:
+    """Open the folder of an existing hidden file.
 
     Raises:
-        UploadGoneError: It is not, or the id is none that `begin` gives.
+        UploadGoneError: The file does not exist, or `begin` never returns such an id.
     """
     with ExitStack() as stack:
         try:
@@ -210,24 +212,24 @@ def _hidden_folder(tree: Tree, names: Sequence[str], upload_id: str) -> Iterator
 
 @contextmanager
 def _finished_file(local: Path) -> Iterator[os.stat_result]:
-    """Give the status of a regular file that is durable."""
+    """Make a regular file durable, and yield its status."""
     file = os.open(local, _READ)
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
-            raise _no_file(local, "it is no regular file")
+            raise _not_adopted(local, "it is not a regular file")
         os.fsync(file)
         yield status
     finally:
         os.close(file)
 
 
-def _no_file(local: Path, reason: str) -> InvalidInputError:
-    return InvalidInputError(f"adopt {local}: {reason}; nothing was taken; name a finished file")
+def _not_adopted(local: Path, reason: str) -> InvalidInputError:
+    return InvalidInputError(f"adopt {local}: {reason}; nothing was changed; name a finished file")
 
 
 @contextmanager
-def _hidden_file(tree: Tree, names: Sequence[str], upload_id: str) -> Iterator[int]:
+def _hidden_file(tree: RootedDir, names: Sequence[str], upload_id: str) -> Iterator[int]:
     with _hidden_folder(tree, names, upload_id) as folder:
         try:
             file = os.open(_hidden_name(upload_id), _WRITE, dir_fd=folder)
@@ -249,7 +251,7 @@ class _Hidden:
     status: os.stat_result
 
     def link_to(self, folder: int, name: str) -> None:
-        """Give the file a second name; `UploadGoneError` where someone has just removed the first."""
+        """Link the file to another name; raise `UploadGoneError` if its hidden name has just been removed."""
         hidden = _hidden_name(self.upload_id)
         try:
             os.link(hidden, name, src_dir_fd=self.folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -260,8 +262,8 @@ class _Hidden:
 
 
 @contextmanager
-def _sealed(tree: Tree, names: Sequence[str], pending: PendingUpload) -> Iterator[_Hidden]:
-    """Give a hidden file that is as it was when it was sealed: nobody who woke up late wrote to it."""
+def _sealed(tree: RootedDir, names: Sequence[str], pending: PendingUpload) -> Iterator[_Hidden]:
+    """Yield a hidden file after checking that it is unchanged since it was sealed."""
     with _hidden_folder(tree, names, pending.upload_id) as folder:
         try:
             status = os.lstat(_hidden_name(pending.upload_id), dir_fd=folder)
@@ -290,7 +292,7 @@ def _gone(key: str, upload_id: str) -> UploadGoneError:
 
 
 def already_there(path: str) -> AlreadyExistsError:
-    """Return the error of a conditional creation that met an object."""
+    """Return the error of a conditional creation for a key that has an object."""
     return AlreadyExistsError(
-        f"create {path}: there is an object already; it was left as it is; read it to learn whose it is"
+        f"create {path}: there is an object already; it was not changed; read it to find out whose it is"
     )

@@ -1,7 +1,7 @@
-"""A directory tree reached only by names that cannot lead out of it.
+"""A directory tree that no path can escape.
 
-Every folder is opened from its parent's descriptor without following symbolic links, so no link, however
-late it is put there, can turn a key into a path outside the root.
+Every folder is opened relative to its parent's descriptor without following symbolic links, so no link,
+whenever it is created, can turn a key into a path outside the root.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Result = TypeVar("Result")
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _TRIES: Final = 100
-"""How often a folder is made anew when deletes that empty it keep removing it."""
+"""Maximum number of times that a folder is created while concurrent deletes remove it."""
 
 
-class Tree:
-    """A root directory, made at the first write.
+class RootedDir:
+    """A root directory, created at the first write.
 
     Attributes:
-        root: Absolute; its own path may cross links, what lies below may not.
-        private: Folders that are made for this user alone.
+        root: Absolute path. It may contain links, but paths below it may not.
+        private: Folders that only this user may read.
     """
 
     def __init__(self, root: Path, private: frozenset[tuple[str, ...]] = frozenset()) -> None:
@@ -38,14 +38,14 @@ class Tree:
 
     @contextmanager
     def folder(self, names: Sequence[str], *, make: bool = False) -> Iterator[int]:
-        """Give the descriptor of a folder.
+        """Open a folder, and yield its descriptor.
 
         Args:
-            names: The folders from the root down; none for the root itself.
-            make: Make those that are not there, durably.
+            names: Path from the root; empty for the root.
+            make: Whether to create missing folders durably.
 
         Raises:
-            OSError: It is not there, or is no directory; `ELOOP` where a name is a symbolic link.
+            OSError: It does not exist or is not a directory; `ELOOP` if a name is a symbolic link.
         """
         here = self._open_root(make=make)
         try:
@@ -60,9 +60,9 @@ class Tree:
             os.close(here)
 
     def within(self, names: Sequence[str], act: Callable[[int], Result]) -> Result:
-        """Make a folder and act in it, again if a delete that emptied the folder removed it meanwhile.
+        """Create a folder and call `act` with it; repeat this if a concurrent delete removes the folder.
 
-        A removed directory accepts no new entry, so what `act` made is never lost with the folder.
+        A removed directory accepts no new entries, so no file that `act` created is lost.
         """
         for _ in range(_TRIES - 1):
             with suppress(FileNotFoundError), self.folder(names, make=True) as here:
@@ -71,11 +71,11 @@ class Tree:
             return act(here)
 
     def remove_empty(self, names: Sequence[str], *, keep: int = 0) -> None:
-        """Remove a folder and its parents as far as they are empty; make durable what was removed.
+        """Remove a folder and its parents while they are empty, durably.
 
         Args:
-            names: The folders from the root down.
-            keep: How many of them, from the root, stay in any case.
+            names: Path from the root.
+            keep: Number of folders from the root that are never removed.
         """
         depth = len(names)
         while depth > keep and self._remove_if_empty(names[:depth]):
@@ -84,7 +84,7 @@ class Tree:
             os.fsync(survivor)
 
     def refuse_other_case(self, folder: int, name: str) -> None:
-        """Refuse a name that a file system which ignores case takes for an entry in another case.
+        """Refuse a name that differs only in case from an entry, on a file system that ignores case.
 
         Raises:
             InvalidInputError: There is such an entry.
@@ -97,8 +97,8 @@ class Tree:
         for entry in os.listdir(folder):
             if entry != name and entry.casefold() == folded:
                 raise InvalidInputError(
-                    f"{self.root}: {name!r} and {entry!r} differ in case only, and this file system takes "
-                    "them for one; nothing was changed; rename one of them"
+                    f"{self.root}: {name!r} and {entry!r} differ in case only, and this file system ignores "
+                    "case; nothing was changed; rename one of them"
                 )
 
     def _remove_if_empty(self, names: Sequence[str]) -> bool:
@@ -136,7 +136,7 @@ def _open_below(parent: int, name: str, *, make: bool, mode: int) -> int:
     try:
         return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
     except NotADirectoryError:
-        # Linux says ENOTDIR for a link too; the remedy is another one.
+        # Linux reports ENOTDIR for a link too, which has another remedy.
         if _is_link(parent, name):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name) from None
         raise
@@ -156,7 +156,7 @@ def _is_link(folder: int, name: str) -> bool:
 
 
 def _folds_case(root: Path) -> bool | None:
-    """Tell whether the file system takes names that differ in case for one; None before the first write."""
+    """Return whether the file system ignores case; None before the first write."""
     ours, other = root / "_lockgate", root / "_LOCKGATE"
     if not ours.exists():
         return None

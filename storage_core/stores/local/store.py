@@ -1,12 +1,12 @@
-"""A store in a directory: the promises of an object store, kept with links, locks and fsync.
+"""A store in a directory, which implements an object store with links, locks and fsync.
 
     DEST/<key>                               visible objects
-    DEST/_lockgate/uploads/<key>/~<id>       pending uploads, readable by their owner alone
-    DEST/_lockgate/tmp/<random>              what is being written, before it has a name
-    DEST/_lockgate/locks/<nn>                held while an object is checked and then changed
+    DEST/_lockgate/uploads/<key>/~<id>       pending uploads, readable only by their owner
+    DEST/_lockgate/tmp/<random>              temporary files
+    DEST/_lockgate/locks/<nn>                locks for check-and-change
 
-An object is written aside, made durable, then linked (`create`) or renamed (`put`) into place, then its
-folder is made durable: a crash leaves the whole object or none.
+An object is written to a temporary file, made durable, then linked (`create`) or renamed (`put`) to its key,
+then its folder is made durable: a crash leaves the complete object or none.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from lockgate.storage_core.ids import Token, new_token
 from lockgate.storage_core.stores.file_tree import Obstacle
 from lockgate.storage_core.stores.local import pending_uploads
 from lockgate.storage_core.stores.local.listing import (
-    ASIDE,
     LOCKS,
+    TEMPORARY,
     UPLOADS,
     is_hidden,
     object_info,
@@ -44,7 +44,7 @@ from lockgate.storage_core.stores.local.listing import (
     version_of,
 )
 from lockgate.storage_core.stores.local.obstructions import obstacles
-from lockgate.storage_core.stores.local.rooted_dir import Tree
+from lockgate.storage_core.stores.local.rooted_dir import RootedDir
 from lockgate.storage_core.stores.os_errors import after_the_effect, translated
 from lockgate.storage_core.stores.pagination import in_pages
 from lockgate.storage_core.stores.protocol import (
@@ -62,12 +62,12 @@ _CAPABILITIES: Final = Capabilities(conditional_create=True, conditional_put=Tru
 _LOCKS: Final = 64
 _ABANDONED_S: Final = 86_400.0
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
-class _Aside:
-    """A durable file that has no visible name yet."""
+class _TemporaryFile:
+    """A durable temporary file."""
 
     folder: int
     name: str
@@ -75,36 +75,36 @@ class _Aside:
 
 
 class LocalStore:
-    """A `Store` in a directory, which the first write makes.
+    """A `Store` in a directory, which the first write creates.
 
     Attributes:
-        root: The directory, absolute.
-        url: `file://` and the directory as it is, without percent encoding, as Spark and fsspec read it.
-        capabilities: All of them, unless a probe found otherwise.
+        root: Absolute path of the directory.
+        url: `file://` and the path without percent encoding, as in Spark and fsspec.
+        capabilities: All capabilities, unless a probe found otherwise.
     """
 
     def __init__(self, root: Path | str) -> None:
         self.root = Path(os.path.abspath(root))  # noqa: PTH100 - keeps a root that is a link
         self.url = f"file://{self.root}"
         with translated("open", self.url, changes=False):
-            taken = self.root.is_symlink() or self.root.exists()
-            if taken and not self.root.is_dir():
+            exists = self.root.is_symlink() or self.root.exists()
+            if exists and not self.root.is_dir():
                 raise InvalidInputError(f"destination {self.root} is a file or a dead link; name a directory")
         self.capabilities = _CAPABILITIES
-        self._tree = Tree(self.root, private=frozenset({UPLOADS, ASIDE, LOCKS}))
+        self._tree = RootedDir(self.root, private=frozenset({UPLOADS, TEMPORARY, LOCKS}))
 
     def with_capabilities(self, capabilities: Capabilities) -> Self:
-        """Return the same store, as a probe found it."""
+        """Return a copy with these capabilities."""
         other = copy.copy(self)
         other.capabilities = capabilities
         return other
 
     def put(self, key: str, data: bytes, *, if_version: str | None = None) -> ObjectInfo:
-        """Write aside, then rename over what stands there; see `Store.put`."""
+        """Write a temporary file, then rename it to the key; see `Store.put`."""
         names = self._names(key)
         with (
             translated("put", self._path(key), changes=True),
-            self._written_aside(data) as aside,
+            self._temporary_file(data) as temporary,
             self._locked(key),
         ):
             if if_version is not None and self._version(names) != if_version:
@@ -112,24 +112,24 @@ class LocalStore:
 
             def rename(folder: int) -> None:
                 self._tree.refuse_other_case(folder, names[-1])
-                os.rename(aside.name, names[-1], src_dir_fd=aside.folder, dst_dir_fd=folder)
+                os.rename(temporary.name, names[-1], src_dir_fd=temporary.folder, dst_dir_fd=folder)
                 with after_the_effect("put", self._path(key)):
                     os.fsync(folder)
 
             self._tree.within(names[:-1], rename)
-        return object_info(key, aside.status)
+        return object_info(key, temporary.status)
 
     def create(self, key: str, data: bytes) -> ObjectInfo:
-        """Write aside, then link, which fails where a name exists; see `Store.create`."""
+        """Write a temporary file, then link it, which fails if the key exists; see `Store.create`."""
         names = self._names(key)
-        with translated("create", self._path(key), changes=True), self._written_aside(data) as aside:
+        with translated("create", self._path(key), changes=True), self._temporary_file(data) as temporary:
 
             def link(folder: int) -> None:
                 self._tree.refuse_other_case(folder, names[-1])
                 os.link(
-                    aside.name,
+                    temporary.name,
                     names[-1],
-                    src_dir_fd=aside.folder,
+                    src_dir_fd=temporary.folder,
                     dst_dir_fd=folder,
                     follow_symlinks=False,
                 )
@@ -141,7 +141,7 @@ class LocalStore:
             except FileExistsError:
                 self._refuse_directory(names)
                 raise pending_uploads.already_there(self._path(key)) from None
-        return object_info(key, aside.status)
+        return object_info(key, temporary.status)
 
     def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
         """Read a range of a file; see `Store.get`."""
@@ -157,7 +157,7 @@ class LocalStore:
                 os.close(file)
 
     def head(self, key: str) -> ObjectInfo:
-        """Look at a file; see `Store.head`."""
+        """Read a file's status; see `Store.head`."""
         names = self._names(key)
         with self._reading("head", key):
             return object_info(key, self._status(names))
@@ -170,7 +170,7 @@ class LocalStore:
             yield from in_pages(objects(self._tree, prefix, after), page_size)
 
     def delete(self, key: str, *, if_version: str | None = None) -> None:
-        """Unlink a file, and the folders that this empties; see `Store.delete`."""
+        """Unlink a file, and remove folders that become empty; see `Store.delete`."""
         names = self._names(key)
         with translated("delete", self._path(key), changes=True):
             if self._unlink(key, names, if_version):
@@ -178,7 +178,7 @@ class LocalStore:
                     self._remove_empty(names[:-1])
 
     def delete_many(self, keys: Sequence[str]) -> list[DeleteFailure]:
-        """Unlink all, then make each folder durable once; see `Store.delete_many`."""
+        """Unlink all files, then make each folder durable once; see `Store.delete_many`."""
         failures: list[DeleteFailure] = []
         emptied: set[tuple[str, ...]] = set()
         for key in keys:
@@ -202,13 +202,13 @@ class LocalStore:
         content_type: str | None = None,  # noqa: ARG002
         metadata: Mapping[str, str] | None = None,  # noqa: ARG002
     ) -> str:
-        """Make a hidden file; a file system has no place for what is said of it; see `Store.begin_upload`."""
+        """Create a hidden file; token, type and metadata are not stored; see `Store.begin_upload`."""
         names = self._names(key)
         with translated("begin upload", self._path(key), changes=True):
             return pending_uploads.begin(self._tree, names)
 
     def put_part(self, key: str, upload_id: str, number: int, offset: int, data: bytes) -> Part:
-        """Write at the part's offset; see `Store.put_part`."""
+        """Write to the part's offset; see `Store.put_part`."""
         if not 1 <= number <= self.capabilities.max_parts or offset < 0:
             raise InvalidInputError(
                 f"put part {number} at {offset} of {key!r}: "
@@ -236,10 +236,10 @@ class LocalStore:
                 return object_info(pending.key, self._status(names))
 
     def abort_upload(self, key: str, upload_id: str) -> None:
-        """Remove the hidden file; see `Store.abort_upload`."""
+        """Delete the hidden file; see `Store.abort_upload`."""
         names = self._names(key)
-        # The lock keeps it apart from a completion that puts the file in the place of another: once the
-        # abort has returned, nothing of the upload becomes visible any more.
+        # The lock excludes a completion that replaces an object: after the abort has returned, the upload
+        # cannot become visible any more.
         with translated("abort upload", self._path(key), changes=True), self._locked(key):
             pending_uploads.drop(self._tree, names, upload_id)
 
@@ -250,7 +250,7 @@ class LocalStore:
             return self._is_held(names, pending)
 
     def upload_bytes(self, key: str, upload_id: str) -> int:
-        """Look at the hidden file; see `Store.upload_bytes`."""
+        """Return the hidden file's size; see `Store.upload_bytes`."""
         names = self._names(key)
         with translated("measure upload", self._path(key), changes=False):
             return pending_uploads.written_bytes(self._tree, names, upload_id)
@@ -262,7 +262,7 @@ class LocalStore:
             yield from in_pages(pending_uploads.still_open(self._tree, prefix), page_size)
 
     def adopt_file(self, local: Path, key: str, token: Token) -> PendingUpload:
-        """Link the file to the hidden name of an upload; see `FileTree.adopt_file`."""
+        """Link the file to the hidden name of a new upload; see `FileTree.adopt_file`."""
         names = self._names(key)
         with translated(f"adopt {local} as", self._path(key), changes=True):
             return pending_uploads.adopt(self._tree, names, local, token)
@@ -274,7 +274,7 @@ class LocalStore:
             if self._version(old) != version:
                 return self._version(new) == version
             if self._version(new) is None:
-                with suppress(FileExistsError):  # a folder, or a file that has just come
+                with suppress(FileExistsError):  # a folder, or a file created meanwhile
                     self._link(old, new)
             if self._version(new) != version:
                 return False
@@ -285,7 +285,7 @@ class LocalStore:
         return True
 
     def obstacles(self, keys: Sequence[str]) -> list[Obstacle]:
-        """Look at every key and, once, at each of its folders; see `FileTree.obstacles`."""
+        """Read the status of every key and of its folders; see `FileTree.obstacles`."""
         for key in keys:
             self._names(key)
         with translated("look for obstacles in", self.url, changes=False):
@@ -294,7 +294,7 @@ class LocalStore:
     def _names(self, key: str) -> list[str]:
         if is_hidden(check_key(key)):
             raise InvalidInputError(
-                f"key {key[:80]!r}: lies where pending data is hidden; choose another name"
+                f"key {key[:80]!r}: is in a folder for hidden pending data; choose another name"
             )
         return key.split("/")
 
@@ -310,11 +310,11 @@ class LocalStore:
                 raise ObjectNotFoundError(f"{call} {self._path(key)}: there is no such object") from None
 
     @contextmanager
-    def _written_aside(self, data: bytes) -> Iterator[_Aside]:
-        with self._tree.folder(ASIDE, make=True) as folder:
+    def _temporary_file(self, data: bytes) -> Iterator[_TemporaryFile]:
+        with self._tree.folder(TEMPORARY, make=True) as folder:
             name = new_token()
             try:
-                file = os.open(name, _MAKE, 0o666, dir_fd=folder)
+                file = os.open(name, _CREATE, 0o666, dir_fd=folder)
                 try:
                     rest = memoryview(data)
                     while rest:
@@ -323,23 +323,23 @@ class LocalStore:
                     status = os.fstat(file)
                 finally:
                     os.close(file)
-                yield _Aside(folder, name, status)
+                yield _TemporaryFile(folder, name, status)
             finally:
                 with suppress(OSError):
                     os.unlink(name, dir_fd=folder)
 
     def _drop_abandoned(self) -> None:
-        """Remove what a crashed writer left aside: nobody writes one small file for a day, or can name it."""
-        with suppress(OSError), self._tree.folder(ASIDE) as folder:
+        """Delete temporary files of crashed writers: no live writer needs a day."""
+        with suppress(OSError), self._tree.folder(TEMPORARY) as folder:
             for name in os.listdir(folder):  # noqa: PTH208 - pathlib cannot list an open folder
                 if os.lstat(name, dir_fd=folder).st_mtime < time.time() - _ABANDONED_S:
                     os.unlink(name, dir_fd=folder)
 
     @contextmanager
     def _locked(self, *keys: str) -> Iterator[None]:
-        """Keep every other check-and-change of these keys out, in all processes; a crash lets go."""
+        """Exclude every other check-and-change of these keys in all processes; a crash releases the locks."""
         with ExitStack() as held:
-            # Each lock once, or it would wait for itself; in one order, or two holders for each other.
+            # Sorted and without duplicates: otherwise a thread could deadlock with another, or with itself.
             for shard in sorted({_shard(key) for key in keys}):
                 held.enter_context(self._shard_locked(shard))
             yield
@@ -406,7 +406,7 @@ class LocalStore:
             return None
 
     def _refuse_directory(self, names: Sequence[str]) -> None:
-        # What stood in the way may be gone by now: then it was no directory that anyone has to hear of.
+        # A concurrent delete may have removed it: then it was not a directory that has to be reported.
         with suppress(FileNotFoundError), self._tree.folder(names[:-1]) as folder:
             if stat.S_ISDIR(os.lstat(names[-1], dir_fd=folder).st_mode):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -417,9 +417,9 @@ def _shard(key: str) -> int:
 
 
 def _read(file: int, start: int, length: int | None) -> bytes:
-    there = os.fstat(file).st_size - start
-    # Python makes room for all that is asked for: a record's bound is a thousand times its size.
-    left = there if length is None else min(length, there)
+    available = os.fstat(file).st_size - start
+    # pread allocates the requested length, and the maximum length of a record is a thousand times its size.
+    left = available if length is None else min(length, available)
     chunks: list[bytes] = []
     while left > 0:
         chunk = os.pread(file, left, start)
@@ -432,6 +432,6 @@ def _read(file: int, start: int, length: int | None) -> bytes:
 
 def _other_version(call: str, path: str, expected: str) -> PreconditionFailedError:
     return PreconditionFailedError(
-        f"{call} {path}: another version stands there than {expected}, or none; it was left as it is; "
-        "read it and decide anew"
+        f"{call} {path}: there is no object with version {expected}; nothing was changed; read it and decide "
+        "again"
     )

@@ -1,4 +1,4 @@
-"""From settings to boto3 clients: one that repeats a call by itself, one that never does."""
+"""Create boto3 clients from settings: one that retries calls, and one that never does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, EndpointConnectionError, ProfileN
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.stores.s3.errors import is_silence, scrubbed
+from lockgate.storage_core.stores.s3.errors import is_outcome_unknown, scrubbed
 from lockgate.storage_core.stores.s3.fast_path.endpoint import make_lean
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _REGION_VARIABLES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
 class _Connection(NamedTuple):
-    """What clients are made by, named as in the settings: those that differ in nothing else share clients."""
+    """The settings that determine clients. Settings that are equal in these share clients."""
 
     s3_endpoint_url: str | None
     s3_region: str | None
@@ -39,9 +39,9 @@ class _Connection(NamedTuple):
 
 
 class LostTries(threading.local):
-    """Whether an earlier try of this thread's call got no definite answer, though a later one got one.
+    """Records whether an attempt of this thread's call got no definite answer.
 
-    A call that was repeated may have had its effect at its first try, whatever the last one says.
+    A retried call may have been applied by an earlier attempt, even if the last attempt was refused.
     """
 
     seen = False
@@ -52,23 +52,23 @@ class LostTries(threading.local):
         response: tuple[Any, dict[str, Any]] | None = None,
         **_: Any,
     ) -> None:
-        """Be told of a failed try by botocore, which asks all of its listeners whether to repeat."""
+        """Handle botocore's `needs-retry` event, which it emits after every attempt."""
         if response is not None:
             status = response[1].get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            self.seen = self.seen or is_silence(status, response[1].get("Error", {}).get("Code", ""))
+            self.seen = self.seen or is_outcome_unknown(status, response[1].get("Error", {}).get("Code", ""))
         if caught_exception is not None and not isinstance(caught_exception, EndpointConnectionError):
             self.seen = True
 
 
 @dataclass(frozen=True)
 class Clients:
-    """The clients of one process for one configuration; safe to use from several threads.
+    """The clients of one process for one configuration. Thread-safe.
 
     Attributes:
-        repeating: For calls that may be repeated.
-        single: For creations, conditional changes and completions: a repetition could meet its own first
-            try and take it for someone else's.
-        lost_tries: What became of the earlier tries of a call through `repeating`.
+        repeating: Client for calls that may be retried.
+        single: Client for creations, conditional changes and completions: a retry could find the effect of
+            its first attempt and take it for another caller's.
+        lost_tries: Whether attempts through `repeating` got no answer.
     """
 
     repeating: S3Client
@@ -77,15 +77,15 @@ class Clients:
 
 
 def endpoint_of(settings: Settings | _Connection) -> str | None:
-    """Return the endpoint that is configured; None for AWS itself."""
+    """Return the configured endpoint, or None for AWS."""
     return settings.s3_endpoint_url or _first_set(_ENDPOINT_VARIABLES)
 
 
 def clients_for(settings: Settings) -> Clients:
-    """Return this process's clients; a forked child gets its own, because sockets cannot be shared.
+    """Return this process's clients. A forked child creates new ones, because sockets cannot be shared.
 
     Raises:
-        InvalidInputError: The profile does not exist, or the endpoint is no URL.
+        InvalidInputError: The profile does not exist, or the endpoint is not a URL.
     """
     environment = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
     connection = _Connection._make(getattr(settings, name) for name in _Connection._fields)
@@ -103,13 +103,13 @@ def _clients(connection: _Connection, _process_id: int, _environment: tuple[tupl
             repeating=_client(session, connection, region, tries=connection.s3_max_attempts),
             single=_client(session, connection, region, tries=1),
         )
-    except ProfileNotFound as fault:
+    except ProfileNotFound as error:
         raise InvalidInputError(
-            f"S3: {scrubbed(fault)}; set LOCKGATE_S3_PROFILE to a profile of the AWS configuration"
+            f"S3: {scrubbed(error)}; set LOCKGATE_S3_PROFILE to a profile of the AWS configuration"
         ) from None
-    except (ValueError, BotoCoreError) as fault:
+    except (ValueError, BotoCoreError) as error:
         raise InvalidInputError(
-            f"S3: {scrubbed(fault)}; check LOCKGATE_S3_ENDPOINT_URL, AWS_ENDPOINT_URL and the region"
+            f"S3: {scrubbed(error)}; check LOCKGATE_S3_ENDPOINT_URL, AWS_ENDPOINT_URL and the region"
         ) from None
     clients.repeating.meta.events.register("needs-retry.s3", clients.lost_tries.note)
     return clients

@@ -1,7 +1,7 @@
-"""What S3's answers, and its silence, mean to a caller: one error of ours for each.
+"""Translate errors of botocore and S3 to the matching `LockgateError`.
 
-The question is always whether the call can have had its effect. Refused before it was sent, or with a
-definite answer: it had none. Silence, an answer of 500 and above, or an error inside a 200: nobody knows.
+A call that was never sent, or refused with a definite answer, was not applied. After a timeout, a status of
+500 and above, or an error inside a 200 response, the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _REFUSALS: Final[dict[str, tuple[type[LockgateError], str]]] = {
     "InvalidAccessKeyId": _DENIED,
     "InvalidToken": _DENIED,
     "SignatureDoesNotMatch": _DENIED,
-    "XAdminUserNotFound": _DENIED,  # Versity's word, with a 404, for an access key that it does not know
+    "XAdminUserNotFound": _DENIED,  # Versity's code, with status 404, for an unknown access key
     "301": _ELSEWHERE,
     "307": _ELSEWHERE,
     "AuthorizationHeaderMalformed": _ELSEWHERE,
@@ -102,7 +102,7 @@ _REFUSALS: Final[dict[str, tuple[type[LockgateError], str]]] = {
     "RequestTimeout": _LATER,
     "XAmzContentChecksumMismatch": _LATER,
 }
-"""What a definite refusal means, by its code, else by its status."""
+"""Error class and end of the message for a definite refusal, by code, else by status."""
 
 _THROTTLED: Final = frozenset({"SlowDown", "ServiceUnavailable", "Throttling", "RequestLimitExceeded"})
 _SECRETS: Final = (
@@ -113,19 +113,19 @@ _SECRETS: Final = (
         r"\1<hidden>",
     ),
 )
-_LONGEST: Final = 300
+_MAX_LENGTH: Final = 300
 
 
 @dataclass(frozen=True)
-class Call:
-    """What a message needs to know about a call.
+class RequestInfo:
+    """Description of a request for error messages.
 
     Attributes:
-        operation: S3's name for it.
-        url: What it was about.
-        bucket: Where.
+        operation: S3's name of the operation.
+        url: URL of the object or listing.
+        bucket: Name of the bucket.
         changes: Whether it changes anything: only then can its outcome be unknown.
-        if_absent: Whether it was to create what is not there.
+        if_absent: Whether it creates an object only if there is none.
     """
 
     operation: str
@@ -139,106 +139,103 @@ class Call:
 
     @property
     def no_effect(self) -> str:
-        """What a message says of the effect of a refused call."""
+        """The part of a message that describes the effect of a refused request."""
         return "; nothing was changed" if self.changes else ""
 
 
 @contextmanager
-def translated(call: Call) -> Iterator[None]:
-    """Turn every fault of botocore within into the error that says what clean-up may do.
+def translated(request: RequestInfo) -> Iterator[None]:
+    """Translate every error of botocore within.
 
-    The fault itself is not chained: its text is scrubbed of credentials before anyone reads it.
+    The original error is not chained, because its text may contain credentials.
     """
     try:
         yield
-    except ClientError as fault:
-        raise meaning_of_answer(call, fault) from None
-    except (BotoCoreError, ResponseParserError) as fault:
-        raise meaning_of_silence(call, fault) from None
+    except ClientError as error:
+        raise _error_from_response(request, error) from None
+    except (BotoCoreError, ResponseParserError) as error:
+        raise _error_from_transport(request, error) from None
 
 
-def scrubbed(fault: object) -> str:
-    """Return a fault's text without what may be a credential, and not longer than a message may be."""
-    text = str(fault)
-    for secret, instead in _SECRETS:
-        text = secret.sub(instead, text)
-    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+def scrubbed(error: object) -> str:
+    """Return an error's text without possible credentials, shortened for a message."""
+    text = str(error)
+    for secret, replacement in _SECRETS:
+        text = secret.sub(replacement, text)
+    return text if len(text) <= _MAX_LENGTH else text[:_MAX_LENGTH] + "…"
 
 
-def is_code(fault: ClientError, *codes: str) -> bool:
-    """Tell whether S3 answered with one of these codes (of a HEAD there is only the status)."""
-    return _code(fault) in codes
+def is_code(error: ClientError, *codes: str) -> bool:
+    """Return whether S3 answered with one of these codes (a HEAD response has only the status)."""
+    return _code(error) in codes
 
 
-def is_silence(status: int, code: str) -> bool:
-    """Tell whether an answer leaves open what became of the call.
+def is_outcome_unknown(status: int, code: str) -> bool:
+    """Return whether a response leaves open whether the request was applied.
 
-    An error inside a 200 reaches us as a 500, whatever its code: only a real 503 is a clear refusal.
+    botocore reports an error inside a 200 response as a 500, whatever its code: only a real 503 is a refusal.
     """
     return status >= 500 and status != 501 and not (status == 503 and code in _THROTTLED)
 
 
-def meaning_of_answer(call: Call, fault: ClientError) -> LockgateError:
-    """Return what an error that S3 answered means."""
-    code, status = _code(fault), fault.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    said = f"{call}: S3 answered {scrubbed(f'{code} ({_said(fault)})')}"
-    if is_silence(status, code):
-        return _unknown(call, said) if call.changes else _refusal(call, said, _LATER)
-    if status == 409 and call.operation == "CompleteMultipartUpload":
-        # AWS ends the upload with this answer; whether the object is ours only the object tells.
-        return _unknown(call, said)
+def _error_from_response(request: RequestInfo, error: ClientError) -> LockgateError:
+    code, status = _code(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    text = error.response.get("Error", {}).get("Message", "no message")
+    message = f"{request}: S3 answered {scrubbed(f'{code} ({text})')}"
+    if is_outcome_unknown(status, code):
+        return _unknown(request, message) if request.changes else _refusal(request, message, _LATER)
+    if status == 409 and request.operation == "CompleteMultipartUpload":
+        # AWS ends the upload with this response; only the object shows whether the upload was completed.
+        return _unknown(request, message)
     if status == 412:
-        return _precondition(call, said)
+        return _precondition(request, message)
     if status in {429, 503}:
-        return _refusal(call, said, _LATER)
-    otherwise = (NotAppliedError, "{effect}; correct what it names, then try again")
-    return _refusal(call, said, _REFUSALS.get(code) or _REFUSALS.get(str(status)) or otherwise)
+        return _refusal(request, message, _LATER)
+    other = (NotAppliedError, "{effect}; correct what it names, then try again")
+    return _refusal(request, message, _REFUSALS.get(code) or _REFUSALS.get(str(status)) or other)
 
 
-def _refusal(call: Call, said: str, meaning: tuple[type[LockgateError], str]) -> LockgateError:
-    kind, text = meaning
-    permission = _PERMISSIONS.get(call.operation, f"s3:{call.operation}")
-    return kind(said + text.format(bucket=call.bucket, effect=call.no_effect, permission=permission))
+def _refusal(request: RequestInfo, message: str, refusal: tuple[type[LockgateError], str]) -> LockgateError:
+    kind, text = refusal
+    permission = _PERMISSIONS.get(request.operation, f"s3:{request.operation}")
+    return kind(message + text.format(bucket=request.bucket, effect=request.no_effect, permission=permission))
 
 
-def _precondition(call: Call, said: str) -> LockgateError:
-    if call.if_absent:
+def _precondition(request: RequestInfo, message: str) -> LockgateError:
+    if request.if_absent:
         return AlreadyExistsError(
-            f"{said}: there is an object already; it was left as it is; read it to learn whose it is"
+            f"{message}: there is an object already; it was not changed; read it to find out whose it is"
         )
     return PreconditionFailedError(
-        f"{said}: another version stands there; it was left as it is; read it and decide anew"
+        f"{message}: the object has another version; it was not changed; read it and decide again"
     )
 
 
-def meaning_of_silence(call: Call, fault: Exception) -> LockgateError:
-    """Return what a fault on the way to S3 or back means."""
-    said = f"{call}: {scrubbed(fault)}"
-    if isinstance(fault, _NO_CREDENTIALS):
+def _error_from_transport(request: RequestInfo, error: Exception) -> LockgateError:
+    message = f"{request}: {scrubbed(error)}"
+    if isinstance(error, _NO_CREDENTIALS):
         return AccessDeniedError(
-            f"{said}{call.no_effect}; set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            f"{message}{request.no_effect}; set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
-    if isinstance(fault, ParamValidationError):
-        return InvalidInputError(f"{said}{call.no_effect}")
-    untrusted = isinstance(fault, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(fault)
-    if isinstance(fault, _NEVER_SENT) or untrusted:
+    if isinstance(error, ParamValidationError):
+        return InvalidInputError(f"{message}{request.no_effect}")
+    untrusted = isinstance(error, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error)
+    if isinstance(error, _NEVER_SENT) or untrusted:
         return StoreUnavailableError(
-            f"{said}{call.no_effect}; check the endpoint (AWS_ENDPOINT_URL) and the network, then try again"
+            f"{message}{request.no_effect}; check the endpoint (AWS_ENDPOINT_URL) and the network, then try "
+            "again"
         )
-    if not call.changes:
-        return StoreUnavailableError(f"{said}; try again later")
-    return _unknown(call, said)
+    if not request.changes:
+        return StoreUnavailableError(f"{message}; try again later")
+    return _unknown(request, message)
 
 
-def _unknown(call: Call, said: str) -> OutcomeUnknownError:
+def _unknown(request: RequestInfo, message: str) -> OutcomeUnknownError:
     return OutcomeUnknownError(
-        f"{said}; it may or may not have been done; nothing was deleted; let recovery read {call.url} back"
+        f"{message}; it may or may not have been applied; nothing was deleted; "
+        f"let recovery read {request.url} back"
     )
 
 
-def _code(fault: ClientError) -> str:
-    return str(fault.response.get("Error", {}).get("Code", "an error"))
-
-
-def _said(fault: ClientError) -> str:
-    return str(fault.response.get("Error", {}).get("Message", "no message"))
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", "an error"))

@@ -1,7 +1,7 @@
-"""Whether a bucket's lifecycle rules suit jobs: old uploads must go by themselves, those of jobs must not.
+"""Check a bucket's lifecycle rules: they must abort old uploads, but not those of running jobs.
 
-The sweep takes what it can see. What lies under a destination that is gone costs money until a rule of the
-bucket aborts it; a rule that acts too soon takes a running job's files.
+A sweep aborts only uploads that it can find. Uploads of a deleted destination cost money until a lifecycle
+rule aborts them; a rule that acts too early deletes a running job's files.
 """
 
 from __future__ import annotations
@@ -12,38 +12,38 @@ from typing import Any, Final
 DAY_S: Final = 86_400.0
 
 
-def doubt_of_rules(rules: Iterable[Mapping[str, Any]], prefix: str, *, longest_job_s: float) -> str:
-    """Return what is wrong with a bucket's rules for open uploads, and the remedy; empty if nothing is.
+def rule_problem(rules: Iterable[Mapping[str, Any]], prefix: str, *, longest_job_s: float) -> str:
+    """Return the problem of a bucket's rules for open uploads with its remedy; empty if there is none.
 
     Args:
-        rules: As GetBucketLifecycleConfiguration answers.
-        prefix: Of the destination's keys: empty, or ending in `/`.
-        longest_job_s: What a rule must allow at least.
+        rules: Response of GetBucketLifecycleConfiguration.
+        prefix: Prefix of the destination's keys: empty, or ending in `/`.
+        longest_job_s: Minimum age at which a rule may abort uploads.
     """
     wanted = f"AbortIncompleteMultipartUpload after at least {_days(longest_job_s / DAY_S)}"
     aborting = sorted(_aborting(rules))
     for days, where in aborting:
-        reaches = where.startswith(prefix) or prefix.startswith(where)
-        if reaches and days * DAY_S < longest_job_s:
+        overlaps = where.startswith(prefix) or prefix.startswith(where)
+        if overlaps and days * DAY_S < longest_job_s:
             return (
                 f"the bucket's rule for {where or 'all keys'!r} aborts uploads after {_days(days)}, also "
-                f"those of a job at work, which may take {_days(longest_job_s / DAY_S)} "
+                f"those of a running job, which may take {_days(longest_job_s / DAY_S)} "
                 f"(LOCKGATE_LONGEST_JOB_S); set {wanted}"
             )
     if not any(prefix.startswith(where) for _, where in aborting):
         return (
-            "no rule of the bucket reaches all uploads of this destination, and what no sweep can see costs "
-            f"money for ever; add {wanted}"
+            "no rule of the bucket applies to all uploads of this destination, and uploads that no sweep "
+            f"finds cost money for ever; add {wanted}"
         )
     return ""
 
 
 def _aborting(rules: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
-    """Yield after how many days each rule aborts uploads, and below which prefix."""
+    """Yield days and prefix of each rule that aborts uploads."""
     for rule in rules:
         action = rule.get("AbortIncompleteMultipartUpload")
         if rule["Status"] == "Enabled" and action is not None:
-            # S3 allows no other filter than a prefix beside this action; old rules have it at the top.
+            # S3 allows only a prefix as the filter of this action; old rules have it at the top level.
             chosen = rule.get("Filter", rule)
             yield action["DaysAfterInitiation"], chosen.get("And", chosen).get("Prefix", "")
 

@@ -1,4 +1,4 @@
-"""A store in an S3 bucket: a pending upload is a multipart upload that nobody has completed yet."""
+"""A store in an S3 bucket, whose pending uploads are uncompleted multipart uploads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import copy
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -35,13 +36,13 @@ from lockgate.storage_core.stores.protocol import (
 )
 from lockgate.storage_core.stores.s3.clients import endpoint_of
 from lockgate.storage_core.stores.s3.errors import is_code, scrubbed
-from lockgate.storage_core.stores.s3.lifecycle import doubt_of_rules
-from lockgate.storage_core.stores.s3.request_policy import S3Calls
+from lockgate.storage_core.stores.s3.lifecycle import rule_problem
+from lockgate.storage_core.stores.s3.request_policy import RequestPolicy
 
 if TYPE_CHECKING:
     from types_boto3_s3.type_defs import (
-        CompletedMultipartUploadTypeDef,
         CompletedPartTypeDef,
+        CompleteMultipartUploadRequestTypeDef,
         CreateMultipartUploadRequestTypeDef,
         GetObjectRequestTypeDef,
         ListMultipartUploadsRequestTypeDef,
@@ -49,19 +50,19 @@ if TYPE_CHECKING:
         PutObjectRequestTypeDef,
     )
 
-TOKEN_METADATA: Final = "lockgate-token"  # noqa: S105 - the name of a metadata entry
+TOKEN_METADATA: Final = "lockgate-token"  # noqa: S105 - name of a metadata entry
 
 
 class S3Store:
     """A `Store` in a bucket, or below a prefix of it.
 
-    Until a probe has looked (`stores.probe`), it trusts the bucket to create and to replace conditionally,
-    and to delete conditionally where no endpoint is configured, which means AWS itself.
+    Without a probe (`stores.probe`) it relies on conditional create and put, and on conditional delete only
+    if no endpoint is configured, which means AWS.
 
     Attributes:
         url: `s3://bucket` or `s3://bucket/prefix`.
-        bucket: Its name.
-        capabilities: What the store is trusted with.
+        bucket: Name of the bucket.
+        capabilities: Capabilities that the store relies on.
     """
 
     def __init__(self, bucket: str, prefix: str, settings: Settings) -> None:
@@ -73,64 +74,64 @@ class S3Store:
             conditional_delete=endpoint_of(settings) is None,
             min_part_bytes=5 * MIB,
         )
-        self._calls = S3Calls(self.url, bucket, prefix, settings)
+        self._requests = RequestPolicy(self.url, bucket, prefix, settings)
         self._settings = settings
 
     def with_capabilities(self, capabilities: Capabilities) -> Self:
-        """Return the same store, as a probe found it."""
+        """Return a copy with these capabilities."""
         other = copy.copy(self)
         other.capabilities = capabilities
         return other
 
     def put(self, key: str, data: bytes, *, if_version: str | None = None) -> ObjectInfo:
-        """PutObject, with `If-Match` for a version; see `Store.put`."""
+        """Send PutObject, with `If-Match` for a version; see `Store.put`."""
         request = self._put_request(key, data)
         if if_version is None:
-            with self._calls.repeating("PutObject", key) as clients:
-                return _made(key, len(data), clients.repeating.put_object(**request))
+            with self._requests.repeating("PutObject", key) as clients:
+                return _object_info(key, len(data), clients.repeating.put_object(**request))
         if not self.capabilities.conditional_put:
-            raise self._unsupported("replace a given version only", key)
+            raise self._unsupported("replace only a given version", key)
         request["IfMatch"] = _quoted(if_version)
-        with self._calls.once("PutObject", key) as clients:
+        with self._requests.once("PutObject", key) as clients:
             try:
-                return _made(key, len(data), clients.single.put_object(**request))
-            except ClientError as fault:
-                if not is_code(fault, "NoSuchKey"):
+                return _object_info(key, len(data), clients.single.put_object(**request))
+            except ClientError as error:
+                if not is_code(error, "NoSuchKey"):
                     raise
         raise PreconditionFailedError(
-            f"PutObject {self.url}/{key}: there is no object, so none of version {if_version}; "
-            "nothing was changed; read it and decide anew"
+            f"PutObject {self.url}/{key}: there is no object, so not version {if_version}; nothing was "
+            "changed; read it and decide again"
         )
 
     def create(self, key: str, data: bytes) -> ObjectInfo:
-        """PutObject with `If-None-Match`, sent once; see `Store.create`."""
+        """Send PutObject once with `If-None-Match`; see `Store.create`."""
         request = self._put_request(key, data)
         request["IfNoneMatch"] = "*"
-        with self._calls.once("PutObject", key, if_absent=True) as clients:
-            return _made(key, len(data), clients.single.put_object(**request))
+        with self._requests.once("PutObject", key, if_absent=True) as clients:
+            return _object_info(key, len(data), clients.single.put_object(**request))
 
     def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
-        """GetObject with a range, again where its body was cut short; see `Store.get`."""
+        """Send GetObject with a range, again if the body is incomplete; see `Store.get`."""
         if length == 0:
             self.head(key)
             return b""
-        request: GetObjectRequestTypeDef = {"Bucket": self.bucket, "Key": self._calls.key(key)}
+        request: GetObjectRequestTypeDef = {"Bucket": self.bucket, "Key": self._requests.key(key)}
         if start or length is not None:
             request["Range"] = f"bytes={start}-{'' if length is None else start + length - 1}"
-        with self._calls.reading("GetObject", key) as clients:
+        with self._requests.reading("GetObject", key) as clients:
             try:
-                for attempt in self._calls.tries():
+                for attempt in self._requests.body_attempts():
                     with attempt:
                         return clients.repeating.get_object(**request)["Body"].read()
-            except ClientError as fault:
-                if not is_code(fault, "InvalidRange", "416"):
+            except ClientError as error:
+                if not is_code(error, "InvalidRange", "416"):
                     raise
         return b""
 
     def head(self, key: str) -> ObjectInfo:
-        """HeadObject; see `Store.head`."""
-        with self._calls.reading("HeadObject", key) as clients:
-            answer = clients.repeating.head_object(Bucket=self.bucket, Key=self._calls.key(key))
+        """Send HeadObject; see `Store.head`."""
+        with self._requests.reading("HeadObject", key) as clients:
+            answer = clients.repeating.head_object(Bucket=self.bucket, Key=self._requests.key(key))
         token = answer["Metadata"].get(TOKEN_METADATA)
         return ObjectInfo(
             key=key,
@@ -143,27 +144,27 @@ class S3Store:
     def pages(
         self, prefix: str = "", *, after: str = "", page_size: int = PAGE
     ) -> Iterator[Sequence[ObjectInfo]]:
-        """ListObjectsV2, one request a page; see `Store.pages`."""
+        """Send ListObjectsV2, one request for each page; see `Store.pages`."""
         request: ListObjectsV2RequestTypeDef = {
             "Bucket": self.bucket,
-            "Prefix": self._calls.prefix + prefix,
+            "Prefix": self._requests.prefix + prefix,
             "MaxKeys": max(1, min(page_size, PAGE)),
         }
         if after:
-            request["StartAfter"] = self._calls.prefix + after
+            request["StartAfter"] = self._requests.prefix + after
         while True:
-            with self._calls.reading("ListObjectsV2", prefix) as clients:
+            with self._requests.reading("ListObjectsV2", prefix) as clients:
                 answer = clients.repeating.list_objects_v2(**request)
             page = [
                 ObjectInfo(
-                    key=found["Key"].removeprefix(self._calls.prefix),
+                    key=found["Key"].removeprefix(self._requests.prefix),
                     size=found["Size"],
                     version=found["ETag"].strip('"'),
                     modified_s=found["LastModified"].timestamp(),
                 )
                 for found in answer.get("Contents", [])
-                # Some tools mark a folder by an empty object of its name: the destination's is no file in it.
-                if found["Key"] != self._calls.prefix
+                # Some tools create an empty object as a folder marker; the destination's is not a file in it.
+                if found["Key"] != self._requests.prefix
             ]
             if page:
                 yield page
@@ -172,24 +173,24 @@ class S3Store:
             request["ContinuationToken"] = answer["NextContinuationToken"]
 
     def delete(self, key: str, *, if_version: str | None = None) -> None:
-        """DeleteObject, with `If-Match` for a version; see `Store.delete`."""
+        """Send DeleteObject, with `If-Match` for a version; see `Store.delete`."""
         if if_version is None:
-            with self._calls.repeating("DeleteObject", key) as clients:
-                clients.repeating.delete_object(Bucket=self.bucket, Key=self._calls.key(key))
+            with self._requests.repeating("DeleteObject", key) as clients:
+                clients.repeating.delete_object(Bucket=self.bucket, Key=self._requests.key(key))
             return
         if not self.capabilities.conditional_delete:
-            raise self._unsupported("delete a given version only", key)
-        with self._calls.once("DeleteObject", key) as clients:
+            raise self._unsupported("delete only a given version", key)
+        with self._requests.once("DeleteObject", key) as clients:
             try:
                 clients.single.delete_object(
-                    Bucket=self.bucket, Key=self._calls.key(key), IfMatch=_quoted(if_version)
+                    Bucket=self.bucket, Key=self._requests.key(key), IfMatch=_quoted(if_version)
                 )
-            except ClientError as fault:
-                if not is_code(fault, "NoSuchKey", "404"):
+            except ClientError as error:
+                if not is_code(error, "NoSuchKey", "404"):
                     raise
 
     def delete_many(self, keys: Sequence[str]) -> list[DeleteFailure]:
-        """DeleteObjects, up to 1,000 keys a request; see `Store.delete_many`."""
+        """Send DeleteObjects, with up to 1,000 keys in each request; see `Store.delete_many`."""
         failures: list[DeleteFailure] = []
         for first in range(0, len(keys), PAGE):
             failures += self._delete_page(keys[first : first + PAGE])
@@ -203,10 +204,10 @@ class S3Store:
         content_type: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> str:
-        """CreateMultipartUpload with the token as metadata; see `Store.begin_upload`."""
+        """Send CreateMultipartUpload with the token as metadata; see `Store.begin_upload`."""
         request: CreateMultipartUploadRequestTypeDef = {
             "Bucket": self.bucket,
-            "Key": self._calls.key(key),
+            "Key": self._requests.key(key),
             "Metadata": {**(metadata or {}), TOKEN_METADATA: token},
             "ChecksumAlgorithm": "CRC32",
         }
@@ -217,66 +218,62 @@ class S3Store:
         if self._settings.s3_sse_kms_key_id:
             request["ServerSideEncryption"] = "aws:kms"
             request["SSEKMSKeyId"] = self._settings.s3_sse_kms_key_id
-        with self._calls.repeating("CreateMultipartUpload", key) as clients:
+        with self._requests.repeating("CreateMultipartUpload", key) as clients:
             return clients.repeating.create_multipart_upload(**request)["UploadId"]
 
     def put_part(self, key: str, upload_id: str, number: int, offset: int, data: bytes) -> Part:  # noqa: ARG002
-        """UploadPart with the part's CRC-32; S3 knows its place by the number; see `Store.put_part`."""
+        """Send UploadPart with the part's CRC-32; S3 does not need the offset; see `Store.put_part`."""
         if not 1 <= number <= self.capabilities.max_parts:
             raise InvalidInputError(
                 f"put part {number} of {key!r}: numbers go from 1 to {self.capabilities.max_parts}; "
                 "use larger parts (LOCKGATE_PART_BYTES)"
             )
-        with self._calls.repeating("UploadPart", key) as clients:
+        with self._requests.repeating("UploadPart", key) as clients:
             answer = clients.repeating.upload_part(
                 Bucket=self.bucket,
-                Key=self._calls.key(key),
+                Key=self._requests.key(key),
                 UploadId=upload_id,
                 PartNumber=number,
                 Body=data,
                 ChecksumCRC32=_crc32(data),
             )
-        # A store that keeps no checksum does not echo it, and must not be shown one at completion.
+        # A store that keeps no checksums returns none, and refuses a completion that contains one.
         return Part(
             number=number, size=len(data), etag=answer["ETag"], checksum=answer.get("ChecksumCRC32") or None
         )
 
     def seal_upload(self, key: str, upload_id: str, token: Token, parts: Sequence[Part]) -> PendingUpload:
-        """Gather the parts; S3 has made each durable already; see `Store.seal_upload`."""
+        """Return the record of the parts, which S3 has already made durable; see `Store.seal_upload`."""
         ordered = check_parts(check_key(key), parts)
         size = sum(part.size for part in ordered)
         return PendingUpload(key=key, upload_id=upload_id, token=token, size=size, parts=ordered)
 
     def complete_upload(self, pending: PendingUpload, *, if_absent: bool = False) -> ObjectInfo:
-        """CompleteMultipartUpload, sent once; see `Store.complete_upload`."""
-        parts: CompletedMultipartUploadTypeDef = {"Parts": [_completed(part) for part in pending.parts]}
-        bucket, key = self.bucket, self._calls.key(pending.key)
-        with self._calls.once("CompleteMultipartUpload", pending.key, if_absent=if_absent) as clients:
-            complete = clients.single.complete_multipart_upload
-            if if_absent:
-                answer = complete(
-                    Bucket=bucket,
-                    Key=key,
-                    UploadId=pending.upload_id,
-                    MultipartUpload=parts,
-                    IfNoneMatch="*",
-                )
-            else:
-                answer = complete(Bucket=bucket, Key=key, UploadId=pending.upload_id, MultipartUpload=parts)
-        return _made(pending.key, pending.size, answer, token=pending.token)
+        """Send CompleteMultipartUpload once; see `Store.complete_upload`."""
+        request: CompleteMultipartUploadRequestTypeDef = {
+            "Bucket": self.bucket,
+            "Key": self._requests.key(pending.key),
+            "UploadId": pending.upload_id,
+            "MultipartUpload": {"Parts": [_completed(part) for part in pending.parts]},
+        }
+        if if_absent:
+            request["IfNoneMatch"] = "*"
+        with self._requests.once("CompleteMultipartUpload", pending.key, if_absent=if_absent) as clients:
+            answer = clients.single.complete_multipart_upload(**request)
+        return _object_info(pending.key, pending.size, answer, token=pending.token)
 
     def abort_upload(self, key: str, upload_id: str) -> None:
-        """AbortMultipartUpload; see `Store.abort_upload`."""
-        try:
-            with self._calls.repeating("AbortMultipartUpload", key) as clients:
-                clients.repeating.abort_multipart_upload(
-                    Bucket=self.bucket, Key=self._calls.key(key), UploadId=upload_id
-                )
-        except UploadGoneError:
-            return
+        """Send AbortMultipartUpload; see `Store.abort_upload`."""
+        with (
+            suppress(UploadGoneError),
+            self._requests.repeating("AbortMultipartUpload", key) as clients,
+        ):
+            clients.repeating.abort_multipart_upload(
+                Bucket=self.bucket, Key=self._requests.key(key), UploadId=upload_id
+            )
 
     def holds(self, pending: PendingUpload) -> bool:
-        """HeadObject, compared by owner token and size; see `Store.holds`."""
+        """Send HeadObject, and compare owner token and size; see `Store.holds`."""
         try:
             found = self.head(pending.key)
         except ObjectNotFoundError:
@@ -284,76 +281,76 @@ class S3Store:
         return found.token == pending.token and found.size == pending.size
 
     def upload_bytes(self, key: str, upload_id: str) -> int:
-        """ListParts, a request a thousand parts; see `Store.upload_bytes`."""
-        with self._calls.reading("ListParts", key) as clients:
+        """Send ListParts, one request for each 1,000 parts; see `Store.upload_bytes`."""
+        with self._requests.reading("ListParts", key) as clients:
             pages = clients.repeating.get_paginator("list_parts").paginate(
-                Bucket=self.bucket, Key=self._calls.key(key), UploadId=upload_id
+                Bucket=self.bucket, Key=self._requests.key(key), UploadId=upload_id
             )
             return sum(part["Size"] for page in pages for part in page.get("Parts", []))
 
     def upload_pages(self, prefix: str = "", *, page_size: int = PAGE) -> Iterator[Sequence[UploadInfo]]:
-        """ListMultipartUploads; see `Store.upload_pages`."""
+        """Send ListMultipartUploads; see `Store.upload_pages`."""
         yield from in_pages(self._uploads(prefix), page_size)
 
-    def doubt_of_upload_expiry(self) -> str:
-        """Return what is wrong with the bucket's lifecycle rules for open uploads; empty if nothing is.
+    def upload_expiry_problem(self) -> str:
+        """Return the problem of the bucket's lifecycle rules for open uploads; empty if there is none.
 
         Raises:
             AccessDeniedError: The credentials may not read the rules.
         """
-        with self._calls.reading("GetBucketLifecycleConfiguration", "") as clients:
+        with self._requests.reading("GetBucketLifecycleConfiguration", "") as clients:
             try:
                 answer = clients.repeating.get_bucket_lifecycle_configuration(Bucket=self.bucket)
                 rules = answer.get("Rules", [])  # rclone answers with a listing
-            except ClientError as fault:
-                if not is_code(fault, "NoSuchLifecycleConfiguration"):
+            except ClientError as error:
+                if not is_code(error, "NoSuchLifecycleConfiguration"):
                     raise
                 rules = []
-        return doubt_of_rules(rules, self._calls.prefix, longest_job_s=self._settings.longest_job_s)
+        return rule_problem(rules, self._requests.prefix, longest_job_s=self._settings.longest_job_s)
 
     def _uploads(self, prefix: str) -> Iterator[UploadInfo]:
         request: ListMultipartUploadsRequestTypeDef = {
             "Bucket": self.bucket,
-            "Prefix": self._calls.prefix + prefix,
+            "Prefix": self._requests.prefix + prefix,
         }
         while True:
-            with self._calls.reading("ListMultipartUploads", prefix) as clients:
+            with self._requests.reading("ListMultipartUploads", prefix) as clients:
                 answer = clients.repeating.list_multipart_uploads(**request)
             found = [
                 UploadInfo(
-                    key=upload["Key"].removeprefix(self._calls.prefix),
+                    key=upload["Key"].removeprefix(self._requests.prefix),
                     upload_id=upload["UploadId"],
                     begun_s=upload["Initiated"].timestamp(),
                 )
                 for upload in answer.get("Uploads", [])
             ]
-            # S3 sorts; some look-alikes do not.
+            # S3 returns sorted uploads; some look-alikes do not.
             found.sort(key=lambda upload: (upload.key, upload.begun_s))
-            if not answer.get("IsTruncated"):  # rclone leaves it out where it is false
+            if not answer.get("IsTruncated"):  # rclone omits it if it is false
                 yield from found
                 return
-            # A page may end amid the uploads of one key. The next starts after the key before it, because
-            # some look-alikes refuse the marker that goes on amid a key, and skip the rest of it without.
-            whole = [upload for upload in found if upload.key != found[-1].key]
-            if whole:
+            # A page may end between two uploads of one key. The next request starts after the previous key,
+            # because some look-alikes refuse UploadIdMarker, and skip the key's other uploads without it.
+            complete = [upload for upload in found if upload.key != found[-1].key]
+            if complete:
                 request.pop("UploadIdMarker", None)
-                request["KeyMarker"] = self._calls.prefix + whole[-1].key
+                request["KeyMarker"] = self._requests.prefix + complete[-1].key
             else:
                 request["KeyMarker"] = answer["NextKeyMarker"]
                 request["UploadIdMarker"] = answer["NextUploadIdMarker"]
-            yield from whole or found
+            yield from complete or found
 
     def _delete_page(self, keys: Sequence[str]) -> list[DeleteFailure]:
         names: dict[str, str] = {}
         failures: list[DeleteFailure] = []
         for key in keys:
             try:
-                names[self._calls.key(key)] = key
-            except InvalidInputError as fault:
-                failures.append(DeleteFailure(key=key, reason=str(fault)))
+                names[self._requests.key(key)] = key
+            except InvalidInputError as error:
+                failures.append(DeleteFailure(key=key, reason=str(error)))
         if not names:
             return failures
-        with self._calls.repeating("DeleteObjects", "") as clients:
+        with self._requests.repeating("DeleteObjects", "") as clients:
             answer = clients.repeating.delete_objects(
                 Bucket=self.bucket, Delete={"Objects": [{"Key": name} for name in names], "Quiet": True}
             )
@@ -365,7 +362,7 @@ class S3Store:
     def _put_request(self, key: str, data: bytes) -> PutObjectRequestTypeDef:
         request: PutObjectRequestTypeDef = {
             "Bucket": self.bucket,
-            "Key": self._calls.key(key),
+            "Key": self._requests.key(key),
             "Body": data,
             "ChecksumCRC32": _crc32(data),
         }
@@ -376,13 +373,13 @@ class S3Store:
 
     def _unsupported(self, what: str, key: str) -> UnsupportedStoreError:
         return UnsupportedStoreError(
-            f"{self.url}/{key}: this store cannot be trusted to {what}; nothing was changed; "
+            f"{self.url}/{key}: this store is not known to {what}; nothing was changed; "
             "see `lockgate store check`"
         )
 
 
-def _made(key: str, size: int, answer: Mapping[str, Any], *, token: Token | None = None) -> ObjectInfo:
-    # The answer's date spares a HEAD for every file of a job.
+def _object_info(key: str, size: int, answer: Mapping[str, Any], *, token: Token | None = None) -> ObjectInfo:
+    # The response's date saves a HEAD request for every file of a job.
     date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
     modified_s = parsedate_to_datetime(date).timestamp() if date else time.time()
     return ObjectInfo(

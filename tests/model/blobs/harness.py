@@ -31,7 +31,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import Journal, open_journal
-from lockgate.storage_core.stores.instrumented import VERBS, watched
+from lockgate.storage_core.stores.instrumented import VERBS, instrument
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.model.blobs.model import HARD_S, BlobsModel, Key, KnownBlob, Refused
 from tests.support.commit.destination import Crash, ManualClock, dying
@@ -78,7 +78,7 @@ class BlobServerUnderTest(RuleBasedStateMachine):
 
     def _begin(self) -> None:
         self.journal: Journal = open_journal(self.url, self.name, clock=self.clock)
-        store = watched(LocalStore(self.root / "ha"))
+        store = instrument(LocalStore(self.root / "ha"))
         ha = HaBlobs(store, part_bytes=PART_BYTES, parallelism=1)
         self.server = BlobServer(LocalBlobs(self.root / "blobs"), ha, self.journal, clock=self.clock)
         FAILPOINTS.observer = self._pass

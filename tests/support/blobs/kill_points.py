@@ -30,7 +30,7 @@ from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.journal import open_journal
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.rows import Lease
-from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.instrumented import instrument
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.blobs.remains import everything
 from tests.support.blobs.server import INTERVAL_S, BlobWorld
@@ -52,7 +52,7 @@ Act = Callable[[BlobWorld, Say], None]
 def world_at(root: Path, now_s: float) -> Iterator[BlobWorld]:
     """Hold a server over what stands below a root, by a process that begins now and ends as if killed."""
     clock = ManualClock(now_s)
-    store = watched(LocalStore(root / "ha"))
+    store = instrument(LocalStore(root / "ha"))
     with open_journal(f"sqlite:///{root}/journal.db", clock=clock) as journal:
         ha = HaBlobs(store, part_bytes=PART_BYTES, parallelism=1)
         server = BlobServer(LocalBlobs(root / "blobs"), ha, journal, clock=clock)

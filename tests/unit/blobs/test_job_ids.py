@@ -17,7 +17,7 @@ from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.errors import FencedError, LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import open_journal
-from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.instrumented import instrument
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.blobs.server import INTERVAL_S, BlobWorld, blob_world, new_server
 
@@ -27,7 +27,7 @@ LARGE = bytes(11 * 1024 * 1024)
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path, store=watched(LocalStore(tmp_path / "ha"))) as world:
+    with blob_world(tmp_path, store=instrument(LocalStore(tmp_path / "ha"))) as world:
         yield world
     FAILPOINTS.observer = None
 

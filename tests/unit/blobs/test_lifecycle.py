@@ -23,7 +23,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.settings import MIB, Settings
 from lockgate.storage_core.stores import Store, open_store
-from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.instrumented import instrument
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.blobs.remains import everything, sweep_twice
 from tests.support.blobs.server import INTERVAL_S, PART_BYTES, BlobWorld, blob_world, key_of
@@ -73,14 +73,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def world(tmp_path: Path, store: Store) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path, store=watched(store)) as world:
+    with blob_world(tmp_path, store=instrument(store)) as world:
         yield world
 
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Iterator[BlobWorld]:
     """A world over a directory, for what is no question of the store."""
-    with blob_world(tmp_path, store=watched(LocalStore(tmp_path / "ha"))) as world:
+    with blob_world(tmp_path, store=instrument(LocalStore(tmp_path / "ha"))) as world:
         yield world
 
 

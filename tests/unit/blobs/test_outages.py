@@ -18,7 +18,7 @@ from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.errors import LockgateError, OutcomeUnknownError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.instrumented import instrument
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.blobs.remains import everything, sweep_twice
 from tests.support.blobs.server import INTERVAL_S, PART_BYTES, BlobWorld, blob_world, key_of
@@ -29,7 +29,7 @@ DATA = b"bytes of a blob " * 1_000
 @pytest.fixture
 def plain(tmp_path: Path) -> Iterator[BlobWorld]:
     """A world over a directory, for what is no question of the store."""
-    with blob_world(tmp_path, store=watched(LocalStore(tmp_path / "ha"))) as world:
+    with blob_world(tmp_path, store=instrument(LocalStore(tmp_path / "ha"))) as world:
         yield world
 
 

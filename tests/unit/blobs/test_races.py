@@ -13,7 +13,7 @@ import pytest
 from lockgate.storage_core.blobs.keys import BlobKey
 from lockgate.storage_core.errors import LockgateError, ObjectNotFoundError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.instrumented import instrument
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.blobs.remains import everything, sweep_twice
 from tests.support.blobs.server import INTERVAL_S, BlobWorld, blob_world, key_of
@@ -24,7 +24,7 @@ DATA = b"bytes of a blob " * 1_000
 @pytest.fixture
 def plain(tmp_path: Path) -> Iterator[BlobWorld]:
     """A world over a directory, for what is no question of the store."""
-    with blob_world(tmp_path, store=watched(LocalStore(tmp_path / "ha"))) as world:
+    with blob_world(tmp_path, store=instrument(LocalStore(tmp_path / "ha"))) as world:
         yield world
 
 

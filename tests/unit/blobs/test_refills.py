@@ -18,7 +18,7 @@ from lockgate.storage_core.blobs.server.single_flight import SingleFlight
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import LockgateError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.instrumented import instrument
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.blobs.server import BlobWorld, blob_world, key_of
 
@@ -28,7 +28,7 @@ DATA = b"bytes of a blob " * 1_000
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path, store=watched(LocalStore(tmp_path / "ha"))) as world:
+    with blob_world(tmp_path, store=instrument(LocalStore(tmp_path / "ha"))) as world:
         yield world
     FAILPOINTS.observer = None
 

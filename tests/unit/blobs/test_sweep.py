@@ -24,7 +24,7 @@ from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoint
 from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
 from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.stores.instrumented import watched
+from lockgate.storage_core.stores.instrumented import instrument
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.blobs.server import INTERVAL_S, BlobWorld, blob_world, key_of
 from tests.support.commit.destination import ManualClock
@@ -32,7 +32,7 @@ from tests.support.commit.destination import ManualClock
 
 @pytest.fixture
 def world(tmp_path: Path, journal_url: str) -> Iterator[BlobWorld]:
-    with blob_world(tmp_path, journal_url, store=watched(LocalStore(tmp_path / "ha"))) as world:
+    with blob_world(tmp_path, journal_url, store=instrument(LocalStore(tmp_path / "ha"))) as world:
         yield world
 
 

@@ -26,7 +26,7 @@ def test_a_port_that_is_taken_is_named(run: Run) -> None:
 def test_a_key_without_a_certificate_is_refused(run: Run, tmp_path: Path) -> None:
     result = run("blob-server", "--tls-key", str(tmp_path / "key"))
     assert result.exit_code == 2
-    assert "name the certificate, too" in result.stderr
+    assert "name the certificate as well" in result.stderr
 
 
 def test_a_token_file_that_everybody_reads_is_refused(run: Run, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_the_references_of_an_owner_end_by_hand(run: Run, library: Path) -> None
     assert len(document(run("blobs", "refs", "--owner", "viewer:you", "--json"))) == 2
     assert "no reference" in run("blobs", "drop", "viewer:me", "--yes").stdout
     assert "no reference" in run("blobs", "drop", "viewer:you", "sales", "--yes").stdout
-    assert "2 references of viewer:you ended" in run("blobs", "drop", "viewer:you", NO_JOB, "--yes").stdout
+    assert "2 references of viewer:you dropped" in run("blobs", "drop", "viewer:you", NO_JOB, "--yes").stdout
 
 
 def test_the_references_of_all_jobs_do_not_end_by_hand(run: Run, place: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_job_that_nobody_ends_is_ended_by_hand(run: Run, place: Path) -> None:
     assert not local_file(place, "sales", left.blob_key).exists()
     assert not ha_file(place, "sales", left.blob_key).exists()
     assert "ended " in run("blobs", "jobs").stdout
-    assert "its bytes are gone" in run("blobs", "finish", "sales", "--yes").stdout
+    assert "its bytes are deleted" in run("blobs", "finish", "sales", "--yes").stdout
     assert run("blobs", "sweep", "--yes").exit_code == 0
     assert document(run("blobs", "list", "--json")) == []
 

@@ -33,9 +33,9 @@ def test_jobs_list_without_a_destination_shows_what_the_journal_knows_and_how_ol
     listed = document(run("jobs", "list", "--json"))
 
     assert shown.exit_code == 0
-    assert "An index over what the stores say, in journal sqlite" in shown.stdout
-    assert "told last at 20" in shown.stdout
-    assert "`lockgate jobs rescan DEST` makes it anew" in shown.stdout
+    assert "This is an index of the stores, in journal sqlite" in shown.stdout
+    assert "last updated at 20" in shown.stdout
+    assert "`lockgate jobs rescan DEST` rebuilds it" in shown.stdout
     assert listed["told_s"] == max(found["job"]["changed_s"] for found in listed["jobs"])
     assert {
         (found["job"]["destination"], found["job"]["job_id"], found["job"]["phase"], found["lease"])
@@ -51,8 +51,8 @@ def test_an_empty_index_is_no_error(run: Run) -> None:
     result = run("jobs", "list")
 
     assert result.exit_code == 0
-    assert result.stdout.startswith("the journal knows no jobs\n")
-    assert "told last never" in result.stdout
+    assert result.stdout.startswith("the journal has no jobs\n")
+    assert "last updated never" in result.stdout
 
 
 def test_a_job_is_shown_committed_and_aborted_without_its_destination(
@@ -132,7 +132,7 @@ def test_a_destination_where_a_job_is_wanted_is_refused(run: Run, destination: s
     result = run("jobs", command, destination)
 
     assert result.exit_code == 2
-    assert "nothing was done" in result.stderr or "name a job of it" in result.stderr
+    assert "nothing was done" in result.stderr or "give a job of it" in result.stderr
     assert not Path(destination).exists()
 
 
@@ -173,7 +173,7 @@ def test_jobs_rescan_makes_a_lost_index_anew_and_a_dry_run_only_says_so(
     wet = document(run("jobs", "rescan", destination, "--json"))
     assert {(found["job_id"], found["action"], found["now"]) for found in wet} == wanted
     assert len(document(run("jobs", "list", "--json"))["jobs"]) == 2
-    assert run("jobs", "rescan", destination).stdout == f"the index knows all jobs at {destination}\n"
+    assert run("jobs", "rescan", destination).stdout == f"the index is up to date for {destination}\n"
 
 
 def test_a_lease_in_a_lost_journal_is_named_where_jobs_are_listed(

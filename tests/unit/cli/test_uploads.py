@@ -109,7 +109,7 @@ def test_an_age_that_cannot_be_is_named(run: Run, destination: str, age: str) ->
     result = run("uploads", "list", destination, f"--older-than={age}")
 
     assert result.exit_code == 2
-    assert result.stderr.startswith(f"error: --older-than {age!r} is no age; ")
+    assert result.stderr.startswith(f"error: --older-than {age!r} is not an age; ")
 
 
 def test_a_prefix_outside_the_destination_and_an_owner_nobody_knows_are_refused(

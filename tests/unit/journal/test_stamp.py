@@ -35,7 +35,7 @@ def test_no_stamp_is_older_than_that_of_nothing() -> None:
     "text", ["", "1", "1.", ".1", "1.2.3", "-1.2", "1.-2", "a.b", "1 .2", "1.2\n", f"{10**18}.1", "१.२"]
 )
 def test_a_text_that_is_no_stamp_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInputError, match=r"is no stamp; one looks like 3\.512"):
+    with pytest.raises(InvalidInputError, match=r"is not a stamp such as 3\.512"):
         Stamp.parse(text)
 
 

@@ -51,7 +51,7 @@ def test_a_relative_path_starts_at_the_current_directory(
         ("   ", "is empty"),
         ("s3://", "the bucket is missing; write s3://bucket/prefix"),
         ("s3:///prefix", "the bucket is missing"),
-        ("s3://La_ke/x", "is no bucket's name"),
+        ("s3://La_ke/x", "is not a bucket name"),
         ("s3://lake/a/../b", "could leave the destination"),
         ("s3://lake//a", "could leave the destination"),
         ("s3://lake/a?versionId=1", "leave it out"),

@@ -91,7 +91,7 @@ class Connection(Forkable):
         self._clock = clock
         self._prefix = self._checked_prefix()
         self.after_fork_in_child()
-        FORKS.tell(self)
+        FORKS.register(self)
 
     def after_fork_in_child(self) -> None:
         """Share no socket with the parent."""

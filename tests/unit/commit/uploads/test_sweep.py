@@ -24,7 +24,7 @@ from lockgate.storage_core.commit.uploads.upload_cost import measured
 from lockgate.storage_core.errors import InvalidInputError, JobFailedError, UploadGoneError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import JobId, new_token
-from lockgate.storage_core.stores.instrumented import WatchedStore
+from lockgate.storage_core.stores.instrumented import InstrumentedStore
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.commit.destination import Crash, World, write
 from tests.support.fake_s3 import faults
@@ -432,5 +432,5 @@ def test_a_roll_of_many_pages_names_every_job_once(world: World, monkeypatch: py
     assert sorted(whole.others) == ["lapsed-g1", "live-g1", "parked-g1", "unknown-g1"]
     for page_size in (1, 2, 3, 7):
         paged = partial(LocalStore.pages, page_size=page_size)
-        monkeypatch.setattr(WatchedStore, "pages", lambda self, *a, p=paged, **k: p(self.inner, *a, **k))
+        monkeypatch.setattr(InstrumentedStore, "pages", lambda self, *a, p=paged, **k: p(self.inner, *a, **k))
         assert list_job_folders(world.store) == whole

@@ -46,11 +46,11 @@ def test_status_shows_where_the_journal_stands(run: Run, journal_url: str) -> No
 
 def test_a_day_of_upkeep_takes_a_checkpoint_proves_it_and_prunes_to_it(run: Run, journal_url: str) -> None:
     assert "checkpoint 1.3" in run("journal", "checkpoint").stdout
-    assert "was there already" in run("journal", "checkpoint").stdout
-    assert "checkpoint 1.3 holds what they give\n0 findings" in run("journal", "verify").stdout
+    assert "existed already" in run("journal", "checkpoint").stdout
+    assert "checkpoint 1.3 is equal to their result\n0 findings" in run("journal", "verify").stdout
 
     rehearsed = run("journal", "prune").stdout
-    assert "3 entries, which checkpoint 1.3 holds" in rehearsed
+    assert "3 entries, which checkpoint 1.3 contains" in rehearsed
     assert "a dry run: nothing was pruned" in rehearsed
     assert document(run("journal", "status", "--json"))["entries"] == 3
     assert document(run("journal", "prune", "--yes", "--json"))["entries"] == 3
@@ -60,7 +60,7 @@ def test_a_day_of_upkeep_takes_a_checkpoint_proves_it_and_prunes_to_it(run: Run,
 def test_prune_without_a_verified_checkpoint_says_what_to_run(run: Run, journal_url: str) -> None:
     run("journal", "checkpoint")
 
-    assert "no checkpoint is verified: no entry may go; run `lockgate journal verify`" in (
+    assert "no checkpoint is verified: no entry may be deleted; run `lockgate journal verify`" in (
         run("journal", "prune", "--yes").stdout
     )
 
@@ -90,7 +90,9 @@ def test_a_lost_database_is_restored_into_an_empty_one(
     assert again.stdout.startswith("was restored before from checkpoint 1.3")
     assert "since" in run("journal", "status").stdout
     assert run("journal", "prune", "--yes").exit_code == 13
-    assert run("journal", "leave-safe-mode").stdout == "safe mode is left; 3 leases have their limits anew\n"
+    assert (
+        run("journal", "leave-safe-mode").stdout == "left safe mode; restarted the time limits of 3 leases\n"
+    )
     assert run("journal", "leave-safe-mode").stdout == "the journal is not in safe mode\n"
     with open_journal(spare) as journal:
         assert journal.status().stamp == Stamp(1000, 4)
@@ -115,9 +117,7 @@ def test_a_survivor_that_is_not_there_is_not_made(run: Run, spare: str, tmp_path
 
 
 def test_a_database_that_came_back_goes_on_in_place(run: Run, journal_url: str) -> None:
-    assert run("journal", "restore", "--in-place").stdout.startswith(
-        "the journal stands at 1000.3, in safe mode"
-    )
+    assert run("journal", "restore", "--in-place").stdout.startswith("the journal is at 1000.3, in safe mode")
     assert run("journal", "restore", "--in-place", "--entries", "x").exit_code == 2
     assert document(run("journal", "leave-safe-mode", "--json")) == {"was_in_safe_mode": True, "leases": 3}
 

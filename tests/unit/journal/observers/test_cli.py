@@ -74,4 +74,4 @@ def test_without_a_journal_there_is_nothing_to_observe(
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
     refused = run("journal", "observers")
     assert refused.exit_code == 8
-    assert "no journal to observe" in refused.stderr
+    assert "there is no journal" in refused.stderr

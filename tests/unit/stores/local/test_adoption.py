@@ -10,7 +10,7 @@ import pytest
 from lockgate.storage_core.errors import InvalidInputError, UnsupportedStoreError, UploadGoneError
 from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.stores.file_tree import FileTree, folders_of
-from lockgate.storage_core.stores.instrumented import WatchedStore, watched
+from lockgate.storage_core.stores.instrumented import InstrumentedStore, instrument
 from lockgate.storage_core.stores.local.store import LocalStore
 
 
@@ -155,14 +155,14 @@ def test_a_file_that_changed_and_a_name_that_is_taken_are_left_as_they_are(store
 def test_a_watched_directory_is_a_file_tree_and_another_watched_store_is_none(
     store: LocalStore, finished: Path
 ) -> None:
-    tree = watched(store)
+    tree = instrument(store)
     assert isinstance(tree, FileTree)
     tree.adopt_file(finished, "a", new_token())
     assert tree.obstacles(["a/b"]) == []
     version = tree.put("b", b"1").version
     assert tree.move_file("b", "c", version)
     assert tree.requests == {"adopt": 1, "obstacles": 1, "put": 1, "move": 1}
-    assert not isinstance(WatchedStore(store), FileTree)
+    assert not isinstance(InstrumentedStore(store), FileTree)
 
 
 def test_the_folders_of_a_key_are_those_it_lies_in() -> None:

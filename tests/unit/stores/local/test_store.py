@@ -24,7 +24,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.stores import PendingUpload
-from lockgate.storage_core.stores.local.rooted_dir import Tree
+from lockgate.storage_core.stores.local.rooted_dir import RootedDir
 from lockgate.storage_core.stores.local.store import LocalStore
 
 
@@ -336,7 +336,7 @@ class TestRefusals:
 
 class TestFolderRaces:
     def test_a_folder_removed_between_its_making_and_the_link_is_made_again(self, root: Path) -> None:
-        tree = Tree(root)
+        tree = RootedDir(root)
         tries: list[int] = []
 
         def act(folder: int) -> None:

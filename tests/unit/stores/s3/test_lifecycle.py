@@ -11,7 +11,7 @@ from lockgate import open_job
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store
 from lockgate.storage_core.stores.probe import probe
-from lockgate.storage_core.stores.s3.lifecycle import doubt_of_rules
+from lockgate.storage_core.stores.s3.lifecycle import rule_problem
 from tests.support.cli import Run
 from tests.support.s3.moto_server import mocked_aws
 
@@ -47,7 +47,7 @@ def rule(days: int, status: str = "Enabled", **where: Any) -> dict[str, Any]:
 def test_rules_that_leave_a_job_its_time_and_reach_all_uploads_raise_no_doubt(
     rules: list[dict[str, Any]],
 ) -> None:
-    assert doubt_of_rules(rules, "lake/sales/", longest_job_s=WEEK_S) == ""
+    assert rule_problem(rules, "lake/sales/", longest_job_s=WEEK_S) == ""
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_rules_that_leave_a_job_its_time_and_reach_all_uploads_raise_no_doubt(
     ],
 )
 def test_uploads_that_no_rule_reaches_are_told_of_with_the_remedy(rules: list[dict[str, Any]]) -> None:
-    doubt = doubt_of_rules(rules, "lake/sales/", longest_job_s=WEEK_S)
+    doubt = rule_problem(rules, "lake/sales/", longest_job_s=WEEK_S)
 
-    assert "reaches all uploads" in doubt
+    assert "applies to all uploads" in doubt
     assert doubt.endswith("add AbortIncompleteMultipartUpload after at least 7 days")
 
 
@@ -77,14 +77,14 @@ def test_uploads_that_no_rule_reaches_are_told_of_with_the_remedy(rules: list[di
     ],
 )
 def test_a_rule_that_takes_a_job_s_uploads_before_its_end_is_told_of(rules: list[dict[str, Any]]) -> None:
-    doubt = doubt_of_rules(rules, "lake/sales/", longest_job_s=WEEK_S)
+    doubt = rule_problem(rules, "lake/sales/", longest_job_s=WEEK_S)
 
     assert "aborts uploads after 6 days" in doubt
     assert "LOCKGATE_LONGEST_JOB_S" in doubt
 
 
 def test_a_destination_that_is_the_whole_bucket_is_reached_by_every_rule() -> None:
-    assert "after 1 day," in doubt_of_rules([rule(9), rule(1, Prefix="tmp/")], "", longest_job_s=DAY_S + 1)
+    assert "after 1 day," in rule_problem([rule(9), rule(1, Prefix="tmp/")], "", longest_job_s=DAY_S + 1)
 
 
 @pytest.fixture

@@ -359,7 +359,7 @@ class TestWhatIsSent:
         ]
 
         assert [found.upload_id for page in store.upload_pages() for found in page] == ["u"]
-        assert "no rule" in store.doubt_of_upload_expiry()
+        assert "no rule" in store.upload_expiry_problem()
 
     def test_a_store_not_trusted_with_a_condition_sends_nothing(self, store: S3Store, script: Script) -> None:
         with pytest.raises(UnsupportedStoreError, match="store check"):
