@@ -52,7 +52,7 @@ def read_index(reading: Reading) -> Index:
     states = {lease.resource: state_of(lease, now_s) for lease in reading.where(Lease, {})}
 
     def lease_state(job: Job) -> LeaseState | None:
-        return states.get(registry.job_resource(job.destination, job.job_id)) if job.ended_s is None else None
+        return states.get(job_resource(job.destination, job.job_id)) if job.ended_s is None else None
 
     jobs = tuple(IndexedJob(job=job, lease=lease_state(job)) for job in registry.jobs(reading))
     return Index(
