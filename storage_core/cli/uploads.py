@@ -20,7 +20,7 @@ from lockgate.storage_core.cli.render import (
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 
 if TYPE_CHECKING:
-    from lockgate.storage_core.commit import SweepReport, UploadFigures, UploadFilter
+    from lockgate.storage_core.commit import SweepReport, UploadFilter, UploadTotals
 
 commands = typer.Typer(
     help="Look at open uploads, and abort the orphans.",
@@ -105,12 +105,12 @@ def expect(
 def _wanted(destination: str, prefix: str, older_than: str, owner: str) -> UploadFilter:
     from lockgate.storage_core.cli.jobs.job_view import find_job  # noqa: PLC0415
     from lockgate.storage_core.commit import UploadFilter  # noqa: PLC0415
-    from lockgate.storage_core.commit.uploads.upload_owner import NOBODY  # noqa: PLC0415
+    from lockgate.storage_core.commit.uploads.upload_owner import NO_OWNER  # noqa: PLC0415
 
     return UploadFilter(
         prefix=prefix,
         older_than_s=_age_s(older_than) if older_than else 0.0,
-        owner=None if not owner else "none" if owner == NOBODY else find_job(destination, owner),
+        owner=None if not owner else "none" if owner == NO_OWNER else find_job(destination, owner),
     )
 
 
@@ -167,6 +167,6 @@ def _show(destination: str, report: SweepReport, *, json: bool) -> None:
         print_line(f"{job.job_id}: {job.action}")
 
 
-def _size(figures: UploadFigures) -> str:
+def _size(figures: UploadTotals) -> str:
     unknown = f" and {figures.unmeasured} of unknown size" if figures.unmeasured else ""
     return f"{byte_size(figures.size)}{unknown}"

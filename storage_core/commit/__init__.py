@@ -32,7 +32,7 @@ from lockgate.storage_core.commit.recovery.recover import (
 )
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
-from lockgate.storage_core.commit.uploads.upload_cost import UploadFigures
+from lockgate.storage_core.commit.uploads.upload_cost import UploadTotals
 from lockgate.storage_core.commit.uploads.upload_owner import (
     SweepAction,
     UploadFate,
@@ -69,8 +69,8 @@ __all__ = [
     "SweepAction",
     "SweepReport",
     "UploadFate",
-    "UploadFigures",
     "UploadFilter",
+    "UploadTotals",
     "attach_job",
     "complete_shard_of",
     "count_uploads",

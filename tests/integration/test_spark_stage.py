@@ -71,7 +71,7 @@ def test_a_stage_whose_spark_failed_has_no_mark(spark: SparkSession, tmp_path: P
     ("asked", "says"),
     [
         ({"format": "avro"}, "format 'avro' is not known; use one of parquet, orc, json, csv"),
-        ({"partition_by": ["month"]}, "'month' is not there"),
+        ({"partition_by": ["month"]}, "'month' does not exist"),
         ({"partition_by": ["id", "day", "city"]}, "no column is left"),
     ],
 )

@@ -163,7 +163,7 @@ def test_a_plan_whose_bytes_do_not_match_its_name_is_refused(
 ) -> None:
     stage = staged(record, tmp_path)
     stage.world.store.put(stage.key, stage.world.store.get(stage.key).replace(b"version", b"Version"))
-    refused(stage, stage.key, "another digest")
+    refused(stage, stage.key, "not have the digest")
 
 
 # What only a pending set can be.
@@ -251,7 +251,7 @@ def test_a_log_that_cannot_be_read_aborts_no_job_and_each_goes_on_when_it_is_men
             job.hold()
             job.commit()
 
-    with pytest.raises(MalformedLogError, match="no job commits here until that record is as it was"):
+    with pytest.raises(MalformedLogError, match="no job commits here until that record is restored"):
         run()
     assert stage.job.phase() is JobPhase.OPEN
     assert len(stage.world.open_uploads()) == len(NEW)

@@ -81,7 +81,7 @@ def test_a_retry_whose_earlier_try_was_decided_finishes_it_and_says_so(destinati
         job.commit()
     job.close()
     FAILPOINTS.arm({})
-    with pytest.raises(ConflictError, match="an earlier try of this write was decided"):
+    with pytest.raises(ConflictError, match="an earlier try of this write has already published"):
         plan_write(SALES, write_options({"path": destination, "jobname": "nightly"}, overwrite=False))
     assert len(read_manifest(destination).files) == 1
 

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from lockgate.storage_core.commit.committers import committer_named
+from lockgate.storage_core.commit.committers import get_committer
 from lockgate.storage_core.commit.decide.task_selection import Chosen, chosen_digest
 from lockgate.storage_core.commit.destination.conflict_mode import earlier_generations as earlier
 from lockgate.storage_core.commit.destination.conflict_mode import (
@@ -187,7 +187,7 @@ def freeze(
         conflicts = find_path_conflicts(
             folder.store, (file.key for file in _frozen(folder, additions)), seen.writes
         )
-        if job.spec.mode != "replace" or not committer_named(job.spec.committer).merges:
+        if job.spec.mode != "replace" or not get_committer(job.spec.committer).merges:
             conflicts.refuse_rest()
         going = removals(folder.store, job, manifest, seen.writes, scope)
         taken = tuple(

@@ -18,7 +18,7 @@ from lockgate.storage_core.commit.publish.displaced_files import aside_key
 from lockgate.storage_core.commit.publish.success_file import PublishedFiles, write_success
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import encode
-from lockgate.storage_core.commit.records.job_folder import claim, while_busy
+from lockgate.storage_core.commit.records.job_folder import claim, retry_while_busy
 from lockgate.storage_core.commit.records.log_entries import Outcome, Receipt
 from lockgate.storage_core.commit.records.plan import Decision, RemovedFile
 from lockgate.storage_core.commit.records.report import Ended, FileOutcome, Report
@@ -142,7 +142,7 @@ def _remove(context: CommitContext, file: RemovedFile) -> FileOutcome:
     try:
         if context.store.capabilities.conditional_delete:
             # After a lost answer too: by its version, it is deleted once.
-            while_busy(OutcomeUnknownError)(context.store.delete, stands_at, if_version=file.version)
+            retry_while_busy(OutcomeUnknownError)(context.store.delete, stands_at, if_version=file.version)
         elif file.managed:
             context.store.delete(stands_at)  # a managed name is never written again: no one else's bytes
         else:

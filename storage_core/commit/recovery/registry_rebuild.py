@@ -21,7 +21,7 @@ from lockgate.storage_core.commit.leases.registry import PHASES, end_of_leases, 
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import JobListing, list_job_folders
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
-from lockgate.storage_core.commit.setup.capabilities import as_probed
+from lockgate.storage_core.commit.setup.capabilities import with_recorded_capabilities
 from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
 from lockgate.storage_core.errors import InvalidInputError, LockgateError, ObjectNotFoundError
 from lockgate.storage_core.failpoints import step
@@ -87,7 +87,7 @@ def rescan(
             f"nothing was done; `lockgate jobs list {destination}` reads the store itself"
         )
     with step("rescan"):
-        store = as_probed(open_store(destination, settings), settings, clock)
+        store = with_recorded_capabilities(open_store(destination, settings), settings, clock)
         # The registry first: a job that is set up meanwhile is found by the listing, and never forgotten.
         with journal.reading() as reading:
             place, link = canonical_url(store), symlinked_url(store)
