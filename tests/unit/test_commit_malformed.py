@@ -163,7 +163,7 @@ def test_a_plan_whose_bytes_do_not_match_its_name_is_refused(
 ) -> None:
     stage = staged(record, tmp_path)
     stage.world.store.put(stage.key, stage.world.store.get(stage.key).replace(b"version", b"Version"))
-    refused(stage, stage.key, "not have the digest")
+    refused(stage, stage.key, "another digest")
 
 
 # What only a pending set can be.

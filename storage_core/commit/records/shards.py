@@ -50,7 +50,7 @@ def read_shard(store: Store, kind: type[R], key_of: Callable[[str], str], name: 
     key = key_of(name)
     data = store.get(key, length=MAX_RECORD_BYTES + 1)
     if digest(data) != name:
-        raise MalformedRecordError(f"{key}: its content does not have the digest in its name")
+        raise MalformedRecordError(f"{key}: its content has another digest than its name")
     return decode(kind, data, key)
 
 
