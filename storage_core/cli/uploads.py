@@ -20,7 +20,7 @@ from lockgate.storage_core.cli.render import (
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 
 if TYPE_CHECKING:
-    from lockgate.storage_core.commit import SweepReport, UploadFigures, UploadFilter
+    from lockgate.storage_core.commit import SweepReport, UploadFilter, UploadTotals
 
 commands = typer.Typer(
     help="List open uploads, and abort orphans.",
@@ -105,12 +105,12 @@ def expect(
 def _filter(destination: str, prefix: str, older_than: str, owner: str) -> UploadFilter:
     from lockgate.storage_core.cli.jobs.job_view import find_job
     from lockgate.storage_core.commit import UploadFilter
-    from lockgate.storage_core.commit.uploads.upload_owner import NOBODY
+    from lockgate.storage_core.commit.uploads.upload_owner import NO_OWNER
 
     return UploadFilter(
         prefix=prefix,
         older_than_s=_age_s(older_than) if older_than else 0.0,
-        owner=None if not owner else "none" if owner == NOBODY else find_job(destination, owner),
+        owner=None if not owner else "none" if owner == NO_OWNER else find_job(destination, owner),
     )
 
 
@@ -172,6 +172,6 @@ def _show(destination: str, report: SweepReport, *, json: bool) -> None:
         print_line(f"{job.job_id}: {job.action}")
 
 
-def _size(sums: UploadFigures) -> str:
+def _size(sums: UploadTotals) -> str:
     unknown = f" and {sums.unmeasured} of unknown size" if sums.unmeasured else ""
     return f"{byte_size(sums.size)}{unknown}"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lockgate.storage_core.commit.recovery.recover import RecoveryResult, recover_all, recover_job
     from lockgate.storage_core.commit.task.attempt import Attempt
     from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
-    from lockgate.storage_core.commit.uploads.upload_cost import UploadFigures
+    from lockgate.storage_core.commit.uploads.upload_cost import UploadTotals
     from lockgate.storage_core.commit.uploads.upload_owner import (
         SweepAction,
         UploadFate,
@@ -71,8 +71,8 @@ __all__ = [
     "SweepAction",
     "SweepReport",
     "UploadFate",
-    "UploadFigures",
     "UploadFilter",
+    "UploadTotals",
     "attach_job",
     "complete_shard_of",
     "count_uploads",
@@ -113,7 +113,7 @@ _MODULES: Final = {
     "SweepAction": "lockgate.storage_core.commit.uploads.upload_owner",
     "SweepReport": "lockgate.storage_core.commit.recovery.orphan_sweep",
     "UploadFate": "lockgate.storage_core.commit.uploads.upload_owner",
-    "UploadFigures": "lockgate.storage_core.commit.uploads.upload_cost",
+    "UploadTotals": "lockgate.storage_core.commit.uploads.upload_cost",
     "UploadFilter": "lockgate.storage_core.commit.uploads.upload_owner",
     "attach_job": "lockgate.storage_core.commit.open_job",
     "complete_shard_of": "lockgate.storage_core.commit.publish.shard_completion",

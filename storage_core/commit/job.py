@@ -201,7 +201,7 @@ class Job:
             settings=self._settings,
             clock=self._clock,
             check_driver=self._check_driver,
-            tell_committed=self._register,
+            on_committed=self._register,
         )
 
     def abort_attempt(self, task_id: str, attempt_id: str, reason: str = "") -> None:

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from lockgate.storage_core.clock import Clock, SystemClock
-from lockgate.storage_core.commit.committers import committer_named, configured_committer
+from lockgate.storage_core.commit.committers import configured_committer, get_committer
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.leases.job_journal import journal_for_job
 from lockgate.storage_core.commit.records.artefacts import artefacts_of
 from lockgate.storage_core.commit.records.job import Column, JobSpec, Mode, OnLapse, Rerun, ScopeName
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.commit.setup.capabilities import probed
+from lockgate.storage_core.commit.setup.capabilities import with_probed_capabilities
 from lockgate.storage_core.commit.setup.job_setup import check_spec, set_up
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import ArtefactsGoneError, InvalidInputError, LockgateError
@@ -95,7 +95,7 @@ def open_job(
     spec = JobSpec(
         committer=committer,
         mode=mode,
-        scope=scope or committer_named(committer).scope,
+        scope=scope or get_committer(committer).scope,
         columns=None if columns is None else tuple(Column(*column) for column in columns),
         evolve_schema=evolve_schema,
         staging=staging,
@@ -116,7 +116,7 @@ def open_job(
             "name a PostgreSQL"
         )
     journal = journal_for_job(settings, clock)
-    store = probed(open_store(destination, settings), settings, clock)
+    store = with_probed_capabilities(open_store(destination, settings), settings, clock)
     shared = None if job_attempt is None else JobAttemptId(check_id("job attempt", job_attempt))
     while True:
         record = set_up(store, job_name(name), spec, description=description, clock=clock, journal=journal)
@@ -174,7 +174,9 @@ def attach_job(
     """
     settings = settings or load_settings()
     clock = clock or SystemClock()
-    folder = JobFolder(probed(open_store(destination, settings), settings, clock), JobId(job_id))
+    folder = JobFolder(
+        with_probed_capabilities(open_store(destination, settings), settings, clock), JobId(job_id)
+    )
     return Job(
         folder,
         folder.job(),

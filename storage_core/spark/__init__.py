@@ -1,4 +1,4 @@
-"""Spark over the commit engine: the data source `lockgate`, a helper with every mode, and staging.
+"""Spark support: the data source `lockgate`, `write` with all modes, `read`, and staging.
 
     from lockgate.spark import read, register, spark_session, write
 
@@ -6,13 +6,13 @@
     receipt = write(frame, "s3://lake/sales", mode="replace", partition_by=["day"])
     read(spark, "s3://lake/sales").show()
 
-Importing this package needs PySpark and PyArrow, not Java; `spark_session` asks for Java.
+Importing this package needs PySpark and PyArrow, but not Java, which `spark_session` checks.
 """
 
 from lockgate.storage_core.errors import MissingPartError
 
 try:
-    import pyarrow as _pyarrow  # noqa: F401, ICN001 - only asked for
+    import pyarrow as _pyarrow  # noqa: F401, ICN001 - only to check that it is installed
     import pyspark as _pyspark  # noqa: F401
 except ImportError as error:
     raise MissingPartError(

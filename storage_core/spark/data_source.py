@@ -1,4 +1,4 @@
-"""The data source `lockgate`: what `format("lockgate")` reaches, for writing, streaming and reading."""
+"""The data source behind `format("lockgate")`, for batch writes, streaming writes and reads."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ from lockgate.storage_core.stores import open_store
 
 
 class LockgateDataSource(DataSource):
-    """Writes a job that appears all at once, and reads whole jobs only.
+    """Writes atomic jobs, and reads whole jobs only.
 
-    Options are in `lockgate.storage_core.spark.options`. Spark builds this object in a process of its own.
+    The options are in `lockgate.storage_core.spark.options`. Spark creates this object in a separate process.
     """
 
     @classmethod
     def name(cls) -> str:
-        """Return what stands in `format(…)`."""
+        """Return the name for `format(…)`."""
         return "lockgate"
 
     def schema(self) -> str:
-        """Return the columns of what is to be read.
+        """Return the columns of the destination.
 
         Raises:
-            InvalidInputError: Nothing was published there, it is not Parquet, or an option cannot be.
+            InvalidInputError: Nothing was published there, a file is not Parquet, or an option is invalid.
         """
         return published_schema(open_store(self._reading.path), self._manifest)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader of the live files, with as many columns as the schema asks for."""
+        """Return a reader of the live files with the columns of the schema."""
         store = open_store(self._reading.path)
         check_parquet(store.url, self._manifest)
         return LiveFilesReader(schema, self._manifest, store.url, self._reading)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Set the job up and return what writes it.
+        """Set up the job and return its writer.
 
         Raises:
-            InvalidInputError: An option, a column or the destination cannot be; nothing was written.
+            InvalidInputError: An option, a column or the destination is invalid; nothing was written.
             ConflictError: The mode is `fail` and the destination has data, or the columns do not fit.
         """
         return plan_write(schema, write_options(self.options, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's
-        """Return what writes one batch of a streaming query as a job of its own.
+        """Return a writer that writes one batch of a streaming query as one job.
 
         Raises:
-            InvalidInputError: An option, a column or the destination cannot be; nothing was written.
+            InvalidInputError: An option, a column or the destination is invalid; nothing was written.
         """
         return plan_batches(schema, stream_options(self.options, overwrite=overwrite))
 
@@ -65,14 +65,14 @@ class LockgateDataSource(DataSource):
 
     @cached_property
     def _manifest(self) -> Manifest:
-        # Read once: columns and files belong to the same turn, also when a job commits in between.
+        # Read once: columns and files belong to the same turn, even if a job commits in between.
         return read_manifest(self._reading.path, as_of=self._reading.as_of)
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("lockgate")` known to a session, in this thread; again is harmless."""
+    """Register `format("lockgate")` with a session, for this thread; idempotent."""
     spark.dataSource.register(LockgateDataSource)
     jvm = getattr(spark, "_jvm", None)
     if jvm is not None:
-        # Spark looks a Python source up in the thread's active session, which only the first thread has.
+        # Spark looks up a Python source in the thread's active session, which only the first thread has.
         jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - there is no public call

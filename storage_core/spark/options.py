@@ -1,7 +1,6 @@
-"""The options of `format("lockgate")`: strings from Spark, checked once and turned into frozen objects.
+"""Options of `format("lockgate")`: strings from Spark, checked once and converted to frozen objects.
 
-Spark hands them over with lower-cased keys, so they are known here by their readable spelling and matched
-without regard to case.
+Spark passes keys in lower case, so they are matched to the names here without regard to case.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from lockgate.storage_core.errors import InvalidInputError
 MIB: Final = 1024 * 1024
 
 CommitBy = Literal["job", "task"]
-"""`job`: the driver commits. `task`: the task commits only; somebody else commits the job later."""
+"""`job`: the driver commits the job. `task`: only tasks are committed; another process commits the job."""
 Mode = Literal["append", "replace", "fail"]
 OverwriteMode = Literal["static", "dynamic"]
 Compression = Literal["snappy", "zstd", "gzip", "lz4", "none"]
@@ -28,14 +27,14 @@ _Choice = TypeVar("_Choice", bound=str)
 
 @dataclass(frozen=True, kw_only=True)
 class FileOptions:
-    """How a task turns rows into Parquet files.
+    """How a task writes rows to Parquet files.
 
     Attributes:
-        compression: Of all columns.
-        row_group_rows: Greatest number of rows in a row group.
-        row_group_bytes: A row group is written when its Arrow data reach this size.
-        max_open_files: With more partitions in hand, the least recently used file is closed.
-        max_records_per_file: A file is closed at this many rows; 0: never.
+        compression: Compression of all columns.
+        row_group_rows: Maximum number of rows in a row group.
+        row_group_bytes: Size of Arrow data at which a row group is written.
+        max_open_files: Maximum number of open files; beyond it the least recently used file is closed.
+        max_records_per_file: Maximum number of rows in a file; 0 for no limit.
     """
 
     compression: Compression = "snappy"
@@ -47,23 +46,23 @@ class FileOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions:
-    """Everything that a write was asked for.
+    """Options of a write.
 
     Attributes:
-        path: The destination as the user named it.
-        mode: What becomes of data that the destination has.
-        scope: What the mode looks at: `partitions` is Spark's dynamic partition overwrite; absent: the
-            committer's.
-        committer: By name; absent: what the settings say.
-        allow_unsafe: Take a committer whose files are seen before the job commits.
+        path: Destination as the user gave it.
+        mode: Treatment of data that the destination has.
+        scope: Scope of the mode; `partitions` is Spark's dynamic partition overwrite, None the default of the
+            committer.
+        committer: Name of the committer; None for that of the settings.
+        allow_unsafe: Allow a committer whose files are visible before the job commits.
         partition_by: Columns that become folders, in this order.
-        job_name: Stable over retries of the same write; absent: a fresh one.
-        job_id: Of a job that somebody else opened; with `job_attempt`.
-        commit_by: Who commits the job.
-        part_bytes: Size of an upload's parts; absent: `LOCKGATE_PART_BYTES`.
-        evolve_schema: Let `append` bring columns that do not fit the destination's.
-        query_name: Of a streaming query, for people; absent: it has none, or this is no stream.
-        files: How rows become files.
+        job_name: Name that is stable over retries of the same write; None for a generated one.
+        job_id: Id of a job that another process opened; requires `job_attempt`.
+        commit_by: Process that commits the job.
+        part_bytes: Size of an upload's parts; None for `LOCKGATE_PART_BYTES`.
+        evolve_schema: Allow `append` to change the destination's columns.
+        query_name: Name of a streaming query, for people.
+        files: How rows are written to files.
     """
 
     path: str
@@ -84,13 +83,13 @@ class WriteOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """Everything that a read was asked for.
+    """Options of a read.
 
     Attributes:
-        path: The destination.
-        as_of: A turn of the destination log; absent: the last.
-        time_zone: In which timestamps in folder names are meant.
-        split_bytes: Files are gathered to Spark partitions of about this size.
+        path: Destination.
+        as_of: Turn of the destination log; None for the last.
+        time_zone: Time zone of timestamps in folder names.
+        split_bytes: Approximate size of the groups of files that become Spark partitions.
     """
 
     path: str
@@ -117,11 +116,11 @@ def write_options(options: Mapping[str, str], *, overwrite: bool) -> WriteOption
     """Check the options of a write.
 
     Args:
-        options: As Spark hands them over.
-        overwrite: Spark's own mode was `overwrite`; an explicit option `mode` wins over it.
+        options: Options from Spark.
+        overwrite: Whether Spark's mode is `overwrite`; an explicit option `mode` takes precedence.
 
     Raises:
-        InvalidInputError: An option that is not known, or a value that cannot be; the message names it.
+        InvalidInputError: An option is unknown or has an invalid value; the message names it.
     """
     return _write_options(_Given("write", options, WRITE_OPTIONS), overwrite=overwrite)
 
@@ -130,19 +129,19 @@ def stream_options(options: Mapping[str, str], *, overwrite: bool) -> WriteOptio
     """Check the options of a streaming write.
 
     Args:
-        options: As Spark hands them over: the query's own are among them.
-        overwrite: The output mode is `complete`; an explicit option `mode` wins over it.
+        options: Options from Spark, including those of the query.
+        overwrite: Whether the output mode is `complete`; an explicit option `mode` takes precedence.
 
     Raises:
-        InvalidInputError: An option that is not known, or means nothing for a stream, or a value that cannot
-            be; the message names it.
+        InvalidInputError: An option is unknown, does not apply to streams, or has an invalid value; the
+            message names it.
     """
     given = {key.lower() for key in options}
     single = [name for name in _OF_A_SINGLE_JOB if name.lower() in given]
     if single:
         raise InvalidInputError(
             f"lockgate stream: option {', '.join(single)} names or splits a single job, but every batch is a "
-            "job of its own, named by the checkpoint, so that a replay meets it; leave it out"
+            "separate job, named by the checkpoint, so that a replay finds it; leave it out"
         )
     chosen = _write_options(_Given("stream", options, STREAM_OPTIONS), overwrite=overwrite)
     if chosen.mode == "fail":
@@ -161,8 +160,8 @@ def _write_options(given: _Given, *, overwrite: bool) -> WriteOptions:
     commit_by = given.choice("commit", "job", get_args(CommitBy))
     if commit_by == "task" and job_id is None and given.text("jobName") is None:
         raise InvalidInputError(
-            "lockgate write: commit=task leaves the job to be committed by another; name it, with jobName "
-            "or with jobId and jobAttempt, so that the other can find it"
+            "lockgate write: commit=task leaves the job to be committed by another process; name it, with "
+            "jobName or with jobId and jobAttempt, so that the other process can find it"
         )
     return WriteOptions(
         path=given.path(),
@@ -192,7 +191,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     """Check the options of a read.
 
     Raises:
-        InvalidInputError: An option that is not known, or a value that cannot be; the message names it.
+        InvalidInputError: An option is unknown or has an invalid value; the message names it.
     """
     given = _Given("read", options, READ_OPTIONS)
     return ReadOptions(
@@ -204,7 +203,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
 
 
 class _Given:
-    """The options that a user gave, by their readable names."""
+    """The options that a user gave, by their names here."""
 
     def __init__(self, doing: str, options: Mapping[str, str], known: tuple[str, ...]) -> None:
         readable = {name.lower(): name for name in known}
@@ -259,9 +258,9 @@ def _scope(given: _Given) -> ScopeName | None:
 
 
 def _columns(text: str) -> tuple[str, ...]:
-    """Split `a,b`, or read `["a", "b"]`, in which a name may hold a comma.
+    """Parse `a,b`, or `["a", "b"]` for names with a comma.
 
-    An empty name between commas is a mistake, which the check against the columns would not see.
+    Empty names are refused here, because the check against the columns would not find them.
     """
     if not text:
         return ()
@@ -269,7 +268,7 @@ def _columns(text: str) -> tuple[str, ...]:
         names = msgspec.json.decode(text, type=list[str]) if text.startswith("[") else text.split(",")
     except msgspec.DecodeError as error:
         raise InvalidInputError(
-            f"lockgate write: option partitionBy={text!r} is no list of names: {error}"
+            f"lockgate write: option partitionBy={text!r} is not a list of names: {error}"
         ) from None
     names = [name.strip() for name in names]
     if "" in names:

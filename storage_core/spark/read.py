@@ -1,4 +1,4 @@
-"""`read`: a destination as a data frame, by its log."""
+"""Read a destination into a data frame, by its log."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def read(
     as_of: int | None = None,
     columns: Sequence[str] | None = None,
 ) -> DataFrame:
-    """Return what jobs have published at a destination: whole jobs only, as of this moment.
+    """Return the published data of a destination: whole jobs only, as of this moment.
 
     Args:
-        spark: The session; the data source is registered with it.
+        spark: Spark session, with which the data source is registered.
         destination: `s3://bucket/prefix`, `file:///dir` or a path.
-        as_of: A turn of the destination log; its files may be gone if a later `replace` took them away.
-        columns: Only these are read from the files; Spark does not tell a Python source by itself.
+        as_of: Turn of the destination log; its files may be gone if a later `replace` removed them.
+        columns: Columns to read from the files; Spark does not prune the columns of a Python source.
 
     Raises:
-        AnalysisException: Nothing was published there, or a column is not there.
+        AnalysisException: Nothing was published there, or a column does not exist.
     """
     register(spark)
     reader = spark.read.format("lockgate").option("timeZone", spark.conf.get("spark.sql.session.timeZone"))

@@ -1,4 +1,4 @@
-"""A Spark session as Lockgate's operators, demo and tests start it, after a look whether Java is there."""
+"""Start the Spark session of Lockgate's operators, demo and tests, after checking for Java."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ def spark_session(
     time_zone: str = "UTC",
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Start a Spark session, or return the one that this process has, with the data source registered.
+    """Start a Spark session, or return that of this process, with the data source registered.
 
-    Python workers run the interpreter that called; the driver listens on the loopback address unless the
-    master is elsewhere; there is no web page.
+    Python workers use the interpreter of this process. With a local master the driver listens on the loopback
+    address. The web page is disabled.
 
     Args:
-        app_name: What Spark calls the application.
+        app_name: Name of the application.
         master: Spark's master; `local[2,3]` gives two threads and three tries of each task.
-        time_zone: In which timestamps are shown, and become partition folders.
-        config: Spark settings; they win over those above.
+        time_zone: Time zone of shown timestamps and of partition folders.
+        config: Spark settings, which override those above.
 
     Raises:
-        MissingPartError: There is no Java, or an older one than Spark needs.
+        MissingPartError: Java is missing, or older than Spark needs.
     """
     check_java()
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - the question about Java comes first
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - Java is checked first
 
     from lockgate.storage_core.spark.data_source import register  # noqa: PLC0415 - imports PySpark
 
@@ -68,10 +68,10 @@ _LOOPBACK: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host"
 
 
 def check_java() -> None:
-    """Make sure that a Java runtime which Spark can use is on this machine.
+    """Check that this machine has a Java runtime that Spark can use.
 
     Raises:
-        MissingPartError: There is none, it does not run, or it is too old; the message says how to get one.
+        MissingPartError: Java is missing, does not run, or is too old; the message has the remedy.
     """
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")

@@ -55,7 +55,7 @@ def test_the_mark_of_a_finished_stage_is_written_even_if_the_session_switched_it
 
 def test_a_stage_that_is_there_already_is_refused_and_left_as_it_is(frame: DataFrame, tmp_path: Path) -> None:
     (tmp_path / "stage").mkdir()
-    with pytest.raises(ConflictError, match="needs a fresh one"):
+    with pytest.raises(ConflictError, match="needs a new one"):
         stage(frame, tmp_path / "stage")
     assert list((tmp_path / "stage").iterdir()) == []
 
@@ -71,7 +71,7 @@ def test_a_stage_whose_spark_failed_has_no_mark(spark: SparkSession, tmp_path: P
     ("asked", "says"),
     [
         ({"format": "avro"}, "format 'avro' is not known; use one of parquet, orc, json, csv"),
-        ({"partition_by": ["month"]}, "'month' is not there"),
+        ({"partition_by": ["month"]}, "'month' does not exist"),
         ({"partition_by": ["id", "day", "city"]}, "no column is left"),
     ],
 )

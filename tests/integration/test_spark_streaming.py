@@ -90,7 +90,7 @@ def test_complete_output_takes_the_place_of_the_result_before(spark: SparkSessio
     ("output_mode", "options", "says"),
     [
         ("update", {}, "lockgate does not support Update mode"),
-        ("append", {"jobName": "nightly"}, "every batch is a job of its own, named by the checkpoint"),
+        ("append", {"jobName": "nightly"}, "every batch is a separate job, named by the checkpoint"),
         ("append", {"partitionBy": "month"}, "partition column 'month' is not there"),
     ],
 )

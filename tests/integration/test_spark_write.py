@@ -242,7 +242,7 @@ def test_several_frames_are_written_at_the_same_time(spark: SparkSession, destin
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"partitionBy": "month"}, "partition column 'month' is not there; the columns are id, day, text"),
+        ({"partitionBy": "month"}, "partition column 'month' does not exist; the columns are id, day, text"),
         ({"partitionBy": "id,day,text"}, "all of them partition columns"),
         ({"mode": "upsert"}, "mode='upsert' is not known; use one of append, replace, fail"),
         ({"compresion": "zstd"}, "unknown option 'compresion'; known are"),

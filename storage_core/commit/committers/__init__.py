@@ -1,4 +1,4 @@
-"""Where uncommitted data wait: one file a committer, over one commit engine."""
+"""Committers by name. Each decides where uncommitted data wait; one commit engine serves all."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ COMMITTERS: Final[Mapping[str, Committer]] = {
 }
 
 
-def committer_named(name: str) -> Committer:
+def get_committer(name: str) -> Committer:
     """Return a committer by its name.
 
     Raises:
-        InvalidInputError: There is none of this name; the message lists those that there are.
+        InvalidInputError: The name is unknown; the message lists the known ones.
     """
     try:
         return COMMITTERS[name]
@@ -43,30 +43,22 @@ def committer_named(name: str) -> Committer:
         ) from None
 
 
-def shows_early(spec: JobSpec) -> bool:
-    """Tell whether a job's files may be seen before it commits."""
-    return committer_named(spec.committer).visible_at != "job commit"
+def is_visible_early(spec: JobSpec) -> bool:
+    """Return whether a job's files may be visible before it commits."""
+    return get_committer(spec.committer).visible_at != "job commit"
 
 
 def configured_committer(destination: str, settings: Settings, default: str) -> str:
-    """Return the committer that the settings name for a destination, else for all, else the default.
-
-    Of several prefixes in `LOCKGATE_COMMITTERS` under which the destination lies, the longest counts.
+    """Return the committer for a destination: from the settings, by longest matching prefix, or the default.
 
     Args:
-        destination: As `parse_destination` writes it.
-        settings: `committer` and `committers` count.
-        default: Where the settings name none.
+        destination: URL as `parse_destination` writes it.
+        settings: Settings whose `committers` (by prefix) and `committer` (for the rest) are used.
+        default: Committer to use if the settings name none.
     """
-    under = [
-        prefix.rstrip("/")
-        for prefix in settings.committers
-        if f"{destination}/".startswith(f"{prefix.rstrip('/')}/")
-    ]
-    if under:
-        chosen = max(under, key=len)
-        return next(name for prefix, name in settings.committers.items() if prefix.rstrip("/") == chosen)
-    return settings.committer or default
+    prefixes = {prefix.rstrip("/"): name for prefix, name in settings.committers.items()}
+    matching = [prefix for prefix in prefixes if f"{destination}/".startswith(f"{prefix}/")]
+    return prefixes[max(matching, key=len)] if matching else settings.committer or default
 
 
-__all__ = ["COMMITTERS", "Committer", "committer_named", "configured_committer", "shows_early"]
+__all__ = ["COMMITTERS", "Committer", "configured_committer", "get_committer", "is_visible_early"]

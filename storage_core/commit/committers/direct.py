@@ -1,7 +1,7 @@
-"""`direct`: files are seen as soon as they are closed. For comparison only.
+"""`direct`: files become visible as soon as they are closed. For comparison only.
 
-The job still ends whole or not at all, and readers of the log see nothing else; but a reader that lists sees
-every file at once, also those of attempts that will not count.
+Readers of the log still see the whole job or nothing. A reader that lists the destination sees every file at
+once, including those of attempts that are not selected.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from lockgate.storage_core.commit.committers.protocol import Uploads, VisibleAt
 from lockgate.storage_core.commit.records.task import PendingFile
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DirectCommitter(MagicCommitter):
-    """Streams, and shows each file when it is closed."""
+    """Streams files and publishes each when it is closed."""
 
     name: str = "direct"
     uncommitted: str = "the final key"
@@ -25,5 +25,5 @@ class DirectCommitter(MagicCommitter):
     safe: bool = False
 
     def after_close(self, uploads: Uploads, file: PendingFile) -> None:
-        """Show the file."""
+        """Publish the file."""
         uploads.publish_early([file])

@@ -1,14 +1,14 @@
-"""Files that readers who list see before their job commits: what `file-v2` and `direct` are about.
+"""Publish files before their job commits, as `file-v2` and `direct` do, and remove them if it does not.
 
-A file is shown only where no other stands, so of several attempts the first one is seen. The job's commit
-puts the chosen one in its place, and its end removes whatever it did not publish.
+A file is published only if its key is free, so the first of several attempts is visible. The job commit
+replaces it with the selected one, and the job's end removes every file that was not published.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockgate.storage_core.commit.committers import shows_early
+from lockgate.storage_core.commit.committers import is_visible_early
 from lockgate.storage_core.commit.destination.conflict_mode import visible_files
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.job import JobRecord
@@ -34,38 +34,38 @@ def publish_early(folder: JobFolder, upload: PendingUpload) -> None:
     """Make a pending upload visible, unless its job is decided: then the job's end settles it.
 
     Raises:
-        UploadGoneError: The file is lost: the store has ended the upload, and not made it visible.
+        UploadGoneError: The file is lost: the store ended the upload without making it visible.
     """
     if folder.decision() is not None:
         return
     try:
         folder.store.complete_upload(upload, if_absent=True)
     except AlreadyExistsError:
-        return  # it lies behind another attempt's: the job's commit puts the chosen one in its place
+        return  # another attempt's file has the key: the job commit replaces it with the selected one
     except (UploadGoneError, OutcomeUnknownError):
         _refuse_if_lost(folder, upload)
 
 
 def _refuse_if_lost(folder: JobFolder, upload: PendingUpload) -> None:
-    # Open before held: what is completed between the two questions is held. And whoever decided meanwhile
-    # may have put another attempt's file in its place, or dropped it.
+    # Check `is_open` first: an upload completed between the two calls is then found by `holds`. If the job
+    # was decided meanwhile, its commit may have replaced or deleted the file.
     if is_open(folder.store, upload) or folder.store.holds(upload) or folder.decision() is not None:
         return
     raise UploadGoneError(
-        f"{folder.store.url}/{upload.key}: the store ended its upload instead of showing it (S3 does, with a "
-        "409, when others write to the key); the file is lost; run the task again"
+        f"{folder.store.url}/{upload.key}: the store ended its upload without making it visible (S3 does, "
+        "with a 409, on concurrent writes to the key); the file is lost; run the task again"
     )
 
 
 def delete_unpublished(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileOutcome]:
-    """Delete every visible file of a job whose end is certain that it has not published.
+    """Delete every visible file that a finished job has not published, and yield the outcomes.
 
-    After its uploads were aborted, so that no more of them become visible.
+    Call it after the job's uploads were aborted, so that no more of them become visible.
     """
     decision = folder.decision()
     outcome = folder.outcome(decision)
     certain = decision is not None and (decision.verdict == "abort" or outcome is not None)
-    if not shows_early(job.spec) or not certain:
+    if not is_visible_early(job.spec) or not certain:
         return
     published = {
         file.key
@@ -78,8 +78,8 @@ def delete_unpublished(folder: JobFolder, job: JobRecord, settings: Settings) ->
         try:
             folder.store.delete(info.key, if_version=info.version if conditional else None)
         except LockgateError as error:
-            return FileOutcome(key=info.key, fate="unsettled", detail=f"seen early and not removed: {error}")
-        return FileOutcome(key=info.key, fate="aborted", detail="it was seen before the job's end")
+            return FileOutcome(key=info.key, fate="unsettled", detail=f"visible early, not removed: {error}")
+        return FileOutcome(key=info.key, fate="aborted", detail="it was visible before the job's end")
 
     with step("drop-early"):
         unpublished = (

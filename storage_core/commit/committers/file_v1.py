@@ -1,8 +1,8 @@
-"""`file-v1`: files are real files inside the destination, and get their final names when the job commits.
+"""`file-v1`: files are real files inside the destination and get their final names when the job commits.
 
-A rename is a new name first and the loss of the old one after it: no byte is copied, nothing is overwritten.
-In `replace`, an old file whose name the job needs for a folder makes way, and the reverse: it is moved aside
-when the job is decided, and until the outcome stands readers of the log may miss it too.
+A rename links the new name, then unlinks the old one: no byte is copied, nothing is overwritten. In
+`replace`, an old file is displaced if the job needs its name for a folder, or the reverse. This happens when
+the job is decided; until the outcome is written, readers of the log may miss the file.
 Source: Hadoop's FileOutputCommitter, algorithm 1.
 """
 
@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockgate.storage_core.commit.committers.base_file import RealFilesCommitter
+from lockgate.storage_core.commit.committers.base_file import BaseFileCommitter
 from lockgate.storage_core.commit.committers.protocol import Place, Uploads
 
 
-@dataclass(frozen=True)
-class FileV1Committer(RealFilesCommitter):
-    """Writes into `_temporary/`; takes finished files as they lie."""
+@dataclass(frozen=True, kw_only=True)
+class FileV1Committer(BaseFileCommitter):
+    """Writes into `_temporary/`; takes finished files without copying them."""
 
     name: str = "file-v1"
     uncommitted: str = "_temporary/<job>/<job attempt>/<task>/<attempt> in the destination"

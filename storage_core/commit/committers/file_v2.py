@@ -1,7 +1,7 @@
-"""`file-v2`: as `file-v1`, but readers that list see a task's files as soon as it has committed.
+"""`file-v2`: like `file-v1`, but a task's files are visible in listings as soon as the task has committed.
 
-A task commit that dies half-way shows a part of it, and so does a job until it has ended. Readers of the log
-see whole jobs all the same.
+A task commit that dies half-way leaves some of its files visible, and so does a job until it has ended.
+Readers of the log still see whole jobs only.
 Source: Hadoop's FileOutputCommitter, algorithm 2.
 """
 
@@ -13,16 +13,16 @@ from lockgate.storage_core.commit.committers.file_v1 import FileV1Committer
 from lockgate.storage_core.commit.committers.protocol import Uploads, VisibleAt
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FileV2Committer(FileV1Committer):
-    """Shows files at the task commit."""
+    """Publishes files at the task commit."""
 
     name: str = "file-v2"
     use: str = "comparison, and users who know"
     visible_at: VisibleAt = "task commit"
     repeatable: bool = False
-    merges: bool = False  # files are shown before the plan can say what makes way
+    merges: bool = False  # files are visible before the plan can name the files to displace
 
     def after_task_commit(self, uploads: Uploads) -> None:
-        """Show the task's files."""
+        """Publish the task's files."""
         uploads.publish_early(uploads.files)

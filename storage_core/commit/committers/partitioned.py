@@ -1,4 +1,4 @@
-"""`partitioned`: staging, with conflicts by partition: only what receives data is looked at or replaced.
+"""`partitioned`: `staging`, with conflicts by partition: only partitions that receive data are replaced.
 
 Source: S3A committers, "The Partitioned Staging Committer".
 """
@@ -11,7 +11,7 @@ from lockgate.storage_core.commit.committers.staging import StagingCommitter
 from lockgate.storage_core.commit.records.job import ScopeName
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PartitionedCommitter(StagingCommitter):
     """Writes to disk first; updates partitions of a table."""
 

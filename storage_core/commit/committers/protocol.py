@@ -1,12 +1,14 @@
-"""What a committer decides: where a task's file waits, and when it is first seen.
+"""Base of all committers: a committer decides where a task's files wait and when they are first visible.
 
-All committers stand on one engine: a file is a pending upload, named in a pending set, which one decision of
-the job makes part of the destination's log.
+All committers share one engine: a file is a pending upload, listed in a pending set. The decision of the job
+adds all its pending sets to the destination's log.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
 
@@ -19,23 +21,23 @@ Place = Literal["any store", "file systems"]
 
 
 class Uploads(Protocol):
-    """What a committer may ask of an attempt."""
+    """The part of an attempt that a committer uses."""
 
     @property
     def staging_dir(self) -> Path:
-        """A directory of this attempt's own, made with mode 0700 when first asked for."""
+        """Private directory of the attempt, created with mode 0700 on first use."""
 
     @property
     def temporary_dir(self) -> Path:
-        """A hidden directory of this attempt's own inside the destination; on file systems only."""
+        """Private hidden directory of the attempt inside the destination; on file systems only."""
 
     @property
     def files(self) -> Sequence[PendingFile]:
-        """What the attempt has made pending so far."""
+        """The attempt's pending files so far."""
 
     @property
     def opened(self) -> Mapping[str, BinaryIO]:
-        """What was opened for writing and not dropped, by path."""
+        """Files that were opened for writing and not dropped, by path."""
 
     def open_upload(self, path: str) -> PendingFileWriter:
         """Open a file that is streamed into a pending upload."""
@@ -44,60 +46,46 @@ class Uploads(Protocol):
         """Turn a finished file into a pending upload."""
 
     def publish_early(self, files: Iterable[PendingFile]) -> None:
-        """Let readers that list see pending files before the job commits; its end settles which stay."""
+        """Make pending files visible before the job commits; the job's end decides which ones stay."""
 
 
-class Committer(Protocol):
-    """Where uncommitted data wait, and what that allows."""
+@dataclass(frozen=True, kw_only=True)
+class Committer(ABC):
+    """Where uncommitted data wait, and what that allows.
 
-    @property
-    def name(self) -> str:
-        """As it stands in a job's specification."""
+    Attributes:
+        name: Name in a job's specification.
+        uncommitted: Where uncommitted data lie, for people.
+        use: Recommended use, for people.
+        visible_at: When a file first appears in listings; readers of the log see it at the job commit.
+        place: Kind of store that it can write to.
+        scope: Default scope of the conflict mode.
+        safe: Whether it may be used without `allow_unsafe`.
+        merges: Whether `replace` displaces old files for folders of the same name, and the reverse.
+        repeatable: Whether a task commit that failed half-way can be retried with no visible partial result.
+        recovers_tasks: Whether a second job attempt can take over committed tasks of the first.
+    """
 
-    @property
-    def uncommitted(self) -> str:
-        """Where its uncommitted data lie, for people."""
+    name: str
+    uncommitted: str
+    use: str
+    visible_at: VisibleAt = "job commit"
+    place: Place = "any store"
+    scope: ScopeName = "destination"
+    safe: bool = True
+    merges: bool = False
+    repeatable: bool = True
+    recovers_tasks: bool = True
 
-    @property
-    def use(self) -> str:
-        """What it is for, for people."""
-
-    @property
-    def visible_at(self) -> VisibleAt:
-        """When a reader that lists the destination first sees a file; by the log: always the job commit."""
-
-    @property
-    def place(self) -> Place:
-        """What it can write to."""
-
-    @property
-    def scope(self) -> ScopeName:
-        """What the conflict mode looks at unless the job says otherwise."""
-
-    @property
-    def safe(self) -> bool:
-        """Whether it may be used without `allow_unsafe`."""
-
-    @property
-    def merges(self) -> bool:
-        """Whether in `replace` old files make way for folders of their names, and old folders for files."""
-
-    @property
-    def repeatable(self) -> bool:
-        """Whether a task commit that failed half-way can be tried again without anyone having seen a part."""
-
-    @property
-    def recovers_tasks(self) -> bool:
-        """Whether a second job attempt can take over committed tasks of the first."""
-
+    @abstractmethod
     def open(self, uploads: Uploads, path: str) -> BinaryIO:
         """Open a file for an attempt to write."""
 
-    def after_close(self, uploads: Uploads, file: PendingFile) -> None:
-        """Do what follows when a file is wholly written and pending."""
+    def after_close(self, uploads: Uploads, file: PendingFile) -> None:  # noqa: B027 - most committers do nothing
+        """Run after a file is completely written and pending."""
 
-    def before_task_commit(self, uploads: Uploads) -> None:
-        """Make every file that the attempt wrote a pending upload."""
+    def before_task_commit(self, uploads: Uploads) -> None:  # noqa: B027 - most committers do nothing
+        """Turn every file that the attempt wrote into a pending upload."""
 
-    def after_task_commit(self, uploads: Uploads) -> None:
-        """Do what follows when the pending set stands; may be repeated."""
+    def after_task_commit(self, uploads: Uploads) -> None:  # noqa: B027 - most committers do nothing
+        """Run after the pending set was created; may be repeated."""

@@ -1,6 +1,6 @@
-"""`staging`: files are real files in a staging directory, and become uploads when their task commits.
+"""`staging`: files are real files in a staging directory and become uploads when their task commits.
 
-For writers that must seek or rename, and for rows that are audited before anything is uploaded.
+Suits writers that seek or rename, and rows that are audited before anything is uploaded.
 Source: S3A committers, "The Staging Committer".
 """
 
@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lockgate.storage_core.commit.committers.base_file import RealFilesCommitter
-from lockgate.storage_core.commit.committers.protocol import Place
+from lockgate.storage_core.commit.committers.base_file import BaseFileCommitter
 
 
-@dataclass(frozen=True)
-class StagingCommitter(RealFilesCommitter):
-    """Writes to disk first."""
+@dataclass(frozen=True, kw_only=True)
+class StagingCommitter(BaseFileCommitter):
+    """Writes to disk first, then uploads."""
 
     name: str = "staging"
     uncommitted: str = "files in a staging directory, uploaded at task commit"
     use: str = "default in the DAG: any writer, audits of the rows"
-    place: Place = "any store"

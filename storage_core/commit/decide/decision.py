@@ -8,7 +8,7 @@ from __future__ import annotations
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
 from lockgate.storage_core.commit.records.plan import Decision
-from lockgate.storage_core.commit.setup.job_setup import who
+from lockgate.storage_core.commit.setup.job_setup import process_name
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import Token
 from lockgate.storage_core.stamp import Stamp
@@ -33,7 +33,7 @@ def decide_commit(
             token=token,
             stamp=stamp,
             decided_s=clock.now_s(),
-            decided_by=who(),
+            decided_by=process_name(),
         ),
     )
 
@@ -53,7 +53,7 @@ def decide_abort(folder: JobFolder, *, reason: str, token: Token, clock: Clock) 
             token=token,
             stamp=Stamp(),
             decided_s=clock.now_s(),
-            decided_by=who(),
+            decided_by=process_name(),
             reason=reason[:2000],
         ),
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from lockgate.storage_core.commit.committers import committer_named
+from lockgate.storage_core.commit.committers import get_committer
 from lockgate.storage_core.commit.decide.task_selection import Chosen, chosen_digest
 from lockgate.storage_core.commit.destination.conflict_mode import (
     earlier_generations,
@@ -167,7 +167,7 @@ def freeze(
         conflicts = find_path_conflicts(
             folder.store, (file.key for file in _read_additions(folder, additions)), planned.writes
         )
-        if job.spec.mode != "replace" or not committer_named(job.spec.committer).merges:
+        if job.spec.mode != "replace" or not get_committer(job.spec.committer).merges:
             conflicts.refuse_rest()
         replaced = removals(folder.store, job, manifest, planned.writes, scope)
         removed = tuple(

@@ -1,1 +1,1 @@
-"""What a destination holds already: its log, live files, modes, conflicts."""
+"""State of a destination: its log, live files, conflict modes and path conflicts."""

@@ -1,4 +1,4 @@
-"""What becomes of data that the destination, or a partition, already has: `fail`, `append`, `replace`.
+"""Conflict modes `fail`, `append` and `replace`: treatment of data that a destination already has.
 
 Source: commit protocol, step 4.
 """
@@ -23,14 +23,14 @@ from lockgate.storage_core.stores import ObjectInfo, Store
 
 @dataclass
 class Owners:
-    """Leads from a key to the job that wrote it, by the short id in its name."""
+    """Find the job that wrote a file, by the short id in its key; results are cached."""
 
     store: Store
     _jobs: dict[ShortId, JobId | None] = field(default_factory=dict)
     _phases: dict[JobId, JobPhase | None] = field(default_factory=dict)
 
     def owner(self, key: str) -> JobId | None:
-        """Return the job whose short id the key carries, None if it carries none that is known here."""
+        """Return the job whose short id is in the key; None if there is no known short id."""
         short = short_id_in(key)
         if short is None:
             return None
@@ -39,7 +39,7 @@ class Owners:
         return self._jobs[short]
 
     def phase(self, job: JobId) -> JobPhase | None:
-        """Return a job's phase as it was when first asked for; None where its records cannot be read."""
+        """Return a job's phase as of the first call; None if its records cannot be read."""
         if job not in self._phases:
             try:
                 self._phases[job] = JobFolder(self.store, job).phase()
@@ -48,13 +48,13 @@ class Owners:
         return self._phases[job]
 
     def is_unpublished(self, key: str) -> bool:
-        """Tell whether a key belongs to a job that manifest readers do not see."""
+        """Return whether a key belongs to a job that manifest readers do not see."""
         owner = self.owner(key)
         return owner is not None and self.phase(owner) not in {JobPhase.PUBLISHED, JobPhase.COMMITTED, None}
 
 
 def owner_of(store: Store, short: ShortId) -> JobId | None:
-    """Return the job whose short id this is, None if nobody claimed it here."""
+    """Return the job that claimed a short id at this destination, or None."""
     claimed = find(store, ShortIdClaim, layout.short_id_claim(short))
     return None if claimed is None else claimed.job_id
 
@@ -62,27 +62,25 @@ def owner_of(store: Store, short: ShortId) -> JobId | None:
 def visible_files(
     store: Store, prefixes: Sequence[str] = ("",), is_ours: Callable[[str], bool] = lambda _: False
 ) -> Iterator[ObjectInfo]:
-    """Yield a destination's data files that a listing reader sees, or those of some folders in it.
-
-    What lies in a destination below is that one's data.
+    """Yield the data files that a listing reader sees, except those of nested destinations.
 
     Args:
-        store: Of the destination.
-        prefixes: Of the folders.
-        is_ours: Asked of a key in a destination below: whether it is this one's all the same.
+        store: Store of the destination.
+        prefixes: Folders to list; by default the whole destination.
+        is_ours: Return whether a key in a nested destination belongs to this destination nevertheless.
     """
-    below = NestedDestinations(store)
+    nested = NestedDestinations(store)
     for prefix in prefixes:
-        for page in below.pages(prefix):
+        for page in nested.pages(prefix):
             for info in page:
                 if layout.is_hidden(info.key):
                     continue
-                if below.holding(info.key) is None or is_ours(info.key):
+                if nested.holding(info.key) is None or is_ours(info.key):
                     yield info
 
 
 def earlier_generations(name: JobName, generation: int, spec: JobSpec) -> frozenset[JobId]:
-    """Return the ids of the generations before one, if its rerun is to take their place."""
+    """Return the ids of the generations that this one replaces; empty unless `rerun="replace"`."""
     if spec.rerun != "replace":
         return frozenset()
     return frozenset(job_id(name, earlier) for earlier in range(1, generation))
@@ -91,10 +89,10 @@ def earlier_generations(name: JobName, generation: int, spec: JobSpec) -> frozen
 def refuse_if_occupied(
     store: Store, manifest: Manifest, earlier: frozenset[JobId], scope: Scope = EVERYWHERE
 ) -> None:
-    """Mode `fail`: refuse a destination, or partitions, that have data of others.
+    """Refuse a destination, or partitions, with data of other jobs, for mode `fail`.
 
     Raises:
-        ConflictError: It has; nothing was changed.
+        ConflictError: There is such data; nothing was changed.
     """
     owners = Owners(store)
     live = (
@@ -123,15 +121,15 @@ def removals(
     is_written: Callable[[str], bool],
     scope: Scope = EVERYWHERE,
 ) -> Iterator[RemovedFile]:
-    """Yield what the job's commit takes away, as it stands now.
+    """Yield the files that the job's commit removes, as they are now.
 
     Args:
-        store: Of the destination.
-        job: In `replace`, all data that the mode reaches goes; else only what earlier generations of the job
-            left, wherever it lies.
-        manifest: The live files, folded within the turn.
-        is_written: Whether the plan writes this key; such a key is never taken away.
-        scope: What the mode looks at.
+        store: Store of the destination.
+        job: Record of the job. Mode `replace` removes all data in scope; other modes remove only files of
+            earlier generations, in and out of scope.
+        manifest: Live files, read within the turn.
+        is_written: Return whether the plan writes a key; such a key is never removed.
+        scope: Scope of the mode.
     """
     earlier = earlier_generations(job.name, job.generation, job.spec)
     if job.spec.mode != "replace" and not any(f.job_id in earlier for f in manifest.files.values()):
@@ -144,7 +142,7 @@ def removals(
     owners = Owners(store)
 
     def is_ours(key: str) -> bool:
-        # It was written before somebody made its folder a destination: it goes with the rest.
+        # The file was written before its folder became a destination: remove it with the rest.
         return key in gone and owners.owner(key) == gone[key].job_id
 
     for info in visible_files(store, scope.prefixes(gone), is_ours):
@@ -155,12 +153,11 @@ def removals(
         if live is not None:
             yield _removed(info, managed=owner == live.job_id)
         elif job.spec.mode == "replace" and owner is None and scope.covers(info.key):
-            # What a job wrote and is not live is not ours to take: it is not published yet, or the job
-            # that replaced it retains it.
+            # A file of a job that is not live is kept: it is unpublished, or retained after replacement.
             _refuse_if_undeletable(store, info.key)
             yield _removed(info, managed=False)
     for file in gone.values():
-        # Live in the log but not in the listing: somebody took it away. The log still has to forget it.
+        # Live in the log but not in the listing: it was deleted by hand, and the log must drop it.
         if not is_written(file.key):
             yield RemovedFile(
                 key=file.key, size=file.size, version="", modified_s=0.0, token=file.token, managed=True
@@ -170,8 +167,8 @@ def removals(
 def _refuse_if_undeletable(store: Store, key: str) -> None:
     if not store.capabilities.conditional_create and not store.capabilities.conditional_delete:
         raise ConflictError(
-            f"{store.url}/{key} is no job's file, and this store cannot delete just the version that was "
-            "seen; nothing was changed; take such files away by hand, or replace another destination"
+            f"{store.url}/{key} was not written by a job, and this store cannot delete only the version that "
+            "was seen; nothing was changed; remove such files by hand, or replace another destination"
         )
 
 
@@ -187,10 +184,10 @@ def _removed(info: ObjectInfo, *, managed: bool) -> RemovedFile:
 
 
 def refuse_if_overwriting(store: Store, job: JobRecord, key: str) -> None:
-    """With `unique_filenames=False`: refuse a key at which a foreign object stands, unless that is wanted.
+    """Refuse to overwrite an object with `unique_filenames=False`, unless `allow_irreversible` is set.
 
     Raises:
-        ConflictError: One stands there; nothing was changed.
+        ConflictError: The key has an object; nothing was changed.
     """
     if job.spec.allow_irreversible:
         return
@@ -199,6 +196,6 @@ def refuse_if_overwriting(store: Store, job: JobRecord, key: str) -> None:
     except ObjectNotFoundError:
         return
     raise ConflictError(
-        f"{store.url}/{key} stands already and the job's file names are not unique; nothing was changed; "
-        "use unique_filenames=True, or allow_irreversible=True to overwrite it for good"
+        f"{store.url}/{key} exists and the job's file names are not unique; nothing was changed; "
+        "use unique_filenames=True, or allow_irreversible=True to overwrite it permanently"
     )

@@ -1,4 +1,4 @@
-"""Reading what is live while jobs replace it: a file may go between the manifest and its opening."""
+"""Read live files while jobs replace them; start over if a file was deleted after the manifest was read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lockgate.storage_core.stores import open_store
 T = TypeVar("T")
 
 TRIES: Final = 10
-"""Each after the first means that a job was published while the one before it read."""
+"""Each retry means that a job was published during the previous try."""
 
 
 def read_live(
@@ -23,27 +23,28 @@ def read_live(
     missing: tuple[type[Exception], ...] = (OSError, ObjectNotFoundError),
     settings: Settings | None = None,
 ) -> T:
-    """Read live files, and begin anew with the newest manifest where one of them went away meanwhile.
+    """Read live files; start over with the newest manifest if one of them was deleted meanwhile.
 
         def read_all(manifest: Manifest) -> pa.Table:
             return pa.concat_tables(pq.read_table(f"/lake/sales/{key}") for key in manifest.files)
 
         table = read_live("/lake/sales", read_all)
 
-    What it returns is of one turn: whole jobs only. Jobs that keep replaced files for longer than a reading
-    takes (`replaced_retention_s`) make it begin once only.
+    The result belongs to one turn: whole jobs only. If jobs keep replaced files for longer than a read takes
+    (`replaced_retention_s`), a read never starts over.
 
     Args:
         destination: `s3://bucket/prefix`, `file:///dir` or a path.
-        read: Reads all that it wants of one manifest, and has no other effect: it may be called again.
-        missing: Errors by which it says that a file is not there; DuckDB's is `duckdb.IOException`.
-        settings: From the environment by default.
+        read: Function that reads the files of one manifest. It must have no side effects, as it may be called
+            again.
+        missing: Exceptions that `read` raises for a missing file; DuckDB's is `duckdb.IOException`.
+        settings: Settings; read from the environment by default.
 
     Raises:
-        InvalidInputError: The destination cannot be.
-        LockgateError: The store said no.
-        Exception: What `read` raised, where no job was published since its manifest was read, or the tenth
-            time.
+        InvalidInputError: The destination is invalid.
+        LockgateError: The store refused or failed.
+        Exception: Exception of `read`, if no job was published since its manifest was read, or at the tenth
+            try.
     """
     log = DestinationLog(open_store(destination, settings))
     manifest = log.manifest()

@@ -1,4 +1,4 @@
-"""The one name by which the journal knows a destination, whatever symbolic link a process comes by."""
+"""Canonical URL of a destination: the journal's name for it, independent of symbolic links."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _LOCAL: Final = "file://"
 
 
 def canonical_url(store: Store) -> str:
-    """Return a destination's URL; a directory's without any symbolic link in it."""
+    """Return a destination's URL, with symbolic links in a local path resolved."""
     if not store.url.startswith(_LOCAL):
         return store.url
-    # Not `Path.resolve`, which raises where links lead round in a circle: whoever opens the place is told so.
+    # `Path.resolve` would raise on a loop of links; opening the destination reports it.
     return f"{_LOCAL}{realpath(store.url.removeprefix(_LOCAL))}"
 
 
 def symlinked_url(store: Store) -> str | None:
-    """Return a destination's URL as it was given, if there is a symbolic link in it: None if there is none.
+    """Return a destination's URL as given, if its path has a symbolic link; else None.
 
-    By that the journal knows what was told to it before it knew places by one name.
+    Entries that older versions wrote to the journal have this URL.
     """
     return None if store.url == canonical_url(store) else store.url

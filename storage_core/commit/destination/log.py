@@ -1,4 +1,4 @@
-"""The destination log: one outcome a turn. Folding it gives the live files.
+"""The destination log: one outcome per turn. Folding the outcomes gives the live files.
 
 Source: commit protocol, "What lies where" and step 7.
 """
@@ -40,12 +40,12 @@ CHECKPOINT_TURNS: Final = 100
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """Whole jobs only: what a destination holds after a turn.
+    """Live files of a destination after a turn: whole jobs only.
 
     Attributes:
-        turn: The last turn folded in; 0 where nothing was ever published.
-        files: By key.
-        columns: As the last job that knew them wrote them.
+        turn: Last turn included; 0 if nothing was ever published.
+        files: Live files by key.
+        columns: Columns that the last job with known columns wrote.
     """
 
     turn: int
@@ -54,19 +54,19 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rows(self) -> int | None:
-        """Rows of all files; None if one is unknown."""
+        """Rows of all files; None if any is unknown."""
         counts = [file.rows for file in self.files.values()]
         return None if None in counts else sum(count for count in counts if count is not None)
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Total size of all files in bytes."""
         return sum(file.size for file in self.files.values())
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One turn of the log: who claimed it, and its outcome if it has one."""
+    """One turn of the log: its claim, and its outcome if it has one."""
 
     number: int
     claim: TurnClaim
@@ -75,14 +75,14 @@ class Turn:
 
 @dataclass(frozen=True)
 class DestinationLog:
-    """Reads the log of one destination."""
+    """The log of one destination."""
 
     store: Store
 
     def highest(self) -> Turn | None:
-        """Return the highest turn that was ever claimed, None where there is none."""
+        """Return the highest turn that was ever claimed, or None."""
         hint = self._hint()
-        # A hint that points behind the log's end would make it look empty.
+        # List from the start if a hint beyond the log's end makes the log look empty.
         number = self._highest_claimed(hint) or (self._highest_claimed(0) if hint else 0)
         return self.turn(number) if number else None
 
@@ -90,7 +90,7 @@ class DestinationLog:
         """Read one turn.
 
         Raises:
-            ObjectNotFoundError: It was never claimed.
+            ObjectNotFoundError: The turn was never claimed.
         """
         with self._reading():
             claimed = read(self.store, TurnClaim, layout.turn_claim(number))
@@ -100,10 +100,10 @@ class DestinationLog:
             return Turn(number, claimed, outcome)
 
     def outcomes(self, after: int = 0) -> Iterator[Outcome]:
-        """Yield the outcomes of turns greater than `after`, in order and without a gap.
+        """Yield the outcomes of turns greater than `after`, in order and without gaps.
 
-        Every turn has its outcome before the next one is claimed. A listing of several pages may miss one
-        that was written behind its back, so what is missing before a later one is read by name.
+        Every turn has its outcome before the next one is claimed. A listing of several pages may miss an
+        outcome that is written meanwhile, so outcomes missing before a later one are read by name.
         """
         following = after + 1
         for number, kind in self._entries(after):
@@ -118,11 +118,11 @@ class DestinationLog:
         """Fold the log into the set of live files.
 
         Args:
-            as_of: Up to this turn; all by default.
+            as_of: Last turn to include; all turns by default.
 
         Raises:
             InvalidInputError: `as_of` is negative or beyond the log.
-            MalformedLogError: An outcome or a shard is not what it should be.
+            MalformedLogError: An outcome or a shard is invalid.
         """
         with step("manifest"), self._reading():
             base = self._newest_checkpoint(as_of)
@@ -143,7 +143,7 @@ class DestinationLog:
         return Manifest(turn=turn, files=files, columns=columns)
 
     def columns(self) -> tuple[Column, ...] | None:
-        """Return the columns of the last published job that knew them; reads no list of files."""
+        """Return the columns of the last published job that knew them, without reading file lists."""
         with self._reading():
             base = self._newest_checkpoint(None)
             turn, columns = (0, None) if base is None else (base.turn, base.columns)
@@ -152,9 +152,9 @@ class DestinationLog:
         return columns
 
     def keep_checkpoint(self, turn: int) -> None:
-        """Write the checkpoint of a turn whose number is a multiple of 100; other turns need none.
+        """Write the checkpoint of a turn if its number is a multiple of 100.
 
-        Called by whoever finishes a job; a checkpoint that is missing only costs readers time.
+        A missing checkpoint only costs readers time.
         """
         if turn % CHECKPOINT_TURNS:
             return
@@ -178,13 +178,13 @@ class DestinationLog:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Tell faults of the log from those of a job's own records: for these no job is to blame."""
+        """Raise `MalformedLogError` for malformed records of the log, which belong to no single job."""
         try:
             yield
         except MalformedRecordError as error:
             raise MalformedLogError(
                 f"the log of {self.store.url} cannot be read: {error}; nothing was changed; no job commits "
-                "here until that record is as it was"
+                "here until that record is restored"
             ) from None
 
     def _highest_claimed(self, after: int) -> int:
@@ -194,8 +194,8 @@ class DestinationLog:
         try:
             hint = find(self.store, CheckpointHint, layout.CHECKPOINT_HINT)
         except MalformedRecordError:
-            return 0  # a hint saves time only: without it the whole log is listed
-        # The hinted turn itself is listed too, so that a log that ends there is not taken for empty.
+            return 0  # without a hint the whole log is listed
+        # List the hinted turn too, so that a log that ends there does not look empty.
         return 0 if hint is None else max(0, hint.turn - 1)
 
     def _newest_checkpoint(self, up_to: int | None) -> LogCheckpoint | None:
@@ -214,8 +214,8 @@ class DestinationLog:
         return checkpoint
 
     def _entries(self, after: int) -> Iterator[tuple[int, str]]:
-        """Yield turn and kind of the log's keys behind a turn, in order."""
-        # "z" sorts behind every kind of the turn `after`.
+        """Yield turn and kind of the log's keys after a turn, in order."""
+        # "z" sorts after every kind of the turn `after`.
         for page in self.store.pages(layout.LOG, after=f"{layout.LOG}{after:08d}.z"):
             for info in page:
                 entry = layout.parse_log_key(info.key)
@@ -223,13 +223,13 @@ class DestinationLog:
                     yield entry
 
 
-def _check_turn(said: int, turn: int, where: str) -> None:
-    if said != turn:
-        raise MalformedRecordError(f"{where}: field turn is {said}")
+def _check_turn(recorded: int, turn: int, where: str) -> None:
+    if recorded != turn:
+        raise MalformedRecordError(f"{where}: field turn is {recorded}")
 
 
 def _by_key(shard: LiveShard, where: str) -> Iterator[tuple[str, LiveFile]]:
-    """Yield the files of a shard by their keys, none of which leads out of the destination."""
+    """Yield the files of a shard with their keys; refuse keys that leave the destination."""
     for file in shard.files:
         try:
             yield check_key(file.key), file
@@ -240,15 +240,15 @@ def _by_key(shard: LiveShard, where: str) -> Iterator[tuple[str, LiveFile]]:
 def read_manifest(
     destination: str, *, as_of: int | None = None, settings: Settings | None = None
 ) -> Manifest:
-    """Read which files are live at a destination: whole jobs only, also while one commits.
+    """Return the live files of a destination: whole jobs only, even while a job commits.
 
     Args:
         destination: `s3://bucket/prefix`, `file:///dir` or a path.
-        as_of: A turn of the log; its files may be gone if a later `replace` took them away.
-        settings: From the environment by default.
+        as_of: Turn of the log; its files may be gone if a later `replace` removed them.
+        settings: Settings; read from the environment by default.
 
     Raises:
-        InvalidInputError: The destination or `as_of` cannot be.
-        LockgateError: The store said no.
+        InvalidInputError: The destination or `as_of` is invalid.
+        LockgateError: The store refused or failed.
     """
     return DestinationLog(open_store(destination, settings)).manifest(as_of)

@@ -1,7 +1,7 @@
-"""Destinations below a destination: what lies in them is theirs, whoever lists it.
+"""Find destinations nested in a destination: their files do not belong to the outer one.
 
-A folder is one if anything lies in its `_lockgate/`. A listing tells that of nearly all its folders by the
-way; the store is asked, once, about the few whose `_lockgate/` the listing has not come to yet.
+A folder is a destination if its `_lockgate/` has any object. Nearly all nested destinations are found in the
+listing itself; one extra request is made for each folder whose `_lockgate/` has not been listed yet.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lockgate.storage_core.stores.file_tree import folders_of
 
 @dataclass
 class NestedDestinations:
-    """Knows which folders of a destination are destinations themselves."""
+    """Lists a destination and finds the folders in it that are destinations themselves."""
 
     store: Store
     _known: dict[str, bool] = field(default_factory=dict)
@@ -24,14 +24,14 @@ class NestedDestinations:
     _last: str | None = None
 
     def pages(self, prefix: str = "") -> Iterator[Sequence[ObjectInfo]]:
-        """List as `Store.pages` does, and learn from each page before it is given."""
+        """List as `Store.pages` does, and record the nested destinations of each page before yielding it."""
         self._last = None
         for page in self.store.pages(prefix):
             self._learn(prefix, page)
             yield page
 
     def holding(self, key: str) -> str | None:
-        """Return the outermost folder that is a destination and holds this key, None if there is none."""
+        """Return the outermost nested destination that contains this key, or None."""
         return next(filter(self._is_destination, folders_of(key)), None)
 
     def _learn(self, prefix: str, page: Sequence[ObjectInfo]) -> None:
@@ -52,6 +52,6 @@ class NestedDestinations:
         return self._known[folder]
 
     def _was_listed(self, folder: str) -> bool:
-        """Tell whether the listing has come to where a folder's `_lockgate/` would stand."""
+        """Return whether the listing has passed the position of a folder's `_lockgate/`."""
         inside = f"{folder}/{layout.ROOT}"
         return self._last is not None and inside.startswith(self._prefix) and inside <= self._last

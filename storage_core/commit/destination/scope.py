@@ -1,4 +1,4 @@
-"""The scope of a conflict mode: all of the destination, or the partitions that receive data.
+"""Scope of a conflict mode: the whole destination, or the partitions that receive data.
 
 Source: commit protocol, step 4; S3A committers, "The Partitioned Staging Committer".
 """
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 def partition_of(key: str) -> str:
     """Return the folder that is a key's partition, "" for the root.
 
-    The folders down to the last one of the form `column=value`; where there is none, the folder that the
-    file lies in: `day=1/hour=2/x/a` → `day=1/hour=2`, `2026/05/a` → `2026/05`.
+    The partition ends with the last folder of the form `column=value`. Without one it is the file's folder:
+    `day=1/hour=2/x/a` → `day=1/hour=2`, `2026/05/a` → `2026/05`.
     """
     folders = key.split("/")[:-1]
     last = max((depth for depth, folder in enumerate(folders, start=1) if "=" in folder), default=None)
@@ -22,22 +22,22 @@ def partition_of(key: str) -> str:
 
 @dataclass(frozen=True)
 class Scope:
-    """The keys that a mode concerns.
+    """The keys that a mode applies to.
 
     Attributes:
-        partitions: The folders that receive data; None: the whole destination.
+        partitions: Folders that receive data; None for the whole destination.
     """
 
     partitions: frozenset[str] | None = None
 
     def covers(self, key: str) -> bool:
-        """Tell whether the mode concerns this key."""
+        """Return whether the mode applies to this key."""
         return self.partitions is None or partition_of(key) in self.partitions
 
     def prefixes(self, others: Iterable[str] = ()) -> list[str]:
-        """Return what has to be listed to see all that is covered, and these other keys' partitions.
+        """Return the prefixes to list: those of the scope and of the partitions of other keys.
 
-        No prefix lies within another, so nothing is listed twice.
+        No prefix contains another, so nothing is listed twice.
         """
         if self.partitions is None:
             return [""]

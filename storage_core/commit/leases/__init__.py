@@ -1,1 +1,1 @@
-"""Leases: which driver of a job acts now."""
+"""Leases on jobs: which driver acts for a job now."""

@@ -1,14 +1,14 @@
-"""Leases where there is no journal: heartbeat objects in the job's folder, for a job needs only a store.
+"""Leases without a journal: heartbeat objects in the job's folder.
 
-Renewals overwrite the object, whoever comes later takes it with a greater stamp, and who finds another holder
-in it is fenced. Two takers in the same instant may both believe they hold it.
+A renewal overwrites the object, and a new driver takes it over with a greater stamp. A driver that finds
+another holder in it is fenced. Two drivers that take it in the same instant may both believe they hold it.
 """
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState, JobLeaseView
@@ -22,7 +22,7 @@ from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
 
 RENEWER: Final = "lockgate-heartbeat"
-"""Name of the thread that renews one job's."""
+"""Name of the thread that renews one job's lease."""
 
 
 @dataclass(frozen=True)
@@ -33,27 +33,27 @@ class HeartbeatLeases:
     clock: Clock
 
     def hold(self, folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId) -> Heartbeat:  # noqa: ARG002
-        """Take the lease with a new stamp, from whoever holds it, and renew it from now on."""
+        """Take the lease from its holder with a new stamp, and keep renewing it."""
         with step("lease"):
-            standing = _find(folder)
-            epoch = standing.stamp.epoch + 1 if standing is not None else 1
+            current = _find(folder)
+            epoch = current.stamp.epoch + 1 if current is not None else 1
             return Heartbeat(folder, job_attempt, Stamp(epoch, 0), settings=self.settings, clock=self.clock)
 
     def look(self, folder: JobFolder, job: JobRecord | None = None) -> JobLeaseView:  # noqa: ARG002
-        """Tell how the job's lease stands."""
+        """Return the state of the job's lease."""
         with step("lease"):
-            standing = _find(folder)
-        if standing is None:
+            current = _find(folder)
+        if current is None:
             return JobLeaseView(JobLeaseState.UNKNOWN)
-        if self.clock.now_s() >= standing.deadline_s:
+        if self.clock.now_s() >= current.deadline_s:
             state = JobLeaseState.LAPSED
         else:
-            state = JobLeaseState.PARKED if standing.state == "parked" else JobLeaseState.LIVE
-        return JobLeaseView(state, standing.stamp, standing.job_attempt)
+            state = JobLeaseState.PARKED if current.state == "parked" else JobLeaseState.LIVE
+        return JobLeaseView(state, current.stamp, current.job_attempt)
 
 
 class Heartbeat:
-    """A lease that this process took: a thread renews it until it is parked, abandoned or lost."""
+    """A lease that this process took. A thread renews it until it is parked, abandoned or lost."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Heartbeat:
         self._thread.start()
 
     def check(self, within_s: float = 0.0) -> None:
-        """Raise if the lease is lost; renew it now unless it was renewed within `within_s`."""
+        """Raise if the lease is lost; renew it unless it was renewed within `within_s`."""
         if self._lost is not None:
             raise self._lost
         if self._clock.now_s() - self._renewed_s >= within_s:
@@ -97,7 +97,7 @@ class Heartbeat:
         self._thread.join()
 
     def _renew(self) -> None:
-        began_s = self._clock.now_s()  # before the call: a slow answer must not make the lease look younger
+        began_s = self._clock.now_s()  # before the call: a slow answer must not extend the lease
         with step("lease"):
             self._check_holder()
             self._write("held", self._settings.lease_hard_s)
@@ -111,24 +111,24 @@ class Heartbeat:
                 self._lost = error
                 return
             except LockgateError:
-                continue  # the next renewal may pass; if none does, the lease lapses and others see it
+                continue  # the next renewal may succeed; if none does, the lease lapses for all to see
 
     def _check_holder(self) -> None:
-        standing = _find(self._folder)
-        if standing is None or standing.holder != self._holder:
+        current = _find(self._folder)
+        if current is None or current.holder != self._holder:
             raise FencedError(
                 f"job {self._folder.job_id} at {self._folder.store.url}: another driver has taken it over; "
                 "this one stops and changes nothing more"
             )
 
-    def _write(self, state: str, lasts_s: float) -> None:
+    def _write(self, state: Literal["held", "parked"], lasts_s: float) -> None:
         now_s = self._clock.now_s()
         record = LeaseRecord(
             job_id=self._folder.job_id,
             job_attempt=self._job_attempt,
             holder=self._holder,
             stamp=self.stamp,
-            state=state,  # type: ignore[arg-type]
+            state=state,
             renewed_s=now_s,
             deadline_s=now_s + lasts_s,
         )

@@ -1,4 +1,4 @@
-"""The journal of this process, and whether it is the one that a job's record names."""
+"""The journal of this process, and its relation to the journal that a job's record names."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def own_journal(settings: Settings, clock: Clock) -> Journal | None:
-    """Return the journal of this process, None if it has none.
+    """Return the journal of this process, or None.
 
     Raises:
-        JournalUnavailableError: It cannot be reached.
+        JournalUnavailableError: The journal cannot be reached.
     """
     if not settings.has_journal:
         return None
@@ -26,10 +26,10 @@ def own_journal(settings: Settings, clock: Clock) -> Journal | None:
 
 
 def journal_for_job(settings: Settings, clock: Clock) -> str:
-    """Return what a new job's record says of its journal: who it is and where, without a password.
+    """Return the journal's identity, URL without password, and name for a new job's record; "" without one.
 
     Raises:
-        JournalUnavailableError: It cannot be reached now, so no job can be set up.
+        JournalUnavailableError: The journal cannot be reached, so no job can be set up.
     """
     journal = own_journal(settings, clock)
     if journal is None:
@@ -38,5 +38,5 @@ def journal_for_job(settings: Settings, clock: Clock) -> str:
 
 
 def is_journal_of(journal: Journal, job: JobRecord) -> bool:
-    """Tell whether a job's leases are in this journal."""
+    """Return whether a job's leases are in this journal."""
     return job.journal.partition("@")[0] == journal.identity

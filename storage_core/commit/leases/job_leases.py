@@ -1,7 +1,7 @@
-"""Where each job's leases are: in the journal that its `job.json` names, or in its folder.
+"""Select where a job's leases are: in the journal that its `job.json` names, or in its folder.
 
-A process whose own journal is another one sees the lease as unknown, and may all the same write, commit and
-recover the job: it is safe with nothing but the store.
+A process with another journal sees the lease as unknown. It may still write, commit and recover the job: the
+store alone makes that safe.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ LOG: Final = logging.getLogger("lockgate.lease")
 
 
 @dataclass(frozen=True)
-class _LeasesOfEachJob:
-    """The leases of jobs, wherever each job's are."""
+class _LeasesByJob:
+    """Delegates to the leases that each job's record selects."""
 
     settings: Settings
     clock: Clock
 
     def hold(self, folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId) -> Hold:
-        """Take the lease with a new stamp, from whoever holds it, and renew it from now on."""
+        """Take the lease from its holder with a new stamp, and keep renewing it."""
         return self._of(folder, job).hold(folder, job, job_attempt)
 
     def look(self, folder: JobFolder, job: JobRecord | None = None) -> JobLeaseView:
-        """Tell how the job's lease stands."""
+        """Return the state of the job's lease."""
         job = job or folder.job()
         try:
             leases = self._of(folder, job)
@@ -50,9 +50,9 @@ class _LeasesOfEachJob:
         journal = own_journal(self.settings, self.clock)
         if journal is None or not is_journal_of(journal, job):
             where = "no journal" if journal is None else f"journal {journal.url}"
-            return _LeasesElsewhere(
+            return _UnreadableLeases(
                 f"job {job.job_id} at {folder.store.url}: its lease is in journal {job.journal}, and this "
-                f"process has {where}; set LOCKGATE_JOURNAL_URL to that journal; where it is lost, recovery "
+                f"process has {where}; set LOCKGATE_JOURNAL_URL to that journal; if it is lost, recovery "
                 "waits until the job is old (LOCKGATE_ORPHAN_AGE_S), or abort the job by hand"
             )
         from lockgate.storage_core.commit.leases.journal_leases import JournalLeases  # noqa: PLC0415 - imported just now
@@ -61,18 +61,18 @@ class _LeasesOfEachJob:
 
 
 @dataclass(frozen=True)
-class _LeasesElsewhere:
-    """Of a job whose journal is another one than this process's."""
+class _UnreadableLeases:
+    """Leases of a job whose journal is not this process's journal."""
 
     unread: str
 
     def hold(self, folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId) -> Hold:  # noqa: ARG002
-        """Drive the job without a lease: other drivers learn of it no sooner than at the decision."""
-        LOG.warning("%s; the job goes on without a lease", self.unread)
+        """Drive the job without a lease; other drivers notice this one at the decision only."""
+        LOG.warning("%s; the job continues without a lease", self.unread)
         return _Unleased()
 
     def look(self, folder: JobFolder, job: JobRecord | None = None) -> JobLeaseView:  # noqa: ARG002
-        """Say that it cannot be told."""
+        """Return an unknown state with the reason."""
         return JobLeaseView(JobLeaseState.UNKNOWN, unread=self.unread)
 
 
@@ -82,15 +82,15 @@ class _Unleased:
     stamp = Stamp()
 
     def check(self, within_s: float = 0.0) -> None:
-        """Nothing can be lost."""
+        """Do nothing: there is no lease to lose."""
 
     def park(self, timeout_s: float) -> None:
-        """Nothing can be left to the next step."""
+        """Do nothing: there is no lease to park."""
 
     def abandon(self) -> None:
-        """Nothing is renewed."""
+        """Do nothing: there is no lease to renew."""
 
 
 def leases_for(settings: Settings, clock: Clock) -> JobLeases:
-    """Return the leases of jobs, wherever each job's are."""
-    return _LeasesOfEachJob(settings, clock)
+    """Return the leases of all jobs, in each job's journal or folder."""
+    return _LeasesByJob(settings, clock)

@@ -1,7 +1,7 @@
-"""Leases in the job's journal: prompt, stamped by entries, renewed for all jobs of a process at once.
+"""Leases in the job's journal, renewed for all jobs of a process together.
 
-The job's folder gets `lease.json`, once: as long as an ended job has it, its clean-up is unfinished, which
-recovery and sweep see from a listing alone. How the lease stands, only the journal says.
+`lease.json` is written to the job's folder once. An ended job that still has it is not cleaned up, which
+recovery and sweep see from a listing. Only the journal has the state of the lease.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SEEN_AS: Final[Mapping[journals.LeaseState, JobLeaseState]] = {
     journals.LeaseState.HARD: JobLeaseState.LAPSED,
     journals.LeaseState.FREE: JobLeaseState.LAPSED,
 }
-"""What a lease in the journal says to the commit protocol."""
+"""State of a lease in the journal, as the commit protocol sees it."""
 
 
 @dataclass(frozen=True)
@@ -55,18 +55,18 @@ class JournalLeases:
     clock: Clock
 
     def hold(self, folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId) -> JournalHold:
-        """Take the lease with a new stamp, from whoever holds it, and renew it from now on.
+        """Take the lease from its holder with a new stamp, and keep renewing it.
 
-        In the same transaction the registry is told, and what was uploaded for the job becomes its own.
+        The same transaction registers the job and assigns the uploaded artefacts to it.
 
         Raises:
-            ArtefactsGoneError: That is not there any more; the lease is not renewed.
+            ArtefactsGoneError: The artefacts are gone; the lease is not renewed.
         """
-        driven = _DRIVEN.under(self.journal, self.settings, self.clock)
+        held = _HELD.under(self.journal, self.settings, self.clock)
         resource = job_resource(canonical_url(folder.store), folder.job_id)
         take = TakeLease(
             resource=resource,
-            holder=driven.holder,
+            holder=held.holder,
             purpose="take over",
             soft_s=min(self.settings.lease_soft_s, self.settings.lease_hard_s),
             hard_s=self.settings.lease_hard_s,
@@ -74,22 +74,22 @@ class JournalLeases:
         )
         with step("lease"):
             began_s = self.clock.now_s()
-            registered = job_mutation(folder, job, JobPhase.OPEN, job_attempt)
-            submitting = submission(folder, job, job_attempt)
-            taken, told, *rest = self.journal.write(
-                [Mutation(op=take), registered, *submitting, *end_of_link(self.journal, folder)]
+            register = job_mutation(folder, job, JobPhase.OPEN, job_attempt)
+            submit = submission(folder, job, job_attempt)
+            taken, registered, *rest = self.journal.write(
+                [Mutation(op=take), register, *submit, *end_of_link(self.journal, folder)]
             )
             if isinstance(taken, Refused):
                 raise taken.error
-            if isinstance(told, Refused):
-                warn_untold(folder, told.error)
-            refuse_unsubmitted(folder, rest[: len(submitting)])
-            _note(folder, job_attempt, Token(driven.holder), taken.stamp, self.clock)
-            driven.drive(resource, taken.stamp, since_s=began_s)
-        return JournalHold(driven, resource, taken.stamp)
+            if isinstance(registered, Refused):
+                warn_untold(folder, registered.error)
+            refuse_unsubmitted(folder, rest[: len(submit)])
+            _claim_record(folder, job_attempt, Token(held.holder), taken.stamp, self.clock)
+            held.keep(resource, taken.stamp, since_s=began_s)
+        return JournalHold(held, resource, taken.stamp)
 
-    def look(self, folder: JobFolder, job: JobRecord | None = None) -> JobLeaseView:  # noqa: ARG002 - of the seam
-        """Tell how the job's lease stands; a journal that cannot be reached does not tell."""
+    def look(self, folder: JobFolder, job: JobRecord | None = None) -> JobLeaseView:  # noqa: ARG002 - of the protocol
+        """Return the state of the job's lease; unknown if the journal cannot be reached."""
         try:
             with step("lease"):
                 view = look_at(self.journal, folder)
@@ -101,38 +101,38 @@ class JournalLeases:
 
 
 def look_at(journal: Journal, folder: JobFolder) -> journals.LeaseView | None:
-    """Return how a job's lease stands in a journal, None if nobody ever took it."""
+    """Return the state of a job's lease in a journal, or None if it was never taken."""
     leases, link = journals.Leases(journal), symlinked_url(folder.store)
     view = leases.look(job_resource(canonical_url(folder.store), folder.job_id))
     return leases.look(job_resource(link, folder.job_id)) if view is None and link is not None else view
 
 
 class JournalHold:
-    """A lease that this process took; the process's one renewal renews it with its others."""
+    """A lease that this process took, renewed together with its other leases."""
 
-    def __init__(self, driven: _Driven, resource: str, stamp: Stamp) -> None:
+    def __init__(self, held: _HeldLeases, resource: str, stamp: Stamp) -> None:
         self.stamp = stamp
-        self._driven = driven
+        self._held = held
         self._resource = resource
 
     def check(self, within_s: float = 0.0) -> None:
-        """Raise if the lease is lost; renew it now unless it was renewed within `within_s`."""
+        """Raise if the lease is lost; renew it unless it was renewed within `within_s`."""
         with step("lease"):
-            self._driven.check(self._resource, self.stamp, within_s)
+            self._held.check(self._resource, self.stamp, within_s)
 
     def park(self, timeout_s: float) -> None:
         """Stop renewing and leave the job to its next step; it lapses after `timeout_s`."""
         self.abandon()
         with step("lease"):
-            self._driven.leases.park(self._resource, self.stamp, timeout_s)
+            self._held.leases.park(self._resource, self.stamp, timeout_s)
 
     def abandon(self) -> None:
         """Stop renewing and let the lease lapse, as a crash would."""
-        self._driven.leave(self._resource, self.stamp)
+        self._held.drop(self._resource, self.stamp)
 
 
-class _Driven:
-    """The jobs that this process drives under one journal, each by its newest lease."""
+class _HeldLeases:
+    """The newest lease of each job that this process drives under one journal."""
 
     def __init__(self, journal: Journal, *, every_s: float, clock: Clock) -> None:
         self.leases = journals.Leases(journal)
@@ -141,16 +141,16 @@ class _Driven:
         self.after_fork_in_child()
 
     def after_fork_in_child(self) -> None:
-        """Let a fork that closes what is its parent's wait for none of its parent's threads."""
+        """Replace the lock, which a thread of the parent may have held at the fork."""
         self._changing = threading.Lock()
 
     @property
     def holder(self) -> str:
-        """In whose name its leases are taken."""
+        """Holder of these leases."""
         return self._renewer.holder
 
-    def drive(self, resource: str, stamp: Stamp, *, since_s: float) -> None:
-        """Renew a lease from now on, unless this process has taken a newer one meanwhile."""
+    def keep(self, resource: str, stamp: Stamp, *, since_s: float) -> None:
+        """Renew a lease from now on, unless this process has taken a newer one."""
         with self._changing:
             if stamp > self._newest.get(resource, Stamp()):
                 self._newest[resource] = stamp
@@ -160,46 +160,48 @@ class _Driven:
         newest = self._newest.get(resource)
         if newest != stamp:
             raise FencedError(
-                f"{resource}: the lease taken with stamp {stamp} is lost: this process has taken it anew, or "
-                "given it up; stop, and change nothing more"
+                f"{resource}: the lease taken with stamp {stamp} is lost: this process has taken it again, "
+                "or released it; stop, and change nothing more"
             )
         self._renewer.check(resource, within_s)
 
-    def leave(self, resource: str, stamp: Stamp) -> None:
-        """Renew it no more."""
+    def drop(self, resource: str, stamp: Stamp) -> None:
+        """Stop renewing a lease."""
         with self._changing:
             if self._newest.get(resource) == stamp:
                 del self._newest[resource]
                 self._renewer.drop(resource)
 
 
-class _DrivenJobs:
-    """What this process drives, by journal."""
+class _HeldByJournal:
+    """The leases of this process, by journal and renewal interval."""
 
     def __init__(self) -> None:
-        self._by_journal: dict[tuple[Journal, float], _Driven] = {}
+        self._by_journal: dict[tuple[Journal, float], _HeldLeases] = {}
         self._opening = threading.Lock()
 
     def after_fork_in_child(self) -> None:
-        """Begin with nothing: the parent's jobs, and its thread that renews, are not here."""
-        for driven in self._by_journal.values():
-            driven.after_fork_in_child()
+        """Start empty: the parent's leases and the thread that renews them do not belong to the child."""
+        for held in self._by_journal.values():
+            held.after_fork_in_child()
         self._by_journal = {}
         self._opening = threading.Lock()
 
-    def under(self, journal: Journal, settings: Settings, clock: Clock) -> _Driven:
+    def under(self, journal: Journal, settings: Settings, clock: Clock) -> _HeldLeases:
         key = (journal, settings.lease_renew_s)
         with self._opening:
             if key not in self._by_journal:
-                self._by_journal[key] = _Driven(journal, every_s=settings.lease_renew_s, clock=clock)
+                self._by_journal[key] = _HeldLeases(journal, every_s=settings.lease_renew_s, clock=clock)
             return self._by_journal[key]
 
 
-_DRIVEN: Final = _DrivenJobs()
-os.register_at_fork(after_in_child=_DRIVEN.after_fork_in_child)
+_HELD: Final = _HeldByJournal()
+os.register_at_fork(after_in_child=_HELD.after_fork_in_child)
 
 
-def _note(folder: JobFolder, job_attempt: JobAttemptId, holder: Token, stamp: Stamp, clock: Clock) -> None:
+def _claim_record(
+    folder: JobFolder, job_attempt: JobAttemptId, holder: Token, stamp: Stamp, clock: Clock
+) -> None:
     now_s = clock.now_s()
     record = LeaseRecord(
         job_id=folder.job_id,

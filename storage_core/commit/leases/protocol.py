@@ -1,8 +1,10 @@
-"""Who drives a job now. Leases make recovery prompt; they never make a commit safe (rule 5).
+"""Protocol of job leases: which driver acts for a job.
 
-`JobLeases` is the seam. A job's leases are in the journal that its `job.json` names (`journal_leases`), or,
-where it names none, heartbeats in its folder (`heartbeat`). Whoever takes a lease fences its holder. Two
-drivers may both believe in theirs for a while: then the decision's create-if-absent has one winner.
+Leases speed up recovery; commits are safe without them. A job's leases are in the journal that its `job.json`
+names (`journal_leases`), or else heartbeats in its folder (`heartbeat`). Taking a lease fences its holder.
+Two drivers may both believe they hold the lease for a while; the decision is created if absent, so one of
+them wins.
+Source: architecture, rule 5.
 """
 
 from __future__ import annotations
@@ -18,22 +20,22 @@ from lockgate.storage_core.stamp import Stamp
 
 
 class JobLeaseState(StrEnum):
-    """What a job's lease says to others."""
+    """State of a job's lease."""
 
     LIVE = "live"
     PARKED = "parked"
-    """Between two steps; left alone until its deadline."""
+    """The job is between two steps; recovery ignores it until the deadline."""
     LAPSED = "lapsed"
     UNKNOWN = "unknown"
-    """There is no lease to be read."""
+    """No lease can be read."""
 
 
 @dataclass(frozen=True)
 class JobLeaseView:
-    """A job's lease as others see it; without a stamp and a job attempt where there is none to be read.
+    """A job's lease as others see it; without stamp and job attempt if no lease can be read.
 
     Attributes:
-        unread: Why there may be one that this process cannot read, and the remedy; empty where there is none.
+        unread: Why this process cannot read a lease that may exist, and the remedy; else empty.
     """
 
     state: JobLeaseState
@@ -47,14 +49,14 @@ class Hold(Protocol):
 
     @property
     def stamp(self) -> Stamp:
-        """Greater than that of every earlier holder."""
+        """Stamp of the lease, greater than that of every earlier holder."""
 
     def check(self, within_s: float = 0.0) -> None:
-        """Raise if the lease is lost; renew it now unless it was renewed within `within_s`.
+        """Raise if the lease is lost; renew it unless it was renewed within `within_s`.
 
         Raises:
             FencedError: Another driver has taken the job over, or the lease has lapsed.
-            JournalUnavailableError: It could not be renewed now.
+            JournalUnavailableError: The lease could not be renewed.
         """
 
     def park(self, timeout_s: float) -> None:
@@ -72,16 +74,16 @@ class JobLeases(Protocol):
     """Takes and reads the leases of jobs."""
 
     def hold(self, folder: JobFolder, job: JobRecord, job_attempt: JobAttemptId) -> Hold:
-        """Take the lease with a new stamp, from whoever holds it, and renew it from now on.
+        """Take the lease from its holder with a new stamp, and keep renewing it.
 
         Raises:
             JournalUnavailableError: The job's journal cannot be reached; nothing was changed.
         """
 
     def look(self, folder: JobFolder, job: JobRecord | None = None) -> JobLeaseView:
-        """Tell how the job's lease stands.
+        """Return the state of the job's lease.
 
         Args:
-            folder: Of the job.
-            job: Its record, where it was read already.
+            folder: Folder of the job.
+            job: Record of the job, if it was already read.
         """

@@ -1,7 +1,7 @@
-"""What is told to the registry of jobs: an index in the journal over what the stores say.
+"""Register jobs and tasks in the journal's index of jobs.
 
-It decides nothing, so trouble with it fails no job: `lockgate jobs rescan` makes up for what it missed. To
-tell it twice is to tell it once: the ids of the requests are made of the job, its attempt and the phase.
+The registry decides nothing, so its errors fail no job; `lockgate jobs rescan` adds missing entries.
+Registering twice has no further effect: request ids are derived from the job, its attempt and the phase.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ PHASES: Final[Mapping[JobPhase, Phase]] = {
     JobPhase.COMMITTED: "committed",
     JobPhase.FAILED: "failed",
 }
-"""What the registry calls where a job stands."""
+"""Phase in the registry for each phase of a job."""
 
 
 def register_job(
     folder: JobFolder, job: JobRecord, phase: JobPhase, *, settings: Settings, clock: Clock
 ) -> None:
-    """Tell this process's journal where a job stands; with the job's end its lease goes, too."""
+    """Write a job's phase to this process's journal; in a terminal phase, also free the job's lease."""
 
     def mutations(journal: Journal) -> list[Mutation]:
         told = [job_mutation(folder, job, phase)]
@@ -58,7 +58,7 @@ def register_job(
 def register_task(
     folder: JobFolder, job: JobRecord, committed: PendingSet, *, settings: Settings, clock: Clock
 ) -> None:
-    """Tell the job's journal that a task has committed; a process that has another one tells nobody."""
+    """Write a task commit to the job's journal, if it is this process's journal."""
 
     def mutations(journal: Journal) -> list[Mutation]:
         return [_task_mutation(folder, job, committed)] if is_journal_of(journal, job) else []
@@ -67,13 +67,13 @@ def register_task(
 
 
 def record_job(folder: JobFolder, job: JobRecord, phase: JobPhase, job_attempt: str = "") -> RecordJob:
-    """Return the entry that a job stands so.
+    """Return the registry entry of a job.
 
     Args:
-        folder: Of the job.
-        job: Its record.
-        phase: Where it stands.
-        job_attempt: The newest run of its driver; empty: as the registry knows it.
+        folder: Folder of the job.
+        job: Record of the job.
+        phase: Phase of the job.
+        job_attempt: Newest job attempt; empty to keep the registered one.
     """
     return RecordJob(
         destination=canonical_url(folder.store),
@@ -89,15 +89,15 @@ def record_job(folder: JobFolder, job: JobRecord, phase: JobPhase, job_attempt: 
 
 
 def job_mutation(folder: JobFolder, job: JobRecord, phase: JobPhase, job_attempt: str = "") -> Mutation:
-    """Return `record_job` under the id that it has whoever tells it, and however often."""
+    """Return `record_job` as an idempotent mutation with the same request id in every process."""
     entry = record_job(folder, job, phase, job_attempt)
     return _once(entry, folder, job, job_attempt, entry.phase)
 
 
 def submission(folder: JobFolder, job: JobRecord, job_attempt: str) -> list[Mutation]:
-    """Return what makes a job's artefacts its own, to be written right after `job_mutation`; none: nothing.
+    """Return the mutation that assigns its artefacts to a job, to be written right after `job_mutation`.
 
-    Each driver asks once: the failure of the one before it has let go what can be made again.
+    Every driver submits once, because the failure of an earlier driver may have released artefacts.
     """
     artefacts = job.spec.artefacts
     if artefacts is None:
@@ -112,26 +112,26 @@ def submission(folder: JobFolder, job: JobRecord, job_attempt: str) -> list[Muta
 
 
 def refuse_unsubmitted(folder: JobFolder, submitted: Sequence[WriteOutcome]) -> None:
-    """Let a job go on only with its artefacts; once it is decided it needs them no more.
+    """Refuse an undecided job whose artefacts could not be assigned.
 
     Raises:
-        ArtefactsGoneError: They are not there for it; its registry entry stands.
+        ArtefactsGoneError: The artefacts are gone; the job's registry entry was written.
     """
     for outcome in submitted:
         if isinstance(outcome, Refused) and folder.decision() is None:
             raise ArtefactsGoneError(
-                f"job {folder.job_id} at {folder.store.url} has not got its artefacts ({outcome.error}); it "
-                "can only be aborted; upload them again and set a job up with what that returns"
+                f"job {folder.job_id} at {folder.store.url} did not get its artefacts ({outcome.error}); it "
+                "can only be aborted; upload them again and set up a job with what the upload returns"
             )
 
 
 def end_of_leases(journal: Journal, folder: JobFolder) -> list[Mutation]:
-    """Free and forget an ended job's lease, whoever holds it: there is nothing left to drive."""
+    """Return mutations that free and drop the lease of an ended job, whoever holds it."""
     return _end_of_lease(journal, canonical_url(folder.store), folder.job_id) + end_of_link(journal, folder)
 
 
 def end_of_link(journal: Journal, folder: JobFolder) -> list[Mutation]:
-    """Forget what was told of a job by the name of a link, and end the lease that was taken by it."""
+    """Return mutations that drop a job's entry and lease under a URL with a symbolic link."""
     link = symlinked_url(folder.store)
     if link is None:
         return []
@@ -142,10 +142,10 @@ def end_of_link(journal: Journal, folder: JobFolder) -> list[Mutation]:
 
 
 def warn_untold(folder: JobFolder, error: LockgateError) -> None:
-    """Say that the registry does not know what it should."""
+    """Log that a job or task could not be registered."""
     LOG.warning(
-        "job %s at %s: the journal's index of jobs was not told (%s); the job is not affected; "
-        "`lockgate jobs rescan %s` makes up for it",
+        "job %s at %s: the journal's index of jobs was not updated (%s); the job is not affected; "
+        "run `lockgate jobs rescan %s` to update it",
         folder.job_id,
         folder.store.url,
         error,
@@ -165,7 +165,7 @@ def _register(
         warn_untold(folder, error)
         return
     for outcome in outcomes:
-        # Fenced: somebody has taken the ended job's lease in the same instant, and gives it back.
+        # Fenced: another driver took the ended job's lease at the same moment, and will release it.
         if isinstance(outcome, Refused) and not isinstance(outcome.error, FencedError):
             warn_untold(folder, outcome.error)
 
@@ -198,6 +198,6 @@ def _task_mutation(folder: JobFolder, job: JobRecord, committed: PendingSet) -> 
 
 
 def _once(entry: Op, folder: JobFolder, job: JobRecord, job_attempt: str, what: str) -> Mutation:
-    # The token tells the job from one of the same id before the destination was emptied.
+    # The token distinguishes the job from one with the same id from before the destination was emptied.
     parts = "\n".join((canonical_url(folder.store), job.job_id, job.token, job_attempt, what))
     return Mutation(op=entry, request_id=hashlib.sha256(parts.encode()).hexdigest())

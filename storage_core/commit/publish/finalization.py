@@ -18,7 +18,7 @@ from lockgate.storage_core.commit.publish.displaced_files import displaced_key
 from lockgate.storage_core.commit.publish.success_file import PublishedFiles, write_success
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import encode
-from lockgate.storage_core.commit.records.job_folder import claim, while_busy
+from lockgate.storage_core.commit.records.job_folder import claim, retry_while_busy
 from lockgate.storage_core.commit.records.log_entries import Outcome, Receipt
 from lockgate.storage_core.commit.records.plan import Decision, RemovedFile
 from lockgate.storage_core.commit.records.report import Ended, FileOutcome, Report
@@ -145,7 +145,7 @@ def _remove(context: CommitContext, file: RemovedFile) -> FileOutcome:
     try:
         if context.store.capabilities.conditional_delete:
             # Retry after a lost answer too: a delete by version cannot delete a later version.
-            while_busy(OutcomeUnknownError)(context.store.delete, key, if_version=file.version)
+            retry_while_busy(OutcomeUnknownError)(context.store.delete, key, if_version=file.version)
         elif file.managed:
             context.store.delete(key)  # the name of a managed file is never used for another file
         else:

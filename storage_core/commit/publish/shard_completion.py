@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from lockgate.storage_core.clock import Clock, SystemClock
-from lockgate.storage_core.commit.committers import shows_early
+from lockgate.storage_core.commit.committers import is_visible_early
 from lockgate.storage_core.commit.decide.plan import read_plan
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.task import PendingFile
@@ -68,7 +68,7 @@ def complete_shard(
                 file.upload,
                 if_absent=not spec.unique_filenames and not spec.allow_irreversible,
                 # With early visibility, several attempts of a task write the same name.
-                verify=not spec.unique_filenames or shows_early(spec),
+                verify=not spec.unique_filenames or is_visible_early(spec),
                 clock=clock,
             )
             return None if is_complete else file.key

@@ -20,7 +20,7 @@ from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import Record, encode
 from lockgate.storage_core.commit.records.job import Count, Mode
-from lockgate.storage_core.commit.records.job_folder import create, find, while_busy
+from lockgate.storage_core.commit.records.job_folder import create, find, retry_while_busy
 from lockgate.storage_core.commit.records.log_entries import Outcome, Receipt
 from lockgate.storage_core.commit.records.plan import Decision
 from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES
@@ -153,7 +153,7 @@ def write_success(context: CommitContext, published: PublishedFiles) -> None:
             if current_version is None:
                 create(context.store, layout.SUCCESS, data)
             elif context.store.capabilities.conditional_put:
-                while_busy()(context.store.put, layout.SUCCESS, data, if_version=current_version)
+                retry_while_busy()(context.store.put, layout.SUCCESS, data, if_version=current_version)
             else:
                 context.store.put(layout.SUCCESS, data)
         except (AlreadyExistsError, PreconditionFailedError, OutcomeUnknownError):

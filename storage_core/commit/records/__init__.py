@@ -1,1 +1,1 @@
-"""Records of the commit protocol: one JSON object each; `layout.py` says where it lies."""
+"""Records of the commit protocol. Each is one JSON object; `layout.py` defines its key."""

@@ -1,4 +1,4 @@
-"""Records to bytes and back. What is read back from a store is untrusted: typed, versioned, bounded."""
+"""Encode and decode records. Bytes from a store are untrusted: type, version and size are checked."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ MAX_RECORD_BYTES: Final = 64 * 1024 * 1024
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="record"):
-    """Base of all that is stored: immutable, its type in the field `record`, no unknown fields.
+    """Base of all stored records: immutable, type in the field `record`, no unknown fields.
 
     Attributes:
-        version: Of the format; a reader refuses versions that it does not know.
+        version: Version of the format; a reader refuses unknown versions.
     """
 
     version: int = 1
@@ -26,31 +26,31 @@ R = TypeVar("R", bound=Record)
 
 
 def encode(record: Record) -> bytes:
-    """Return the one canonical JSON text of a record, ending in a newline.
+    """Return the canonical JSON text of a record, ending in a newline.
 
     Raises:
-        InvalidInputError: It would be longer than a record may be, so that nobody could read it.
+        InvalidInputError: The text is longer than readers accept.
     """
     data = msgspec.json.encode(record, order="deterministic") + b"\n"
     if len(data) > MAX_RECORD_BYTES:
         raise InvalidInputError(
             f"a {type(record).__name__} of {len(data)} bytes is more than a record may have "
-            f"({MAX_RECORD_BYTES}); nothing was written; write fewer files a task"
+            f"({MAX_RECORD_BYTES}); nothing was written; write fewer files per task"
         )
     return data
 
 
 def decode(kind: type[R], data: bytes, where: str) -> R:
-    """Read a record.
+    """Decode a record.
 
     Args:
-        kind: The record type that must stand there.
-        data: At most 64 MiB.
-        where: The key that it was read from; stands in the error.
+        kind: Expected record type.
+        data: Bytes of the record, at most 64 MiB.
+        where: Key that the bytes were read from, for the error message.
 
     Raises:
-        MalformedRecordError: Truncated, too large, of another type or version, or a field is wrong; the
-            message names the file and the field.
+        MalformedRecordError: The record is truncated, too large, of another type or version, or has an
+            invalid field; the message names the key and the field.
     """
     if len(data) > MAX_RECORD_BYTES:
         raise MalformedRecordError(f"{where}: {len(data)} bytes is more than a record may have")
@@ -66,5 +66,5 @@ def decode(kind: type[R], data: bytes, where: str) -> R:
 
 
 def digest(data: bytes) -> str:
-    """Return the SHA-256 of bytes, in hex."""
+    """Return the SHA-256 digest of bytes, in hex."""
     return hashlib.sha256(data).hexdigest()

@@ -1,4 +1,4 @@
-"""Records of a job's identity: what it was asked to do, who drives it, and what its store can do.
+"""Records of a job's identity: its specification, its lease, and the capabilities of its store.
 
 Source: commit protocol, "What lies where".
 """
@@ -22,7 +22,7 @@ Rerun = Literal["replace", "append", "once"]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Turn = Annotated[int, msgspec.Meta(ge=1)]
 
-# Ids become segments of keys, and of paths on disk: one that could lead out is refused where it is read.
+# Ids become segments of keys and paths, so an id that could leave its folder is refused when it is decoded.
 _SEGMENT: Final = r"\A[A-Za-z0-9][A-Za-z0-9._=+-]{0,119}"
 JobId = Annotated[ids.JobId, msgspec.Meta(pattern=rf"{_SEGMENT}-g[1-9][0-9]{{0,8}}\Z")]
 JobAttemptId = Annotated[ids.JobAttemptId, msgspec.Meta(pattern=rf"{_SEGMENT}\Z")]
@@ -30,36 +30,36 @@ TaskId = Annotated[ids.TaskId, msgspec.Meta(pattern=rf"{_SEGMENT}\Z")]
 AttemptId = Annotated[ids.AttemptId, msgspec.Meta(pattern=rf"{_SEGMENT}\Z")]
 
 ScopeName = Literal["destination", "partitions"]
-"""What a mode looks at: all of the destination, or the partitions that receive data."""
+"""Data that a mode applies to: the whole destination, or the partitions that receive data."""
 
 MODES: Final[tuple[Mode, ...]] = ("fail", "append", "replace")
 
 
 class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One column of a data set: its name and its type as the writer spells it."""
+    """One column of a data set: its name, and its type as the writer spells it."""
 
     name: str
     type: str
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a job was asked to do; a retry must ask the same.
+    """Specification of a job; a retry must give the same one.
 
     Attributes:
-        committer: Where uncommitted data wait; by name.
-        mode: What becomes of data that the destination already has.
-        scope: What the mode looks at.
-        columns: Of the data, where the writer knows them.
-        evolve_schema: Let `append` bring columns that do not fit the destination's.
-        staging: Directory or URL with staged files, for the staged front end.
-        audit: A passing audit verdict is required before the commit.
+        committer: Name of the committer.
+        mode: Treatment of data that the destination already has.
+        scope: Data that the mode applies to.
+        columns: Columns of the data, if the writer knows them.
+        evolve_schema: Allow `append` to change the destination's columns.
+        staging: Directory or URL with staged files.
+        audit: Require a passing audit verdict before the commit.
         on_lapse: What recovery does with an undecided job whose driver is gone.
-        rerun: What a later generation does with this name's earlier files; `once`: there is no later one.
-        unique_filenames: File names carry the job's short id, so completing can never overwrite.
-        allow_irreversible: With `unique_filenames=False`: overwriting a foreign object is wanted.
-        allow_unsafe: A committer whose files are seen before the job commits is wanted.
-        replaced_retention_s: Replaced files stay that long for readers of older log entries.
-        artefacts: What its tasks need of the blob stores.
+        rerun: What a later generation does with earlier files of this name; `once`: there is none.
+        unique_filenames: Put the job's short id into file names, so that a completion never overwrites.
+        allow_irreversible: With `unique_filenames=False`, allow overwriting an object of another writer.
+        allow_unsafe: Allow a committer whose files are visible before the job commits.
+        replaced_retention_s: Seconds that replaced files are kept for readers of older log entries.
+        artefacts: Blobs that the job's tasks need.
     """
 
     committer: str = "magic"
@@ -79,10 +79,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class JobRecord(Record, frozen=True, tag="job"):
-    """`job.json`: created if absent at set-up, the identity of a job for good.
+    """`job.json`: the permanent identity of a job, created if absent at set-up.
 
     Attributes:
-        journal: Where its leases are: `<identity>@<where>#<name>`; empty: heartbeats in its folder.
+        journal: Journal of the job's leases, `<identity>@<url>#<name>`; empty for heartbeats in its folder.
     """
 
     job_id: JobId
@@ -98,11 +98,11 @@ class JobRecord(Record, frozen=True, tag="job"):
 
 
 class StoreRecord(Record, frozen=True, tag="store"):
-    """`store.json`: what the store at this destination was seen to do, at the first set-up.
+    """`store.json`: capabilities of the store, as probed at the destination's first set-up.
 
     Attributes:
-        arbiter: Identity of the journal that decides what is created there once; "" where the store can.
-        arbiter_url: Where that journal was, for people; without a password.
+        arbiter: Identity of the journal that decides who creates a name; "" if the store can.
+        arbiter_url: URL of that journal without its password, for people.
     """
 
     capabilities: Capabilities
@@ -112,16 +112,16 @@ class StoreRecord(Record, frozen=True, tag="store"):
 
 
 class ShortIdClaim(Record, frozen=True, tag="short-id"):
-    """`ids/<short id>`: whose short id it is, so that an upload found in a listing leads to its owner."""
+    """`ids/<short id>`: the job that owns a short id, so that a listed upload leads to its owner."""
 
     job_id: JobId
 
 
 class LeaseRecord(Record, frozen=True, tag="lease"):
-    """`lease.json`: who drives the job now, and in which job attempt; a heartbeat, not a lock.
+    """`lease.json`: the job's current driver and job attempt; a heartbeat, not a lock.
 
     Attributes:
-        state: `journal`: this is the first driver's, and how the lease stands now is in the journal.
+        state: `journal` if the journal has the current lease; the record is then the first driver's.
     """
 
     job_id: JobId

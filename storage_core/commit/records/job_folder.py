@@ -1,7 +1,6 @@
-"""A job's folder: reads and writes the records of one job, and tells its phase.
+"""Read and write the records of one job, and derive its phase.
 
-Every record that decides something is created if absent and read back after a lost answer; `claim` is the
-one place where that happens.
+Every record that decides something is written with `claim`: created if absent, read back after a lost answer.
 """
 
 from __future__ import annotations
@@ -48,18 +47,18 @@ CREATE_TRIES: Final = 5
 
 
 def read(store: Store, kind: type[R], key: str) -> R:
-    """Read a record that must be there.
+    """Read a record.
 
     Raises:
-        ObjectNotFoundError: It is not.
-        MalformedRecordError: It is not what it should be.
+        ObjectNotFoundError: There is no such record.
+        MalformedRecordError: The record is invalid.
     """
-    # One byte over the limit is enough to refuse 50 MB of garbage without holding more of it.
+    # One byte over the limit is enough to refuse the record without reading the rest.
     return decode(kind, store.get(key, length=MAX_RECORD_BYTES + 1), key)
 
 
 def find(store: Store, kind: type[R], key: str) -> R | None:
-    """Read a record; None if there is none."""
+    """Read a record; return None if there is none."""
     try:
         return read(store, kind, key)
     except ObjectNotFoundError:
@@ -67,23 +66,23 @@ def find(store: Store, kind: type[R], key: str) -> R | None:
 
 
 def create(store: Store, key: str, data: bytes) -> None:
-    """Create an object if absent; a store that is busy is asked again, with back-off.
+    """Create an object if absent; retry with back-off while the store is busy.
 
-    A refusal had no effect, so asking again cannot meet a first try of its own.
+    A refused call had no effect, so a retry cannot collide with an earlier try of this call.
 
     Raises:
-        AlreadyExistsError: There is one.
+        AlreadyExistsError: The object exists.
         StoreUnavailableError: The store was busy for too long; nothing was created.
-        OutcomeUnknownError: No answer; read the object back.
+        OutcomeUnknownError: The call got no answer; read the object back.
     """
-    while_busy()(store.create, key, data)
+    retry_while_busy()(store.create, key, data)
 
 
-def while_busy(*also: type[LockgateError]) -> Retrying:
-    """Return what makes a call again, with back-off, while the store refuses it for now.
+def retry_while_busy(*also: type[LockgateError]) -> Retrying:
+    """Return a retry policy with back-off for calls that a busy store refuses.
 
     Args:
-        also: Further errors after which this call may be made again.
+        also: Further errors after which the call may be retried.
     """
     return Retrying(
         retry=retry_if_exception_type((StoreUnavailableError, *also)),
@@ -94,14 +93,14 @@ def while_busy(*also: type[LockgateError]) -> Retrying:
 
 
 def claim(store: Store, key: str, record: R) -> R:
-    """Create a record if absent and return the one that stands: the caller's, or who was first.
+    """Create a record if absent and return the stored one: the caller's, or that of the first writer.
 
-    A lost answer is settled by reading back; only the content tells whose record it is, so a record that is
-    claimed carries an owner token or is the same from everyone.
+    A lost answer is settled by reading back. Only the content shows whose record it is, so a claimed record
+    carries an owner token or is the same from every writer.
 
     Raises:
-        OutcomeUnknownError: After several tries it is still not known what stands there, or the read-back
-            after a lost answer was refused.
+        OutcomeUnknownError: The stored record is still unknown after several tries, or the read-back after a
+            lost answer was refused.
     """
     lost = False
     for _ in range(CLAIM_TRIES):
@@ -110,19 +109,19 @@ def claim(store: Store, key: str, record: R) -> R:
         except (AlreadyExistsError, OutcomeUnknownError) as error:
             lost = lost or isinstance(error, OutcomeUnknownError)
         except NotAppliedError as error:
-            # This try had no effect, but one before it may have had.
+            # This try had no effect, but an earlier one may have had one.
             raise _unsettled(store, key, error) if lost else error from None
         else:
             return record
         try:
-            standing = find(store, type(record), key)
+            stored = find(store, type(record), key)
         except (StoreUnavailableError, AccessDeniedError, JournalUnavailableError) as error:
             raise _unsettled(store, key, error) if lost else error from None
-        if standing is not None:
-            return standing
-        # The lost create had no effect, or not yet: the next try tells.
+        if stored is not None:
+            return stored
+        # The lost create had no effect, or has none yet: try again.
     raise OutcomeUnknownError(
-        f"{store.url}/{key}: creating it gave no answer {CLAIM_TRIES} times and it is not there to be read; "
+        f"{store.url}/{key}: creating it gave no answer {CLAIM_TRIES} times and it cannot be read back; "
         "nothing was deleted; try again"
     )
 
@@ -130,7 +129,7 @@ def claim(store: Store, key: str, record: R) -> R:
 def _unsettled(store: Store, key: str, error: NotAppliedError) -> OutcomeUnknownError:
     return OutcomeUnknownError(
         f"{store.url}/{key}: creating it gave no answer, and reading it back was refused ({error}); it may "
-        "stand; nothing was deleted; try again"
+        "exist; nothing was deleted; try again"
     )
 
 
@@ -143,18 +142,18 @@ class JobFolder:
 
     @property
     def prefix(self) -> str:
-        """The folder's key prefix, ending in `/`."""
+        """Key prefix of the folder, ending in `/`."""
         return layout.job_folder(self.job_id)
 
     def key(self, name: str) -> str:
-        """Key of a record of this job."""
+        """Return the key of a record of this job."""
         return self.prefix + name
 
     def job(self) -> JobRecord:
         """Return `job.json`.
 
         Raises:
-            ObjectNotFoundError: No such job at this destination.
+            ObjectNotFoundError: The destination has no such job.
         """
         try:
             record = read(self.store, JobRecord, self.key("job.json"))
@@ -169,118 +168,104 @@ class JobFolder:
         return record
 
     def decision(self) -> Decision | None:
-        """Return `COMMIT_STARTED`, None while the job is undecided."""
-        found = find(self.store, Decision, self.key("COMMIT_STARTED"))
-        if found is not None:
-            self._own(found, self.key("COMMIT_STARTED"))
-            if found.verdict == "commit" and (found.plan is None or found.turn is None):
-                raise MalformedRecordError(f"{self.key('COMMIT_STARTED')}: a commit without plan or turn")
+        """Return `COMMIT_STARTED`, or None while the job is undecided."""
+        key = self.key("COMMIT_STARTED")
+        found = self._find(Decision, key)
+        if found is not None and found.verdict == "commit" and (found.plan is None or found.turn is None):
+            raise MalformedRecordError(f"{key}: a commit without plan or turn")
         return found
 
     def outcome(self, decision: Decision | None) -> Outcome | None:
         """Return the outcome of the turn that a decision to commit names."""
         if decision is None or decision.turn is None:
             return None
-        found = find(self.store, Outcome, layout.turn_outcome(decision.turn))
-        if found is not None:
-            self._own(found, layout.turn_outcome(decision.turn))
-            if found.turn != decision.turn:
-                raise MalformedRecordError(
-                    f"{layout.turn_outcome(decision.turn)}: field turn is {found.turn}"
-                )
+        key = layout.turn_outcome(decision.turn)
+        found = self._find(Outcome, key)
+        if found is not None and found.turn != decision.turn:
+            raise MalformedRecordError(f"{key}: field turn is {found.turn}")
         return found
 
     def ended(self) -> tuple[Ended | None, Ended | None]:
-        """Return `COMMIT_SUCCESS` and `COMMIT_FAIL`, each None where it does not stand."""
-        success = find(self.store, Ended, self.key("COMMIT_SUCCESS"))
-        failure = find(self.store, Ended, self.key("COMMIT_FAIL"))
-        for mark, name, ended in (
-            (success, "COMMIT_SUCCESS", "committed"),
-            (failure, "COMMIT_FAIL", "failed"),
-        ):
-            if mark is not None:
-                self._own(mark, self.key(name))
-                if mark.ended != ended:
-                    raise MalformedRecordError(f"{self.key(name)}: field ended is {mark.ended!r}")
-        return success, failure
+        """Return `COMMIT_SUCCESS` and `COMMIT_FAIL`, each None if it is absent."""
+        return self._marker("COMMIT_SUCCESS", "committed"), self._marker("COMMIT_FAIL", "failed")
+
+    def _marker(self, name: str, ended: str) -> Ended | None:
+        found = self._find(Ended, self.key(name))
+        if found is not None and found.ended != ended:
+            raise MalformedRecordError(f"{self.key(name)}: field ended is {found.ended!r}")
+        return found
 
     def phase(self) -> JobPhase:
-        """Read the job's phase off its markers."""
+        """Return the job's phase, derived from its markers."""
         decision = self.decision()
         if decision is None:
-            # Most jobs that are looked at are open: one request instead of three.
-            return JobPhase.OPEN
+            return JobPhase.OPEN  # the common case: one request instead of three
         return phase_of(decision, self.outcome(decision), *self.ended())
 
     def expected(self, job_attempt: JobAttemptId) -> ExpectedTasks | None:
-        """Return the frozen task list of a job attempt, None if it has none."""
-        key = self.key(f"attempts/{check_id('job attempt', job_attempt)}.json")
-        found = find(self.store, ExpectedTasks, key)
-        if found is not None:
-            self._own(found, key)
-        return found
+        """Return the frozen task list of a job attempt, or None."""
+        return self._find(ExpectedTasks, self.key(f"attempts/{check_id('job attempt', job_attempt)}.json"))
 
     def attempts(self) -> Iterator[ExpectedTasks]:
         """Yield the frozen task lists of all job attempts."""
-        for page in self.store.pages(self.key("attempts/")):
-            for info in page:
-                found = find(self.store, ExpectedTasks, info.key) if info.key.endswith(".json") else None
-                if found is not None:
-                    yield found
+        for key in self._keys("attempts/"):
+            found = find(self.store, ExpectedTasks, key) if key.endswith(".json") else None
+            if found is not None:
+                yield found
 
     def pending_set_key(self, task: TaskId, attempt: AttemptId) -> str:
-        """Key of the pending set of one attempt."""
+        """Return the key of an attempt's pending set."""
         return self.key(f"tasks/{check_id('task', task)}/{check_id('attempt', attempt)}.pendingset")
 
     def pending_sets(self, task: TaskId | None = None) -> Iterator[tuple[PendingSet, str]]:
-        """Yield all pending sets, or those of one task, each with its digest, one in memory at a time.
+        """Yield the pending sets of all tasks, or of one, with their digests; one is in memory at a time.
 
         Raises:
-            MalformedRecordError: One is not readable, or says it is another's.
+            MalformedRecordError: A pending set is not readable, or belongs to another attempt.
         """
-        prefix = self.key("tasks/") if task is None else self.key(f"tasks/{check_id('task', task)}/")
-        for page in self.store.pages(prefix):
-            for info in page:
-                if info.key.endswith(".pendingset"):
-                    yield self._pending_set(info.key)
+        for key in self._task_keys(task):
+            if key.endswith(".pendingset"):
+                yield self._pending_set(key)
 
     def aborted_attempts(self, task: TaskId | None = None) -> set[tuple[TaskId, AttemptId]]:
-        """Return the attempts that were ruled out by their ids, of all tasks or of one."""
-        prefix = self.key("tasks/") if task is None else self.key(f"tasks/{check_id('task', task)}/")
+        """Return the ids of aborted attempts, of all tasks or of one."""
         aborted = set()
-        for page in self.store.pages(prefix):
-            for info in page:
-                if info.key.endswith(".aborted"):
-                    _, of_task, name = info.key.rsplit("/", 2)
-                    aborted.add((TaskId(of_task), AttemptId(name.removesuffix(".aborted"))))
+        for key in self._task_keys(task):
+            if key.endswith(".aborted"):
+                _, of_task, name = key.rsplit("/", 2)
+                aborted.add((TaskId(of_task), AttemptId(name.removesuffix(".aborted"))))
         return aborted
+
+    def _task_keys(self, task: TaskId | None) -> Iterator[str]:
+        return self._keys("tasks/" if task is None else f"tasks/{check_id('task', task)}/")
+
+    def _keys(self, name_prefix: str) -> Iterator[str]:
+        return (info.key for page in self.store.pages(self.key(name_prefix)) for info in page)
 
     def _pending_set(self, key: str) -> tuple[PendingSet, str]:
         data = self.store.get(key, length=MAX_RECORD_BYTES + 1)
         found = decode(PendingSet, data, key)
-        self._own(found, key)
+        self._check_owner(found, key)
         if self.pending_set_key(found.task_id, found.attempt_id) != key:
             raise MalformedRecordError(
-                f"{key}: fields task_id and attempt_id say {found.task_id}/{found.attempt_id}"
+                f"{key}: fields task_id and attempt_id are {found.task_id}/{found.attempt_id}"
             )
         return found, digest(data)
 
     def audit(self, chosen_digest: str) -> AuditVerdict | None:
-        """Return the verdict over the chosen pending sets, None if there is none."""
+        """Return the audit verdict for the chosen pending sets, or None."""
         key = self.audit_key(chosen_digest)
-        found = find(self.store, AuditVerdict, key)
-        if found is not None:
-            self._own(found, key)
-            if found.chosen_digest != chosen_digest:
-                raise MalformedRecordError(f"{key}: field chosen_digest is of other data")
+        found = self._find(AuditVerdict, key)
+        if found is not None and found.chosen_digest != chosen_digest:
+            raise MalformedRecordError(f"{key}: field chosen_digest is of other data")
         return found
 
     def audit_key(self, chosen_digest: str) -> str:
-        """Key of the verdict over these pending sets."""
+        """Return the key of the audit verdict for the chosen pending sets."""
         return self.key(f"audits/{check_id('digest', chosen_digest)}.json")
 
     def has_lease(self) -> bool:
-        """Tell whether `lease.json` is there: an ended job that has it is not cleaned up."""
+        """Return whether `lease.json` exists; an ended job that has it is not cleaned up."""
         try:
             self.store.head(self.key("lease.json"))
         except ObjectNotFoundError:
@@ -288,20 +273,26 @@ class JobFolder:
         return True
 
     def report(self) -> Report | None:
-        """Return `report.json`, None before the job's end."""
+        """Return `report.json`, or None before the job's end."""
         return find(self.store, Report, self.key("report.json"))
 
-    def _own(self, record: Record, where: str) -> None:
+    def _find(self, kind: type[R], key: str) -> R | None:
+        found = find(self.store, kind, key)
+        if found is not None:
+            self._check_owner(found, key)
+        return found
+
+    def _check_owner(self, record: Record, key: str) -> None:
         owner = getattr(record, "job_id", self.job_id)
         if owner != self.job_id:
-            raise MalformedRecordError(f"{where}: field job_id is {owner}, not {self.job_id}")
+            raise MalformedRecordError(f"{key}: field job_id is {owner}, not {self.job_id}")
 
 
 def job_ids(store: Store, prefix: str = layout.JOBS) -> Iterator[JobId]:
-    """Yield the ids of a destination's jobs, in the store's order; one listing a thousand records."""
+    """Yield the ids of a destination's jobs in the store's order, skipping the rest of large folders."""
     after = ""
     while page := next(iter(store.pages(prefix, after=after)), ()):
         found = dict.fromkeys(info.key.removeprefix(layout.JOBS).partition("/")[0] for info in page)
         yield from (JobId(job) for job in found if is_job_id(job))
-        # "0" follows "/": the next page starts behind the rest of the last job's folder.
+        # "0" sorts after "/": the next page starts after the last job's folder.
         after = f"{layout.JOBS}{list(found)[-1]}0"

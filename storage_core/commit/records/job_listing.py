@@ -1,7 +1,7 @@
-"""A destination's jobs, from a listing alone: which are done, and which have to be read.
+"""List a destination's jobs without reading them: those that are done, and those that must be read.
 
-An ended job gives its lease up last, so a folder with one terminal marker and without a lease has nothing
-left to do. Thousands of such folders, of a stream's batches, cost a few requests, not some for each.
+An ended job releases its lease last, so a folder with one terminal marker and no lease is done. Thousands
+of such folders, such as a stream's batches, cost a few requests in total.
 Source: commit protocol, step 9, and "Recovery".
 """
 
@@ -17,16 +17,16 @@ from lockgate.storage_core.ids import JobId, is_job_id
 from lockgate.storage_core.stores import Store
 
 MARKERS: Final = {"COMMIT_SUCCESS": JobPhase.COMMITTED, "COMMIT_FAIL": JobPhase.FAILED}
-TELLING: Final = "lease.json"
-"""No name in a job's folder that sorts after this one says whether the job is done."""
+LAST_NEEDED: Final = "lease.json"
+"""Last of the names, in listing order, that show whether a job is done."""
 
 
 @dataclass(frozen=True)
 class JobListing:
-    """The jobs of one destination, as one listing found them.
+    """The jobs of one destination, from one listing.
 
     Attributes:
-        done: Jobs that have ended and are cleaned up, with how they ended.
+        done: Jobs that have ended and are cleaned up, with their terminal phase.
         others: Jobs that may have something left to do.
     """
 
@@ -35,7 +35,7 @@ class JobListing:
 
     @property
     def jobs(self) -> Iterator[JobId]:
-        """All of them."""
+        """Ids of all jobs."""
         yield from self.done
         yield from self.others
 
@@ -45,7 +45,7 @@ def list_job_folders(store: Store) -> JobListing:
     listing = JobListing()
     for job, names in _folders(store):
         ends = [phase for name, phase in MARKERS.items() if name in names]
-        if len(ends) == 1 and {"job.json", "COMMIT_STARTED"} <= names and TELLING not in names:
+        if len(ends) == 1 and {"job.json", "COMMIT_STARTED"} <= names and LAST_NEEDED not in names:
             listing.done[job] = ends[0]
         else:
             listing.others.append(job)
@@ -53,7 +53,7 @@ def list_job_folders(store: Store) -> JobListing:
 
 
 def _folders(store: Store) -> Iterator[tuple[JobId, set[str]]]:
-    """Yield each job with the names in its folder that tell; the rest of a large folder is skipped."""
+    """Yield each job with the names in its folder up to `LAST_NEEDED`; the rest may be skipped."""
     after = ""
     names: dict[str, set[str]] = {}
     while page := next(iter(store.pages(layout.JOBS, after=after)), ()):
@@ -61,8 +61,8 @@ def _folders(store: Store) -> Iterator[tuple[JobId, set[str]]]:
             folder, _, name = info.key.removeprefix(layout.JOBS).partition("/")
             names.setdefault(folder, set()).add(name)
         last, _, name = page[-1].key.removeprefix(layout.JOBS).partition("/")
-        is_whole = name > TELLING
-        # "0" follows "/": the next page starts behind the rest of the last job's folder.
+        is_whole = name > LAST_NEEDED
+        # "0" sorts after "/": the next page starts after the last job's folder.
         after = f"{layout.JOBS}{last}0" if is_whole else page[-1].key
         for folder in [folder for folder in names if is_whole or folder != last]:
             found = names.pop(folder)

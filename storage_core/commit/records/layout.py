@@ -1,4 +1,4 @@
-"""Where each record lies under a destination.
+"""Keys of all records under a destination.
 
 DEST/_lockgate/
     log/00000007.turn  log/00000007.json  log/00000100.checkpoint
@@ -32,50 +32,50 @@ _TURN: Final = re.compile(r"(?P<turn>[0-9]{8,})\.(?P<kind>turn|json|checkpoint)"
 
 
 def turn_claim(turn: int) -> str:
-    """Key of the claim of a turn."""
+    """Return the key of the claim of a turn."""
     return f"{LOG}{turn:08d}.turn"
 
 
 def turn_outcome(turn: int) -> str:
-    """Key of the outcome of a turn."""
+    """Return the key of the outcome of a turn."""
     return f"{LOG}{turn:08d}.json"
 
 
 def checkpoint(turn: int) -> str:
-    """Key of the checkpoint of the log up to a turn."""
+    """Return the key of the checkpoint of the log up to a turn."""
     return f"{LOG}{turn:08d}.checkpoint"
 
 
 def log_shard(digest: str) -> str:
-    """Key of a shard of an outcome or a checkpoint."""
+    """Return the key of a shard of an outcome or a checkpoint."""
     return f"{ROOT}shards/{check_id('shard digest', digest)}.json"
 
 
 def parse_log_key(key: str) -> tuple[int, str] | None:
-    """Return turn and kind (`turn`, `json`, `checkpoint`) of a key in the log; None for others."""
+    """Return turn and kind (`turn`, `json`, `checkpoint`) of a key in the log; None for other keys."""
     match = _TURN.fullmatch(key.removeprefix(LOG))
     return None if match is None else (int(match["turn"]), match["kind"])
 
 
 def short_id_claim(short: ShortId) -> str:
-    """Key that says whose short id it is."""
+    """Return the key of the claim of a short id."""
     return f"{ROOT}ids/{short}"
 
 
 def job_folder(job: JobId) -> str:
-    """Prefix of all records of a job, ending in `/`.
+    """Return the key prefix of a job's records, ending in `/`.
 
     Raises:
-        InvalidInputError: It is not a job id.
+        InvalidInputError: The value is not a job id.
     """
     split_job_id(job)
     return f"{JOBS}{job}/"
 
 
 def is_hidden(key: str) -> bool:
-    """Tell whether a listing reader skips this key, by Spark's rule.
+    """Return whether a listing reader skips this key, by Spark's rule.
 
-    A segment hides what is below it if it starts with `.`, or with `_` and is no partition (`_a=1`).
+    A segment is hidden, with all below it, if it starts with `.`, or with `_` and is no partition (`_a=1`).
     """
     return any(
         segment.startswith(".") or (segment.startswith("_") and "=" not in segment)

@@ -1,4 +1,4 @@
-"""Records of the destination's log: turns, their outcomes, and the checkpoints that fold them.
+"""Records of the destination's log: turn claims, outcomes and checkpoints.
 
 Source: commit protocol, "What lies where".
 """
@@ -10,25 +10,17 @@ from typing import Literal
 import msgspec
 
 from lockgate.storage_core.commit.records.codec import Record
-from lockgate.storage_core.commit.records.job import (
-    Column,
-    Count,
-    JobId,
-    Mode,
-    Turn,
-)
-from lockgate.storage_core.commit.records.plan import (
-    ShardRef,
-)
+from lockgate.storage_core.commit.records.job import Column, Count, JobId, Mode, Turn
+from lockgate.storage_core.commit.records.plan import ShardRef
 from lockgate.storage_core.ids import Token
 from lockgate.storage_core.stamp import Stamp
 
 
 class TurnClaim(Record, frozen=True, tag="turn"):
-    """`log/<turn>.turn`: whose turn it is to commit to the destination.
+    """`log/<turn>.turn`: the job whose turn it is to commit to the destination.
 
     Attributes:
-        stamp: Of the lease under which it was claimed: a turn is waited for only while that lease lives.
+        stamp: Stamp of the claimant's lease; others wait for the turn only while that lease is live.
     """
 
     job_id: JobId
@@ -37,11 +29,11 @@ class TurnClaim(Record, frozen=True, tag="turn"):
 
 
 class Outcome(Record, frozen=True, tag="outcome"):
-    """`log/<turn>.json`: how a turn ended, decided once.
+    """`log/<turn>.json`: the outcome of a turn, decided once.
 
     Attributes:
-        added: Shards `shards/<digest>.json` of `LiveShard`; only of `published`.
-        removed: Shards of `KeyShard`.
+        added: References to `LiveShard` records, `shards/<digest>.json`; only if `published`.
+        removed: References to `KeyShard` records.
     """
 
     job_id: JobId
@@ -56,11 +48,11 @@ class Outcome(Record, frozen=True, tag="outcome"):
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a published job did; the same however often it is asked for.
+    """Summary of a published job; immutable.
 
     Attributes:
-        rows: None if any file's writer did not know its rows.
-        size: Bytes.
+        rows: Number of rows; None if it is unknown for any file.
+        size: Total size in bytes.
     """
 
     job_id: JobId
@@ -106,6 +98,6 @@ class LogCheckpoint(Record, frozen=True, tag="checkpoint"):
 
 
 class CheckpointHint(Record, frozen=True, tag="checkpoint-hint"):
-    """`checkpoint.json`: a turn whose checkpoint stands; only a hint, so it may be old."""
+    """`checkpoint.json`: a turn that has a checkpoint; only a hint, so it may be outdated."""
 
     turn: Turn

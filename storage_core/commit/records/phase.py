@@ -1,6 +1,6 @@
-"""The state machine of a job: a table, and the one function that moves along it.
+"""The state machine of a job: the table of transitions, and how a phase is derived.
 
-A phase is never stored. It is read off what stands in the store, so that every process sees the same.
+A phase is never stored. It is derived from the records in the store, so that every process sees the same.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from lockgate.storage_core.errors import ConflictError, MalformedRecordError
 
 
 class JobPhase(StrEnum):
-    """Where a job stands."""
+    """Phase of a job."""
 
     OPEN = "open"
     """Undecided: everything can still be undone."""
     DECIDED = "decided"
-    """`COMMIT_STARTED` says commit; its turn has no outcome: only forward."""
+    """`COMMIT_STARTED` has the verdict commit; the turn has no outcome yet. The job can only go forward."""
     PUBLISHED = "published"
-    """Manifest readers see the job; replaced files and markers are left to do."""
+    """Manifest readers see the job; replaced files and markers remain to be handled."""
     COMMITTED = "committed"
-    """`COMMIT_SUCCESS`."""
+    """`COMMIT_SUCCESS` exists."""
     REVERTING = "reverting"
-    """Its turn ended `reverted` or `passed`: its files are being taken back."""
+    """The turn ended `reverted` or `passed`: the job's files are being removed."""
     ABORTING = "aborting"
-    """`COMMIT_STARTED` says abort; its uploads are being dropped."""
+    """`COMMIT_STARTED` has the verdict abort; the job's uploads are being aborted."""
     FAILED = "failed"
-    """`COMMIT_FAIL`."""
+    """`COMMIT_FAIL` exists."""
 
 
 NEXT: Final[Mapping[JobPhase, frozenset[JobPhase]]] = {
-    # Straight to REVERTING: by a decision whose turn was passed meanwhile.
+    # OPEN to REVERTING: the turn was passed before the decision was written.
     JobPhase.OPEN: frozenset({JobPhase.DECIDED, JobPhase.REVERTING, JobPhase.ABORTING}),
     JobPhase.DECIDED: frozenset({JobPhase.PUBLISHED, JobPhase.REVERTING}),
     JobPhase.PUBLISHED: frozenset({JobPhase.COMMITTED}),
@@ -50,10 +50,10 @@ UNDECIDED: Final = frozenset({JobPhase.OPEN})
 
 
 def advance(phase: JobPhase, to: JobPhase) -> JobPhase:
-    """Return `to` if the table allows the move.
+    """Return `to` if the table allows the transition.
 
     Raises:
-        ConflictError: It does not; nothing was changed.
+        ConflictError: The table does not allow it; nothing was changed.
     """
     if to not in NEXT[phase]:
         raise ConflictError(f"a job that is {phase} cannot become {to}; nothing was changed")
@@ -63,22 +63,21 @@ def advance(phase: JobPhase, to: JobPhase) -> JobPhase:
 def phase_of(
     decision: Decision | None, outcome: Outcome | None, success: Ended | None, failure: Ended | None
 ) -> JobPhase:
-    """Read a job's phase off its markers.
+    """Derive a job's phase from its markers.
 
     Args:
-        decision: `COMMIT_STARTED`, if it stands.
-        outcome: Of the turn that the decision names, if it has one.
-        success: `COMMIT_SUCCESS`, if it stands.
-        failure: `COMMIT_FAIL`, if it stands.
+        decision: `COMMIT_STARTED`, if it exists.
+        outcome: Outcome of the turn that the decision names, if it exists.
+        success: `COMMIT_SUCCESS`, if it exists.
+        failure: `COMMIT_FAIL`, if it exists.
 
     Raises:
-        MalformedRecordError: The markers contradict each other; nothing may be touched.
+        MalformedRecordError: The markers contradict each other; nothing may be changed.
     """
-    marks = (success is not None, failure is not None)
-    match marks, decision:
+    match (success is not None, failure is not None), decision:
         case (True, True), _:
             raise MalformedRecordError(
-                "both COMMIT_SUCCESS and COMMIT_FAIL stand: touch nothing, look by hand"
+                "both COMMIT_SUCCESS and COMMIT_FAIL exist: change nothing, inspect the job by hand"
             )
         case (True, _), Decision(verdict="commit"):
             return JobPhase.COMMITTED
@@ -91,7 +90,7 @@ def phase_of(
         case (False, False), Decision():
             return _by_outcome(outcome)
         case _:
-            raise MalformedRecordError("a terminal marker stands without its decision: touch nothing")
+            raise MalformedRecordError("a terminal marker exists without its decision: change nothing")
 
 
 def _by_outcome(outcome: Outcome | None) -> JobPhase:

@@ -1,4 +1,4 @@
-"""Records of a plan, in shards, and of the decision to carry it out.
+"""Records of a plan, its shards, and the decision to carry it out.
 
 Source: commit protocol, "What lies where".
 """
@@ -10,22 +10,14 @@ from typing import Literal
 import msgspec
 
 from lockgate.storage_core.commit.records.codec import Record
-from lockgate.storage_core.commit.records.job import (
-    Count,
-    JobAttemptId,
-    JobId,
-    Mode,
-    Turn,
-)
-from lockgate.storage_core.commit.records.task import (
-    PendingFile,
-)
+from lockgate.storage_core.commit.records.job import Count, JobAttemptId, JobId, Mode, Turn
+from lockgate.storage_core.commit.records.task import PendingFile
 from lockgate.storage_core.ids import Token
 from lockgate.storage_core.stamp import Stamp
 
 
 class ShardRef(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One shard of a plan or of an outcome: `<digest>.json` beside its head, and what it adds up to."""
+    """Reference to one shard of a plan or an outcome, with its totals."""
 
     digest: str
     files: Count
@@ -34,12 +26,12 @@ class ShardRef(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class RemovedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file that a `replace` takes away, as it was found when the plan was made.
+    """A file that a commit removes, as it was found when the plan was made.
 
     Attributes:
-        managed: It is live in the destination log: its name is unique and never written again.
-        in_the_way: The job needs its name for a folder, or a folder of it for a name: it is moved aside
-            between decision and completion.
+        managed: The file is live in the destination log; its name is unique and never written again.
+        in_the_way: The file blocks a file or folder of the job, and is displaced between decision and
+            completion.
     """
 
     key: str
@@ -52,7 +44,7 @@ class RemovedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class PlanHead(Record, frozen=True, tag="plan"):
-    """`plan/<digest>/plan.json`: the frozen list of what the commit does; named by its own digest."""
+    """`plan/<digest>/plan.json`: the frozen plan of a commit, named by its digest."""
 
     job_id: JobId
     job_attempt: JobAttemptId
@@ -71,13 +63,13 @@ class AdditionShard(Record, frozen=True, tag="plan-additions"):
 
 
 class RemovalShard(Record, frozen=True, tag="plan-removals"):
-    """Up to 1,000 files that a plan takes away."""
+    """Up to 1,000 files that a plan removes."""
 
     files: tuple[RemovedFile, ...]
 
 
 class Decision(Record, frozen=True, tag="decision"):
-    """`COMMIT_STARTED`: created if absent, once; from here on there is only forward."""
+    """`COMMIT_STARTED`: created once, if absent; final."""
 
     job_id: JobId
     verdict: Literal["commit", "abort"]

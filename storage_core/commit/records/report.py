@@ -1,4 +1,4 @@
-"""Records of a job's end: what became of every file, and what a sweep has seen.
+"""Records of a job's end, of the outcome of each file, and of a sweep's state.
 
 Source: commit protocol, "What lies where".
 """
@@ -10,16 +10,12 @@ from typing import Literal
 import msgspec
 
 from lockgate.storage_core.commit.records.codec import Record
-from lockgate.storage_core.commit.records.job import (
-    JobId,
-)
-from lockgate.storage_core.commit.records.log_entries import (
-    Receipt,
-)
+from lockgate.storage_core.commit.records.job import JobId
+from lockgate.storage_core.commit.records.log_entries import Receipt
 
 
 class FileOutcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What became of one file of a job."""
+    """Outcome of one file of a job."""
 
     key: str
     fate: Literal["published", "lost", "reverted", "aborted", "removed", "kept", "retained", "unsettled"]
@@ -27,18 +23,18 @@ class FileOutcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class FileOutcomeShard(Record, frozen=True, tag="fates"):
-    """`report/<digest>.json`: 1,000 files of a long report."""
+    """`report/<digest>.json`: up to 1,000 file outcomes of a long report."""
 
     fates: tuple[FileOutcome, ...]
 
 
 class Report(Record, frozen=True, tag="report"):
-    """`report.json`: every file's fate, also of failed jobs.
+    """`report.json`: the outcome of every file, for committed and failed jobs.
 
     Attributes:
-        counts: How many files met each fate.
-        shards: Digests of `FileOutcomeShard`, for all but the last files.
-        fates: The last files, or all of a short report.
+        counts: Number of files by outcome.
+        shards: Digests of the `FileOutcomeShard` records of all but the last files.
+        fates: Outcomes of the last files, or of all files of a short report.
     """
 
     job_id: JobId
@@ -54,8 +50,8 @@ class Ended(Record, frozen=True, tag="ended"):
     """`COMMIT_SUCCESS` or `COMMIT_FAIL`: terminal.
 
     Attributes:
-        retained_until_s: Until then the plan is kept. Of a committed job: so are replaced files. Of a
-            reverted one: the next sweep after it looks once more. 0: there is nothing left to do.
+        retained_until_s: Time until which the plan is kept, with the replaced files of a committed job. The
+            first sweep after it checks a reverted job once more. 0 if nothing is left to do.
     """
 
     job_id: JobId
@@ -67,6 +63,6 @@ class Ended(Record, frozen=True, tag="ended"):
 
 
 class SweepState(Record, frozen=True, tag="sweep"):
-    """`sweep.json`: ownerless uploads and when a sweep first saw them, by key and upload id."""
+    """`sweep.json`: times at which a sweep first saw each ownerless upload, by key and upload id."""
 
     seen: dict[str, float]

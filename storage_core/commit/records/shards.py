@@ -1,6 +1,6 @@
-"""Long lists as shards: records of at most 1,000 entries, each named by its digest.
+"""Store long lists as shards: records of at most 1,000 entries, each named by its digest.
 
-A name that is a digest can be written twice without harm, and read without trust.
+A digest as the name makes writes idempotent and reads verifiable.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def batches(entries: Iterable[T], length: int = SHARD_ENTRIES) -> Iterator[tuple
 
 
 def write_shard(store: Store, key_of: Callable[[str], str], record: Record) -> str:
-    """Write a record under its own digest, which is returned; one that stands already is the same."""
+    """Write a record under its digest, unless it exists, and return the digest."""
     data = encode(record)
     name = digest(data)
     try:
@@ -42,26 +42,26 @@ def write_shard(store: Store, key_of: Callable[[str], str], record: Record) -> s
 
 
 def read_shard(store: Store, kind: type[R], key_of: Callable[[str], str], name: str) -> R:
-    """Read a shard and check that it is what its name says.
+    """Read a shard and verify its digest.
 
     Raises:
-        MalformedRecordError: Its bytes have another digest, or are not such a record.
+        MalformedRecordError: The content has another digest, or is not such a record.
     """
     key = key_of(name)
     data = store.get(key, length=MAX_RECORD_BYTES + 1)
     if digest(data) != name:
-        raise MalformedRecordError(f"{key}: its content has another digest than its name says")
+        raise MalformedRecordError(f"{key}: its content has another digest than its name")
     return decode(kind, data, key)
 
 
 def shard_ref(name: str, sizes: Iterable[int], rows: Iterable[int | None]) -> ShardRef:
-    """Describe a shard: its digest and what its entries add up to."""
+    """Return a reference to a shard: its digest and its totals."""
     sizes, rows = list(sizes), list(rows)
     return ShardRef(digest=name, files=len(sizes), size=sum(sizes), rows=total_rows(rows))
 
 
 def total_rows(rows: Iterable[int | None]) -> int | None:
-    """Add up rows; unknown if any is."""
+    """Return the sum of row counts, or None if any is unknown."""
     total = 0
     for count in rows:
         if count is None:

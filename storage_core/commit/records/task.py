@@ -1,4 +1,4 @@
-"""Records of tasks: the frozen task list, and what each attempt has pending.
+"""Records of tasks: the frozen task list, pending sets, aborted attempts and audits.
 
 Source: commit protocol, "What lies where".
 """
@@ -8,19 +8,13 @@ from __future__ import annotations
 import msgspec
 
 from lockgate.storage_core.commit.records.codec import Record
-from lockgate.storage_core.commit.records.job import (
-    AttemptId,
-    Count,
-    JobAttemptId,
-    JobId,
-    TaskId,
-)
+from lockgate.storage_core.commit.records.job import AttemptId, Count, JobAttemptId, JobId, TaskId
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import PendingUpload
 
 
 class StagedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One file of a frozen staging listing: its path below the staging directory, and its bytes."""
+    """One file of a frozen staging listing: its path below the staging directory, and its size in bytes."""
 
     path: str
     size: Count
@@ -30,8 +24,8 @@ class ExpectedTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """One task that a job attempt must commit.
 
     Attributes:
-        input_digest: Equal for two job attempts only if the task's output would be.
-        files: Of the staged front end: what to turn into pending uploads.
+        input_digest: Digest of the input; equal in two job attempts only if the task's output would be.
+        files: Staged files to turn into pending uploads.
     """
 
     task_id: TaskId
@@ -50,7 +44,7 @@ class ExpectedTasks(Record, frozen=True, tag="expected-tasks"):
 
 
 class ColumnStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a writer knows of one column of one file; values as text."""
+    """Statistics of one column of one file, with values as text."""
 
     nulls: int | None = None
     minimum: str | None = None
@@ -58,12 +52,12 @@ class ColumnStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class PendingFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One file that is wholly written and that nobody can see.
+    """One file that is completely written and not visible yet.
 
     Attributes:
-        path: As the writer named it, below the destination, without the short id.
-        upload: How to make it visible.
-        rows: None where the writer does not know.
+        path: Path below the destination as the writer gave it, without the short id.
+        upload: Upload whose completion makes the file visible.
+        rows: Number of rows, if the writer knows it.
     """
 
     path: str
@@ -73,12 +67,12 @@ class PendingFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def key(self) -> str:
-        """Where it will be visible."""
+        """Final key of the file."""
         return self.upload.key
 
 
 class PendingSet(Record, frozen=True, tag="pending-set"):
-    """One attempt's immutable record of its pending files; creating it is the task commit."""
+    """Immutable record of an attempt's pending files; creating it is the task commit."""
 
     job_id: JobId
     job_attempt: JobAttemptId
@@ -91,7 +85,7 @@ class PendingSet(Record, frozen=True, tag="pending-set"):
 
 
 class AbortedAttempt(Record, frozen=True, tag="aborted-attempt"):
-    """`tasks/<task>/<attempt>.aborted`: this attempt is never chosen, whatever it still saves."""
+    """`tasks/<task>/<attempt>.aborted`: the attempt is never selected, even if it still commits."""
 
     job_id: JobId
     task_id: TaskId
@@ -100,7 +94,7 @@ class AbortedAttempt(Record, frozen=True, tag="aborted-attempt"):
 
 
 class AuditVerdict(Record, frozen=True, tag="audit"):
-    """`audits/<chosen digest>.json`: what an audit said of exactly these pending sets."""
+    """`audits/<chosen digest>.json`: the verdict of an audit on exactly these pending sets."""
 
     job_id: JobId
     chosen_digest: str

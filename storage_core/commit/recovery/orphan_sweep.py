@@ -21,12 +21,12 @@ from lockgate.storage_core.commit.records.job_folder import find
 from lockgate.storage_core.commit.records.job_listing import list_job_folders
 from lockgate.storage_core.commit.records.report import SweepState
 from lockgate.storage_core.commit.recovery.retention import JobFate, sweep_ended_jobs
-from lockgate.storage_core.commit.setup.capabilities import as_probed
+from lockgate.storage_core.commit.setup.capabilities import with_recorded_capabilities
 from lockgate.storage_core.commit.uploads.upload_cost import (
-    UploadFigures,
-    figures_by_action,
-    figures_of,
-    measured,
+    UploadTotals,
+    measure_uploads,
+    totals_by_action,
+    upload_totals,
 )
 from lockgate.storage_core.commit.uploads.upload_owner import (
     EVERYTHING,
@@ -34,7 +34,7 @@ from lockgate.storage_core.commit.uploads.upload_owner import (
     UploadFate,
     UploadFilter,
     UploadOwnership,
-    listed,
+    list_uploads,
 )
 from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
 from lockgate.storage_core.failpoints import step
@@ -58,8 +58,8 @@ class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
     destination: str
     dry_run: bool
     uploads: tuple[UploadFate, ...]
-    total: UploadFigures
-    by_action: dict[SweepAction, UploadFigures]
+    total: UploadTotals
+    by_action: dict[SweepAction, UploadTotals]
     jobs: tuple[JobFate, ...]
 
 
@@ -91,15 +91,18 @@ def sweep_uploads(
     settings = settings or load_settings()
     clock = clock or SystemClock()
     progress = progress or no_progress
-    store, folder = as_probed(open_store(destination, settings), settings, clock), wanted.folder
+    store, folder = (
+        with_recorded_capabilities(open_store(destination, settings), settings, clock),
+        wanted.folder,
+    )
     with step("sweep"):
         listing = list_job_folders(store)
         summaries = {job: summarise(store, job, settings=settings, clock=clock) for job in listing.others}
         state = find(store, SweepState, layout.SWEEP_STATE) or SweepState(seen={})
         ownership = UploadOwnership(store, summaries, listing.done, state.seen, settings, clock.now_s())
-        fates = ((info, ownership.fate_of(info)) for info in listed(store, folder, progress))
+        fates = ((info, ownership.classify(info)) for info in list_uploads(store, folder, progress))
         uploads = tuple(fate for info, fate in fates if wanted.admits(info, fate.owner, ownership.now_s))
-        uploads = tuple(measured(store, uploads, measure, settings=settings, progress=progress))
+        uploads = tuple(measure_uploads(store, uploads, measure, settings=settings, progress=progress))
         if not dry_run:
             orphans = [fate for fate in uploads if fate.action is SweepAction.ABORT]
             _abort(store, orphans, settings, progress)
@@ -113,8 +116,8 @@ def sweep_uploads(
             destination=store.url,
             dry_run=dry_run,
             uploads=uploads,
-            total=figures_of(uploads, settings),
-            by_action=figures_by_action(uploads, settings),
+            total=upload_totals(uploads, settings),
+            by_action=totals_by_action(uploads, settings),
             jobs=tuple(jobs),
         )
 

@@ -27,7 +27,7 @@ from lockgate.storage_core.commit.records.job_listing import list_job_folders
 from lockgate.storage_core.commit.records.log_entries import Receipt
 from lockgate.storage_core.commit.records.phase import TERMINAL, UNDECIDED, JobPhase
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction, choose_action
-from lockgate.storage_core.commit.setup.capabilities import probed
+from lockgate.storage_core.commit.setup.capabilities import with_probed_capabilities
 from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
 from lockgate.storage_core.errors import (
     AccessDeniedError,
@@ -124,7 +124,7 @@ def recover_job(
     with step("recover"):
         try:
             record = folder.job()  # first, so that nothing is written to a mistyped destination
-            folder = JobFolder(probed(store, settings, clock), folder.job_id)
+            folder = JobFolder(with_probed_capabilities(store, settings, clock), folder.job_id)
             view = leases_for(settings, clock).look(folder, record)
             lease, found = view.state, folder.phase()
         except MalformedRecordError as error:

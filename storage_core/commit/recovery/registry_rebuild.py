@@ -22,7 +22,7 @@ from lockgate.storage_core.commit.records.phase import TERMINAL
 from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob
 from lockgate.storage_core.commit.registry.queries import UNENDED, jobs, leased
 from lockgate.storage_core.commit.registry.rows import Job, Phase
-from lockgate.storage_core.commit.setup.capabilities import as_probed
+from lockgate.storage_core.commit.setup.capabilities import with_recorded_capabilities
 from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
 from lockgate.storage_core.errors import InvalidInputError, LockgateError, ObjectNotFoundError
 from lockgate.storage_core.failpoints import step
@@ -82,7 +82,7 @@ def rescan(
             f"nothing was done; `lockgate jobs list {destination}` reads the store"
         )
     with step("rescan"):
-        store = as_probed(open_store(destination, settings), settings, clock)
+        store = with_recorded_capabilities(open_store(destination, settings), settings, clock)
         # Read the registry before the listing, so that a job that is set up meanwhile is not forgotten.
         with journal.reading() as reading:
             url, link = canonical_url(store), symlinked_url(store)

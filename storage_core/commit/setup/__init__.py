@@ -1,1 +1,1 @@
-"""Before anything is written: the job's identity, and what the store can do."""
+"""Job set-up: create the job's identity and probe the store's capabilities."""

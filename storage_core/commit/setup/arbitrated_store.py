@@ -1,13 +1,13 @@
-"""A store without conditional create, and the journal that decides in its place who creates a name.
+"""Use the journal as arbiter of names for a store without conditional create.
 
-    create(name) ──claim──► journal: one claim a name wins, durably
-                 ──copy───► store: the claimed bytes, by whoever comes by: all of them write the same
+    create(name) ──claim──► journal: one claim per name wins, durably
+                 ──copy───► store: the claimed bytes; any process may write them
 
-A name is created when its claim is durable. Until its copy stands whoever asks for the name, or is refused
-it, writes the copy first; so a claimant that dies in between leaves nothing open. A listing may miss such a
-name: to the protocol it is one whose creation has not come through yet.
+A name is created when its claim is durable. Until its copy exists, every process that reads the name, or is
+refused it, writes the copy first, so a claimant that dies in between leaves nothing unfinished. A listing may
+miss such a name, which the protocol treats like a create that has not completed.
 
-A name is deleted claim first: what a crash leaves is an object that still stands, and refuses all others.
+Deletion releases the claim first: after a crash the object still exists, and refuses other creates.
 
 Source: commit protocol, "Job commit": where a store has no conditional create, the journal is the arbiter.
 """
@@ -24,7 +24,7 @@ from tenacity import Retrying
 
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, digest
-from lockgate.storage_core.commit.records.job_folder import while_busy
+from lockgate.storage_core.commit.records.job_folder import retry_while_busy
 from lockgate.storage_core.errors import (
     AlreadyExistsError,
     JournalUnavailableError,
@@ -40,25 +40,25 @@ from lockgate.storage_core.stores.instrumented import InstrumentedStore
 from lockgate.storage_core.stores.protocol import DeleteFailure, check_key
 
 INLINE_BYTES: Final = 256 * 1024
-"""A longer record goes to the store first, and the journal holds its digest."""
+"""A longer record is written to the store first, and its claim holds the digest."""
 
 _DIGEST: Final = "sha256:"
 _UNDISPUTED: Final = re.compile(
     rf"{layout.SUCCESS}|{layout.ROOT}shards/.+|{layout.JOBS}[^/]+/(plan|report)/.+"
 )
-"""Names that need no arbiter: digests, for which all write the same, and the summary for readers, which
-decides nothing."""
+"""Names that need no arbiter: digests, which have one possible content, and `_SUCCESS`, which decides
+nothing."""
 
 
 class ArbitratedStore(InstrumentedStore):
-    """A `Store` around one without conditional create; `create` has one winner all the same.
+    """Wraps a `Store` without conditional create so that `create` has one winner.
 
-    Everyone who creates, reads or deletes decisions at the place has to come through the same journal.
-    Completions stay unconditional: names of files are unique.
+    All processes that create, read or delete records at the destination must use the same journal.
+    Completions stay unconditional, because file names are unique.
 
     Args:
-        store: Watched, so that its calls are counted on; with the capabilities that a probe found.
-        claims: Of the same place.
+        store: Store with its probed capabilities; if it is instrumented, its request counts are continued.
+        claims: Claims of the same destination.
     """
 
     def __init__(self, store: Store, claims: Claims) -> None:
@@ -71,36 +71,36 @@ class ArbitratedStore(InstrumentedStore):
     def create(self, key: str, data: bytes) -> ObjectInfo:
         """Claim the name, then write the object; see `Store.create`."""
         check_key(key)
-        if self._stands(key):
+        if self._exists(key):
             raise self._taken(key)
         if _UNDISPUTED.fullmatch(key):
             return self.put(key, data)
-        if not is_arbitrated(key):
+        if not _is_arbitrated(key):
             raise self._unsupported("create only what is absent", key)
         body = self._body(key, data)
         try:
-            _while_away()(self.claims.take, key, body)
+            _retry_while_unavailable()(self.claims.take, key, body)
         except AlreadyExistsError:
-            self._mend(key)
-            self._drop_aside(key, body)
+            self._complete_copy(key)
+            self._delete_long_body(key, body)
             raise self._taken(key) from None
         return self._copy(key, data, body)
 
     def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
-        """Read an object, which is written first where only its claim stands; see `Store.get`."""
+        """Read an object; write it first if it has only a claim. See `Store.get`."""
         try:
             return super().get(key, start=start, length=length)
         except ObjectNotFoundError:
-            if not self._mend(key):
+            if not self._complete_copy(key):
                 raise
         return super().get(key, start=start, length=length)
 
     def head(self, key: str) -> ObjectInfo:
-        """Look at an object, which is written first where only its claim stands; see `Store.head`."""
+        """Return an object's metadata; write it first if it has only a claim. See `Store.head`."""
         try:
             return super().head(key)
         except ObjectNotFoundError:
-            if not self._mend(key):
+            if not self._complete_copy(key):
                 raise
         return super().head(key)
 
@@ -118,18 +118,18 @@ class ArbitratedStore(InstrumentedStore):
         """Make a pending upload visible; see `Store.complete_upload`.
 
         Raises:
-            UnsupportedStoreError: `if_absent`, of which the store knows nothing.
+            UnsupportedStoreError: `if_absent` is set, which the store does not support.
         """
         if if_absent:
             raise self._unsupported("complete only what is absent", pending.key)
         return super().complete_upload(pending)
 
-    def _mend(self, key: str) -> bool:
-        """Write the copy of a claimed name that is missing; tells whether the name is claimed."""
-        body = _while_away()(self.claims.find, key) if is_arbitrated(key) else None
+    def _complete_copy(self, key: str) -> bool:
+        """Write the missing copy of a claimed name; return whether the name is claimed."""
+        body = _retry_while_unavailable()(self.claims.find, key) if _is_arbitrated(key) else None
         if body is None:
             return False
-        if not self._stands(key):
+        if not self._exists(key):
             data = self._read_body(key, body)
             if data is not None:
                 self._copy(key, data, body)
@@ -137,17 +137,17 @@ class ArbitratedStore(InstrumentedStore):
 
     def _copy(self, key: str, data: bytes, body: str) -> ObjectInfo:
         try:
-            # Again after a lost answer too: nobody writes anything else there.
-            made = while_busy(OutcomeUnknownError)(self.put, key, data)
+            # Retry after a lost answer too: every process writes the same bytes.
+            made = retry_while_busy(OutcomeUnknownError)(self.put, key, data)
         except NotAppliedError as error:
             raise OutcomeUnknownError(
                 f"{self.url}/{key}: journal {self.claims.journal.url} holds the name, and the store refused "
-                f"the copy ({error}); nothing was deleted; whoever reads the name writes it; try again"
+                f"the copy ({error}); nothing was deleted; the next reader of the name writes it; try again"
             ) from error
-        self._drop_aside(key, body)
+        self._delete_long_body(key, body)
         return made
 
-    def _stands(self, key: str) -> bool:
+    def _exists(self, key: str) -> bool:
         try:
             super().head(key)
         except ObjectNotFoundError:
@@ -155,42 +155,42 @@ class ArbitratedStore(InstrumentedStore):
         return True
 
     def _body(self, key: str, data: bytes) -> str:
-        """Return what the claim says of the bytes; long ones are written beside the name first."""
+        """Return the body of a claim: the bytes, or the digest of long ones, which are written first."""
         if len(data) <= INLINE_BYTES:
             return b64encode(data).decode()
         body = _DIGEST + digest(data)
-        self.put(_aside(key, body), data)
+        self.put(_long_body_key(key, body), data)
         return body
 
     def _read_body(self, key: str, body: str) -> bytes | None:
-        """Return the claimed bytes; None where they are not aside any more, for then the copy was made.
+        """Return the claimed bytes; None if a long body was already deleted, because the copy exists.
 
         Raises:
-            MalformedRecordError: What lies aside is not what was claimed.
+            MalformedRecordError: The long body is not what was claimed.
         """
         if not body.startswith(_DIGEST):
             return b64decode(body)
-        aside = _aside(key, body)
+        long_body = _long_body_key(key, body)
         try:
-            data = super().get(aside, length=MAX_RECORD_BYTES + 1)
+            data = super().get(long_body, length=MAX_RECORD_BYTES + 1)
         except ObjectNotFoundError:
             return None
         if _DIGEST + digest(data) != body:
             raise MalformedRecordError(
-                f"{self.url}/{aside} is not the record that journal {self.claims.journal.url} holds the name "
-                f"{key} for: it was changed; nothing was written from it; put its bytes back"
+                f"{self.url}/{long_body} is not the record that journal {self.claims.journal.url} holds the "
+                f"name {key} for: it was changed; nothing was written from it; restore its bytes"
             )
         return data
 
-    def _drop_aside(self, key: str, body: str) -> None:
+    def _delete_long_body(self, key: str, body: str) -> None:
         if body.startswith(_DIGEST):
-            with suppress(NotAppliedError, OutcomeUnknownError):  # what stays goes with the job's folder
-                super().delete(_aside(key, body))
+            with suppress(NotAppliedError, OutcomeUnknownError):  # otherwise deleted with the job's folder
+                super().delete(_long_body_key(key, body))
 
     def _release(self, keys: Sequence[str]) -> None:
-        arbitrated = [key for key in keys if is_arbitrated(key)]
+        arbitrated = [key for key in keys if _is_arbitrated(key)]
         if arbitrated:
-            _while_away()(self.claims.release, arbitrated)
+            _retry_while_unavailable()(self.claims.release, arbitrated)
 
     def _unsupported(self, what: str, key: str) -> UnsupportedStoreError:
         return UnsupportedStoreError(
@@ -200,20 +200,20 @@ class ArbitratedStore(InstrumentedStore):
 
     def _taken(self, key: str) -> AlreadyExistsError:
         return AlreadyExistsError(
-            f"{self.url}/{key}: it stands already; nothing was changed; read it back to learn whose it is"
+            f"{self.url}/{key}: it already exists; nothing was changed; read it back to see whose it is"
         )
 
 
-def is_arbitrated(key: str) -> bool:
-    """Tell whether the journal decides who creates a name: a record of ours that others might write too."""
+def _is_arbitrated(key: str) -> bool:
+    """Return whether the journal decides who creates a name: a record that several processes may create."""
     return key.startswith(layout.ROOT) and _UNDISPUTED.fullmatch(key) is None
 
 
-def _while_away() -> Retrying:
-    """Return what asks a journal again that is away for a moment, as in a failover: it applied nothing."""
-    return while_busy(JournalUnavailableError)
+def _retry_while_unavailable() -> Retrying:
+    """Return a retry policy for a journal in failover, which applied nothing."""
+    return retry_while_busy(JournalUnavailableError)
 
 
-def _aside(key: str, body: str) -> str:
-    """Key at which a long body waits for its copy: no listing takes it for a record."""
+def _long_body_key(key: str, body: str) -> str:
+    """Return the key of a long body until it is copied; no listing takes it for a record."""
     return f"{key}.{body.removeprefix(_DIGEST)}"

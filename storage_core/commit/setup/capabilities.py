@@ -1,7 +1,7 @@
-"""What a destination's store was seen to do, and who decides there what is created once.
+"""Capabilities of a destination's store, and the arbiter of names if it has no conditional create.
 
-The first set-up probes and writes down what it saw; later processes read that. A store that has no
-conditional create needs a journal as arbiter, and everyone who comes to the destination needs the same one.
+The first set-up probes the store and records the result, which later processes read. A store without
+conditional create needs a journal as arbiter, the same one for all processes that use the destination.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.destination.location import canonical_url
+from lockgate.storage_core.commit.leases.job_journal import own_journal
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.job import StoreRecord
 from lockgate.storage_core.commit.records.job_folder import claim, find
@@ -28,21 +29,18 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger("lockgate.setup")
 
 
-def probed(store: Store, settings: Settings, clock: Clock) -> Store:
-    """Return the store with the capabilities that it has shown at this destination.
-
-    The first set-up probes and writes down what it saw; later ones read that. Where the store has no
-    conditional create, the journal is the arbiter of what is created there.
+def with_probed_capabilities(store: Store, settings: Settings, clock: Clock) -> Store:
+    """Return the store with the capabilities recorded at this destination; probe it if there are none.
 
     Args:
-        store: At the destination.
-        settings: Name the journal.
-        clock: Tells the time of the probe.
+        store: Store of the destination.
+        settings: Settings, with the journal.
+        clock: Clock for the time of the probe.
 
     Raises:
-        UnsupportedStoreError: It has no conditional create, without which a commit cannot be safe, and this
-            process has no journal, or another one than the destination's.
-        ConflictError: The journal holds names of the destination, and the store has nothing of it.
+        UnsupportedStoreError: The store has no conditional create, which safe commits need, and this process
+            has no journal, or not the destination's.
+        ConflictError: The journal holds names of the destination that the store does not have.
         JournalUnavailableError: The journal cannot be reached.
     """
     with step("probe"):
@@ -50,12 +48,12 @@ def probed(store: Store, settings: Settings, clock: Clock) -> Store:
         return _as_known(store, known, settings, clock)
 
 
-def as_probed(store: Store, settings: Settings, clock: Clock) -> Store:
-    """Return the store as `probed` does; as it is where no job was ever set up.
+def with_recorded_capabilities(store: Store, settings: Settings, clock: Clock) -> Store:
+    """Return the store with its recorded capabilities; unchanged if no job was ever set up.
 
     Raises:
-        UnsupportedStoreError: As `probed`.
-        JournalUnavailableError: As `probed`.
+        UnsupportedStoreError: See `with_probed_capabilities`.
+        JournalUnavailableError: The journal cannot be reached.
     """
     with step("probe"):
         known = find(store, StoreRecord, layout.PROBED)
@@ -63,37 +61,35 @@ def as_probed(store: Store, settings: Settings, clock: Clock) -> Store:
 
 
 def forget_destination(store: Store, journal: Journal) -> int:
-    """Let the journal forget the names of a destination that was deleted by hand; returns how many it held.
+    """Release all names of a destination that was deleted by hand; return their number.
 
     Raises:
-        ConflictError: The store holds records of jobs there; nothing was forgotten.
+        ConflictError: The store still has records of jobs; nothing was released.
     """
     left = next(iter(store.pages(layout.ROOT, page_size=1)), ())
     if left:
         raise ConflictError(
-            f"{store.url}: {left[0].key} is there: the destination was not deleted, and the journal still "
-            "decides in it; nothing was forgotten; delete all that lies in its _lockgate/ first"
+            f"{store.url}: {left[0].key} exists: the destination was not deleted, and the journal still "
+            "decides in it; nothing was forgotten; delete everything in its _lockgate/ first"
         )
     claims = _claims(store, journal)
     return claims.release(claims.names())
 
 
-def arbiter_for(store: Store, settings: Settings, clock: Clock | None = None) -> Journal:
-    """Return the journal that may decide for a store without conditional create.
+def arbiter_for(store: Store, settings: Settings, clock: Clock) -> Journal:
+    """Return the journal that can be the arbiter of a store without conditional create.
 
     Raises:
-        UnsupportedStoreError: There is none.
-        JournalUnavailableError: It cannot be reached.
+        UnsupportedStoreError: This process has no journal.
+        JournalUnavailableError: The journal cannot be reached.
     """
-    from lockgate.storage_core.journal.process_journal import configured_journal  # noqa: PLC0415 - SQLAlchemy: half a second
-
-    journal = configured_journal(settings, clock)
+    journal = own_journal(settings, clock)
     if journal is None:
         raise UnsupportedStoreError(
             f"{store.url}: this store has no conditional create (two writers of one key both succeeded), so "
             "a commit could be decided twice; nothing was changed; name a journal that decides in its place "
             "(LOCKGATE_JOURNAL_URL), the same one in all processes, or use a store that has it "
-            f"(`lockgate store check {store.url}` shows what was seen)"
+            f"(`lockgate store check {store.url}` shows the findings)"
         )
     return journal
 
@@ -108,13 +104,13 @@ def _first_seen(store: Store, settings: Settings, clock: Clock) -> StoreRecord:
         return claim(store, layout.PROBED, seen)
     journal = arbiter_for(store, settings, clock)
     claims = _claims(store, journal)
-    # Names are claimed only where the record stands. So it stands by now, or somebody has deleted it.
+    # Names are claimed only after this record exists: another process has just written it, or it was deleted.
     if set(claims.names()) - {layout.PROBED}:
         known = find(store, StoreRecord, layout.PROBED)
         if known is None:
             raise _deleted_by_hand(store, journal)
         return known
-    LOG.warning("%s: journal %s decides from now on what is created there once", store.url, journal.url)
+    LOG.warning("%s: journal %s decides from now on who creates a name there", store.url, journal.url)
     seen = StoreRecord(
         capabilities=report.capabilities,
         probed_s=seen.probed_s,
@@ -134,14 +130,14 @@ def _as_known(store: Store, known: StoreRecord, settings: Settings, clock: Clock
             f"{store.url}: this store has no conditional create, and journal {known.arbiter[:8]} at "
             f"{known.arbiter_url} decides in its place; this process has journal {journal.identity[:8]} at "
             f"{journal.url}; nothing was changed; set LOCKGATE_JOURNAL_URL to the former, on drivers, Spark "
-            "executors, Celery workers and wherever recovery runs"
+            "executors, Celery workers and where recovery runs"
         )
     return _arbitrated(trusted, _claims(store, journal))
 
 
 def _deleted_by_hand(store: Store, journal: Journal) -> ConflictError:
     return ConflictError(
-        f"{store.url}: journal {journal.url} has decided there before, and the store has nothing of it: the "
+        f"{store.url}: journal {journal.url} holds names of it, and the store has none of them: the "
         "destination was deleted by hand, or it is on another server that has a bucket of this name; nothing "
         f"was changed; in the first case run `lockgate store forget {store.url}`, in the second use another "
         "journal (LOCKGATE_JOURNAL)"
@@ -149,7 +145,7 @@ def _deleted_by_hand(store: Store, journal: Journal) -> ConflictError:
 
 
 def _claims(store: Store, journal: Journal) -> Claims:
-    from lockgate.storage_core.journal.claims import Claims  # noqa: PLC0415 - as above
+    from lockgate.storage_core.journal.claims import Claims  # noqa: PLC0415 - SQLAlchemy: half a second
 
     return Claims(journal, canonical_url(store))
 

@@ -1,4 +1,4 @@
-"""Set-up: the job's identity is created if absent, and nothing of the destination changes.
+"""Set up a job: create its identity if absent, without changing the destination's data.
 
 Source: commit protocol, "Set-up" and "Identity".
 """
@@ -14,7 +14,7 @@ from typing import Final, get_args
 import msgspec
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.committers import committer_named
+from lockgate.storage_core.commit.committers import get_committer
 from lockgate.storage_core.commit.destination.conflict_mode import earlier_generations, refuse_if_occupied
 from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.records import layout
@@ -36,30 +36,30 @@ from lockgate.storage_core.ids import JobId, JobName, ShortId, job_id, new_token
 from lockgate.storage_core.stores import Store
 
 SHORT_ID_TRIES: Final = 16
-SHOWN: Final = 200
-"""Characters of a value in an error: a list of artefacts may be long."""
+MAX_VALUE_CHARS: Final = 200
+"""Characters of a value in an error message; a list of artefacts may be long."""
 
 
 def set_up(
     store: Store, name: JobName, spec: JobSpec, *, description: str, clock: Clock, journal: str = ""
 ) -> JobRecord:
-    """Find or create the job that this run of `name` is.
+    """Find or create the job for a run of `name`.
 
-    An undecided or unfinished generation is met again; after an ended one, the next generation begins, but
-    with `rerun="once"` a committed one is met for ever.
+    An unfinished generation is returned. After an ended one the next generation begins, except that with
+    `rerun="once"` a committed generation is always returned.
 
     Args:
-        store: At the destination, with probed capabilities.
-        name: Stable over the run's retries.
-        spec: What the job is to do; must be the same in a retry.
-        description: For people.
-        clock: Tells the time of creation.
-        journal: Where the job's leases are, for its record; empty: in its folder.
+        store: Store of the destination, with probed capabilities.
+        name: Name that is stable over the run's retries.
+        spec: Specification of the job; must be the same in a retry.
+        description: Description for people.
+        clock: Clock for the time of creation.
+        journal: Journal of the job's leases; empty for heartbeats in its folder.
 
     Raises:
-        InvalidInputError: The specification cannot be.
-        ConflictError: The unfinished generation was asked to do something else, the mode is `fail` and the
-            destination has data, or the columns do not fit it. Nothing was changed.
+        InvalidInputError: The specification is invalid.
+        ConflictError: The unfinished generation has another specification, the mode is `fail` and the
+            destination has data, or the columns do not fit. Nothing was changed.
     """
     check_spec(spec, store)
     with step("setup"):
@@ -68,9 +68,9 @@ def set_up(
             earlier = JobFolder(store, job_id(name, newest))
             phase = earlier.phase()
             if spec.rerun == "once" and phase is JobPhase.COMMITTED:
-                return earlier.job()  # done for ever, also where a later try would ask for something else
+                return earlier.job()  # final, even if this run has another specification
             if phase not in TERMINAL:
-                return _same(earlier.job(), spec)
+                return _check_same_spec(earlier.job(), spec)
         _check_destination(store, spec, earlier_generations(name, newest + 1, spec))
         record = JobRecord(
             job_id=job_id(name, newest + 1),
@@ -80,23 +80,23 @@ def set_up(
             spec=spec,
             token=new_token(),
             created_s=clock.now_s(),
-            created_by=who(),
+            created_by=process_name(),
             description=description,
             journal=journal,
         )
-        return _same(claim(store, JobFolder(store, record.job_id).key("job.json"), record), spec)
+        return _check_same_spec(claim(store, JobFolder(store, record.job_id).key("job.json"), record), spec)
 
 
 def check_spec(spec: JobSpec, store: Store | None = None) -> None:
-    """Refuse a specification that cannot be.
+    """Refuse an invalid specification.
 
     Args:
-        spec: Of the job.
-        store: Of its destination, where it is open already.
+        spec: Specification of the job.
+        store: Store of the destination, if it is already open.
 
     Raises:
-        InvalidInputError: An unknown committer or mode, or options that contradict each other.
-        UnsupportedStoreError: The committer cannot write to this store.
+        InvalidInputError: A value is unknown, or options contradict each other.
+        UnsupportedStoreError: The store does not support the committer or the file names.
     """
     _check_committer(spec, store)
     _check_names(spec, store)
@@ -112,13 +112,13 @@ def check_spec(spec: JobSpec, store: Store | None = None) -> None:
         raise InvalidInputError(f"replaced_retention_s={spec.replaced_retention_s} must not be negative")
     if spec.allow_irreversible and spec.unique_filenames:
         raise InvalidInputError(
-            "allow_irreversible=True has no meaning while file names are unique: nothing can be overwritten; "
+            "allow_irreversible=True has no effect with unique file names, which never overwrite anything; "
             "leave it out, or add unique_filenames=False"
         )
 
 
 def _check_committer(spec: JobSpec, store: Store | None) -> None:
-    committer = committer_named(spec.committer)
+    committer = get_committer(spec.committer)
     if not committer.safe and not spec.allow_unsafe:
         raise InvalidInputError(
             f"committer {committer.name!r}: readers see its files at {committer.visible_at}, before the job "
@@ -127,40 +127,40 @@ def _check_committer(spec: JobSpec, store: Store | None) -> None:
         )
     if committer.visible_at != "job commit" and not spec.unique_filenames:
         raise InvalidInputError(
-            f"committer {committer.name!r} with unique_filenames=False: files that are seen before the job "
-            "commits are told from others' by the job's id in their names; nothing was changed; leave "
+            f"committer {committer.name!r} with unique_filenames=False: files that are visible before the "
+            "job commits are recognised by the job's id in their names; nothing was changed; leave "
             "unique_filenames out, or use another committer"
         )
     if committer.scope == "partitions" and spec.scope != "partitions":
         raise InvalidInputError(
-            f"committer {committer.name!r} settles conflicts by partition: leave scope out, or use "
+            f"committer {committer.name!r} resolves conflicts by partition: leave scope out, or use "
             "'staging' for the whole destination"
         )
     if committer.place == "file systems" and store is not None and not store.url.startswith("file:"):
         raise UnsupportedStoreError(
-            f"{store.url}: committer {committer.name!r} renames, which only a file system does in one step; "
+            f"{store.url}: committer {committer.name!r} needs renames, which only file systems have; "
             "nothing was changed; use 'magic' or 'staging'"
         )
 
 
 def _check_names(spec: JobSpec, store: Store | None) -> None:
-    """Where the journal is the arbiter of records, nobody is one of data files."""
+    """Refuse file names and committers that need conditional create; no journal arbitrates data files."""
     if store is None or store.capabilities.conditional_create:
         return
     if not spec.unique_filenames:
         raise UnsupportedStoreError(
-            f"{store.url}: unique_filenames=False needs a store that completes an upload only where no "
-            "object is, and this one has no conditional create; nothing was changed; leave it out"
+            f"{store.url}: unique_filenames=False needs a store that completes an upload only if its key is "
+            "free, and this one has no conditional create; nothing was changed; leave it out"
         )
-    if committer_named(spec.committer).visible_at != "job commit":
+    if get_committer(spec.committer).visible_at != "job commit":
         raise UnsupportedStoreError(
-            f"{store.url}: committer {spec.committer!r} shows the first of several attempts, and this store "
-            "has no conditional create to tell which that is; nothing was changed; use 'magic' or 'staging'"
+            f"{store.url}: committer {spec.committer!r} publishes the first of several attempts, and this "
+            "store has no conditional create to select it; nothing was changed; use 'magic' or 'staging'"
         )
 
 
-def who() -> str:
-    """Return `user@host:pid` of this process, for people who read a record."""
+def process_name() -> str:
+    """Return `user@host:pid` of this process, for readers of a record."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -169,26 +169,26 @@ def who() -> str:
 
 
 def refuse_unfit_columns(
-    spec: JobSpec, standing: Sequence[Column] | None, columns: Sequence[Column] | None, url: str
+    spec: JobSpec, current: Sequence[Column] | None, columns: Sequence[Column] | None, url: str
 ) -> None:
-    """In `append`: refuse columns that do not fit those of the destination.
+    """Refuse columns that do not fit those of the destination, in mode `append`.
 
     Raises:
         ConflictError: A column is new, missing or of another type; the message names each.
     """
-    if spec.mode != "append" or spec.evolve_schema or not standing or not columns:
+    if spec.mode != "append" or spec.evolve_schema or not current or not columns:
         return
-    here = {column.name: column.type for column in standing}
+    old = {column.name: column.type for column in current}
     new = {column.name: column.type for column in columns}
     faults = [
-        f"{name} is {new[name]}, not {here[name]}" for name in new if here.get(name, new[name]) != new[name]
+        f"{name} is {new[name]}, not {old[name]}" for name in new if old.get(name, new[name]) != new[name]
     ]
-    faults += [f"{name} is new" for name in new if name not in here]
-    faults += [f"{name} is missing" for name in here if name not in new]
+    faults += [f"{name} is new" for name in new if name not in old]
+    faults += [f"{name} is missing" for name in old if name not in new]
     if faults:
         raise ConflictError(
             f"{url}: the columns do not fit: {'; '.join(faults[:10])}; nothing was changed; "
-            "mend the data, or set evolve_schema"
+            "change the data, or set evolve_schema"
         )
 
 
@@ -197,27 +197,25 @@ def _newest_generation(store: Store, name: JobName) -> int:
     return max((generation for other, generation in found if other == name), default=0)
 
 
-def _same(record: JobRecord, spec: JobSpec) -> JobRecord:
+def _check_same_spec(record: JobRecord, spec: JobSpec) -> JobRecord:
     if record.spec == spec:
         return record
-    asked, standing = msgspec.to_builtins(spec), msgspec.to_builtins(record.spec)
-    differing = ", ".join(
-        f"{k}: {_short(standing[k])}, now {_short(v)}" for k, v in asked.items() if standing[k] != v
-    )
+    new, old = msgspec.to_builtins(spec), msgspec.to_builtins(record.spec)
+    differing = ", ".join(f"{k}: {_short(old[k])}, now {_short(v)}" for k, v in new.items() if old[k] != v)
     raise ConflictError(
-        f"job {record.job_id} is unfinished and was asked for something else ({differing}); nothing was "
+        f"job {record.job_id} is unfinished and has another specification ({differing}); nothing was "
         "changed; run it as it was, abort it (`lockgate jobs abort`), or choose another name"
     )
 
 
 def _short(value: object) -> str:
-    told = repr(value)
-    return told if len(told) <= SHOWN else f"{told[:SHOWN]}…"
+    text = repr(value)
+    return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}…"
 
 
 def _check_destination(store: Store, spec: JobSpec, earlier: frozenset[JobId]) -> None:
     log = DestinationLog(store)
-    if spec.mode == "fail" and spec.scope == "destination":  # which partitions get data shows at the commit
+    if spec.mode == "fail" and spec.scope == "destination":  # partitions are known only at the commit
         refuse_if_occupied(store, log.manifest(), earlier)
     if spec.columns is not None:
         refuse_unfit_columns(spec, log.columns(), spec.columns, store.url)

@@ -1,1 +1,1 @@
-"""Files that attempts stage before they become uploads."""
+"""Files that attempts stage on disk before they become uploads."""

@@ -1,10 +1,10 @@
-"""Directories of a job's attempts: staged files outside the destination, real files inside it.
+"""Directories of a job's attempts: a staging directory outside the destination, `_temporary` inside it.
 
-`_temporary` keeps real files inside a destination on a file system, hidden from readers:
+`_temporary` holds real files inside a destination on a file system, hidden from readers:
 
     DEST/_temporary/<job id>/<job attempt>/<task>/<attempt>/<path>
 
-The job's id comes first, so that all that a job left there can be removed without knowing its attempts.
+The job id is the first level, so that a job's files can be removed without knowing its attempts.
 """
 
 from __future__ import annotations
@@ -24,27 +24,28 @@ from lockgate.storage_core.stores.file_tree import FileTree
 from lockgate.storage_core.stores.os_errors import translated
 
 _TRIES: Final = 100
-"""How often a directory is made anew when other jobs that end keep removing the empty `_temporary`."""
+"""Tries to create a directory while other jobs that end remove the empty `_temporary`."""
 
 
 def staging_dir(job: JobRecord, settings: Settings) -> Path:
-    """Return a job's own staging directory; it goes, whole, when the job ends.
+    """Return a job's staging directory, which is deleted when the job ends.
 
-    `spec.staging` must be a disk that workers see; without it, `LOCKGATE_HOME/staging` serves one machine.
+    `spec.staging` must be on a disk that workers see; the default, `LOCKGATE_HOME/staging`, serves one
+    machine.
     """
     base = Path(job.spec.staging) if job.spec.staging is not None else settings.home_dir / "staging"
-    # Jobs of one name at two destinations have the same short id; their tokens are their own.
+    # Jobs of one name at two destinations may have the same short id; their tokens differ.
     return base / f"lockgate-{job.short_id}-{hashlib.sha256(job.token.encode()).hexdigest()[:10]}"
 
 
 def make_attempt_dir(
     store: Store, job: JobId, job_attempt: JobAttemptId, task: TaskId, attempt: AttemptId
 ) -> Path:
-    """Make an attempt's own directory, mode 0700, and return it.
+    """Create an attempt's directory in `_temporary` with mode 0700, and return it.
 
     Raises:
         UnsupportedStoreError: The destination is not on a file system.
-        InvalidInputError: `_temporary` is a link, which could lead out of the destination.
+        InvalidInputError: `_temporary` is a symbolic link, which could leave the destination.
     """
     top = _top(store)
     if top is None:
@@ -62,17 +63,17 @@ def make_attempt_dir(
 
 
 def drop_temporary(store: Store, job: JobId) -> None:
-    """Remove all that a job's attempts left there; what cannot be removed now stays hidden."""
+    """Remove a job's files in `_temporary`; files that cannot be removed stay hidden."""
     top = _top(store)
     if top is None or top.is_symlink():
         return
     shutil.rmtree(top / job, ignore_errors=True)
-    with suppress(OSError):  # another job's files are there, or it has none
+    with suppress(OSError):  # it is absent, or has another job's files
         top.rmdir()
 
 
 def jobs_with_temporary(store: Store) -> frozenset[JobId]:
-    """Return the jobs whose attempts have left something there."""
+    """Return the jobs that have files in `_temporary`."""
     top = _top(store)
     if top is None or top.is_symlink() or not top.is_dir():
         return frozenset()

@@ -1,4 +1,4 @@
-"""A finished staging directory: its frozen listing, and the tasks into which workers share it out.
+"""List a finished staging directory, and group its files into tasks.
 
 Source: commit protocol, "Writing and task commit": the staged front end.
 """
@@ -21,20 +21,20 @@ MAX_FILES: Final = 200
 
 
 def list_staged(staging_dir: str | Path, *, marker: str | None = "_SUCCESS") -> list[StagedFile]:
-    """Freeze what a finished stage holds: every file that a reader would see, with its bytes, by path.
+    """Return every visible file of a finished stage with its size, sorted by path.
 
     Args:
-        staging_dir: A directory on a disk that this process sees.
-        marker: A file that its writer leaves when all is written (Spark: `_SUCCESS`); None: there is none.
+        staging_dir: Directory on a disk that this process sees.
+        marker: File that the writer creates when it has finished (Spark: `_SUCCESS`); None to skip the check.
 
     Raises:
-        InvalidInputError: It is no directory, or holds something that is neither file nor directory.
-        ConflictError: The marker is not there: the writer has not finished, or died.
+        InvalidInputError: The directory is missing, or has something that is neither file nor directory.
+        ConflictError: The marker is missing: the writer has not finished, or died.
     """
     root = Path(staging_dir)
     if not root.is_dir():
         raise InvalidInputError(
-            f"staging directory {root} is not there; it must be on a disk that workers see"
+            f"staging directory {root} does not exist; it must be on a disk that workers see"
         )
     if marker is not None and not (root / marker).is_file():
         raise ConflictError(
@@ -54,7 +54,7 @@ def _files(root: Path) -> Iterator[StagedFile]:
             path = Path(folder, name)
             if path.is_symlink() or not path.is_file():
                 raise InvalidInputError(
-                    f"staged {path} is no regular file; links and devices are not committed"
+                    f"staged {path} is not a regular file; links and devices are not committed"
                 )
             yield StagedFile((here / name).as_posix(), path.stat().st_size)
 
@@ -62,15 +62,15 @@ def _files(root: Path) -> Iterator[StagedFile]:
 def group_into_tasks(
     files: Iterable[StagedFile], *, target_bytes: int = TARGET_BYTES, max_files: int = MAX_FILES
 ) -> tuple[ExpectedTask, ...]:
-    """Share staged files out into tasks, the same files always into the same tasks.
+    """Group staged files into tasks; the same files always give the same tasks.
 
     Args:
-        files: A frozen listing; its order does not matter.
-        target_bytes: A task ends before the file that would bring it over this; a larger file is alone.
-        max_files: Greatest number of files in a task.
+        files: Listing of the staged files, in any order.
+        target_bytes: Maximum bytes in a task; a larger file gets its own task.
+        max_files: Maximum number of files in a task.
 
     Raises:
-        InvalidInputError: A limit below 1.
+        InvalidInputError: A limit is below 1.
     """
     if target_bytes < 1 or max_files < 1:
         raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""One try at a task: it writes pending files, and its task commit is one pending set.
+"""Task attempts: an attempt writes pending files, and its task commit creates one pending set.
 
 Source: commit protocol, "Writing and task commit".
 """
@@ -17,7 +17,7 @@ from types import MappingProxyType, TracebackType
 from typing import BinaryIO, Final, NamedTuple, Self
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.committers import committer_named
+from lockgate.storage_core.commit.committers import get_committer
 from lockgate.storage_core.commit.committers.early_visibility import publish_early
 from lockgate.storage_core.commit.destination.conflict_mode import owner_of
 from lockgate.storage_core.commit.records.job import JobRecord
@@ -50,18 +50,19 @@ from lockgate.storage_core.stores.protocol import check_key, check_metadata
 COPY_BYTES: Final = 1024 * 1024
 
 
-class _Description(NamedTuple):
-    """What a writer said of a file when it opened it, until the file becomes an upload."""
+class _FileHeaders(NamedTuple):
+    """Content type and metadata that a writer gave when it opened a file."""
 
     content_type: str | None = None
     metadata: Mapping[str, str] = MappingProxyType({})
 
 
 class Attempt:
-    """One try at one task. As a context manager it commits on success and aborts on an exception.
+    """One attempt of a task. As a context manager it commits on success and aborts on an exception.
 
-    Files may be written by several threads of the process that began it, each file by one. Nothing of it is
-    visible before the job commits, and nothing at all if another attempt of the task is chosen.
+    Several threads of the process that began the attempt may write files, one thread per file. A fork of that
+    process gets `FencedError`. Nothing is visible before the job commits, or ever if another attempt of the
+    task is selected.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Attempt:
         settings: Settings,
         clock: Clock,
         check_driver: Callable[[], None],
-        tell_committed: Callable[[PendingSet], None],
+        on_committed: Callable[[PendingSet], None],
     ) -> None:
         self.task_id = task_id
         self.attempt_id = attempt_id
@@ -89,19 +90,19 @@ class Attempt:
         self._settings = settings
         self._clock = clock
         self._check_driver = check_driver
-        self._tell_committed = tell_committed
-        self._committer = committer_named(job.spec.committer)
+        self._on_committed = on_committed
+        self._committer = get_committer(job.spec.committer)
         self._process = ForkGuard(f"attempt {attempt_id} of task {task_id}")
         self._lock = threading.Lock()
         self._writers: list[PendingFileWriter] = []
         self._files: dict[str, PendingFile] = {}
-        self._described: dict[str, _Description] = {}
+        self._headers: dict[str, _FileHeaders] = {}
         self._opened: dict[str, BinaryIO] = {}
         self._executor = ThreadPoolExecutor(
             max_workers=settings.parallelism, thread_name_prefix="lockgate-part"
         )
         self._directories: list[Path] = []
-        self._all_shown = False
+        self._all_visible = False
         self._aborted = False
         self._sealed = False
         self._may_be_committed = False
@@ -109,16 +110,15 @@ class Attempt:
 
     @cached_property
     def staging_dir(self) -> Path:
-        """A directory of this attempt's own, mode 0700, made when first asked for."""
-        root = staging_dir(self._job, self._settings)
-        made = root / "attempts" / self.attempt_id
+        """Private directory of this attempt, created with mode 0700 on first use."""
+        made = staging_dir(self._job, self._settings) / "attempts" / self.attempt_id
         made.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._directories.append(made)
         return made
 
     @cached_property
     def temporary_dir(self) -> Path:
-        """A directory of this attempt's own inside the destination, hidden from readers; file systems only.
+        """Private directory of this attempt inside the destination, hidden from readers.
 
         Raises:
             UnsupportedStoreError: The destination is not on a file system.
@@ -131,52 +131,51 @@ class Attempt:
 
     @property
     def files(self) -> Sequence[PendingFile]:
-        """What the attempt has made pending so far, by key."""
+        """The attempt's pending files so far, sorted by key."""
         with self._lock:
             return [self._files[key] for key in sorted(self._files)]
 
     @property
     def opened(self) -> Mapping[str, BinaryIO]:
-        """What was opened for writing and not dropped, by path."""
+        """Files that were opened for writing and not dropped, by path."""
         with self._lock:
             return dict(self._opened)
 
     @property
     def aborted(self) -> bool:
-        """Whether all that it wrote was dropped."""
+        """Whether the attempt was aborted."""
         return self._aborted
 
     def open(
         self, path: str, *, content_type: str | None = None, metadata: Mapping[str, str] | None = None
     ) -> BinaryIO:
-        """Open a file for writing, below the destination; it becomes visible with the job, or never.
+        """Open a file for writing; it becomes visible with the job, or never.
 
         Args:
-            path: Such as `day=1/a.parquet`; the file's name gets the job's short id.
-            content_type: MIME type, kept by stores that keep one.
-            metadata: Such as `{"pipeline": "nightly"}`, kept by stores that keep some.
+            path: Path below the destination, such as `day=1/a.parquet`; the name gets the job's short id.
+            content_type: MIME type, for stores that keep one.
+            metadata: Metadata such as `{"pipeline": "nightly"}`, for stores that keep it.
 
         Raises:
-            InvalidInputError: The path leaves the destination, is hidden, or was written already; or no
-                store could keep the metadata.
-            ConflictError: The attempt has ended, or something has cleared its directory.
-            FencedError: This process is a fork of the one that began it.
+            InvalidInputError: The path leaves the destination, is hidden, or was already written; or the
+                metadata are invalid.
+            ConflictError: The attempt has ended, or its directory is gone.
         """
         self._check_path(path)
-        self._described[path] = _Description(content_type, check_metadata(metadata or {}))
+        self._headers[path] = _FileHeaders(content_type, check_metadata(metadata or {}))
         file = self._committer.open(self, path)
         with self._lock:
             self._opened[path] = file
         return file
 
     def open_upload(self, path: str) -> PendingFileWriter:
-        """Open a file that is streamed into a pending upload, whatever the committer.
+        """Open a file that is streamed into a pending upload, with any committer.
 
         Raises:
-            InvalidInputError: As `open`.
+            InvalidInputError: See `open`.
         """
         key = self._check_path(path)
-        described = self._described.get(path, _Description())
+        headers = self._headers.get(path, _FileHeaders())
         writer = PendingFileWriter(
             self._folder.store,
             path,
@@ -184,8 +183,8 @@ class Attempt:
             new_token(),
             part_bytes=self._settings.part_bytes,
             executor=self._executor,
-            content_type=described.content_type,
-            metadata=described.metadata,
+            content_type=headers.content_type,
+            metadata=headers.metadata,
             on_close=self._add,
             process=self._process,
         )
@@ -196,20 +195,20 @@ class Attempt:
     def add_file(
         self, local: Path, path: str, *, rows: int | None = None, expected_size: int | None = None
     ) -> None:
-        """Turn a finished file into a pending upload; it stays where it is.
+        """Turn a finished file into a pending upload; the local file is kept.
 
-        A `file-*` committer takes it without copying where it lies on the destination's file system: nobody
-        may write to it afterwards.
+        A `file-*` committer takes a file on the destination's file system without a copy: do not write to it
+        afterwards.
 
         Args:
-            local: A regular file; no link.
-            path: As for `open`.
-            rows: Where known.
-            expected_size: Bytes that the frozen listing promised.
+            local: Regular file; not a symbolic link.
+            path: Path below the destination, as for `open`.
+            rows: Number of rows, if known.
+            expected_size: Size in bytes in the frozen listing.
 
         Raises:
             ConflictError: The file has another size, or changed while it was read; nothing is committed.
-            InvalidInputError: It is not there or no regular file.
+            InvalidInputError: The file does not exist, or is not a regular file.
         """
         try:
             descriptor = os.open(local, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -230,13 +229,13 @@ class Attempt:
                 _check_size(local, writer.tell(), size)
 
     def drop(self, path: str) -> None:
-        """Drop one file, whole or half-written; its path may be written again. Nothing is left to drop twice.
+        """Drop one file, complete or not; idempotent. Its path may be written again.
 
-        What is shown already is seen until the job's end, for only that knows what another attempt published
-        under its name.
+        A file that is already visible stays so until the job's end, which knows whether another attempt has
+        published the same name.
 
         Raises:
-            ConflictError: The task commit has begun: its files belong together.
+            ConflictError: The task commit has begun.
             InvalidInputError: The path leaves the destination.
         """
         check_key(path)
@@ -252,21 +251,17 @@ class Attempt:
                 del self._files[file.key]
             opened = self._opened.pop(path, None)
         with step("abort-attempt"):
-            for writer in writers:
-                writer.abort()
-            for file in dropped:
-                with suppress(LockgateError):  # what stays is swept at the job's end
-                    self._folder.store.abort_upload(file.key, file.upload.upload_id)
+            self._abort_uploads(writers, dropped)
         if opened is not None:
             _close_dropped(opened)
         for directory in self._directories:
             (directory / path).unlink(missing_ok=True)
 
     def publish_early(self, files: Iterable[PendingFile]) -> None:
-        """Let readers that list see pending files before the job commits; its end settles which stay.
+        """Make pending files visible before the job commits; the job's end decides which ones stay.
 
         Raises:
-            UploadGoneError: A file is lost: the store has ended its upload, and not made it visible.
+            UploadGoneError: A file is lost: the store ended its upload without making it visible.
             NotAppliedError: The store refused; the files stay pending.
         """
         with step("show"):
@@ -276,54 +271,44 @@ class Attempt:
                 pass
 
     def commit(self) -> PendingSet:
-        """Commit the task: seal all files and create the pending set, by which they belong to the job.
+        """Commit the task: seal all files and create the pending set, which adds them to the job.
 
-        What is open still is closed, and so committed as far as it was written. A second call returns the
-        same. If it fails, the attempt is aborted; only a lost answer leaves its uploads, for a pending set
-        that stands may name them.
+        Open files are closed and committed as far as they were written. A second call returns the same set.
+        On failure the attempt is aborted. Only a lost answer keeps its uploads, as the pending set may exist.
 
         Returns:
-            What was recorded.
+            The recorded pending set.
 
         Raises:
-            ConflictError: The job is decided or ended, or a file is gone that the attempt has written; the
-                attempt is aborted.
-            FencedError: The attempt was aborted by another process, its driver was replaced, or this process
-                is a fork of the one that began it.
-            OutcomeUnknownError: It is not known whether the pending set stands; call again.
-            UploadGoneError: A file was lost in being shown: nothing is committed, or under `file-v2` all but
-                that file; run the task again.
-            StoreUnavailableError: The store refused for now. Under `file-v2` the task may have committed, and
-                its files are not shown yet; call again, or leave it to the job's commit.
+            ConflictError: The job is decided or ended, or a written file is gone; the attempt is aborted.
+            FencedError: The attempt was aborted by another process, or its driver was replaced.
+            OutcomeUnknownError: It is unknown whether the pending set exists; call again.
+            UploadGoneError: A file was lost while it was made visible early. Nothing is committed, or with
+                `file-v2` all other files; run the task again.
+            StoreUnavailableError: The store refused for now. With `file-v2` the task may have committed with
+                files not visible yet; call again, or leave it to the job commit.
         """
         self._process.check()
         if self._committed is None:
             self._committed = self._commit()
             self._end()
-            self._tell_committed(self._committed)
-        if not self._all_shown:
+            self._on_committed(self._committed)
+        if not self._all_visible:
             self._committer.after_task_commit(self)
-            self._all_shown = True
+            self._all_visible = True
         return self._committed
 
     def abort(self) -> None:
-        """Drop all that the attempt wrote, unless it has committed, or may have; idempotent.
+        """Drop all files of the attempt, unless it has committed or may have; idempotent.
 
-        What is shown already is seen until the job's end, as after `drop`.
-
-        Raises:
-            FencedError: This process is a fork of the one that began it.
+        Files that are already visible stay so until the job's end.
         """
         self._process.check()
         if self._committed is not None or self._aborted or self._may_be_committed:
             return
         self._aborted = True
         with step("abort-attempt"):
-            for writer in self._writers:
-                writer.abort()
-            for file in self._files.values():
-                with suppress(LockgateError):  # what stays is swept at the job's end
-                    self._folder.store.abort_upload(file.key, file.upload.upload_id)
+            self._abort_uploads(self._writers, self._files.values())
         for opened in self.opened.values():
             _close_dropped(opened)
         self._end()
@@ -336,10 +321,15 @@ class Attempt:
     ) -> None:
         if error is None:
             self.commit()
-        elif (
-            self._process.is_this
-        ):  # a fork that leaves the block in which it began leaves its parent's attempt
+        elif self._process.is_this:  # a fork that leaves the block must not abort its parent's attempt
             self.abort()
+
+    def _abort_uploads(self, writers: Iterable[PendingFileWriter], files: Iterable[PendingFile]) -> None:
+        for writer in writers:
+            writer.abort()
+        for file in files:
+            with suppress(LockgateError):  # otherwise swept at the job's end
+                self._folder.store.abort_upload(file.key, file.upload.upload_id)
 
     def _check_path(self, path: str) -> str:
         self._process.check()
@@ -357,11 +347,11 @@ class Attempt:
                 )
         with self._lock:
             if check_key(key) in self._files or any(w.key == key and not w.closed for w in self._writers):
-                raise InvalidInputError(f"path {path!r} was written already by this attempt")
+                raise InvalidInputError(f"path {path!r} was already written by this attempt")
         return key
 
     def _adopt(self, local: Path, path: str, rows: int | None, size: int) -> bool:
-        """Take a file as it lies; False where that cannot be done and it must be copied."""
+        """Take a file without a copy; return False if it must be copied."""
         store, key = self._folder.store, self._check_path(path)
         if not isinstance(store, FileTree):
             return False
@@ -380,7 +370,7 @@ class Attempt:
         try:
             self._committer.after_close(self, file)
         except UploadGoneError:
-            self.abort()  # a task that commits without it would lack a file
+            self.abort()  # the task must not commit without this file
             raise
 
     def _commit(self) -> PendingSet:
@@ -390,8 +380,8 @@ class Attempt:
             )
         if not self._sealed:
             self._seal()
-        # From here on the pending set may stand and name the uploads, whatever cuts this off: a lost answer,
-        # a time limit, a worker's shutdown. Then only the job's end drops them.
+        # From here on the pending set may exist and list the uploads, even if the call is interrupted by a
+        # lost answer, a time limit or a shutdown. Then only the job's end aborts them.
         in_doubt, self._may_be_committed = self._may_be_committed, True
         try:
             return self._save()
@@ -407,7 +397,7 @@ class Attempt:
                 writer.close()
             self._sealed = True
         except OutcomeUnknownError:
-            raise  # it may be called again
+            raise  # the caller may commit again
         except BaseException:
             self.abort()
             raise
@@ -434,7 +424,7 @@ class Attempt:
 
 
 def _close_dropped(file: BinaryIO) -> None:
-    with suppress(OSError):  # what cannot be written any more is not wanted either
+    with suppress(OSError):  # the file is discarded: failed writes do not matter
         file.close()
 
 

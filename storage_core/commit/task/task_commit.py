@@ -1,4 +1,4 @@
-"""Task commit: the pending set is created if absent. From there on its files belong to the job, or to nobody.
+"""Task commit: create the pending set if absent. From then on only the job's end drops its files.
 
 Source: commit protocol, "Writing and task commit".
 """
@@ -11,27 +11,27 @@ from lockgate.storage_core.errors import ConflictError, FencedError
 
 
 def create_pending_set(folder: JobFolder, record: PendingSet) -> PendingSet:
-    """Commit a task attempt; what an earlier call has created counts as this one's.
+    """Commit a task attempt; idempotent.
 
     Args:
-        folder: Of the job.
-        record: Of the attempt: all that it has made pending.
+        folder: Folder of the job.
+        record: Pending set of the attempt.
 
     Raises:
         ConflictError: The job is decided, or another execution has used the attempt's id; nothing of this
             attempt is committed.
         FencedError: The attempt was aborted by another process.
-        OutcomeUnknownError: It is not known whether the pending set stands; call again.
+        OutcomeUnknownError: It is unknown whether the pending set exists; call again.
     """
     _check_undecided(folder, record)
     key = folder.pending_set_key(record.task_id, record.attempt_id)
-    standing = claim(folder.store, key, record)
-    if standing.files != record.files:
+    stored = claim(folder.store, key, record)
+    if stored.files != record.files:
         raise ConflictError(
-            f"{key} stands already with other content; nothing of this attempt is committed; "
-            "every execution of a task needs an attempt id of its own"
+            f"{key} exists with other content; nothing of this attempt is committed; "
+            "use a new attempt id for every execution of a task"
         )
-    return standing
+    return stored
 
 
 def _check_undecided(folder: JobFolder, record: PendingSet) -> None:

@@ -1,1 +1,1 @@
-"""Pending uploads: written, completed, owned."""
+"""Pending uploads: writing, completion, ownership and cost."""

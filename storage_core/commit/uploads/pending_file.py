@@ -1,4 +1,4 @@
-"""A file that is written into a pending upload: nobody sees it before the job commits.
+"""Stream a file into a pending upload, which is not visible before the job commits.
 
 Source: S3A committers, "magic" (streaming into an upload that stays open), in bounded memory.
 """
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 IN_FLIGHT: Final = 2
-"""Parts under way beside the one that is being filled: three in memory at most."""
+"""Parts being sent while the next one is filled; at most three parts are in memory."""
 PARTS_A_SIZE: Final = 1000
-"""The part size doubles every so many parts, so that 10,000 parts hold the largest file a store takes."""
+"""Number of parts after which the part size doubles, so that 10,000 parts hold the largest possible file."""
 
 
 class PendingFileWriter(io.RawIOBase):
-    """A binary file that becomes a pending upload. Closing it leaves it pending; it is never visible here.
+    """A binary file that is written to a pending upload. Closing seals the upload but keeps it pending.
 
-    Writing waits while two parts are under way. The upload is begun with the first part, so a file that is
-    abandoned early leaves nothing behind. One thread at a time may write.
+    `write` blocks while two parts are in flight. The upload begins with the first part, so a file that is
+    abandoned before leaves nothing behind. Only one thread at a time may write.
 
     Attributes:
-        path: Below the destination, as the writer named it.
-        key: Where it will be visible.
-        rows: Set by whoever knows it, before `close`.
-        statistics: By column; set before `close`.
+        path: Path below the destination, as the writer gave it.
+        key: Final key of the file.
+        rows: Number of rows; may be set before `close`.
+        statistics: Statistics by column; may be set before `close`.
     """
 
     def __init__(
@@ -77,18 +77,18 @@ class PendingFileWriter(io.RawIOBase):
         self._parts: list[Part] = []
 
     def writable(self) -> bool:
-        """Tell that it can be written."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Return how many bytes were written."""
+        """Return the number of bytes written."""
         return self._offset + len(self._filling)
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Take bytes; waits while the store is behind.
+        """Write bytes; block while two parts are in flight.
 
         Raises:
-            FencedError: This process is a fork of the one that opened it; that one may write on.
+            FencedError: This process is a fork of the one that opened the file, which can still write.
             LockgateError: A part could not be written; the file cannot be used any more.
         """
         self._process.check()
@@ -105,10 +105,10 @@ class PendingFileWriter(io.RawIOBase):
         return len(view)
 
     def close(self) -> None:
-        """Send what is left and seal the upload; the file is pending from here on.
+        """Send the last part and seal the upload; the file is pending from then on.
 
         Raises:
-            FencedError: This process is a fork of the one that opened it; that one may write on.
+            FencedError: This process is a fork of the one that opened the file, which can still write.
             LockgateError: A part could not be written; the upload is aborted.
         """
         if self.closed:
@@ -129,18 +129,18 @@ class PendingFileWriter(io.RawIOBase):
         self._on_close(PendingFile(path=self.path, upload=upload, rows=self.rows, statistics=self.statistics))
 
     def abort(self) -> None:
-        """Drop the upload; idempotent. What cannot be dropped now is swept at the job's end."""
+        """Abort the upload; idempotent. An upload that cannot be aborted now is swept at the job's end."""
         if self.closed:
             return
         super().close()
         if not self._process.is_this:
-            return  # the upload is the parent's, and its threads, which would send the parts, are not here
+            return  # the upload and the threads that send its parts belong to the parent process
         for part in self._under_way:
             part.cancel()
         for part in self._under_way:
             with suppress(LockgateError):
                 if not part.cancelled():
-                    part.result()  # a part that lands after the abort would keep its bytes
+                    part.result()  # a part stored after the abort would stay
         self._filling.clear()
         if self._upload_id is not None:
             with suppress(LockgateError):
@@ -155,7 +155,7 @@ class PendingFileWriter(io.RawIOBase):
             self.abort()
 
     def __del__(self) -> None:
-        # RawIOBase would close, and so seal, a file that was forgotten half-written.
+        # RawIOBase would close, and so seal, an incomplete file.
         if hasattr(self, "_under_way"):
             self.abort()
 

@@ -1,4 +1,4 @@
-"""Completion of one upload, whatever the store answers: visible, lost for good, or not known."""
+"""Complete one upload and settle the result: visible, permanently lost, or unknown."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from lockgate.storage_core.stores import PendingUpload, Store
 
 SETTLE_TRIES: Final = 5
 NOT_ABOUT_THE_FILE: Final = (AccessDeniedError, UnsupportedStoreError, ObjectNotFoundError)
-"""Refusals that an operator mends (a permission, a bucket): the job stays decided, and no file is lost."""
+"""Refusals that an operator can fix (a permission, a bucket): the job stays decided, and no file is lost."""
 
 
 def complete(store: Store, pending: PendingUpload, *, if_absent: bool, verify: bool, clock: Clock) -> bool:
-    """Make one upload visible, whatever the answers.
+    """Make one upload visible, with retries.
 
     Args:
-        if_absent: Only where no object is.
-        verify: Read the object even after a success: where names are not unique, some stores answer 200
-            to the completion of an upload that is gone if any object stands at its key.
+        if_absent: Complete the upload only if its key has no object.
+        verify: Read the object even after a success. If names are not unique, some stores answer 200 to the
+            completion of an upload that is gone, because its key has another object.
 
     Returns:
-        Whether its object stands. False: lost for good, for the store refuses to complete it, time and
-        again and definitely, or the upload is gone; *and* the object is absent or not ours.
+        Whether the object is visible. False means that it is permanently lost: its key has no object of this
+        upload, *and* the upload is gone or the store repeatedly and definitely refuses to complete it.
 
     Raises:
-        OutcomeUnknownError: Neither is known after several tries.
+        OutcomeUnknownError: The result is still unknown after several tries.
     """
     error: LockgateError | None = None
     for attempt in _until_settled(clock):
@@ -51,19 +51,21 @@ def complete(store: Store, pending: PendingUpload, *, if_absent: bool, verify: b
             else:
                 if not verify:
                     return True
-                error = UploadGoneError(f"{store.url}/{pending.key}: completed, but its object is another's")
+                error = UploadGoneError(
+                    f"{store.url}/{pending.key}: completed, but the object is of another upload"
+                )
             is_last = attempt.retry_state.attempt_number == SETTLE_TRIES
             settled = _settle(store, pending, error, last=is_last)
             if settled is not None:
                 return settled
     raise OutcomeUnknownError(
-        f"{store.url}/{pending.key}: completing it was tried {SETTLE_TRIES} times; it is not known whether "
+        f"{store.url}/{pending.key}: completing it was tried {SETTLE_TRIES} times; it is unknown whether "
         f"it is visible ({error}); nothing was deleted; run recovery for its job"
     )
 
 
 def _until_settled(clock: Clock) -> Retrying:
-    """Return tries with growing pauses. An error that is raised in one ends them; the last raises none."""
+    """Return a retry policy with back-off. An exception ends the tries; running out of tries raises none."""
     return Retrying(
         sleep=clock.sleep,
         stop=stop_after_attempt(SETTLE_TRIES),
@@ -74,12 +76,12 @@ def _until_settled(clock: Clock) -> Retrying:
 
 
 def _settle(store: Store, pending: PendingUpload, error: LockgateError, *, last: bool) -> bool | None:
-    """Read what stands: True completed, False lost for good, None not known yet."""
+    """Return True if the upload is completed, False if it is permanently lost, None if unknown."""
     try:
         if store.holds(pending):
             return True
         if not last:
-            # Somebody else's completion of the same upload may be about to show its object: look again.
+            # Another process may be completing the same upload: check again.
             return None
         definite = isinstance(error, NotAppliedError) and not isinstance(error, StoreUnavailableError)
         return False if definite or not is_open(store, pending) else None
@@ -88,7 +90,7 @@ def _settle(store: Store, pending: PendingUpload, error: LockgateError, *, last:
 
 
 def is_open(store: Store, pending: PendingUpload) -> bool:
-    """Tell whether an upload is still open."""
+    """Return whether an upload is still open."""
     return any(
         info.key == pending.key and info.upload_id == pending.upload_id
         for page in store.upload_pages(pending.key)

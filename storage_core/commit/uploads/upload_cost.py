@@ -1,4 +1,4 @@
-"""What open uploads hold, and what that costs: nobody sees them, and S3 bills them like any object."""
+"""Size and cost of open uploads. They are not visible in listings, but S3 bills them like objects."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import Store
 
 GB: Final = 2**30
-"""Bytes of the gigabyte that S3 bills."""
+"""Bytes in a gigabyte as S3 bills it."""
 
 
-class UploadFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What some uploads add up to.
+class UploadTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """Totals of a set of uploads.
 
     Attributes:
-        uploads: How many.
-        size: Bytes of those whose bytes are known.
-        unmeasured: How many others there are; the estimate leaves them out.
-        monthly_cost_usd: At `LOCKGATE_STORAGE_PRICE_GB_MONTH`.
+        uploads: Number of uploads.
+        size: Total bytes of the uploads of known size.
+        unmeasured: Number of uploads of unknown size, which the cost does not include.
+        monthly_cost_usd: Estimated cost at `LOCKGATE_STORAGE_PRICE_GB_MONTH`.
     """
 
     uploads: int
@@ -38,11 +38,11 @@ class UploadFigures(msgspec.Struct, frozen=True, kw_only=True):
     monthly_cost_usd: float
 
 
-def figures_of(fates: Iterable[UploadFate], settings: Settings) -> UploadFigures:
-    """Add up uploads and estimate what they cost a month."""
+def upload_totals(fates: Iterable[UploadFate], settings: Settings) -> UploadTotals:
+    """Return the totals of uploads, with their estimated cost per month."""
     sizes = [fate.size for fate in fates]
     known = [size for size in sizes if size is not None]
-    return UploadFigures(
+    return UploadTotals(
         uploads=len(sizes),
         size=sum(known),
         unmeasured=len(sizes) - len(known),
@@ -50,13 +50,13 @@ def figures_of(fates: Iterable[UploadFate], settings: Settings) -> UploadFigures
     )
 
 
-def figures_by_action(fates: Sequence[UploadFate], settings: Settings) -> dict[SweepAction, UploadFigures]:
-    """Add up uploads by what becomes of them; an action that none meets is left out."""
-    met = {action: [fate for fate in fates if fate.action is action] for action in SweepAction}
-    return {action: figures_of(those, settings) for action, those in met.items() if those}
+def totals_by_action(fates: Sequence[UploadFate], settings: Settings) -> dict[SweepAction, UploadTotals]:
+    """Return the totals of uploads by action; actions without uploads are omitted."""
+    by_action = {action: [fate for fate in fates if fate.action is action] for action in SweepAction}
+    return {action: upload_totals(chosen, settings) for action, chosen in by_action.items() if chosen}
 
 
-def measured(
+def measure_uploads(
     store: Store,
     fates: Sequence[UploadFate],
     actions: Collection[SweepAction],
@@ -64,22 +64,22 @@ def measured(
     settings: Settings,
     progress: Progress,
 ) -> Iterator[UploadFate]:
-    """Yield the uploads in their order; those with one of these actions with their bytes.
+    """Yield the uploads in order, with the sizes of those that have one of these actions.
 
-    What the listing did not tell is asked for. One that is gone meanwhile stays without: it costs nothing. So
-    does one of which the store does not tell: figures must not keep orphans from going.
+    Sizes missing from the listing are requested. An upload that is gone, or whose size the store does not
+    return, stays without: a missing size must not stop the sweep.
     """
 
-    def ask(place: int) -> tuple[int, int | None]:
+    def request_size(index: int) -> tuple[int, int | None]:
         try:
-            return place, store.upload_bytes(fates[place].key, fates[place].upload_id)
+            return index, store.upload_bytes(fates[index].key, fates[index].upload_id)
         except (UploadGoneError, AccessDeniedError, StoreUnavailableError, OutcomeUnknownError):
-            return place, None
+            return index, None
 
-    unknown = [place for place, fate in enumerate(fates) if fate.size is None and fate.action in actions]
+    unknown = [index for index, fate in enumerate(fates) if fate.size is None and fate.action in actions]
     sizes: dict[int, int | None] = {}
-    for place, size in in_parallel(ask, unknown, settings.parallelism):
-        sizes[place] = size
+    for index, size in in_parallel(request_size, unknown, settings.parallelism):
+        sizes[index] = size
         progress("measure uploads", len(sizes), len(unknown))
-    for place, fate in enumerate(fates):
-        yield msgspec.structs.replace(fate, size=sizes.get(place, fate.size))
+    for index, fate in enumerate(fates):
+        yield msgspec.structs.replace(fate, size=sizes.get(index, fate.size))

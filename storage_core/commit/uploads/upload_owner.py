@@ -1,4 +1,4 @@
-"""Whose an open upload is, and whether anyone may abort it: by owner, never by age alone.
+"""Find the owner of an open upload, and decide by the owner, never by age alone, whether to abort it.
 
 Source: commit protocol, "Orphans", and architecture, rule 4.
 """
@@ -24,26 +24,26 @@ from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import Store, UploadInfo, open_store
 from lockgate.storage_core.stores.protocol import check_key
 
-NOBODY: Final = "none"
-"""Stands for the owner of what no job owns; no job id looks like it."""
+NO_OWNER: Final = "none"
+"""Owner of uploads that no job owns; it is not a valid job id."""
 
 
 class SweepAction(StrEnum):
-    """What a sweep does with an upload."""
+    """Action of a sweep on an upload."""
 
     KEEP = "keep"
     STAGE = "stage"
-    """Ownerless, seen now: a later sweep aborts it if it is still there."""
+    """The upload has no owner; a later sweep aborts it if it is still open."""
     ABORT = "abort"
 
 
 class UploadFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which open uploads are meant; all by default. It narrows what is aborted, and never widens it.
+    """Filter of open uploads; all by default. It can only reduce the set of aborted uploads.
 
     Attributes:
-        prefix: A folder below the destination, its last `/` may be left out: `day=1` never means `day=10`.
-        older_than_s: Only what was begun at least so long ago.
-        owner: Only this job's; `none`: only what no job owns.
+        prefix: Folder below the destination, with or without a trailing `/`: `day=1` does not match `day=10`.
+        older_than_s: Minimum age in seconds.
+        owner: Job that owns the uploads; `none` for uploads without an owner.
     """
 
     prefix: str = ""
@@ -52,33 +52,33 @@ class UploadFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def folder(self) -> str:
-        """The prefix of the keys that are meant: empty, or ending in `/`.
+        """Prefix of the keys: empty, or ending in `/`.
 
         Raises:
-            InvalidInputError: It leaves the destination.
+            InvalidInputError: The prefix leaves the destination.
         """
         name = self.prefix.rstrip("/")
         return f"{check_key(name)}/" if name else ""
 
     def admits(self, info: UploadInfo, owner: JobId | None, now_s: float) -> bool:
-        """Tell whether an upload below the folder is meant."""
-        # Without an age none is looked at: the store's clock may be ahead of ours.
+        """Return whether an upload below the folder matches."""
+        # Without a minimum age, ignore the age: the store's clock may be ahead of ours.
         if self.older_than_s and now_s - info.begun_s < self.older_than_s:
             return False
-        return self.owner is None or self.owner == (owner or NOBODY)
+        return self.owner is None or self.owner == (owner or NO_OWNER)
 
 
 EVERYTHING: Final = UploadFilter()
 
 
 class UploadFate(msgspec.Struct, frozen=True, kw_only=True):
-    """One open upload, whose it is, and what the sweep does with it.
+    """One open upload, its owner, and the action of the sweep.
 
     Attributes:
-        begun_s: Seconds since the epoch, by the store's clock.
-        size: Bytes; None where nobody has asked the store.
-        reason: Why this action.
-        remedy: What an operator can do about one that is kept; empty where there is nothing to do.
+        begun_s: Begin of the upload in seconds since the epoch, by the store's clock.
+        size: Size in bytes; None if it was not requested.
+        reason: Reason for the action.
+        remedy: What an operator can do about an upload that is kept; empty if nothing.
     """
 
     key: str
@@ -92,7 +92,7 @@ class UploadFate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """By what a later sweep knows it again."""
+        """Name of the upload in the state of a sweep."""
         return f"{self.key}\n{self.upload_id}"
 
 
@@ -104,22 +104,22 @@ def count_uploads(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> int:
-    """Return how many uploads are open at a destination, whoever's they are.
+    """Return the number of open uploads at a destination.
 
     Raises:
-        InvalidInputError: The destination or the filter cannot be.
-        LockgateError: The store said no.
+        InvalidInputError: The destination or the filter is invalid.
+        LockgateError: The store refused or failed.
     """
     store = open_store(destination, settings or load_settings())
     owners, now_s = Owners(store), (clock or SystemClock()).now_s()
     return sum(
         wanted.admits(info, owners.owner(info.key) if wanted.owner else None, now_s)
-        for info in listed(store, wanted.folder, progress or no_progress)
+        for info in list_uploads(store, wanted.folder, progress or no_progress)
     )
 
 
-def listed(store: Store, folder: str, progress: Progress) -> Iterator[UploadInfo]:
-    """Yield the open uploads below a folder; tells the progress of a listing whose end nobody knows."""
+def list_uploads(store: Store, folder: str, progress: Progress) -> Iterator[UploadInfo]:
+    """Yield the open uploads below a folder; report progress without a total."""
     found = 0
     for page in store.upload_pages(folder):
         yield from page
@@ -129,13 +129,13 @@ def listed(store: Store, folder: str, progress: Progress) -> Iterator[UploadInfo
 
 @dataclass
 class UploadOwnership:
-    """Decides for each upload of a destination who owns it and what a sweep does with it.
+    """Finds the owner of each upload of a destination, and decides the action of a sweep.
 
     Attributes:
-        jobs: Of the destination those that are not done, as they stood before its uploads were listed.
-        done: The others, with how they ended.
-        seen: When an earlier sweep first saw an upload without an owner, by `UploadFate.name`.
-        ownerless: The same of this sweep.
+        jobs: Jobs of the destination that are not done, read before its uploads were listed.
+        done: The other jobs, with their terminal phase.
+        seen: Times at which earlier sweeps first saw uploads without an owner, by `UploadFate.name`.
+        ownerless: The same, for the uploads that this sweep has seen.
     """
 
     store: Store
@@ -149,15 +149,15 @@ class UploadOwnership:
     def __post_init__(self) -> None:
         self._owners = Owners(self.store)
         self._writer = next((job.job_id for job in self.jobs.values() if _may_write(job)), None)
-        self._below = NestedDestinations(self.store)
+        self._nested = NestedDestinations(self.store)
 
-    def fate_of(self, info: UploadInfo) -> UploadFate:
-        """Return the upload's fate."""
+    def classify(self, info: UploadInfo) -> UploadFate:
+        """Return the owner of an upload and the action of the sweep."""
         owner = self._owners.owner(info.key)
-        nested = self._below.holding(info.key)
+        nested = self._nested.holding(info.key)
         if nested is not None:
             action = SweepAction.KEEP
-            reason = "it lies in another destination, which has its own sweep"
+            reason = "it is in another destination, which has a separate sweep"
             remedy = f"`lockgate uploads abort {self.store.url}/{nested}`"
         elif owner is not None and owner in self.done:
             action, reason, remedy = _of_ended(self.done[owner])
@@ -179,22 +179,18 @@ class UploadOwnership:
     def _owned(self, job: JobSummary) -> tuple[SweepAction, str, str]:
         if job.phase in TERMINAL:
             return _of_ended(job.phase)
-        its = f"{self.store.url} {job.job_id}"
-        recover = f"`lockgate jobs recover {its}`"
+        address = f"{self.store.url} {job.job_id}"
+        recover = f"`lockgate jobs recover {address}`"
         if job.phase is None:
-            return SweepAction.KEEP, "its job's records cannot be read", f"`lockgate jobs show {its}`"
+            return SweepAction.KEEP, "its job's records cannot be read", f"`lockgate jobs show {address}`"
         if job.phase is not JobPhase.OPEN:
-            return (
-                SweepAction.KEEP,
-                f"its job is decided ({job.phase}): recovery brings it to its end",
-                recover,
-            )
+            return SweepAction.KEEP, f"its job is decided ({job.phase}): recovery finishes it", recover
         if job.lease is JobLeaseState.LAPSED:
             return SweepAction.KEEP, "its job lapsed: recovery must decide first", recover
         if job.lease is JobLeaseState.UNKNOWN:
             return SweepAction.KEEP, "its job is undecided and its lease cannot be read", recover
-        abort = f"wait for the job, or give it up: `lockgate jobs abort {its}`"
-        return SweepAction.KEEP, f"its job is at work: {job.lease}", abort
+        remedy = f"wait for the job, or abort it: `lockgate jobs abort {address}`"
+        return SweepAction.KEEP, f"its job is active: {job.lease}", remedy
 
     def _ownerless(self, info: UploadInfo) -> tuple[SweepAction, str, str]:
         name = f"{info.key}\n{info.upload_id}"
@@ -202,14 +198,11 @@ class UploadOwnership:
         if self.now_s - first_s < self.settings.orphan_age_s:
             hours = self.settings.orphan_age_s / 3600
             remedy = f"sweep again, {hours:g} hours after the first sweep that saw it"
-            return SweepAction.STAGE, "no owner: a later sweep takes it", remedy
+            return SweepAction.STAGE, "no owner: a later sweep aborts it", remedy
         if self._writer is not None:
             reason = f"no owner, but job {self._writer} may be writing it"
-            return (
-                SweepAction.KEEP,
-                reason,
-                f"`lockgate jobs recover {self.store.url} --all`, then sweep again",
-            )
+            remedy = f"`lockgate jobs recover {self.store.url} --all`, then sweep again"
+            return SweepAction.KEEP, reason, remedy
         return SweepAction.ABORT, "no owner, seen by two sweeps", ""
 
 
@@ -218,9 +211,9 @@ def _of_ended(phase: JobPhase) -> tuple[SweepAction, str, str]:
 
 
 def _may_write(job: JobSummary) -> bool:
-    """Tell whether an upload without an owner may be this job's.
+    """Return whether this job may have written an upload without an owner.
 
-    Not where its file names are unique: they carry its short id, which is claimed before the first upload.
+    A job with unique file names has not: they carry its short id, which is claimed before the first upload.
     """
     if job.is_remnant or job.phase in TERMINAL:
         return False

@@ -1,1 +1,1 @@
-"""Read live files into rows."""
+"""Read live files as rows."""

@@ -1,4 +1,4 @@
-"""The columns of a destination: as its log recorded them, else by a file's footer and the folders' names."""
+"""Columns of a destination: from its log, or else from a file's footer and the names of folders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.spark.reader.store_file import StoreFile
 from lockgate.storage_core.spark.schema.columns import SPARK_SCHEMA, ddl_type, quoted
 from lockgate.storage_core.spark.schema.hive_layout import partition_values
-from lockgate.storage_core.spark.schema.partition_types import guessed_type
+from lockgate.storage_core.spark.schema.partition_types import inferred_type
 from lockgate.storage_core.stores import Store
 
 
@@ -23,7 +23,7 @@ def published_schema(store: Store, manifest: Manifest) -> str:
     """Return the columns as Spark DDL, partition columns last.
 
     Raises:
-        InvalidInputError: Nothing was ever published there, or there are files other than Parquet.
+        InvalidInputError: Nothing was ever published there, or a live file is not Parquet.
     """
     check_parquet(store.url, manifest)
     if manifest.columns is not None:
@@ -32,7 +32,7 @@ def published_schema(store: Store, manifest: Manifest) -> str:
     if newest is None:
         raise InvalidInputError(
             f"{store.url}: no job has published anything there, so there are no columns; check the path, or "
-            "read files that no job wrote with Spark's own reader"
+            "read files of other writers with Spark's own reader"
         )
     folders = _folder_columns(manifest)
     own = _footer_schema(store, newest, manifest.files[newest].size)
@@ -41,15 +41,15 @@ def published_schema(store: Store, manifest: Manifest) -> str:
 
 
 def check_parquet(url: str, manifest: Manifest) -> None:
-    """Make sure that this reader can read every live file.
+    """Check that every live file is Parquet.
 
     Raises:
-        InvalidInputError: There is a file that is not Parquet.
+        InvalidInputError: A live file is not Parquet.
     """
     other = next((key for key in manifest.files if not key.endswith(".parquet")), None)
     if other is not None:
         raise InvalidInputError(
-            f"{url}: {other} is not Parquet, all that this reader reads; use spark.read.orc, json or csv"
+            f"{url}: {other} is not Parquet, the only format of this reader; use spark.read.orc, json or csv"
         )
 
 
@@ -60,7 +60,7 @@ def _ddl(columns: Mapping[str, str]) -> str:
 def _folder_columns(manifest: Manifest) -> dict[str, str]:
     rows = [partition_values(key) for key in manifest.files]
     names = dict.fromkeys(name for row in rows for name in row)
-    return {name: guessed_type(row.get(name) for row in rows) for name in names}
+    return {name: inferred_type(row.get(name) for row in rows) for name in names}
 
 
 def _footer_schema(store: Store, key: str, size: int) -> StructType:

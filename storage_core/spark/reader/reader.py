@@ -1,4 +1,4 @@
-"""Reads a destination by its log: whole jobs only, also while another job commits."""
+"""Read a destination by its log: whole jobs only, even while another job commits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BATCH_ROWS: Final = 16_384
 
 @dataclass(frozen=True)
 class FileGroup(InputPartition):
-    """What one Spark task reads: keys and sizes."""
+    """Keys and sizes of the files that one Spark task reads."""
 
     files: tuple[tuple[str, int], ...]
 
@@ -32,8 +32,8 @@ class FileGroup(InputPartition):
 class LiveFilesReader(DataSourceReader):
     """Reads the files that a manifest names.
 
-    It takes no filters from Spark: Spark 4.3 keeps the partitions that a reader planned under one query's
-    filters and reads only those for the next query over the same data frame.
+    It does not support filter pushdown: Spark 4.3 reuses the partitions planned with one query's filters for
+    the next query on the same data frame.
     """
 
     def __init__(self, schema: StructType, manifest: Manifest, url: str, options: ReadOptions) -> None:
@@ -44,13 +44,13 @@ class LiveFilesReader(DataSourceReader):
         self._files = list(manifest.files.values())
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Gather the live files to groups of about `splitBytes`."""
+        """Return the live files in groups of about `splitBytes`."""
         return [FileGroup(tuple((file.key, file.size) for file in group)) for group in self._groups()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a group of files as Arrow batches."""
         if not isinstance(partition, FileGroup):
-            return  # Spark makes up a partition where there is none: no live file, no rows
+            return  # Spark passes a placeholder if there are no partitions, because there are no live files
         store = open_store(self._url)
         for key, size in partition.files:
             yield from _read_file(store, key, size, self._kinds, self._time_zone)
@@ -75,13 +75,13 @@ def _read_file(
     with pq.ParquetFile(pa.PythonFile(StoreFile(store, key, size), mode="r")) as file:
         own = [name for name in wanted.names if name not in folders and name in file.schema_arrow.names]
         for batch in file.iter_batches(BATCH_ROWS, columns=own):
-            yield _shaped(batch, folders, wanted, time_zone)
+            yield _conform(batch, folders, wanted, time_zone)
 
 
-def _shaped(
+def _conform(
     batch: pa.RecordBatch, folders: Mapping[str, str | None], wanted: pa.Schema, time_zone: str
 ) -> pa.RecordBatch:
-    """Return the batch with exactly the wanted columns: partition values added, types as Spark expects."""
+    """Return the batch with exactly the wanted columns and types, including partition values."""
     columns = []
     for field in wanted:
         if field.name in folders:

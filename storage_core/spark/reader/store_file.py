@@ -1,4 +1,4 @@
-"""A stored object as a file that Arrow can read: range reads, with a little read-ahead."""
+"""Read a stored object as a file for Arrow, by range requests with read-ahead."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Final
 from lockgate.storage_core.stores import Store
 
 READ_AHEAD_BYTES: Final = 256 * 1024
-"""Least size of a range request: a Parquet footer, and the page headers around it, come in one."""
+"""Minimum size of a range request, so that one request reads a Parquet footer and nearby page headers."""
 
 
 class StoreFile(io.RawIOBase):
-    """Reads one object by ranges; remembers the last range."""
+    """Reads one object by ranges; caches the last range."""
 
     def __init__(self, store: Store, key: str, size: int) -> None:
-        """Open without a request.
+        """Open the file without a request.
 
         Args:
-            store: Where the object is.
-            key: Of the object.
-            size: Its bytes, as the destination log has them.
+            store: Store of the object.
+            key: Key of the object.
+            size: Size in bytes, from the destination log.
         """
         self._store = store
         self._key = key
@@ -30,15 +30,15 @@ class StoreFile(io.RawIOBase):
         self._window_start = 0
 
     def readable(self) -> bool:
-        """Tell that this is a file to read."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Tell that any position may be read next."""
+        """Return True."""
         return True
 
     def size(self) -> int:
-        """Return the object's bytes."""
+        """Return the size of the object in bytes."""
         return self._size
 
     def tell(self) -> int:
@@ -46,13 +46,13 @@ class StoreFile(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move; costs nothing."""
+        """Set the position, without a request."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         self._position = max(0, base + offset)
         return self._position
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Return up to `size` bytes from the position, all that are left by default."""
+        """Return up to `size` bytes from the position; by default all remaining bytes."""
         left = max(0, self._size - self._position)
         wanted = left if size is None or size < 0 else min(size, left)
         data = self._range(self._position, wanted)
@@ -60,7 +60,7 @@ class StoreFile(io.RawIOBase):
         return data
 
     def readinto(self, buffer: bytearray | memoryview, /) -> int:  # type: ignore[override]
-        """Fill a buffer from the position; returns how many bytes there were."""
+        """Fill a buffer from the position, and return the number of bytes read."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
@@ -70,7 +70,7 @@ class StoreFile(io.RawIOBase):
             return b""
         inside = start - self._window_start
         if inside < 0 or inside + length > len(self._window):
-            # Parquet is read from its end: near the end, the read-ahead reaches backwards.
+            # Parquet is read from its end, so near the end the read-ahead extends backwards.
             first = max(0, min(start, self._size - READ_AHEAD_BYTES)) if length < READ_AHEAD_BYTES else start
             wanted = max(length + start - first, min(READ_AHEAD_BYTES, self._size - first))
             self._window = self._store.get(self._key, start=first, length=wanted)

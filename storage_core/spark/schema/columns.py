@@ -1,4 +1,4 @@
-"""What a data set's columns may be: checked before anything is written, recorded for readers."""
+"""Check a data set's columns before anything is written, and record them for readers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from lockgate.storage_core.spark.schema.hive_layout import escape
 from lockgate.storage_core.stores.protocol import check_key
 
 SPARK_SCHEMA: Final = b"org.apache.spark.sql.parquet.row.metadata"
-"""Where Parquet files keep Spark's own schema, beside Parquet's and Arrow's."""
+"""Metadata key of Spark's schema in Parquet files."""
 
 _FOLDERS: Final = (
     StringType, BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType,
@@ -41,10 +41,10 @@ _KEPT: Final = (*_FOLDERS, BinaryType)
 
 
 def check_columns(schema: StructType, partition_by: Sequence[str]) -> tuple[str, ...]:
-    """Make sure that the Arrow route keeps every column, and return the partition columns.
+    """Check that Arrow and Parquet preserve every column, and return the partition columns.
 
     Raises:
-        InvalidInputError: As `partition_columns`, or a type that Arrow or Parquet would change.
+        InvalidInputError: See `partition_columns`; or Arrow or Parquet would change a type.
     """
     for field in schema.fields:
         _check_kept(field.name, field.dataType)
@@ -55,14 +55,14 @@ def partition_columns(schema: StructType, partition_by: Sequence[str]) -> tuple[
     """Return the partition columns as the schema spells them.
 
     Raises:
-        InvalidInputError: Two columns of one name, a partition column that is not there or cannot be a
-            folder, or no column left for the files. Nothing was written.
+        InvalidInputError: Two columns have one name, a partition column does not exist or cannot be a folder,
+            or no column is left for the files. Nothing was written.
     """
     names = [field.name for field in schema.fields]
     lowered = [name.lower() for name in names]
     for name in names:
         if lowered.count(name.lower()) > 1:
-            raise InvalidInputError(f"column {name!r} is there twice; rename one with withColumnRenamed")
+            raise InvalidInputError(f"column {name!r} exists twice; rename one with withColumnRenamed")
     chosen = tuple(_spelled(name, names) for name in partition_by)
     if len(set(chosen)) < len(chosen):
         raise InvalidInputError(f"partition_by names a column twice: {', '.join(partition_by)}")
@@ -71,7 +71,7 @@ def partition_columns(schema: StructType, partition_by: Sequence[str]) -> tuple[
     if len(chosen) == len(names):
         raise InvalidInputError(
             f"no column is left for the files: {', '.join(names) or 'there is none'}"
-            f"{', all of them partition columns' if names else ''}; leave one out of partition_by"
+            f"{', all of them partition columns' if names else ''}; remove one from partition_by"
         )
     return chosen
 
@@ -90,7 +90,7 @@ def _spelled(name: str, names: Sequence[str]) -> str:
     for known in names:
         if known == name or known.lower() == name.lower():
             return known
-    raise InvalidInputError(f"partition column {name!r} is not there; the columns are {', '.join(names)}")
+    raise InvalidInputError(f"partition column {name!r} does not exist; the columns are {', '.join(names)}")
 
 
 def _check_kept(path: str, kind: DataType) -> None:
@@ -109,21 +109,21 @@ def _check_kept(path: str, kind: DataType) -> None:
             _check_kept(f"{path}.value", kind.valueType)
         case _ if not isinstance(kind, _KEPT):
             raise InvalidInputError(
-                f"column {path!r} has the type {kind.simpleString()}, which Spark's Arrow route changes; "
-                "nothing was written; cast it (an interval to a number of seconds, a variant or a "
+                f"column {path!r} has the type {kind.simpleString()}, which Spark changes for Arrow; nothing "
+                "was written; cast it (an interval to a number of seconds, a variant or a "
                 "time to a string), or write it staged, with lockgate.storage_core.spark.stage"
             )
 
 
 def recorded_columns(schema: StructType, partition_by: Sequence[str]) -> list[tuple[str, str]]:
-    """Return name and type (Spark DDL) of every column, partition columns last, as Spark orders them."""
+    """Return name and type (Spark DDL) of every column, partition columns last, as in Spark."""
     own = [field for field in schema.fields if field.name not in partition_by]
     folders = [schema[name] for name in partition_by]
     return [(field.name, ddl_type(field.dataType)) for field in (*own, *folders)]
 
 
 def ddl_type(kind: DataType) -> str:
-    """Return a type in Spark's DDL, with nested names quoted, which `simpleString` leaves out."""
+    """Return a type as Spark DDL, with nested names quoted, unlike `simpleString`."""
     match kind:
         case StructType():
             return f"struct<{','.join(f'{quoted(f.name)}:{ddl_type(f.dataType)}' for f in kind.fields)}>"
@@ -136,10 +136,10 @@ def ddl_type(kind: DataType) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return a column name as SQL and DDL take it, whatever is in it."""
+    """Return a column name quoted for SQL and DDL."""
     return f"`{name.replace('`', '``')}`"
 
 
 def file_schema(schema: StructType, partition_by: Sequence[str]) -> StructType:
-    """Return the columns that a file's body holds: all but the partition columns."""
+    """Return the columns that are stored in files: all but the partition columns."""
     return StructType([field for field in schema.fields if field.name not in partition_by])

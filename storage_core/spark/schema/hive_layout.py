@@ -1,7 +1,6 @@
-"""Hive's partition layout: a row's partition values as folders, `day=2026-11-21/city=S%C3%A3o`, and back.
+"""Hive's partition layout: convert partition values to folders, `day=2026-11-21/city=S%C3%A3o`, and back.
 
-Folders are written exactly as Spark writes them, so that every reader of Spark's own layout finds the
-columns again.
+Folder names are exactly those that Spark writes, so that every reader of Spark's layout finds the columns.
 """
 
 from __future__ import annotations
@@ -17,27 +16,27 @@ from typing import Final
 from lockgate.storage_core.errors import InvalidInputError
 
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
-"""The folder value of a null; as in Spark, an empty string shares it."""
+"""Folder value of nulls and, as in Spark, of empty strings."""
 
 _ESCAPED: Final = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _ESCAPE: Final = re.compile(r"%([0-9A-Fa-f]{2})")
 
 
 def escape(text: str) -> str:
-    """Replace what may not stand in a folder's name by `%` and two hexadecimal digits, as Hive does."""
+    """Replace characters that folder names cannot have by `%` and two hexadecimal digits, as Hive does."""
     return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 
 def unescape(text: str) -> str:
-    """Undo `escape`; a `%` that starts no escape stays as it is."""
+    """Reverse `escape`; a `%` that starts no escape sequence is kept."""
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
 
 
 def value_text(value: object) -> str | None:
-    """Return a partition value as Spark's cast to string writes it; `None` for a null.
+    """Return a partition value as text, like Spark's cast to string; `None` for null or an empty string.
 
     Args:
-        value: A Python value from Arrow; a timestamp carries the session's time zone, or none.
+        value: Python value from Arrow; a timestamp has the session's time zone, or none.
     """
     match value:
         case None | "":
@@ -60,7 +59,7 @@ def _double_text(value: float) -> str:
         return "NaN"
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    # Java turns to scientific notation earlier than Python does.
+    # Java uses scientific notation for smaller exponents than Python.
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return f"{Decimal(repr(value)):f}" if "e" in repr(value) else repr(value)
     sign, digits, exponent = Decimal(repr(value)).as_tuple()
@@ -78,7 +77,7 @@ def partition_folder(columns: Sequence[str], values: Sequence[object]) -> str:
     """Return the folder of the rows with these partition values: `a=1/b=x`.
 
     Raises:
-        InvalidInputError: A value that no file name can hold in a form that reads back the same.
+        InvalidInputError: A value cannot be a file name that reads back the same.
     """
     return "/".join(map(_segment, columns, values))
 
@@ -91,13 +90,13 @@ def _segment(column: str, value: object) -> str:
     ):
         raise InvalidInputError(
             f"partition column {column!r}: the value {text[:80]!r} cannot be a folder's name; "
-            "nothing of this task was kept; partition by another column, or bring it to Unicode's NFC form"
+            "nothing of this task was kept; partition by another column, or convert it to Unicode's NFC form"
         )
     return f"{escape(column)}={NULL_PARTITION if text is None else escape(text)}"
 
 
 def partition_values(key: str) -> Mapping[str, str | None]:
-    """Return the partition columns and values, as text, that a file's key names; `None` for a null."""
+    """Return the partition columns and values of a file's key, as text; `None` for a null."""
     pairs = (segment.partition("=") for segment in key.split("/")[:-1])
     return {
         unescape(column): None if text == NULL_PARTITION else unescape(text)

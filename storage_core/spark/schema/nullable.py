@@ -1,4 +1,4 @@
-"""Everything in a file may be null, at every depth, as in the files that Spark writes itself."""
+"""Make all fields of a schema nullable, at every depth, as in files that Spark writes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import pyarrow as pa
 
 
 def nullable_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with all columns, and all that they hold, nullable.
+    """Return the schema with all columns and nested fields nullable.
 
-    Spark declares the fields of a literal struct not null, and still leaves nulls in them where the struct
-    itself is null, which Parquet's writer refuses.
+    Spark declares the fields of a literal struct as not null, but they have nulls if the struct itself is
+    null, which Parquet's writer refuses.
     """
     return pa.schema([_nullable(field) for field in schema], schema.metadata)
 

@@ -1,4 +1,4 @@
-"""Types of partition columns: a folder's text as a typed value, and a guess where the log knows no type."""
+"""Convert partition values from folder names to typed values, and infer types that the log does not have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lockgate.storage_core.errors import InvalidInputError
 
-_GUESSES: Final = (
+_INFERRED: Final = (
     ("int", pa.int32()),
     ("bigint", pa.int64()),
     ("double", pa.float64()),
@@ -23,12 +23,12 @@ def folder_value(text: str | None, kind: pa.DataType, time_zone: str = "UTC") ->
     """Return a partition value as a scalar of its column's type.
 
     Args:
-        text: From the folder's name; None for a null.
-        kind: The column's Arrow type.
-        time_zone: In which a timestamp in a folder's name is meant.
+        text: Value from the folder's name; None for a null.
+        kind: Arrow type of the column.
+        time_zone: Time zone of a timestamp in a folder's name.
 
     Raises:
-        InvalidInputError: The text is no value of that type.
+        InvalidInputError: The text is not a value of that type.
     """
     if text is None:
         return pa.scalar(None, kind)
@@ -41,20 +41,20 @@ def folder_value(text: str | None, kind: pa.DataType, time_zone: str = "UTC") ->
         return pa.scalar(text).cast(kind)
     except (ValueError, KeyError, pa.ArrowException) as error:
         raise InvalidInputError(
-            f"partition value {text[:80]!r} is no {kind}; read with a schema in which that column is a string"
+            f"partition value {text[:80]!r} is not a {kind}; read with a schema that has it as a string"
         ) from error
 
 
-def guessed_type(texts: Iterable[str | None]) -> str:
-    """Return the first of int, bigint, double, date and string that all values have, as Spark guesses it."""
+def inferred_type(texts: Iterable[str | None]) -> str:
+    """Return the first of int, bigint, double, date and string that fits all values, as Spark infers it."""
     values = [text for text in texts if text is not None]
-    for name, kind in _GUESSES if values else ():
-        if all(_is_a(text, kind) for text in values):
+    for name, kind in _INFERRED if values else ():
+        if all(_has_type(text, kind) for text in values):
             return name
     return "string"
 
 
-def _is_a(text: str, kind: pa.DataType) -> bool:
+def _has_type(text: str, kind: pa.DataType) -> bool:
     try:
         folder_value(text, kind)
     except InvalidInputError:

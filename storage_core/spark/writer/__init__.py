@@ -1,1 +1,1 @@
-"""Write rows to pending files."""
+"""Write rows to pending files, in batch and streaming writes."""

@@ -1,8 +1,7 @@
-"""Spark's side of a direct write: planning sets the job up, tasks stream pending files, the driver commits.
+"""Driver side of a batch write: planning sets up the job, tasks stream pending files, the driver commits.
 
-Planning, each task, commit and abort run in different processes; they share the job by its ids. Between
-planning and commit no process of ours lives, so the job is parked meanwhile: recovery leaves it alone until
-its deadline, and settles it after.
+Planning, each task, commit and abort run in different processes and share the job by its ids. No process of
+Lockgate runs between planning and commit, so the job is parked: recovery ignores it until its deadline.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from lockgate.storage_core.spark.writer.task import TaskCommitted, TaskWrite
 
 @dataclass(frozen=True)
 class JobAddress:
-    """By what a job is found again, from any process."""
+    """Ids by which any process can open a job."""
 
     destination: str
     job_id: JobId
@@ -39,7 +38,7 @@ class JobAddress:
 
 
 class PendingWriter(DataSourceArrowWriter):
-    """Streams each task's rows into pending files; pickled from planning to the tasks and to the commit."""
+    """Streams each task's rows to pending files; pickled from planning to the tasks and the commit."""
 
     def __init__(self, job: JobAddress, rows: TaskWrite, options: WriteOptions) -> None:
         self._job = job
@@ -50,39 +49,39 @@ class PendingWriter(DataSourceArrowWriter):
         """Write one task's rows and commit the task.
 
         Raises:
-            InvalidInputError: A partition value that cannot be a folder's name.
-            LockgateError: The store said no, or the job is decided already; the attempt is aborted.
+            InvalidInputError: A partition value cannot be a folder's name.
+            LockgateError: The store failed, or the job is already decided; the attempt is aborted.
         """
         with closing(self._job.attach(settings_for(self._options))) as job:
             return self._rows.run(job, iterator, keep_empty=True)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit the job with the attempts that Spark let win, or leave it to whoever commits it later.
+        """Commit the job with the attempts that Spark selected, or freeze them for a later commit.
 
         Raises:
-            LockgateError: The job was not committed, or the outcome is not known; the message says which.
+            LockgateError: The job was not committed, or the outcome is unknown; the message states which.
         """
         winners = [message for message in messages if isinstance(message, TaskCommitted)]
         with closing(self._job.attach(settings_for(self._options))) as job:
             if self._options.commit_by == "job":
                 job.commit(winners={winner.task_id: winner.attempt_id for winner in winners})
             else:
-                # The input digest of an attempt is its own id: the later commit takes exactly these.
+                # The input digest of an attempt is its id, so the later commit takes exactly these attempts.
                 job.expect([ExpectedTask(task_id=w.task_id, input_digest=w.attempt_id) for w in winners])
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - perhaps all None
-        """Abort the job, unless it is decided, or another commits it, who may also let Spark try again."""
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - may be all None
+        """Abort the job, unless it is decided, or another process commits it and may retry the write."""
         if self._options.commit_by == "job":
             with closing(self._job.attach(settings_for(self._options))) as job:
                 job.abort("Spark aborted the write")
 
 
 def plan_write(schema: StructType, options: WriteOptions) -> PendingWriter:
-    """Check the columns, and set the job up or find it.
+    """Check the columns, and set up the job or find it.
 
     Raises:
-        InvalidInputError: An option, a column or the destination cannot be.
-        ConflictError: The mode is `fail` and the destination has data, or the columns do not fit it.
+        InvalidInputError: An option, a column or the destination is invalid.
+        ConflictError: The mode is `fail` and the destination has data, or the columns do not fit.
     """
     rows = TaskWrite(schema, check_columns(schema, options.partition_by), options.files)
     with closing(_job(schema, rows.partition_by, options)) as job:
@@ -112,7 +111,7 @@ def _job(schema: StructType, partition_by: Sequence[str], options: WriteOptions)
     )
     if job.receipt is not None:
         raise ConflictError(
-            f"job {job.job_id}: an earlier try of this write was decided, and its data are published now; "
+            f"job {job.job_id}: an earlier try of this write has already published its data; "
             "nothing was written; there is nothing left to do"
         )
     job.park()
@@ -120,7 +119,7 @@ def _job(schema: StructType, partition_by: Sequence[str], options: WriteOptions)
 
 
 def settings_for(options: WriteOptions) -> Settings:
-    """Return the settings of this process, with what the write's options say."""
+    """Return the settings of this process, with the part size from the options."""
     settings = load_settings()
     if options.part_bytes is None:
         return settings

@@ -1,4 +1,4 @@
-"""One Parquet file streamed into a pending file: batches are gathered to row groups, rows are counted."""
+"""Stream batches to a pending file as Parquet, one row group at a time."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from lockgate.storage_core.spark.writer.parquet_footer import footer_statistics
 
 SAMPLE_ROWS: Final = 8192
 DICTIONARY_SHARE: Final = 0.2
-"""A column with more distinct values than this share of a sample gains nothing from a dictionary."""
+"""Maximum share of distinct values in a sample of a column for which a dictionary is used."""
 COMPACT_BATCHES: Final = 128
-"""So many batches of a row group are joined to one: small ones cost more memory than their data."""
+"""Number of buffered batches that are merged to one, because small batches have a large overhead."""
 COLUMN_OVERHEAD_BYTES: Final = 512
-"""About what Arrow spends on a column of a batch beside its data."""
+"""Approximate memory overhead of a column in an Arrow batch."""
 
 
 class ParquetSink(Protocol):
-    """What a Parquet file is streamed into; `PendingFileWriter` of an attempt is one."""
+    """Target of a Parquet file, such as an attempt's `PendingFileWriter`."""
 
     rows: int | None
     statistics: dict[str, ColumnStatistics]
 
     def write(self, data: memoryview, /) -> int:
-        """Take the next bytes; they are not looked at after the call."""
+        """Write bytes; the buffer is not used after the call."""
 
     def close(self) -> None:
         """Seal the file."""
 
 
 class ParquetFile:
-    """A Parquet file being written; holds at most one row group of Arrow data.
+    """A Parquet file being written; buffers at most one row group of Arrow data.
 
-    Its pending file is opened with its first row group, so a file that is only gathering costs no upload.
+    Its pending file is opened with the first row group, so a file with only buffered rows needs no upload.
 
     Attributes:
-        rows: Taken so far.
-        buffered_bytes: Memory of the row group that is being gathered.
+        rows: Number of rows so far.
+        buffered_bytes: Memory of the buffered row group.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ParquetFile:
         self._output: _Output | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take a batch; writes a row group whenever one is full."""
+        """Add a batch; write a row group whenever one is full."""
         while batch.num_rows:
             head = batch.slice(0, self._options.row_group_rows - self._buffered_rows)
             batch = batch.slice(head.num_rows)
@@ -73,12 +73,12 @@ class ParquetFile:
                 self.flush()
 
     def flush(self) -> None:
-        """Write what is gathered as a row group; also an empty one, if the file would have none."""
+        """Write the buffered rows as a row group; an empty one if the file has none yet."""
         if self._batches or self._output is None:
             self._write_row_group()
 
     def close(self) -> None:
-        """Write the rest and the footer, and seal the pending file with its rows and statistics."""
+        """Write buffered rows and the footer, and seal the pending file with its rows and statistics."""
         output = self._write_row_group() if self._batches or self._output is None else self._output
         output.writer.close()
         output.pending.rows = self.rows
@@ -86,12 +86,12 @@ class ParquetFile:
         output.pending.close()
 
     def drop(self) -> None:
-        """Forget the file; its pending upload is the attempt's to abort."""
+        """Discard the file; the attempt aborts its pending upload."""
         self._batches = []
         if self._output is not None:
             self._output.sink.mute()
             with suppress(pa.ArrowException, RuntimeError):
-                self._output.writer.close()  # now, not when it is collected; its bytes go nowhere
+                self._output.writer.close()  # now, not at garbage collection; its bytes are discarded
 
     def _buffer(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
@@ -102,11 +102,11 @@ class ParquetFile:
             self._batches, self.buffered_bytes = [compact], _memory(compact)
 
     def _write_row_group(self) -> _Output:
-        gathered = pa.Table.from_batches(self._batches, schema=self._schema)
+        rows = pa.Table.from_batches(self._batches, schema=self._schema)
         if self._output is None:
-            self._output = _Output.open(self._open_pending(), gathered, self._options)
+            self._output = _Output.open(self._open_pending(), rows, self._options)
         self._batches, self._buffered_rows, self.buffered_bytes = [], 0, 0
-        self._output.writer.write_table(gathered, row_group_size=max(1, gathered.num_rows))
+        self._output.writer.write_table(rows, row_group_size=max(1, rows.num_rows))
         return self._output
 
 
@@ -117,7 +117,7 @@ def _memory(batch: pa.RecordBatch) -> int:
 
 @dataclass(frozen=True)
 class _Output:
-    """An opened file: where its bytes go, and what Arrow says of it in the end."""
+    """An open Parquet file: its pending file, Arrow's writer, and the footer that the writer leaves."""
 
     pending: ParquetSink
     sink: _Sink
@@ -131,16 +131,16 @@ class _Output:
             sink,
             first.schema,
             compression=options.compression,
-            use_dictionary=_repetitive(first),
+            use_dictionary=_dictionary_columns(first),
             metadata_collector=footers,
         )
         return cls(pending, sink, writer, footers)
 
 
 class _Sink:
-    """The face of a pending file that Arrow writes to.
+    """File object over a pending file, for Arrow.
 
-    Arrow writes a footer even into a file that is given up; muted, those bytes go nowhere.
+    Arrow writes a footer even to a file that is discarded; after `mute` those bytes are dropped.
     """
 
     closed = False
@@ -154,14 +154,14 @@ class _Sink:
         return len(data)
 
     def flush(self) -> None:
-        """Pending files write parts when they are full, never before."""
+        """Do nothing: pending files send a part only when it is full."""
 
     def mute(self) -> None:
         self._pending = None
 
 
-def _repetitive(table: pa.Table) -> list[str]:
-    """Return the flat columns that a dictionary makes smaller, judged by the first rows."""
+def _dictionary_columns(table: pa.Table) -> list[str]:
+    """Return the flat columns to encode with a dictionary, estimated from the first rows."""
     sample = table.slice(0, SAMPLE_ROWS)
     return [
         field.name

@@ -1,4 +1,4 @@
-"""What a Parquet footer says of its columns, as it stands in a pending set."""
+"""Extract column statistics from a Parquet footer for the pending set."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from lockgate.storage_core.commit import ColumnStatistics
 from lockgate.storage_core.spark.schema.hive_layout import value_text
 
 STATISTICS_COLUMNS: Final = 32
-"""Only the first columns are described, and only by short values: pending sets stay small."""
+"""Maximum number of columns with statistics, which keeps pending sets small."""
 STATISTICS_LENGTH: Final = 64
+"""Maximum length of a minimum or maximum as text."""
 
 
 def footer_statistics(footer: pq.FileMetaData) -> dict[str, ColumnStatistics]:
@@ -32,7 +33,7 @@ def _column_statistics(footer: pq.FileMetaData, index: int) -> ColumnStatistics:
     if any(statistics is None or not statistics.has_null_count for _, statistics in known):
         return ColumnStatistics()
     nulls = sum(statistics.null_count for _, statistics in known)
-    # A row group of nulls only has no bounds; one of values without bounds (NaN, say) leaves them unknown.
+    # A row group of nulls has no bounds and is skipped; values without bounds (NaN) make them unknown.
     bounded = [statistics for values, statistics in known if statistics.null_count < values]
     if not bounded or not all(statistics.has_min_max for statistics in bounded):
         return ColumnStatistics(nulls=nulls)
@@ -44,7 +45,7 @@ def _column_statistics(footer: pq.FileMetaData, index: int) -> ColumnStatistics:
 
 
 def _short_text(value: object) -> str | None:
-    """Return a bound as text; None where the text would not mean the value, or would be long."""
+    """Return a bound as text; None for bytes and for long values."""
     if isinstance(value, bytes):
         return None
     text = value_text(value) or ""

@@ -1,4 +1,4 @@
-"""The files of one task attempt: rows go to the file of their partition, and few files are open at a time."""
+"""Write the rows of one task attempt to one file per partition, with a limit of open files."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from lockgate.storage_core.spark.schema.hive_layout import partition_folder
 from lockgate.storage_core.spark.writer.parquet_file import ParquetFile, ParquetSink
 
 BUFFERED_ROW_GROUPS: Final = 4
-"""All files of a task together gather at most this many row groups of Arrow data."""
+"""Maximum Arrow data that all files of a task buffer together, in row groups."""
 
 
 class TaskFiles:
-    """Routes rows to one Parquet file a partition.
+    """Routes rows to one Parquet file per partition.
 
-    Rows are gathered in memory first; the largest row groups are written when all files together gather too
-    much. A file is open from its first row group on, and beyond the limit of open files the least recently
-    used one is sealed; its partition gets another one later.
+    Rows are buffered in memory. When all files together buffer too much, the largest row groups are written.
+    A file is open from its first row group on. Beyond the limit of open files the least recently used one is
+    sealed, and its partition gets another file for later rows.
 
-    As a context manager it seals its files on success and forgets them on an exception.
+    As a context manager it seals its files on success and discards them on an exception.
     """
 
     def __init__(
@@ -42,13 +42,12 @@ class TaskFiles:
         """Start without a file.
 
         Args:
-            open_pending: Opens a pending file at a path relative to the destination.
-            task: The task's number; file names carry it.
-            schema: Of the files: without the partition columns; batches are cast to it.
+            open_pending: Function that opens a pending file at a path below the destination.
+            task: Number of the task, for file names.
+            schema: Schema of the files, without partition columns; batches are cast to it.
             partition_by: Columns that become folders, in this order.
-            options: How rows become files.
-            keep_empty: Without any row and without partitions, write a file that has the columns only, as
-                Spark's first task does.
+            options: How rows are written to files.
+            keep_empty: Without rows and partition columns, write an empty file, as Spark's first task does.
         """
         self._open_pending = open_pending
         self._task = task
@@ -62,14 +61,14 @@ class TaskFiles:
 
     @property
     def buffered_bytes(self) -> int:
-        """Memory of all row groups that are being gathered."""
+        """Memory of all buffered row groups."""
         return sum(file.buffered_bytes for file in self._files.values())
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take the rows of a batch.
+        """Add the rows of a batch.
 
         Raises:
-            InvalidInputError: A partition value that cannot be a folder's name.
+            InvalidInputError: A partition value cannot be a folder's name.
         """
         for folder, rows in split(batch, self._partition_by, self._schema):
             self._add(folder, rows)
@@ -84,7 +83,7 @@ class TaskFiles:
             self._seal(next(iter(self._open or self._files)))
 
     def drop(self) -> None:
-        """Forget all files; their pending uploads are the attempt's to abort."""
+        """Discard all files; the attempt aborts their pending uploads."""
         while self._files:
             self._files.popitem()[1].drop()
         self._open.clear()
@@ -121,7 +120,7 @@ class TaskFiles:
         return file
 
     def _begin(self, folder: str) -> ParquetSink:
-        """Open the pending file of a partition's first row group, and make room for it before."""
+        """Open a partition's pending file for its first row group, within the limit of open files."""
         while len(self._open) >= self._options.max_open_files:
             self._seal(next(iter(self._open)))
         pending = self._open_pending(self._path(folder))
@@ -131,7 +130,7 @@ class TaskFiles:
 
     def _seal(self, folder: str) -> None:
         self._files[folder].close()
-        del self._files[folder]  # not before: what could not be sealed is still there to be dropped
+        del self._files[folder]  # only now: a file that could not be sealed must still be dropped
         del self._open[folder]
 
     def _path(self, folder: str) -> str:
@@ -144,7 +143,7 @@ class TaskFiles:
 def split(
     batch: pa.RecordBatch, partition_by: Sequence[str], schema: pa.Schema
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the folder of each partition in a batch, with its rows as the files' schema has them.
+    """Yield the folder and the rows of each partition in a batch, with the rows cast to the files' schema.
 
     Rows keep their order within a partition.
     """
@@ -156,7 +155,7 @@ def split(
     encoded = [batch.column(name).dictionary_encode("encode") for name in partition_by]
     groups = np.zeros(batch.num_rows, dtype=np.int64)
     for column in encoded:
-        # Renumbered after each column, so that the numbers never exceed the rows and cannot overflow.
+        # Renumber after each column, so that group numbers never exceed the rows and cannot overflow.
         groups = groups * len(column.dictionary) + column.indices.to_numpy(zero_copy_only=False)
         groups = np.unique(groups, return_inverse=True)[1]
     order = np.argsort(groups, kind="stable")
@@ -164,5 +163,5 @@ def split(
     for start, stop in zip(starts, [*starts[1:], batch.num_rows], strict=True):
         first = int(order[start])
         folder = partition_folder(partition_by, [column[first].as_py() for column in encoded])
-        # A copy of these rows only: a slice would keep the whole batch alive for a few rows.
+        # Copy these rows: a slice would keep the whole batch in memory.
         yield folder, body if len(starts) == 1 else body.take(pa.array(order[start:stop]))

@@ -1,16 +1,16 @@
-"""Spark's side of a streaming write: each batch of a query is one job, published once whatever dies.
+"""Streaming writes: each batch of a query is one job, which is published exactly once despite crashes.
 
-What runs where, for every batch: `plan_batches` in a process of the driver, which knows neither query nor
-batch; `write` in the tasks, which know both; `commit` or `abort` in another process of the driver, which
-knows the batch and what the tasks say. So the tasks set the job up, the first of them really, all under the
-job attempt that planning drew for this run of the batch, and the job stays parked until the commit.
+For every batch, `plan_batches` runs in a driver process that knows neither query nor batch; `write` runs in
+the tasks, which know both; `commit` or `abort` runs in another driver process, which knows the batch and the
+messages of the tasks. Therefore the tasks set up the job: the first one creates it, all use the job attempt
+that planning generated for this run of the batch, and the job stays parked until the commit.
 
-A job's name is the query's id, which lives in the checkpoint, and the batch's. That decides everything:
+The name of a job consists of the query id, which is stored in the checkpoint, and the batch id:
 
-- a batch that Spark replays after its commit meets a committed job: nothing is written any more;
-- one whose commit was cut short after the decision is brought to its end first;
-- an undecided one gets a new job attempt; only attempts that this run's tasks report count, so that no task
-  of a killed driver can join, whatever it still saves.
+- If Spark replays a batch after its commit, the job is already committed and nothing is written.
+- If the commit was interrupted after the decision, it is finished first.
+- An undecided batch gets a new job attempt. Only attempts that this run's tasks report are selected, so that
+  no task of a killed driver can join.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ LOG: Final = logging.getLogger("lockgate.stream")
 
 @dataclass(frozen=True)
 class TaskOfBatch(WriterCommitMessage):
-    """What a task tells the driver: the batch's job, and which attempt of the task Spark let win.
+    """Message of a task to the driver: the batch's job and the task's committed attempt.
 
     Attributes:
-        job: Of this run of the batch.
-        committed: None where an earlier run of the batch has published it.
-        published_turn: Of that earlier run.
+        job: Job of this run of the batch.
+        committed: Committed attempt; None if an earlier run has published the batch.
+        published_turn: Turn of that earlier run.
     """
 
     job: JobAddress
@@ -57,11 +57,11 @@ class TaskOfBatch(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class TaskWithoutRows(WriterCommitMessage):
-    """What a task tells the driver that had nothing to append: it knows of no job."""
+    """Message of a task without rows to append, which has opened no job."""
 
 
 class BatchWriter(DataSourceStreamArrowWriter):
-    """Writes one run of one batch; pickled from planning to the tasks, and built anew for the commit."""
+    """Writes one run of one batch; pickled from planning to the tasks, and created again for the commit."""
 
     def __init__(
         self, destination: str, rows: TaskWrite, options: WriteOptions, job_attempt: JobAttemptId
@@ -76,14 +76,14 @@ class BatchWriter(DataSourceStreamArrowWriter):
 
         Raises:
             InvalidInputError: The trigger is continuous, or a partition value cannot be a folder's name.
-            ConflictError: The columns do not fit, or the batch's unfinished job was asked for something else.
-            LockgateError: The store said no, or a newer run of the batch has taken it over; what this try
-                wrote is aborted.
+            ConflictError: The columns do not fit, or the batch's unfinished job has another specification.
+            LockgateError: The store failed, or a newer run of the batch has taken it over; the attempt is
+                aborted.
         """
         batches = (batch for batch in iterator if batch.num_rows)
         first = next(batches, None)
         if first is None and self._options.mode == "append":
-            return TaskWithoutRows()  # a batch without any row costs no call, and no turn of the log
+            return TaskWithoutRows()  # a batch without rows needs no store call and no turn of the log
         with closing(self._open(*_query_and_batch())) as job:
             address = JobAddress(job.destination, job.job_id, self._job_attempt)
             if (published := job.receipt) is not None:
@@ -92,17 +92,17 @@ class BatchWriter(DataSourceStreamArrowWriter):
             return TaskOfBatch(address, self._rows.run(job, rows, keep_empty=True))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
-        """Publish the batch with the attempts that Spark let win; again is harmless.
+        """Publish the batch with the attempts that Spark selected; idempotent.
 
         Raises:
-            LockgateError: The batch was not published, or the outcome is not known; the message says which.
-                The query fails, and its restart settles it.
+            LockgateError: The batch was not published, or the outcome is unknown; the message states which.
+                The query fails, and its restart settles the batch.
         """
         tasks = [message for message in messages if isinstance(message, TaskOfBatch)]
         winners = {task.committed.task_id: task.committed.attempt_id for task in tasks if task.committed}
         if not winners:
-            if tasks:  # else no row was there
-                _tell_skipped(batchId, tasks[0])
+            if tasks:  # otherwise the batch has no rows
+                _log_skipped(batchId, tasks[0])
             return
         jobs = {task.job for task in tasks}
         if len(jobs) > 1:
@@ -117,14 +117,13 @@ class BatchWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
         """Abort the batch's job, unless it is decided or a newer run of the batch has it.
 
-        Where no task has told of the job it stays parked: the query's restart goes on with it, or recovery
-        aborts it.
+        A job that no task has reported stays parked: the restarted query continues it, or recovery aborts it.
         """
         for address in {message.job for message in messages if isinstance(message, TaskOfBatch)}:
             settings = settings_for(self._options)
             with closing(attach_job(address.destination, address.job_id, settings=settings)) as job:
                 if job.job_attempt == address.job_attempt:
-                    job.abort("Spark gave the batch up")
+                    job.abort("Spark aborted the batch")
 
     def _open(self, query: str, batch: str) -> Job:
         options, rows = self._options, self._rows
@@ -145,21 +144,21 @@ class BatchWriter(DataSourceStreamArrowWriter):
 
 
 def plan_batches(schema: StructType, options: WriteOptions) -> BatchWriter:
-    """Check the columns, and name this run of the batch. Nothing is asked of the store.
+    """Check the columns, and generate the job attempt of this run, without a request to the store.
 
     Raises:
-        InvalidInputError: An option, a column or the destination cannot be.
+        InvalidInputError: An option, a column or the destination is invalid.
     """
     rows = TaskWrite(schema, check_columns(schema, options.partition_by), options.files)
-    # Tasks may run in another directory: a relative path is meant as seen from here.
+    # Resolve a relative path here, because tasks may run in another directory.
     destination = open_store(options.path, settings_for(options)).url
     return BatchWriter(destination, rows, options, new_job_attempt_id())
 
 
-def _tell_skipped(batch: int, task: TaskOfBatch) -> None:
+def _log_skipped(batch: int, task: TaskOfBatch) -> None:
     LOG.warning(
-        "batch %d: job %s had published it in turn %s already; the rows of this run were not written: right "
-        "after a restart; where the checkpoint was copied or edited, start the query with a new one",
+        "batch %d: job %s has already published it in turn %s; the rows of this run were not written; this "
+        "is expected after a restart; if the checkpoint was copied or edited, start the query with a new one",
         batch,
         task.job.job_id,
         task.published_turn,
@@ -171,7 +170,7 @@ def _query_and_batch() -> tuple[str, str]:
     query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
     if query is None or batch is None:
         raise InvalidInputError(
-            "lockgate stream: this query has no batches, which are what is published; nothing was written; "
-            "use a trigger with batches, such as processingTime or availableNow"
+            "lockgate stream: this query has no batches, and only batches are published; nothing was "
+            "written; use a trigger with batches, such as processingTime or availableNow"
         )
     return query, batch

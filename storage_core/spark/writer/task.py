@@ -1,4 +1,4 @@
-"""One Spark task's rows become one committed attempt, for batch and streaming writes alike."""
+"""Write the rows of one Spark task as one committed attempt, in batch and streaming writes."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from lockgate.storage_core.spark.writer.partition_files import TaskFiles
 
 @dataclass(frozen=True)
 class TaskCommitted(WriterCommitMessage):
-    """What a task tells the driver: which attempt of it Spark let win."""
+    """Message of a task to the driver: its committed attempt."""
 
     task_id: TaskId
     attempt_id: AttemptId
 
 
 def task_context() -> TaskContext:
-    """Return the Spark task that this process works for.
+    """Return the context of the current Spark task.
 
     Raises:
-        RuntimeError: It works for none.
+        RuntimeError: This process does not run a Spark task.
     """
     context = TaskContext.get()
     if context is None:
@@ -42,12 +42,12 @@ def task_context() -> TaskContext:
 
 @dataclass(frozen=True)
 class TaskWrite:
-    """How a task's rows are written; pickled from planning to the tasks.
+    """Parameters of a task's write; pickled from planning to the tasks.
 
     Attributes:
-        schema: Of the rows.
+        schema: Schema of the rows.
         partition_by: Columns that become folders, in this order.
-        files: How rows become files.
+        files: How rows are written to files.
     """
 
     schema: StructType
@@ -55,22 +55,22 @@ class TaskWrite:
     files: FileOptions
 
     def run(self, job: Job, batches: Iterator[pa.RecordBatch], *, keep_empty: bool) -> TaskCommitted:
-        """Write the rows of this process's task and commit it.
+        """Write the rows of the current Spark task and commit it.
 
         Args:
-            job: Attached with the job attempt of the task's driver.
-            batches: The task's rows.
-            keep_empty: Where no task has rows and nothing is partitioned, leave a file of columns only.
+            job: Job, attached with the job attempt of the task's driver.
+            batches: Rows of the task.
+            keep_empty: Write an empty file if no task has rows and there are no partition columns.
 
         Raises:
-            InvalidInputError: A partition value that cannot be a folder's name.
-            LockgateError: The store said no, or the job is decided already; the attempt is aborted.
+            InvalidInputError: A partition value cannot be a folder's name.
+            LockgateError: The store failed, or the job is already decided; the attempt is aborted.
         """
         context = task_context()
         task = context.partitionId()
-        # Where Spark gives a try up, its rows may just end, as if there were no more: half a task commits. So
-        # no try counts by itself: with its own id for an input digest, it counts where Spark's choice names
-        # it. Spark's number tells an operator which try it was; the random half makes it unique for good.
+        # If Spark cancels a try, its rows may just end, and an incomplete task commits. The attempt's id is
+        # therefore its input digest, so that an attempt is selected only if Spark reports it. The id has
+        # Spark's number for operators, and a random part that makes it unique.
         attempt_id = AttemptId(f"t{context.taskAttemptId()}-{new_attempt_id()}")
         with job.attempt(TaskId(f"part-{task:05d}"), attempt_id, input_digest=attempt_id) as attempt:
             self._stream(attempt, task, batches, keep_empty=keep_empty and task == 0)
@@ -93,7 +93,7 @@ class TaskWrite:
                 files.add(batch)
 
     def _file_schema(self, schema: pa.Schema) -> pa.Schema:
-        """Return the schema of the files: no partition columns, all nullable, Spark's types noted."""
+        """Return the files' schema: no partition columns, all nullable, Spark's schema as metadata."""
         own = [field for field in schema if field.name not in self.partition_by]
         spark_types = file_schema(self.schema, self.partition_by).json().encode()
         return nullable_schema(pa.schema(own, {SPARK_SCHEMA: spark_types}))

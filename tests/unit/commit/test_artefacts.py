@@ -171,7 +171,7 @@ def test_a_retry_with_the_same_artefacts_meets_its_job_and_takes_them_once(blobs
 
 def test_a_retry_with_other_artefacts_is_another_job(blobs_world: World) -> None:
     job = blobs_world.open_job("etl", artefacts=uploaded(blobs_world))
-    with pytest.raises(ConflictError, match="asked for something else \\(artefacts"):
+    with pytest.raises(ConflictError, match="has another specification \\(artefacts"):
         blobs_world.open_job("etl", artefacts=uploaded(blobs_world, job_id="other"))
     job.abort()
 

@@ -319,7 +319,7 @@ def test_a_file_that_cannot_be_shown_now_is_committed_with_the_next_try(world: W
 def test_a_committer_that_shows_files_early_wants_names_that_say_whose_they_are(
     world: World, name: str
 ) -> None:
-    with pytest.raises(InvalidInputError, match="told from others' by the job's id in their names"):
+    with pytest.raises(InvalidInputError, match="recognised by the job's id in their names"):
         open_with(world, name, unique_filenames=False)
     assert not Path(world.url).exists()
 

@@ -270,7 +270,7 @@ def test_a_job_whose_turn_holder_cannot_be_read_stays_undecided(world: World) ->
         ({"mode": "upsert"}, "mode 'upsert' is not known; use one of fail, append, replace"),
         ({"committer": "zzz"}, "committer 'zzz' is not known; use one of magic, staging"),
         ({"on_lapse": "panic"}, "on_lapse 'panic'"),
-        ({"allow_irreversible": True}, "allow_irreversible=True has no meaning"),
+        ({"allow_irreversible": True}, "allow_irreversible=True has no effect"),
         ({"replaced_retention_s": -1.0}, "must not be negative"),
     ],
 )
@@ -292,7 +292,7 @@ def test_a_path_that_is_written_twice_is_refused(world: World) -> None:
     with world.open_job("sales") as job:
         with job.attempt("t") as attempt:
             attempt.open("a.csv").close()
-            with pytest.raises(InvalidInputError, match="written already"):
+            with pytest.raises(InvalidInputError, match="already written"):
                 attempt.open("a.csv")
         write(job, "u", {"a.csv": b"of another task"})
         with pytest.raises(InvalidInputError, match="two tasks write a-"):

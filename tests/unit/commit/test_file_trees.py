@@ -183,7 +183,7 @@ def test_a_file_where_a_job_needs_a_folder_is_found_before_anything_is_seen(
     (Path(world.url) / "day=1").write_bytes(b"in the way")
     with world.open_job("sales", committer=committer) as job:
         write(job, "t", {"day=1/a.csv": b"1", "b.csv": b"2"})
-        with pytest.raises(ConflictError, match=r"day=1 stands in the way of day=1/a-\w+\.csv"):
+        with pytest.raises(ConflictError, match=r"day=1 is in the way of day=1/a-\w+\.csv"):
             job.commit()
     assert job.phase() is JobPhase.FAILED
     assert world.visible() == {"old.csv": b"0", "day=1": b"in the way"}
@@ -204,7 +204,7 @@ def test_a_folder_where_a_job_writes_a_file_is_found_before_anything_is_seen(wor
     (Path(world.url) / "a.csv" / "_empty").mkdir(parents=True)
     with world.open_job("sales", unique_filenames=False) as job:
         write(job, "t", {"a.csv": b"1", "b.csv": b"2"})
-        with pytest.raises(ConflictError, match=r"a\.csv/ stands in the way of a\.csv"):
+        with pytest.raises(ConflictError, match=r"a\.csv/ is in the way of a\.csv"):
             job.commit()
     assert world.visible() == {}
 
@@ -388,7 +388,7 @@ def test_an_old_folder_in_which_nothing_lies_aside_any_more_goes(world: World) -
 def test_nothing_makes_way_for_other_committers_and_modes(world: World, options: dict[str, str]) -> None:
     with open_merging(world, **options) as job:
         write(job, "t", {"x/a": b"new a"})
-        with pytest.raises(ConflictError, match="x stands in the way of x/a"):
+        with pytest.raises(ConflictError, match="x is in the way of x/a"):
             job.commit()
     assert world.visible() == OLD
 
@@ -397,7 +397,7 @@ def test_a_folder_with_files_that_the_job_does_not_replace_does_not_make_way(wor
     with open_merging(world) as job:
         Path(world.url, "y", "_hidden").write_bytes(b"not data")
         write(job, "t", NEW)
-        with pytest.raises(ConflictError, match="y/ stands in the way of y"):
+        with pytest.raises(ConflictError, match="y/ is in the way of y"):
             job.commit()
     assert world.visible() == OLD
 

@@ -251,7 +251,7 @@ def test_a_log_that_cannot_be_read_aborts_no_job_and_each_goes_on_when_it_is_men
             job.hold()
             job.commit()
 
-    with pytest.raises(MalformedLogError, match="no job commits here until that record is as it was"):
+    with pytest.raises(MalformedLogError, match="no job commits here until that record is restored"):
         run()
     assert stage.job.phase() is JobPhase.OPEN
     assert len(stage.world.open_uploads()) == len(NEW)

@@ -112,7 +112,7 @@ def test_a_recomputation_takes_its_earlier_files_from_every_partition(table: Wor
 
 
 def test_the_partitioned_committer_refuses_to_settle_conflicts_for_the_whole(world: World) -> None:
-    with pytest.raises(InvalidInputError, match="settles conflicts by partition"):
+    with pytest.raises(InvalidInputError, match="resolves conflicts by partition"):
         world.open_job("new", committer="partitioned", scope="destination")
     with pytest.raises(
         InvalidInputError, match="scope 'tables' is not known; use one of destination, partitions"

@@ -244,7 +244,7 @@ def test_a_lost_task_commit_whose_read_back_is_refused_keeps_its_uploads(world: 
     with attempt.open("a.csv") as file:
         file.write(b"1")
     FAILPOINTS.arm({"task-commit.create.after": "lost", "task-commit.get.before": "refuse@3"})
-    with pytest.raises(OutcomeUnknownError, match="it may stand"):
+    with pytest.raises(OutcomeUnknownError, match="it may exist"):
         attempt.commit()
     FAILPOINTS.arm({})
     attempt.abort()

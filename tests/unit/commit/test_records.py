@@ -187,7 +187,7 @@ def test_a_task_whose_pending_set_would_be_too_long_to_read_back_is_refused_with
         for number in range(20):
             attempt.open(f"{number}.csv").close()
         monkeypatch.setattr("lockgate.storage_core.commit.records.codec.MAX_RECORD_BYTES", 2000)
-        with pytest.raises(InvalidInputError, match="nothing was written; write fewer files a task"):
+        with pytest.raises(InvalidInputError, match="nothing was written; write fewer files per task"):
             attempt.commit()
         assert list(job.pending_sets()) == []
         attempt.abort()

@@ -32,7 +32,7 @@ def test_a_task_whose_staged_files_are_gone_does_not_commit_without_them(world: 
         with attempt.open("a.csv") as file:
             file.write(b"mine")
         shutil.rmtree(job.staging_dir)
-        with pytest.raises(ConflictError, match="is gone, and what the task wrote"):
+        with pytest.raises(ConflictError, match="is gone, with the data that the task wrote"):
             attempt.commit()
         assert list(job.pending_sets()) == []
 

@@ -155,7 +155,7 @@ def test_without_a_base_files_of_one_name_in_two_folders_would_be_one_and_are_re
     with world.open_job("day") as job:
         task = root_of(job).removesuffix("/__base")
         fs.pipe(f"{task}/day=1/a.csv", b"one")
-        with pytest.raises(InvalidInputError, match=r"'a\.csv' was written already by this attempt"):
+        with pytest.raises(InvalidInputError, match=r"'a\.csv' was already written by this attempt"):
             fs.open(f"{task}/day=2/a.csv", "wb")
 
 

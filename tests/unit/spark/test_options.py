@@ -68,7 +68,7 @@ def test_an_explicit_mode_wins_over_sparks(overwrite: bool) -> None:
         ({"path": "/d", "maxopenfiles": "many"}, r"maxOpenFiles='many'"),
         ({"path": "/d", "partbytes": "1024"}, r"partBytes='1024'.*at least 5242880"),
         ({"path": "/d", "partitionby": "a,,b"}, "empty column name"),
-        ({"path": "/d", "partitionby": '["a", 1]'}, "no list of names"),
+        ({"path": "/d", "partitionby": '["a", 1]'}, "not a list of names"),
         ({"path": "/d", "jobid": "x-g1"}, "jobId and jobAttempt go together"),
         ({"path": "/d", "jobid": "x-g1", "jobattempt": "1", "jobname": "x"}, "not by both"),
         ({"path": "/d", "commit": "task"}, "name it, with jobName"),

@@ -48,11 +48,11 @@ def test_partition_columns_are_found_without_regard_to_case() -> None:
 @pytest.mark.parametrize(
     ("schema", "partition_by", "says"),
     [
-        (SALES, ["month"], r"'month' is not there; the columns are id, Day, city"),
+        (SALES, ["month"], r"'month' does not exist; the columns are id, Day, city"),
         (SALES, ["id", "Day", "city"], "no column is left for the files: .* all of them partition columns"),
         (SALES, ["day", "Day"], "names a column twice"),
         (StructType(), [], "no column is left"),
-        (StructType().add("a", LongType()).add("A", LongType()), [], "'a' is there twice"),
+        (StructType().add("a", LongType()).add("A", LongType()), [], "'a' exists twice"),
         (
             StructType().add("a", LongType()).add("b", BinaryType()),
             ["b"],

@@ -62,7 +62,7 @@ def test_a_link_in_a_stage_is_refused(tmp_path: Path, target: str) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
     (stage / "link").symlink_to(tmp_path / target)
-    with pytest.raises(InvalidInputError, match="link is no regular file"):
+    with pytest.raises(InvalidInputError, match="link is not a regular file"):
         list_staged(stage)
 
 

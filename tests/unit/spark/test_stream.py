@@ -125,7 +125,7 @@ def test_a_batch_that_is_skipped_is_told_with_its_job_and_turn(
     assert stream.ids() == [0, 1, 2]
     (told,) = caplog.records
     assert told.levelname == "WARNING"
-    assert f"batch 0: job stream-{QUERY}-batch-0-g1 had published it in turn 2" in told.getMessage()
+    assert f"batch 0: job stream-{QUERY}-batch-0-g1 has already published it in turn 2" in told.getMessage()
 
 
 def test_a_replay_of_a_published_batch_is_dropped_also_where_the_query_has_changed(stream: Stream) -> None:

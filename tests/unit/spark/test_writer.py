@@ -81,7 +81,7 @@ def test_a_retry_whose_earlier_try_was_decided_finishes_it_and_says_so(destinati
         job.commit()
     job.close()
     FAILPOINTS.arm({})
-    with pytest.raises(ConflictError, match="an earlier try of this write was decided"):
+    with pytest.raises(ConflictError, match="an earlier try of this write has already published"):
         plan_write(SALES, write_options({"path": destination, "jobname": "nightly"}, overwrite=False))
     assert len(read_manifest(destination).files) == 1
 
@@ -93,6 +93,6 @@ def test_a_job_id_that_is_not_there_is_named(destination: str) -> None:
 
 
 def test_columns_are_checked_before_the_destination_is_touched(destination: str) -> None:
-    with pytest.raises(InvalidInputError, match="'month' is not there"):
+    with pytest.raises(InvalidInputError, match="'month' does not exist"):
         plan_write(SALES, write_options({"path": destination, "partitionby": "month"}, overwrite=False))
     assert not Path(destination).exists()

@@ -172,7 +172,7 @@ class TestNames:
         (aside,) = keys(plain)
         plain.put(aside, LONG.replace(b"x", b"y"))
 
-        with pytest.raises(MalformedRecordError, match="put its bytes back"):
+        with pytest.raises(MalformedRecordError, match="restore its bytes"):
             store.get(NAME)
         assert keys(plain) == [aside]
 

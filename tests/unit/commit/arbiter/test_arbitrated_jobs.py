@@ -16,7 +16,7 @@ from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.job import StoreRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.commit.setup.capabilities import forget_destination, probed
+from lockgate.storage_core.commit.setup.capabilities import forget_destination, with_probed_capabilities
 from lockgate.storage_core.errors import ConflictError, UnsupportedStoreError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import JobId
@@ -59,7 +59,7 @@ class TestDestinations:
         driver = replace(s3.driver, options={**s3.driver.options, "parallelism": 4})
 
         def look(world: World) -> StoreRecord:
-            found = probed(world.store, world.settings, world.clock)
+            found = with_probed_capabilities(world.store, world.settings, world.clock)
             return msgspec.json.decode(found.get(layout.PROBED), type=StoreRecord)
 
         one, two = at_once([lambda: look(driver), lambda: look(s3.other)])
@@ -120,7 +120,7 @@ class TestDestinations:
         s3.driver.run("old", OLD)
         s3.driver.store.put("day=1/foreign.csv", b"foreign")
 
-        with pytest.raises(ConflictError, match=r"foreign\.csv is no job's file"):
+        with pytest.raises(ConflictError, match=r"foreign\.csv was not written by a job"):
             s3.driver.run("new", NEW, mode="replace")
         assert s3.other.visible() == {**OLD, "day=1/foreign.csv": b"foreign"}
 

@@ -173,7 +173,7 @@ def test_a_driver_with_another_journal_commits_without_a_lease(
     with caplog.at_level(logging.WARNING):
         there.attach_to(job).commit()
 
-    assert "goes on without a lease" in caplog.text
+    assert "continues without a lease" in caplog.text
     assert journal_world.visible() == {"a.csv": b"1"}
 
 

@@ -201,7 +201,7 @@ def test_trouble_at_the_end_fails_no_job_and_rescan_makes_up_for_it(
             FAILPOINTS.arm({})
 
     assert receipt.files == 1
-    assert f"`lockgate jobs rescan {journal_world.store.url}` makes up for it" in caplog.text
+    assert f"run `lockgate jobs rescan {journal_world.store.url}` to update it" in caplog.text
     assert registered(journal_world, "sales").phase != "committed"
 
     results = rescanned(journal_world)

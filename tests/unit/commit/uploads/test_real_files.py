@@ -76,9 +76,9 @@ def test_a_task_whose_directory_is_gone_does_not_commit_what_it_wrote_after(
             file.write(b"first half")
         shutil.rmtree(directory_of(job))  # as other tools clear `_temporary`, and reapers old files
         if then == "writes on":
-            with pytest.raises(ConflictError, match="is gone, and what the task wrote"):
+            with pytest.raises(ConflictError, match="is gone, with the data that the task wrote"):
                 attempt.open("day=1/b.csv")
-        with pytest.raises(ConflictError, match="is gone, and what the task wrote"):
+        with pytest.raises(ConflictError, match="is gone, with the data that the task wrote"):
             attempt.commit()
         assert job.commit().files == 0
     assert world.visible() == {}

@@ -20,7 +20,7 @@ from lockgate.storage_core.commit import (
     sweep_uploads,
 )
 from lockgate.storage_core.commit.records.job_listing import list_job_folders
-from lockgate.storage_core.commit.uploads.upload_cost import measured
+from lockgate.storage_core.commit.uploads.upload_cost import measure_uploads
 from lockgate.storage_core.errors import InvalidInputError, JobFailedError, UploadGoneError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import JobId, new_token
@@ -270,7 +270,7 @@ def test_uploads_whose_listing_tells_no_bytes_are_asked_in_parallel_and_keep_the
 
     store = world.store
     found = list(
-        measured(
+        measure_uploads(
             store,
             silent,
             {SweepAction.STAGE},
@@ -282,7 +282,7 @@ def test_uploads_whose_listing_tells_no_bytes_are_asked_in_parallel_and_keep_the
     assert [fate.key for fate in found] == [fate.key for fate in silent]
     assert [fate.size for fate in found] == [None if n == 7 else n for n in range(20)]
     assert heard[-1] == ("measure uploads", 20, 20)
-    kept = measured(
+    kept = measure_uploads(
         store, silent, {SweepAction.KEEP}, settings=world.settings, progress=lambda *_: pytest.fail("asked")
     )
     assert list(kept) == silent
