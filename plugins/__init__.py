@@ -1,1 +1,4 @@
-"""The Airflow plugin, which has no pages yet."""
+"""The Airflow plugin; it has no pages yet.
+
+Airflow finds it through the entry point `airflow.plugins` of the installed package.
+"""

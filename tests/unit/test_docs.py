@@ -18,7 +18,6 @@ PAGES = sorted(
     [
         *(REPOSITORY / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
         REPOSITORY / "docker" / "README.md",
-        REPOSITORY / "plugins" / "README.md",
         *(REPOSITORY / "docs").rglob("*.md"),
     ]
 )

@@ -10,7 +10,7 @@ from lockgate.storage_core.cli.jobs.job_view import find_job
 from lockgate.storage_core.commit.registry import queries as registry
 from lockgate.storage_core.commit.registry.rows import Job
 from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.ids import JobId, is_job_id, job_name
+from lockgate.storage_core.ids import JobId, is_job_id, job_name, job_resource
 from lockgate.storage_core.journal import LeaseState, Reading, Stamp
 from lockgate.storage_core.journal.entries.leases import state_of
 from lockgate.storage_core.journal.entries.rows import Lease

@@ -1,0 +1,101 @@
+"""The shape of the code: no circles of modules, folders of a dozen modules, names that stand once."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections import defaultdict
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+from pathlib import Path
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CORE = "lockgate.storage_core"
+MOST_MODULES = 12
+
+TWINS: dict[str, str] = {
+    "blobs": "routes about blobs, queries about blobs",
+    "client": "the blob server's HTTP client, an observer's reading client",
+    "directories": "fsspec's directories, those of staged files",
+    "errors": "what a driver's errors mean: SQL, S3",
+    "maintenance": "routes of maintenance, the journal's transactions without an entry",
+    "metrics": "each server's",
+    "reader": "of a Spark partition, of a log",
+    "references": "routes about references, entries about references",
+    "task": "a Spark task that writes, a task's records",
+    "verify": "of blobs, of the journal's tables",
+}
+"""File names that two neighbouring floors have, and what the files hold: their folders tell them apart."""
+
+
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    """Which modules import which: in functions and for the type checker, too."""
+    return grimp.build_graph("lockgate", "examples", exclude_type_checking_imports=False, cache_dir=None)
+
+
+def test_deferred_and_type_only_imports_are_counted(graph: grimp.ImportGraph) -> None:
+    deferred, type_only = "lockgate.operators.dag_files", "lockgate.storage_core.settings"
+
+    assert deferred in graph.find_modules_directly_imported_by("lockgate.operators.commands")
+    assert type_only in graph.find_modules_directly_imported_by("lockgate")
+
+
+def test_no_modules_import_each_other_in_a_circle(graph: grimp.ImportGraph) -> None:
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle of modules: {' <- '.join(error.args[1])}")
+
+
+def test_a_folder_has_a_dozen_modules_at_most() -> None:
+    modules = {
+        Path(folder).relative_to(ROOT): sorted(
+            file for file in files if file.endswith(".py") and file != "__init__.py"
+        )
+        for part in ("lockgate", "examples")
+        for folder, _, files in os.walk(ROOT / part, followlinks=True)
+    }
+
+    assert len(modules) > 20
+    assert {str(folder): found for folder, found in modules.items() if len(found) > MOST_MODULES} == {}
+
+
+def test_neighbouring_floors_of_the_core_have_no_file_of_one_name(graph: grimp.ImportGraph) -> None:
+    twins = defaultdict(set)
+    for upper, lower in pairwise(_floors()):
+        above, below = _by_name(graph, upper), _by_name(graph, lower)
+        for name in above.keys() & below.keys():
+            twins[name] |= above[name] | below[name]
+
+    assert {name: sorted(modules) for name, modules in twins.items() if name not in TWINS} == {}
+    assert TWINS.keys() - twins.keys() == set(), "these exceptions are needed no more: remove them from TWINS"
+
+
+def _floors() -> list[list[str]]:
+    """Return the packages of each floor of the core, from the top down, as the import contract lists them."""
+    configuration = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (contract,) = [
+        contract
+        for contract in configuration["tool"]["importlinter"]["contracts"]
+        if contract.get("containers") == [CORE]
+    ]
+    return [
+        [f"{CORE}.{name.strip()}" for name in layer.replace(":", "|").split("|")]
+        for layer in contract["layers"]
+    ]
+
+
+def _by_name(graph: grimp.ImportGraph, packages: list[str]) -> dict[str, set[str]]:
+    """Return the modules of some packages, at every depth, by the names of their files."""
+    found = defaultdict(set)
+    for package in packages:
+        for module in {package} | graph.find_descendants(package):
+            if not graph.find_children(module):
+                found[module.rpartition(".")[2]].add(module)
+    return found
