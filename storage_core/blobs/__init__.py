@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from lockgate.storage_core.blobs.keys import NO_JOB, BlobKey, UploadSetId
-    from lockgate.storage_core.blobs.open_blobs import open_blobs
     from lockgate.storage_core.blobs.protocol import ArtefactFile, Artefacts, BlobInfo, Blobs
+    from lockgate.storage_core.blobs.server_or_client import open_blobs
     from lockgate.storage_core.blobs.sources import Source
 
 __all__ = [
@@ -35,7 +35,7 @@ _MODULES: Final = {
     "NO_JOB": "lockgate.storage_core.blobs.keys",
     "Source": "lockgate.storage_core.blobs.sources",
     "UploadSetId": "lockgate.storage_core.blobs.keys",
-    "open_blobs": "lockgate.storage_core.blobs.open_blobs",
+    "open_blobs": "lockgate.storage_core.blobs.server_or_client",
 }
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from lockgate.storage_core.blobs.open_blobs import open_blobs
 from lockgate.storage_core.blobs.registry.rows import BlobJob
+from lockgate.storage_core.blobs.server_or_client import open_blobs
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.failpoints import step

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from lockgate.storage_core.commit.job import Job
     from lockgate.storage_core.commit.job_summary import JobSummary, list_jobs
     from lockgate.storage_core.commit.leases.protocol import JobLeaseState
-    from lockgate.storage_core.commit.open_job import attach_job, open_job
+    from lockgate.storage_core.commit.open_or_attach import attach_job, open_job
     from lockgate.storage_core.commit.publish.shard_completion import (
         ShardCompleter,
         ShardReport,
@@ -115,11 +115,11 @@ _MODULES: Final = {
     "UploadFate": "lockgate.storage_core.commit.uploads.upload_owner",
     "UploadTotals": "lockgate.storage_core.commit.uploads.upload_cost",
     "UploadFilter": "lockgate.storage_core.commit.uploads.upload_owner",
-    "attach_job": "lockgate.storage_core.commit.open_job",
+    "attach_job": "lockgate.storage_core.commit.open_or_attach",
     "complete_shard_of": "lockgate.storage_core.commit.publish.shard_completion",
     "count_uploads": "lockgate.storage_core.commit.uploads.upload_owner",
     "list_jobs": "lockgate.storage_core.commit.job_summary",
-    "open_job": "lockgate.storage_core.commit.open_job",
+    "open_job": "lockgate.storage_core.commit.open_or_attach",
     "read_live": "lockgate.storage_core.commit.destination.live_read",
     "read_manifest": "lockgate.storage_core.commit.destination.log",
     "recover_all": "lockgate.storage_core.commit.recovery.recover",

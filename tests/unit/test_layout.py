@@ -6,6 +6,7 @@ import os
 import tomllib
 from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,14 +18,14 @@ CORE = "lockgate.storage_core"
 MOST_MODULES = 12
 
 TWINS: dict[str, str] = {
-    "blobs": "routes about blobs, queries about blobs",
     "client": "the blob server's HTTP client, an observer's reading client",
     "directories": "fsspec's directories, those of staged files",
+    "family": "each owner's family of entries",
+    "rows": "each owner's rows",
     "errors": "what a driver's errors mean: SQL, S3",
     "maintenance": "routes of maintenance, the journal's transactions without an entry",
     "metrics": "each server's",
     "reader": "of a Spark partition, of a log",
-    "references": "routes about references, entries about references",
     "task": "a Spark task that writes, a task's records",
     "verify": "of blobs, of the journal's tables",
 }
@@ -99,3 +100,18 @@ def _by_name(graph: grimp.ImportGraph, packages: list[str]) -> dict[str, set[str
             if not graph.find_children(module):
                 found[module.rpartition(".")[2]].add(module)
     return found
+
+
+def test_no_name_that_a_package_imports_at_first_use_is_the_name_of_its_submodule(
+    graph: grimp.ImportGraph,
+) -> None:
+    """An imported submodule becomes an attribute of its package and would hide the name."""
+    packages = [import_module(name) for name in graph.modules if graph.find_children(name)]
+    lazy = [package for package in packages if hasattr(package, "__getattr__")]
+    hidden = set()
+    for package in lazy:
+        submodules = {child.rpartition(".")[2] for child in graph.find_children(package.__name__)}
+        hidden |= {f"{package.__name__}.{name}" for name in submodules & set(package.__all__)}
+
+    assert len(lazy) >= 4
+    assert hidden == set()

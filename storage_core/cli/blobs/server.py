@@ -48,7 +48,7 @@ def serve(
 
     Blobs are stored in LOCKGATE_BLOB_DIR and LOCKGATE_BLOB_STORE_URL, their metadata in the journal.
     """
-    from lockgate.storage_core.blobs.open_blobs import open_server
+    from lockgate.storage_core.blobs.server_or_client import open_server
     from lockgate.storage_core.settings import load_settings
 
     try:

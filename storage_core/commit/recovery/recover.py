@@ -19,7 +19,7 @@ from lockgate.storage_core.commit.job_summary import receipt_of, summarise
 from lockgate.storage_core.commit.leases.job_journal import own_journal
 from lockgate.storage_core.commit.leases.job_leases import leases_for
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState
-from lockgate.storage_core.commit.open_job import attach_job
+from lockgate.storage_core.commit.open_or_attach import attach_job
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.roll_forward import roll_forward
 from lockgate.storage_core.commit.records.job_folder import JobFolder

@@ -8,10 +8,10 @@ from typing import Any
 
 from lockgate.storage_core.blobs import ArtefactFile, Artefacts
 from lockgate.storage_core.blobs.keys import BlobKey
-from lockgate.storage_core.blobs.open_blobs import open_server
 from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Guarantee, Reference, UploadSet
 from lockgate.storage_core.blobs.reports import BlobSweepReport
 from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.server_or_client import open_server
 from lockgate.storage_core.blobs.upload import files_below, upload
 from tests.support.blobs.server import INTERVAL_S
 from tests.support.commit.destination import World

@@ -17,8 +17,7 @@ import pytest
 from lockgate.storage_core.blobs.libraries.library import LibraryCache
 from lockgate.storage_core.blobs.protocol import ArtefactFile, Artefacts
 from lockgate.storage_core.errors import ConflictError, InvalidInputError, ObjectNotFoundError
-from tests.cache_world import references
-from tests.support.blobs.cache import CacheWorld, cache_world
+from tests.support.blobs.cache import CacheWorld, cache_world, references
 from tests.support.blobs.libraries import archive, native_wheel, upload, wheel
 from tests.support.blobs.server import INTERVAL_S
 

@@ -18,8 +18,7 @@ from lockgate.storage_core.blobs.storage.file_locks import lock_exclusive, try_l
 from lockgate.storage_core.blobs.storage.incoming_file import IncomingFile
 from lockgate.storage_core.errors import CorruptBlobError, ObjectNotFoundError, StoreUnavailableError
 from lockgate.storage_core.settings import MIB
-from tests.cache_world import references
-from tests.support.blobs.cache import CacheWorld, DownStore, cache_world, killed
+from tests.support.blobs.cache import CacheWorld, DownStore, cache_world, killed, references
 from tests.support.blobs.server import INTERVAL_S, damage, key_of
 
 

@@ -18,8 +18,8 @@ from lockgate.storage_core.blobs.http.server.auth.policy import (
     RequestedAccess,
     UnauthenticatedError,
 )
-from lockgate.storage_core.blobs.open_blobs import open_server
 from lockgate.storage_core.blobs.server.server import BlobServer
+from lockgate.storage_core.blobs.server_or_client import open_server
 from lockgate.storage_core.errors import AccessDeniedError, OutcomeUnknownError, StoreUnavailableError
 from lockgate.storage_core.journal import Stamp
 from lockgate.storage_core.settings import Settings
