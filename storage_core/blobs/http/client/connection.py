@@ -192,7 +192,7 @@ class Connection(Forkable):
             LockgateError: What the server raised.
         """
         is_read = verb in _READS
-        sent = {**headers, **self._credentials(), **propagation.headers(), "accept-encoding": "identity"}
+        sent = {**headers, **self._credentials(), **propagation.inject(), "accept-encoding": "identity"}
         try:
             answer = self._pool.request(
                 verb,
@@ -204,7 +204,7 @@ class Connection(Forkable):
                 redirect=False,
             )
             try:
-                propagation.heed(answer.headers)
+                propagation.extract(answer.headers)
                 if answer.status >= 300:
                     raise self._refusal(f"{verb} {self.url}{path}", is_read, answer.status, answer.read(MIB))
                 yield answer
