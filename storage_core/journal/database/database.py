@@ -125,10 +125,6 @@ class Database(Forkable):
         """Return the value for `now_parameter`: the time, or None if the server's clock is used."""
         return None if self._clock is None else self._clock.now_s()
 
-    def timeline(self) -> ColumnElement[int]:
-        """Return the expression for the server's timeline."""
-        return timeline(self.is_sqlite)
-
     def close(self) -> None:
         """Close the connections."""
         self._engine.dispose()
@@ -186,8 +182,8 @@ class Database(Forkable):
     def _refuse_in_child(self, process: int) -> None:
         if os.getpid() != process:
             raise FencedError(
-                f"journal {self.name}: this transaction belongs to the parent process {process}; stop, and "
-                "change nothing more"
+                f"journal {self.name}: this transaction belongs to process {process}, and this one is its "
+                "fork; stop, and change nothing more"
             )
 
     def _sqlite(self, busy_s: float) -> Engine:

@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from lockgate.storage_core.errors import InvalidInputError, JournalVersionError
-from lockgate.storage_core.journal.database.database import Database
+from lockgate.storage_core.journal.database.database import Database, timeline
 from lockgate.storage_core.journal.database.schema import EPOCH, HEAD, VERSION_TABLE
 from lockgate.storage_core.journal.entries.family import Family, known_families
 from lockgate.storage_core.journal.entries.own_family import JOURNAL
@@ -118,13 +118,13 @@ def _refuse_strange_tables(connection: Connection, database: Database) -> None:
 
 def _begin_journal(connection: Connection, database: Database, journal: str) -> None:
     insert_new = sqlite_insert if database.is_sqlite else postgresql_insert
-    (now_s, timeline) = connection.execute(select(database.now(), database.timeline())).one()
+    (now_s, server_timeline) = connection.execute(select(database.now(), timeline(database.is_sqlite))).one()
     head = {
         "journal": journal,
         "identity": secrets.token_hex(16),
         "epoch": 1,
         "sequence": 0,
-        "timeline": timeline,
+        "timeline": server_timeline,
         "safe_reason": "",
         "pruned_sequence": 0,
         "requests_since_s": 0.0,
@@ -133,7 +133,7 @@ def _begin_journal(connection: Connection, database: Database, journal: str) -> 
         "journal": journal,
         "epoch": 1,
         "before": 0,
-        "timeline": timeline,
+        "timeline": server_timeline,
         "reason": "new",
         "began_s": now_s,
     }

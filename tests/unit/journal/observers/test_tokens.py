@@ -1,4 +1,4 @@
-"""Tokens: what a client has seen, as text that travels."""
+"""Session tokens as text, and the stamps that a process has seen."""
 
 from __future__ import annotations
 

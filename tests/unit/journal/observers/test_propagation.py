@@ -1,4 +1,4 @@
-"""A process's token on its way: what is told counts for the journal that it is of, open or not."""
+"""Propagation of session tokens between processes, for open journals and others."""
 
 from __future__ import annotations
 
