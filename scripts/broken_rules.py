@@ -104,8 +104,8 @@ MUTANTS: Final = (
         [
             Edit(
                 f"{JOURNAL}/journal.py",
-                "write(database, name, mutations)",
-                "write(database, name, mutations, self.see)",
+                "write(self.database, self.name, mutations)",
+                "write(self.database, self.name, mutations, self.see)",
             ),
             Edit(
                 f"{JOURNAL}/write/transaction.py",
@@ -114,8 +114,8 @@ MUTANTS: Final = (
             ),
             Edit(
                 f"{JOURNAL}/write/transaction.py",
-                "[*removals, _moving(journal, stamp)])\n",
-                "[*removals, _moving(journal, stamp)])\n            see(stamp)\n",
+                "[*removals, _move_head(journal, stamp)])\n",
+                "[*removals, _move_head(journal, stamp)])\n            see(stamp)\n",
             ),
         ],
     ),
@@ -192,7 +192,7 @@ MUTANTS: Final = (
         [
             Edit(
                 f"{JOURNAL}/write/transaction.py",
-                "{one.request_id: one for one in starmap(_Remembered, known)}",
+                "{request.request_id: request for request in starmap(_KnownRequest, known)}",
                 "{}",
             )
         ],
@@ -230,8 +230,8 @@ MUTANTS: Final = (
             ),
             Edit(
                 f"{BLOB_REGISTRY}/removals.py",
-                "if references_to(state, blob):  # never",
-                "if False:  # never",
+                "if references_to(state, blob):  # impossible",
+                "if False:  # impossible",
             ),
         ],
         BLOBS,

@@ -1,4 +1,4 @@
-"""Claims: names that are created if absent at a store which cannot do so itself. One claim a name wins."""
+"""Claim names for a store that has no conditional create. Only one claim for each name succeeds."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from lockgate.storage_core.journal.write.transaction import refusals
 
 
 class Claims:
-    """The names that a journal holds for one store.
+    """The claimed names of one store.
 
     Args:
-        journal: Decides.
-        store: URL of the place whose names they are.
+        journal: The journal that keeps the claims.
+        store: URL of the store.
     """
 
     def __init__(self, journal: Journal, store: str) -> None:
@@ -24,37 +24,37 @@ class Claims:
         self.store = store
 
     def take(self, name: str, body: str) -> None:
-        """Claim a name for what is to stand there; the claim is durable when this returns.
+        """Claim a name. The claim is durable when this returns.
 
         Args:
             name: Relative to the store.
-            body: What anybody needs to write the object in the claimant's place.
+            body: Content with which any process can write the object for the claimant.
 
         Raises:
-            AlreadyExistsError: It is claimed.
+            AlreadyExistsError: The name is claimed already.
             JournalUnavailableError: It was not claimed.
-            OutcomeUnknownError: No answer; `find` tells.
+            OutcomeUnknownError: No answer; `find` returns whether it is claimed.
         """
         self.journal.apply(ClaimName(store=self.store, name=name, body=body))
 
     def find(self, name: str) -> str | None:
-        """Return the body that a name is claimed for, None if it is free."""
+        """Return the body of a name's claim, None if the name is free."""
         with self.journal.reading() as reading:
             claim = reading.get(Claim, self.store, name)
         return None if claim is None else claim.body
 
     def names(self) -> list[str]:
-        """Return all names that are claimed."""
+        """Return all claimed names."""
         with self.journal.reading() as reading:
             return [claim.name for claim in reading.where(Claim, {"store": self.store})]
 
     def release(self, names: Sequence[str]) -> int:
-        """Forget those of these names that are claimed; returns how many were.
+        """Release names and return how many were claimed.
 
-        A name that somebody else has released and claimed meanwhile stays claimed.
+        A name that another process has released and claimed in the meantime stays claimed.
 
         Raises:
-            JournalUnavailableError: None was forgotten.
+            JournalUnavailableError: None was released.
         """
         with self.journal.reading() as reading:
             claimed = reading.find(Claim, [(self.store, name) for name in names])

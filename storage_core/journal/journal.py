@@ -9,9 +9,9 @@ Source: journal, "Store of record".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.errors import NotAppliedError, OutcomeUnknownError
@@ -21,59 +21,57 @@ from lockgate.storage_core.journal.database.database import BUSY_S, Database, pa
 from lockgate.storage_core.journal.database.migrate import bring_up_to_date
 from lockgate.storage_core.journal.database.retry import tries
 from lockgate.storage_core.journal.entries.op import Op
-from lockgate.storage_core.journal.read.seen_stamps import Sight
+from lockgate.storage_core.journal.read.seen_stamps import SeenStamps
 from lockgate.storage_core.journal.read.snapshot_read import Reading, Status
-from lockgate.storage_core.journal.write.group_commit import Group
+from lockgate.storage_core.journal.write.group_commit import GroupCommit
 from lockgate.storage_core.journal.write.mutation import Mutation, Refused, WriteOutcome, Written
 from lockgate.storage_core.journal.write.transaction import write
 from lockgate.storage_core.journal.write.validation import check_values
 from lockgate.storage_core.stamp import Stamp
 
 MAIN: Final = "main"
-"""The name of a deployment's first journal; satellites have others."""
-
-T = TypeVar("T")
+"""Name of a deployment's first journal."""
 
 
 class Journal(Forkable):
-    """One journal, from one process. What threads write at once shares a transaction.
+    """One journal. Concurrent writes of several threads share a transaction.
 
-    A fork may go on with it: with connections of its own, and apart from its parent's threads.
+    A forked process may keep using it: it opens new connections.
     """
 
     def __init__(self, database: Database, name: str, identity: str, *, clock: Clock | None = None) -> None:
         self.database = database
         self.name = name
         self.identity = identity
-        self.sight = Sight(clock)
-        self._group = Group(lambda mutations: self._called("write", lambda: write(database, name, mutations)))
+        self.seen_stamps = SeenStamps(clock)
+        self._group = GroupCommit(self._write)
         FORKS.register(self)
 
     @property
     def url(self) -> str:
-        """Where it is, without a password."""
+        """URL of the database, without a password."""
         return self.database.name
 
     @property
     def seen(self) -> Stamp:
-        """The newest stamp that this process has seen: a read that is not older reads its own writes."""
-        return self.sight.newest
+        """The newest stamp that this process has seen. A state at least as new contains its own writes."""
+        return self.seen_stamps.newest
 
     def see(self, stamp: Stamp) -> None:
-        """Take note of a stamp of the primary's; an older one than is known already changes nothing."""
-        self.sight.answered(stamp)
+        """Record a stamp that the primary returned."""
+        self.seen_stamps.add_from_primary(stamp)
 
     def apply(self, op: Op, request_id: str | None = None) -> Written:
-        """Write one mutation and return what came of it.
+        """Write one mutation and return its outcome.
 
         Args:
-            op: What to do.
-            request_id: The same over all tries of one request; by default this call's own.
+            op: The entry to write.
+            request_id: The same for all tries of one request; by default a new id.
 
         Raises:
-            LockgateError: It was refused: what `op.fold` raises.
+            LockgateError: It was refused; this is the error of `op.fold`.
             JournalUnavailableError: It was not applied.
-            OutcomeUnknownError: No answer, even to a repetition; it may have been applied.
+            OutcomeUnknownError: No answer, even to a retry; it may have been applied.
         """
         mutation = Mutation(op=op) if request_id is None else Mutation(op=op, request_id=request_id)
         (outcome,) = self.write([mutation])
@@ -82,15 +80,15 @@ class Journal(Forkable):
         return outcome
 
     def write(self, mutations: Sequence[Mutation]) -> list[WriteOutcome]:
-        """Write mutations, each of which is applied or refused alone; returns an outcome for each.
+        """Write mutations and return an outcome for each; each is applied or refused by itself.
 
-        A commit without an answer is asked for again, under the same request ids; so is a transaction that
-        the database took back.
+        A commit without an answer is retried with the same request ids, and so is a transaction that the
+        database rolled back.
 
         Raises:
-            InvalidInputError: A value cannot be kept by every database; none was applied.
+            InvalidInputError: Not every database can store a value; none was applied.
             JournalUnavailableError: None was applied.
-            OutcomeUnknownError: No answer, even to a repetition.
+            OutcomeUnknownError: No answer, even to a retry.
         """
         for mutation in mutations:
             check_values(mutation)
@@ -106,44 +104,44 @@ class Journal(Forkable):
                     if unknown is not None:
                         raise unknown from error  # this try was not applied; the one before it may have been
                     raise
-        # Only now: a token taken before the transaction is durable may name an entry that never was.
+        # Not earlier: a token from before the commit could name an entry that is then rolled back.
         self.see(max((outcome.stamp for outcome in outcomes), default=Stamp()))
         return outcomes
 
     def status(self) -> Status:
-        """Read where it stands, on the primary; the caller has then seen all that was written before."""
+        """Return the primary's status; the process has then seen everything written before."""
         with self.reading() as reading:
             status = reading.status()
         self.see(status.stamp)
         return status
 
     def msync(self) -> Stamp:
-        """Learn the primary's newest stamp: what others have told of is then read, too.
+        """Return the primary's newest stamp; later reads include everything written before.
 
-        It takes the place of all that was seen before, also of what a failover or a restore has lost: whoever
-        was told so by a `StateLostError` begins anew with this.
+        It replaces all stamps seen before, also those that a failover or a restore has lost. Call it to
+        continue after a `StateLostError`.
         """
-        seen = self.sight.stamps
+        seen = self.seen_stamps.stamps
         stamp = self.status().stamp
-        self.sight.settle(seen, stamp)
+        self.seen_stamps.replace(seen, stamp)
         return stamp
 
     @contextmanager
     def reading(self) -> Iterator[Reading]:
-        """Read one state, on the primary."""
+        """Read one state of the primary."""
         self._hit("read.before")
         with self.database.snapshot() as connection:
             yield Reading(connection, self.database, self.name)
         self._hit("read.after")
 
     def close(self) -> None:
-        """Give its connections back."""
+        """Close the connections."""
         self.database.close()
 
     def after_fork_in_child(self) -> None:
-        """Go on in a child, without what the parent's threads were about to write."""
+        """Forget what the parent's threads were about to write."""
         self._group.after_fork_in_child()
-        self.sight.after_fork_in_child()
+        self.seen_stamps.after_fork_in_child()
 
     def __enter__(self) -> Self:
         return self
@@ -151,11 +149,11 @@ class Journal(Forkable):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _called(self, verb: str, call: Callable[[], T]) -> T:
-        self._hit(f"{verb}.before")
-        answer = call()
-        self._hit(f"{verb}.after")
-        return answer
+    def _write(self, mutations: Sequence[Mutation]) -> list[WriteOutcome]:
+        self._hit("write.before")
+        outcomes = write(self.database, self.name, mutations)
+        self._hit("write.after")
+        return outcomes
 
     def _hit(self, point: str) -> None:
         FAILPOINTS.hit(f"{current_step()}.journal-{point}")
@@ -164,17 +162,17 @@ class Journal(Forkable):
 def open_journal(
     url: str, name: str = MAIN, *, clock: Clock | None = None, busy_s: float = BUSY_S
 ) -> Journal:
-    """Open a journal; one that is not there yet is created, an older database is migrated first.
+    """Open a journal. Create it if it is missing; migrate an older database.
 
     Args:
         url: `sqlite:////absolute/path` or `postgresql://user@host/database`.
-        name: Of the journal in that database.
-        clock: Takes the place of the database's, for tests.
-        busy_s: How long a lock, and a connection to PostgreSQL, are waited for.
+        name: Name of the journal in that database.
+        clock: Replaces the database's clock, for tests.
+        busy_s: Timeout for locks and for connecting to PostgreSQL.
 
     Raises:
-        InvalidInputError: The URL cannot be, or names what is no journal's.
-        JournalVersionError: The database is of a newer version than this program.
+        InvalidInputError: The URL is invalid, or the database belongs to another program.
+        JournalVersionError: The database has a newer version than this program.
         MalformedJournalError: The file is not SQLite, or is damaged.
         JournalUnavailableError: It cannot be reached or written, or is a standby.
     """

@@ -1,4 +1,4 @@
-"""Transactions that change a journal and write no entry: pruning, restoring, leaving safe mode."""
+"""Transactions that change a journal without an entry: pruning, restoring, leaving safe mode."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lockgate.storage_core.journal.write.transaction import Head, lock_head
 
 
 @contextmanager
-def upkeep(journal: Journal, verb: str) -> Iterator[tuple[Connection, Head]]:
-    """Hold the head's lock, so that no entry is written meanwhile; durable when the block has ended.
+def maintenance(journal: Journal, verb: str) -> Iterator[tuple[Connection, Head]]:
+    """Lock the head, so that no entry is written in the block; commit at its end.
 
     Args:
-        journal: Which.
-        verb: Names the failpoints before and after: `<step>.journal-<verb>.before`.
+        journal: The journal to change.
+        verb: Name of the failpoints before and after: `<step>.journal-<verb>.before`.
 
     Raises:
         JournalUnavailableError: Nothing was applied.

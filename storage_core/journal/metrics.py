@@ -1,6 +1,6 @@
-"""Metrics and spans of a journal, recorded through OpenTelemetry's API.
+"""Record metrics and spans of a journal through OpenTelemetry's API.
 
-Without a `MeterProvider` they go nowhere; `storage_core.prometheus` has one for Lockgate's `/metrics`.
+Without a `MeterProvider` this has no effect; `storage_core.prometheus` has one for Lockgate's `/metrics`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from opentelemetry import metrics, trace
 
 SCOPE: Final = "lockgate.journal"
-"""The name of the instrumentation scope; Prometheus writes it with `_`."""
+"""Name of the instrumentation scope; Prometheus replaces the `.` by `_`."""
 
 _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _MUTATIONS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -21,7 +21,7 @@ _MUTATIONS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 @cache
 def meter() -> metrics.Meter:
-    """Return OpenTelemetry's meter, asked for at the first use: it reads the environment then."""
+    """Return OpenTelemetry's meter. Not called at import, because it reads the environment."""
     return metrics.get_meter(SCOPE)
 
 
@@ -67,14 +67,14 @@ def _instruments() -> _Instruments:
     return _Instruments()
 
 
-def wrote(journal: str, *, entries: int, mutations: int, seconds: float) -> None:
-    """Note one write transaction that is durable.
+def record_write(journal: str, *, entries: int, mutations: int, seconds: float) -> None:
+    """Record one durable write transaction.
 
     Args:
-        journal: Its name.
-        entries: That it added.
-        mutations: That it was asked for: those refused and those repeated are among them.
-        seconds: From its first statement until it was durable.
+        journal: Name of the journal.
+        entries: Number of entries added.
+        mutations: Number of mutations, including refused and repeated ones.
+        seconds: Time from the first statement until the commit.
     """
     instruments, of = _instruments(), {"journal": journal}
     instruments.entries.add(entries, of)
@@ -82,29 +82,29 @@ def wrote(journal: str, *, entries: int, mutations: int, seconds: float) -> None
     instruments.write.record(seconds, of)
 
 
-def renewed(journal: str, *, leases: int, seconds: float) -> None:
-    """Note one renewal of all that a holder holds."""
+def record_renewal(journal: str, *, leases: int, seconds: float) -> None:
+    """Record one renewal of all leases of a holder."""
     of = {"journal": journal}
     _instruments().renewals.add(leases, of)
     _instruments().renew.record(seconds, of)
 
 
-def observer_waited() -> None:
-    """Note a read that waited for an observer to catch up."""
+def record_observer_wait() -> None:
+    """Record a read that waited for an observer to catch up."""
     _instruments().waits.add(1)
 
 
-def observer_fell_back() -> None:
-    """Note a read that went to the primary, for no observer was there or had caught up."""
+def record_observer_fallback() -> None:
+    """Record a read at the primary because no observer was available or had caught up."""
     _instruments().fallbacks.add(1)
 
 
-def observer_lag(observer: str, seconds: float) -> None:
-    """Note how far an observer is behind.
+def record_observer_lag(observer: str, seconds: float) -> None:
+    """Record an observer's lag.
 
     Args:
-        observer: Its URL as people may see it, without a password.
-        seconds: 0 when it has caught up.
+        observer: URL of the observer, without a password.
+        seconds: 0 if it has caught up.
     """
     _instruments().lag.set(seconds, {"observer": observer})
 
@@ -114,8 +114,8 @@ def span(name: str, journal: str) -> Iterator[trace.Span]:
     """Trace one call of the journal.
 
     Args:
-        name: Such as `write`.
-        journal: Its name.
+        name: Name of the call, such as `write`.
+        journal: Name of the journal.
     """
     tracer = trace.get_tracer(SCOPE)
     with tracer.start_as_current_span(f"journal.{name}", attributes={"lockgate.journal": journal}) as began:

@@ -1,4 +1,4 @@
-"""A journal's figures where Prometheus fetches them; its leases are counted only then."""
+"""Serve a journal's metrics to Prometheus. Leases are counted at each scrape."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from lockgate.storage_core.prometheus import served_metrics
 
 @contextmanager
 def serve_metrics(journal: Journal, *, port: int, host: str = "127.0.0.1") -> Iterator[str]:
-    """Serve this process's figures, and the leases of a journal, at `http://host:port/metrics`.
+    """Serve this process's metrics, and the leases of a journal, at `http://host:port/metrics`.
 
     Args:
-        journal: Asked for its leases whenever somebody fetches the figures.
-        port: 0 takes one that is free.
-        host: Whose address to listen on; the figures are shown to whoever reaches it.
+        journal: Queried at each scrape.
+        port: 0 selects a free port.
+        host: Address to listen on; there is no authentication.
 
     Yields:
         The URL.
@@ -44,7 +44,7 @@ def serve_metrics(journal: Journal, *, port: int, host: str = "127.0.0.1") -> It
 
 @contextmanager
 def watched_leases(journal: Journal) -> Iterator[None]:
-    """Show where a journal stands, and its leases by state, whenever metrics are collected."""
+    """Export a journal's newest entry and its leases by state, read at each collection of metrics."""
     _create_gauges()
     watched = _Watched(journal)
     _WATCHED.append(watched)
@@ -55,7 +55,7 @@ def watched_leases(journal: Journal) -> Iterator[None]:
 
 
 def count_leases(journal: Journal) -> dict[LeaseState, int]:
-    """Return how many leases stand how now, on the primary.
+    """Return the number of leases in each state, from the primary.
 
     Raises:
         JournalUnavailableError: It cannot be reached.
@@ -69,14 +69,14 @@ def count_leases(journal: Journal) -> dict[LeaseState, int]:
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """How a journal stood when it was asked."""
+    """Status and leases of a journal at one collection."""
 
     status: Status
     leases: dict[LeaseState, int]
 
 
 class _Watched:
-    """A journal that is asked once a collection, whichever gauge is collected first."""
+    """A journal that is read once for each collection, whichever gauge comes first."""
 
     def __init__(self, journal: Journal) -> None:
         self.name = journal.name
@@ -85,7 +85,10 @@ class _Watched:
         self._given_to: set[str] = set()
 
     def answer(self, gauge: str) -> _Answer | None:
-        """Return how the journal stands, None if it does not answer; a gauge that comes again asks again."""
+        """Return the journal's status and leases, None if it cannot be reached.
+
+        A second call for the same gauge begins a new collection, so it reads the journal again.
+        """
         if gauge in self._given_to or not self._given_to:
             self._given_to.clear()
             try:
@@ -104,13 +107,9 @@ def _create_gauges() -> None:
     meter = metrics.meter()
     for name, about, values in (
         ("up", "Whether the journal answers", _up),
-        (
-            "sequence",
-            "Number of the newest entry: its rate is entries a second",
-            _sequence,
-        ),
-        ("safe_mode", "Whether nothing is reaped", _safe_mode),
-        ("leases", "Leases that stand so", _leases),
+        ("sequence", "Number of the newest entry: its rate is entries per second", _sequence),
+        ("safe_mode", "Whether the journal is in safe mode", _safe_mode),
+        ("leases", "Leases in this state", _leases),
     ):
         meter.create_observable_gauge(
             f"{metrics.SCOPE}.{name}", callbacks=[partial(_observe, name, values)], description=about

@@ -1,4 +1,4 @@
-"""The journal that the settings name: one in a process, shared by all that write to it."""
+"""The journal that the settings name: one for each process, shared by all callers."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from typing import Final
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.errors import JournalUnavailableError
 from lockgate.storage_core.journal.journal import Journal, open_journal
-from lockgate.storage_core.journal.told import Told, travels_as
+from lockgate.storage_core.journal.read.seen_stamps import SeenStamps
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
 
 SLOW_S: Final = 1.0
-"""A journal that could not be opened, and took so long to say so, holds its askers up."""
+"""A failed open that takes this long delays every caller."""
 
 REST_S: Final = 30.0
-"""For so long nobody asks such a one again: a worker's every task would wait for it, twice."""
+"""Callers fail at once for this long after a slow failure. Otherwise each task would wait for it, twice."""
 
 
 def configured_journal(settings: Settings, clock: Clock | None = None) -> Journal | None:
-    """Return this process's journal, open; None where the settings say that there is none.
+    """Return this process's open journal, None if the settings disable it.
 
-    It is shared and stays open: whoever asks does not close it. A fork opens one of its own.
+    It is shared and stays open: callers do not close it. A forked process opens its own.
 
     Args:
-        settings: `journal_url` and `journal` count; without a URL it is SQLite below `home`.
-        clock: Takes the place of the database's, for tests.
+        settings: Uses `journal_url` and `journal`; the default URL is an SQLite file in `home`.
+        clock: Replaces the database's clock, for tests.
 
     Raises:
-        InvalidInputError: The URL cannot be.
-        JournalVersionError: The database is of a newer version than this program.
+        InvalidInputError: The URL is invalid.
+        JournalVersionError: The database has a newer version than this program.
         JournalUnavailableError: It cannot be reached or written.
     """
     if not settings.has_journal:
@@ -45,34 +45,77 @@ def configured_journal(settings: Settings, clock: Clock | None = None) -> Journa
 
 
 def journal_url(settings: Settings) -> str:
-    """Return where the journal of these settings is."""
+    """Return the URL of the settings' journal."""
     return settings.journal_url or f"sqlite:///{settings.home_dir.absolute() / 'journal.db'}"
 
 
 def close_journals() -> None:
-    """Close what `configured_journal` has opened in this process; who asks again opens it anew."""
+    """Close the journals that `configured_journal` has opened; the next call opens them again."""
     _OPENED.close()
 
 
-def seen_here() -> dict[str, tuple[Stamp, ...]]:
-    """Return what this process has seen, or was told of, by `name@identity` of the journal; opens none."""
-    return _OPENED.seen()
+def process_stamps() -> dict[str, tuple[Stamp, ...]]:
+    """Return the stamps that this process has seen or received, by `name@identity` of the journal."""
+    return _OPENED.stamps()
 
 
-def tell_here(seen: Mapping[str, Collection[Stamp]]) -> None:
-    """Take note of what another process has seen, for the journals that this one has open, or will open.
+def receive_stamps(stamps: Mapping[str, Collection[Stamp]]) -> None:
+    """Add stamps that another process has seen to the journals that are open here, or will be.
 
-    Where another journal is open under the same name, as on a machine with one of its own, it is let be.
+    Stamps of another journal with the same name, such as another machine's own, are ignored.
 
     Args:
-        seen: As `seen_here` returned it there; a name alone is that of any journal so called.
+        stamps: Result of `process_stamps` there; a name without an identity means any journal of that name.
     """
-    _OPENED.tell(seen)
+    _OPENED.receive(stamps)
+
+
+def token_name(journal: Journal) -> str:
+    """Return the journal's name in tokens, with the identity: each machine may have its own `main`."""
+    return f"{journal.name}@{journal.identity}"
+
+
+class ReceivedStamps:
+    """Stamps received for journals that are not open yet, by `name@identity` or by name only."""
+
+    def __init__(self) -> None:
+        self._stamps: dict[str, SeenStamps] = {}
+        self.after_fork_in_child()
+
+    def after_fork_in_child(self) -> None:
+        """Keep the stamps and replace the locks, which a thread of the parent may hold."""
+        self._lock = threading.Lock()
+        for stamps in self._stamps.values():
+            stamps.after_fork_in_child()
+
+    def add(self, received: Mapping[str, Collection[Stamp]]) -> None:
+        """Add stamps that another process has seen."""
+        with self._lock:
+            for name, stamps in received.items():
+                known = self._stamps.setdefault(name, SeenStamps())
+                for stamp in stamps:
+                    known.add(stamp)
+
+    def all(self) -> dict[str, tuple[Stamp, ...]]:
+        """Return the stamps that no journal has taken."""
+        with self._lock:
+            return {name: known.stamps for name, known in self._stamps.items()}
+
+    def move_to(self, journal: Journal) -> None:
+        """Move an open journal's stamps to it; delete those of other journals with its name."""
+        names, same_name = {journal.name, token_name(journal)}, f"{journal.name}@"
+        with self._lock:
+            for name in tuple(self._stamps):
+                if name in names:
+                    for stamp in self._stamps.pop(name).stamps:
+                        journal.seen_stamps.add(stamp)
+                elif name.startswith(same_name):
+                    del self._stamps[name]
 
 
 @dataclass(frozen=True)
-class _Silent:
-    """A journal that gave no answer, and until when it is not asked again."""
+class _Unavailable:
+    """A journal that could not be opened, and until when it is not tried again."""
 
     until_s: float
     why: str
@@ -83,57 +126,54 @@ class _Opened:
 
     def __init__(self) -> None:
         self._journals: dict[tuple[str, str, int], Journal] = {}
-        self._told = Told()
+        self._received = ReceivedStamps()
         self.after_fork_in_child()
 
     def after_fork_in_child(self) -> None:
-        """Begin with none open: the parent's are the parent's, and so is whoever holds the lock.
-
-        Of what the parent has seen its child was told.
-        """
-        self._told.after_fork_in_child()
-        self._told.add(self.seen())
+        """Start without journals and with a new lock; keep the stamps that the parent has seen."""
+        self._received.after_fork_in_child()
+        self._received.add(self.stamps())
         self._journals = {}
-        self._silent: dict[tuple[str, str], _Silent] = {}
+        self._unavailable: dict[tuple[str, str], _Unavailable] = {}
         self._opening = threading.Lock()
 
     def get(self, url: str, name: str, clock: Clock | None) -> Journal:
-        key = (url, name, id(clock))  # the journal keeps its clock: the id is no other's while it is open
+        key = (url, name, id(clock))  # the journal keeps its clock, so the id is unique while it is open
         with self._opening:
             journal = self._journals.get(key)
             if journal is None:
                 journal = self._journals[key] = self._open(url, name, clock)
-                self._told.hand_over(journal)
+                self._received.move_to(journal)
             return journal
 
-    def seen(self) -> dict[str, tuple[Stamp, ...]]:
-        open_here = tuple(self._journals.values())
-        return self._told.seen() | {travels_as(journal): journal.sight.stamps for journal in open_here}
+    def stamps(self) -> dict[str, tuple[Stamp, ...]]:
+        seen = {token_name(journal): journal.seen_stamps.stamps for journal in tuple(self._journals.values())}
+        return self._received.all() | seen
 
-    def tell(self, seen: Mapping[str, Collection[Stamp]]) -> None:
-        self._told.add(seen)
-        for journal in tuple(self._journals.values()):  # one that is opened just now takes it there
-            self._told.hand_over(journal)
+    def receive(self, stamps: Mapping[str, Collection[Stamp]]) -> None:
+        self._received.add(stamps)
+        for journal in tuple(self._journals.values()):  # a journal that is being opened takes them in `get`
+            self._received.move_to(journal)
 
     def _open(self, url: str, name: str, clock: Clock | None) -> Journal:
         began_s = monotonic()
-        silent = self._silent.get((url, name))
-        if silent is not None and began_s < silent.until_s:
+        failure = self._unavailable.get((url, name))
+        if failure is not None and began_s < failure.until_s:
             raise JournalUnavailableError(
-                f"{silent.why}; it is asked again in {silent.until_s - began_s:.0f} s"
+                f"{failure.why}; it is asked again in {failure.until_s - began_s:.0f} s"
             )
         try:
             return open_journal(url, name, clock=clock)
         except JournalUnavailableError as error:
             now_s = monotonic()
             if now_s - began_s >= SLOW_S:
-                self._silent[url, name] = _Silent(now_s + REST_S, str(error))
+                self._unavailable[url, name] = _Unavailable(now_s + REST_S, str(error))
             raise
 
     def close(self) -> None:
         with self._opening:
             journals, self._journals = self._journals, {}
-            self._silent, self._told = {}, Told()
+            self._unavailable, self._received = {}, ReceivedStamps()
         for journal in journals.values():
             journal.close()
 

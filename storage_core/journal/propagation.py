@@ -1,9 +1,9 @@
-"""A process's token on its way to another process: in the headers of a request, a message or an answer.
+"""Send this process's session token to other processes, in the headers of a request, message or response.
 
-    httpx.get(url, headers=headers())     # the caller
-    heed(request.headers)                 # the called, before it reads
+    httpx.get(url, headers=inject())      # client side
+    extract(request.headers)              # server side, before the first read
 
-Neither opens a journal. What was told of one that is not open yet counts from when it is opened.
+Neither opens a journal. Stamps of a journal that is not open yet take effect when it is opened.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.journal.process_journal import seen_here, tell_here
-from lockgate.storage_core.journal.session_token import CARRIED_AS, Token, carried
+from lockgate.storage_core.journal.process_journal import process_stamps, receive_stamps
+from lockgate.storage_core.journal.session_token import AT_LEAST_HEADER, SessionToken
 
 LOG: Final = logging.getLogger("lockgate.journal")
 
 
-def headers() -> dict[str, str]:
-    """Return the header that tells what this process has seen of its journals; empty if it saw nothing."""
-    token = str(Token({name: stamps for name, stamps in seen_here().items() if stamps}))
-    return {CARRIED_AS: token} if token else {}
+def inject() -> dict[str, str]:
+    """Return the header with the stamps that this process has seen; empty if it has seen none."""
+    token = str(SessionToken({name: stamps for name, stamps in process_stamps().items() if stamps}))
+    return {AT_LEAST_HEADER: token} if token else {}
 
 
-def heed(told: Mapping[str, Any]) -> None:
-    """Read from now on at least what a sender has seen; what is no token is ignored, with a warning.
+def extract(headers: Mapping[str, Any]) -> None:
+    """Make later reads at least as new as the sender has seen; ignore a malformed token with a warning.
 
-    The stamps of a sender count for the whole process: heed nobody whom you would not let write.
+    The stamps take effect in the whole process: accept them only from senders that may write to the journal.
 
     Args:
-        told: Headers, or an XCom value; the case of the name does not matter.
+        headers: Headers of a message, or an XCom value; the case of the name does not matter.
     """
     try:
-        token = carried(told)
+        token = SessionToken.from_headers(headers)
     except InvalidInputError as error:
         LOG.warning(
-            "%s: %s; it is ignored: a read may be older than what its sender has seen", CARRIED_AS, error
+            "%s: %s; it is ignored: a read may be older than what its sender has seen", AT_LEAST_HEADER, error
         )
         return
-    tell_here(token.stamps)
+    receive_stamps(token.stamps)

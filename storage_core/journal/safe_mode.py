@@ -1,7 +1,7 @@
-"""Safe mode: a restored journal may know less than it did, so nothing is reaped or deleted on its word.
+"""Safe mode: a restored journal may have lost entries, so it must not be the reason for a deletion.
 
-Jobs go on: leases are taken over, renewed and given back. What is refused: recovering a lapsed lease (whose
-holder could not renew while the journal was away), pruning, and whatever else asks `refuse_in_safe_mode`.
+Jobs continue: leases are taken over, renewed and freed. Refused are the recovery of a lapsed lease (its
+holder could not renew while the journal was down), pruning, and all calls of `refuse_in_safe_mode`.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from lockgate.storage_core.journal.database.schema import HEAD
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.leases import RearmLeases
 from lockgate.storage_core.journal.journal import Journal
-from lockgate.storage_core.journal.maintenance import upkeep
+from lockgate.storage_core.journal.maintenance import maintenance
 from lockgate.storage_core.journal.write.mutation import Mutation
 from lockgate.storage_core.stores.pagination import in_pages
 
 PAGE: Final = 1_000
-"""Entries of other families in one transaction."""
+"""Entries of other families for each transaction."""
 
 
 def enter_safe_mode(connection: Connection, journal: str, reason: str, now_s: float) -> None:
-    """Enter it, in the transaction that restores.
+    """Enter safe mode, in the transaction that restores.
 
     Args:
-        connection: Holds the head's lock.
-        journal: Its name.
-        reason: For people.
-        now_s: By the database's clock.
+        connection: Connection that holds the head's lock.
+        journal: Name of the journal.
+        reason: Shown to operators.
+        now_s: Time of the database's clock.
     """
     connection.execute(
         update(HEAD).where(HEAD.c.journal == journal).values(safe_since_s=now_s, safe_reason=reason)
@@ -40,36 +40,36 @@ def enter_safe_mode(connection: Connection, journal: str, reason: str, now_s: fl
 
 
 def leave_safe_mode(journal: Journal) -> int | None:
-    """Leave it, as an operator who has looked; returns how many leases were armed anew, None outside of it.
+    """Leave safe mode and return the number of renewed leases; return None if it is not active.
 
-    Every holder has its limits anew first; then each family gives new time to what it keeps (`Family.rearm`),
-    such as blobs that nothing refers to: owners that have lost a reference take it again. A crash between the
-    steps leaves the journal in safe mode.
+    First every lease counts as renewed now. Then each family restarts the retention of what it keeps
+    (`Family.rearm`), such as unreferenced blobs, so that owners can take lost references again. A crash
+    between the steps leaves the journal in safe mode.
 
     Raises:
-        JournalUnavailableError: It was not left.
-        OutcomeUnknownError: No answer; leaving it again is harmless.
+        JournalUnavailableError: The journal is still in safe mode.
+        OutcomeUnknownError: No answer; a second call is harmless.
     """
     with step("safe-mode"):
         if journal.status().safe_since_s is None:
             return None
         rearmed: int = journal.apply(RearmLeases()).result
         _rearm_families(journal)
-        with upkeep(journal, "leave") as (connection, _):
+        with maintenance(journal, "leave") as (connection, _):
             left = update(HEAD).where(HEAD.c.journal == journal.name)
             connection.execute(left.values(safe_since_s=None, safe_reason=""))
     return rearmed
 
 
 def refuse_in_safe_mode(journal: Journal, doing: str) -> None:
-    """Refuse to reap or delete while the journal is in safe mode; asks the primary.
+    """Raise if the primary is in safe mode.
 
     Args:
-        journal: On whose word it would be done.
-        doing: What, for people: `pruning the journal`.
+        journal: The journal that the deletion depends on.
+        doing: The refused action, for the message: `pruning the journal`.
 
     Raises:
-        SafeModeError: It is.
+        SafeModeError: The journal is in safe mode.
     """
     status = journal.status()
     if status.safe_since_s is not None:
@@ -80,7 +80,7 @@ def refuse_in_safe_mode(journal: Journal, doing: str) -> None:
 
 
 def _rearm_families(journal: Journal) -> None:
-    """Write what each family gives new time to, a page a transaction."""
+    """Write each family's rearm entries, one page for each transaction."""
     for family in known_families():
         if family.rearm:
             with journal.reading() as reading:

@@ -1,15 +1,15 @@
-"""Tokens: what a client has seen of each journal, as text that travels with what it tells others.
+"""Session tokens: the stamps that a process has seen of each journal, as text for a message.
 
     main=3.512,logs=1.9
 
-Whoever is told of something reads at least the state in which it was so. A journal stands there twice while
-a failover lies between two stamps that were seen and no reading has shown yet that the older one survived.
+The receiver then reads states at least as new. A journal appears twice if stamps from before and after a
+failover were seen and no read has yet shown that the older one survived.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Self
 
 import msgspec
@@ -17,23 +17,23 @@ import msgspec
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.stamp import Stamp
 
-CARRIED_AS: Final = "lockgate-at-least"
-"""The name under which a token travels: an HTTP header, a header of a Celery task, a key of an XCom value."""
+AT_LEAST_HEADER: Final = "lockgate-at-least"
+"""Name of the token in a message: an HTTP header, a header of a Celery task, a key of an XCom value."""
 
 _NAME: Final = re.compile(r"[^\s=,]{1,120}")
 
 
-class Token(msgspec.Struct, frozen=True):
-    """The stamps that a reader must not fall behind, by journal; merging only adds to them.
+class SessionToken(msgspec.Struct, frozen=True):
+    """The stamps that a reader must not fall behind, by journal.
 
     Attributes:
-        stamps: Oldest first, at most one an epoch.
+        stamps: Oldest first, at most one for each epoch.
     """
 
     stamps: Mapping[str, tuple[Stamp, ...]] = {}
 
     def __str__(self) -> str:
-        """Write it as it travels."""
+        """Return the text that `parse` reads."""
         return ",".join(
             f"{journal}={stamp}" for journal, stamps in sorted(self.stamps.items()) for stamp in stamps
         )
@@ -43,8 +43,8 @@ class Token(msgspec.Struct, frozen=True):
         """Return the token of one journal.
 
         Args:
-            journal: Its name.
-            stamps: In any order; of one epoch the newest counts.
+            journal: Name of the journal.
+            stamps: In any order; the newest of each epoch counts.
         """
         newest: dict[int, Stamp] = {}
         for stamp in stamps:
@@ -53,14 +53,14 @@ class Token(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str, journal: str | None = None) -> Self:
-        """Read what `str` wrote.
+        """Return the token of a text.
 
         Args:
-            text: An empty one is a token that asks for nothing.
-            journal: A stamp without a name is this journal's: `--at-least 3.512`.
+            text: The token; may be empty.
+            journal: Journal of a stamp without a name: `--at-least 3.512`.
 
         Raises:
-            InvalidInputError: It is no token.
+            InvalidInputError: The text is not a token.
         """
         token = cls()
         for part in filter(None, (part.strip() for part in text.split(","))):
@@ -74,41 +74,26 @@ class Token(msgspec.Struct, frozen=True):
             token = token.merged(cls.of(name, [Stamp.parse(stamp)]))
         return token
 
-    def merged(self, other: Token) -> Self:
-        """Return the token of whoever has seen what either has."""
+    @classmethod
+    def from_headers(cls, headers: Mapping[str, Any]) -> Self:
+        """Return the token in headers or in an XCom value, empty if there is none; ignore the name's case.
+
+        Raises:
+            InvalidInputError: The value is not a token.
+        """
+        token = cls()
+        for name, value in headers.items():
+            if str(name).lower().replace("_", "-") == AT_LEAST_HEADER:
+                token = token.merged(cls.parse(str(value)))
+        return token
+
+    def merged(self, other: SessionToken) -> Self:
+        """Return the token with the stamps of both."""
         merged = dict(self.stamps)
         for journal, stamps in other.stamps.items():
             merged.update(type(self).of(journal, (*merged.get(journal, ()), *stamps)).stamps)
         return type(self)(merged)
 
     def for_journal(self, journal: str) -> tuple[Stamp, ...]:
-        """Return what it asks of one journal."""
+        """Return the stamps of one journal."""
         return self.stamps.get(journal, ())
-
-
-def carry(token: Token, headers: MutableMapping[str, Any]) -> None:
-    """Put a token among headers, or into an XCom value; it takes the place of none that is newer.
-
-    Raises:
-        InvalidInputError: What stands there already is no token.
-    """
-    merged = carried(headers).merged(token)
-    for name in _names(headers):
-        del headers[name]
-    headers[CARRIED_AS] = str(merged)
-
-
-def carried(headers: Mapping[str, Any]) -> Token:
-    """Take a token from headers or from an XCom value, whatever the case of its name; empty if there is none.
-
-    Raises:
-        InvalidInputError: What stands there is no token.
-    """
-    token = Token()
-    for name in _names(headers):
-        token = token.merged(Token.parse(str(headers[name])))
-    return token
-
-
-def _names(headers: Mapping[str, Any]) -> list[str]:
-    return [name for name in headers if str(name).lower().replace("_", "-") == CARRIED_AS]

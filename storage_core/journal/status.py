@@ -1,4 +1,4 @@
-"""A journal at a glance: where it stands, since when, and what lies on its word."""
+"""Summarize a journal for `lockgate journal status`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from lockgate.storage_core.journal.read.snapshot_read import Reading, Status
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """What `lockgate journal status` shows.
+    """Content of `lockgate journal status`.
 
     Attributes:
-        where: URL of the database that answered, without a password.
-        journal: Its name there.
-        status: Where it stands.
-        epochs: All that it has had.
-        entries: That are kept; older ones were pruned.
-        leases: How many stand so, by state.
-        checkpoint: The newest, None if there is none.
-        checkpoint_age_s: Since it was made.
-        entries_since_checkpoint: What a restore from it alone would lose.
+        where: URL of the database that was read, without a password.
+        journal: Name of the journal.
+        status: Newest stamp and safe mode.
+        epochs: All epochs of the journal.
+        entries: Number of entries kept; older ones were pruned.
+        leases: Number of leases in each state.
+        checkpoint: The newest checkpoint, None if there is none.
+        checkpoint_age_s: Age of that checkpoint.
+        entries_since_checkpoint: Entries that a restore from the checkpoint alone would lose.
     """
 
     where: str
@@ -40,7 +40,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def overview(reading: Reading, checkpoints: Checkpoints) -> Overview:
-    """Look at one state of a journal, and at its newest checkpoint."""
+    """Return the summary of one state of a journal and its newest checkpoint."""
     status, now_s, newest = reading.status(), reading.now_s(), checkpoints.newest()
     leases = dict.fromkeys(LeaseState, 0)
     for lease in reading.where(Lease, {}):

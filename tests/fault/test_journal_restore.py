@@ -101,7 +101,7 @@ def test_a_checkpoint_that_dies_anywhere_is_made_by_the_next(lost: Lost, tell: T
         assert world.checkpoint().stamp == Stamp(1, 39), where
         assert len(world.checkpoints.all()) == 3, where
         assert world.verify().findings == (), where
-        assert len(world.checkpoints.vouched()) == 3, where
+        assert len(world.checkpoints.verified()) == 3, where
     assert points >= 8 / lost.stride
     tell(f"{points} deaths of a checkpoint")
 

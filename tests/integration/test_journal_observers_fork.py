@@ -24,7 +24,7 @@ def test_a_child_reads_at_observers_whatever_its_parents_threads_were_at(tmp_pat
         held, forked = threading.Event(), threading.Event()
 
         def hold() -> None:
-            with client._rota._changing:
+            with client._pool._changing:
                 held.set()
                 forked.wait()
 

@@ -211,7 +211,7 @@ def test_a_read_whose_standby_hangs_amid_the_answer_is_answered_by_the_primary(p
         assert client.read(asked) == (pair.primary.port, 1)
         (status,) = client.observers()  # which asks it all the same: another of its processes answers
         assert status.behind_entries == 0
-        assert "has said nothing for 5 s" in (status.why_down or "")
+        assert "has sent nothing for 5 s" in (status.why_down or "")
         clock.now += LAST_PROBE_S
         assert client.read(asked) == (standby.port, 1)
     finally:

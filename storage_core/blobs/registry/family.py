@@ -1,4 +1,4 @@
-"""The family `blobs`: blobs, what keeps them, uploads, and what goes."""
+"""The family `blobs`: blobs, references, upload sets and jobs."""
 
 from __future__ import annotations
 

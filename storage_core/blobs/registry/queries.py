@@ -1,4 +1,4 @@
-"""Queries: blobs and what keeps them, page by page. They need more than keys and columns, so they are SQL."""
+"""Query blobs and references, in pages. They use SQL because they need more than keys and columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lockgate.storage_core.journal.database.schema import table_of
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 
 PAGE: Final = 1_000
-"""Rows a question, and entries a transaction of a sweep."""
+"""Rows in each query, and entries in each transaction of a sweep."""
 
 BLOB: Final = table_of(Blob)
 REFERENCE: Final = table_of(Reference)
@@ -27,16 +27,16 @@ _KEY: Final = (BLOB.c.job_id, BLOB.c.blob_key)
 
 
 class JobBlobs(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as the blob stores know it.
+    """A job with blobs.
 
     Attributes:
-        blobs: How many it has.
-        size_bytes: Of them together.
-        since_s: When the oldest of them was put, or it was submitted with none.
-        destination: Of the commit job that it is, empty if it is none.
-        commit_job: That job's id at the destination.
-        submitted_s: None: it was not.
-        final_s: When it ended, after which all its blobs go; None: it has not.
+        blobs: Number of blobs.
+        size_bytes: Total size of the blobs.
+        since_s: When the oldest blob was put, or when a job without blobs was submitted.
+        destination: Destination of its commit job, empty if it has none.
+        commit_job: Id of the commit job.
+        submitted_s: When it was submitted, None if it was not.
+        final_s: When it ended and its blobs became deletable, None before.
     """
 
     job_id: str
@@ -55,69 +55,69 @@ def owned_by(reading: Reading, owner: str) -> list[Reference]:
 
 
 def staged_before(reading: Reading, at_s: float, *, limit: int = PAGE) -> list[Blob]:
-    """Return blobs that nothing has referred to since a moment, the oldest first, and are not deleting yet.
+    """Return blobs that have been unreferenced since `at_s` and are not marked, the oldest first.
 
     Args:
-        reading: Of the primary, for a sweep that acts on it.
-        at_s: By the journal's clock.
-        limit: Greatest number.
+        reading: State of the primary, for a sweep that deletes them.
+        at_s: Time of the journal's clock.
+        limit: Maximum number of blobs.
     """
-    asked = select(*columns_of(Blob)).where(*_staged_before(reading, at_s))
-    asked = asked.order_by(BLOB.c.staged_s).limit(limit)
-    return [row_of(Blob, row) for row in reading.connection.execute(asked)]
+    query = select(*columns_of(Blob)).where(*_staged_before(reading, at_s))
+    query = query.order_by(BLOB.c.staged_s).limit(limit)
+    return [row_of(Blob, row) for row in reading.connection.execute(query)]
 
 
 def every_staged(reading: Reading, at_s: float) -> Iterator[Blob]:
-    """Yield all that `staged_before` returns pages of, within one transaction that changes none of it."""
-    asked = select(*columns_of(Blob)).where(*_staged_before(reading, at_s)).order_by(BLOB.c.staged_s)
-    for row in reading.connection.execute(asked.execution_options(yield_per=PAGE)):
+    """Yield all blobs that `staged_before` returns in pages, as a stream."""
+    query = select(*columns_of(Blob)).where(*_staged_before(reading, at_s)).order_by(BLOB.c.staged_s)
+    for row in reading.connection.execute(query.execution_options(yield_per=PAGE)):
         yield row_of(Blob, row)
 
 
 def restaged(reading: Reading) -> Iterator[RestageBlob]:
-    """Yield the entries that give all that is staged a whole interval again."""
+    """Yield the entries that restart the retention interval of all staged blobs."""
     for blob in every_staged(reading, reading.now_s()):
         yield RestageBlob(job_id=blob.job_id, blob_key=blob.blob_key)
 
 
 def deleting(reading: Reading, *, after: Blob | None = None, limit: int = PAGE) -> list[Blob]:
-    """Return a page of the blobs that are marked, whose bytes may be gone or not.
+    """Return a page of the blobs marked for deletion. Their bytes may already be deleted.
 
     Args:
-        reading: Of the primary, for a sweep that acts on it.
-        after: The last one of the page before.
-        limit: Greatest number.
+        reading: State of the primary, for a sweep that deletes them.
+        after: Last blob of the previous page.
+        limit: Maximum number of blobs.
     """
     order = (BLOB.c.deleting_s, *_KEY)
-    asked = select(*columns_of(Blob)).order_by(*order).limit(limit)
-    asked = asked.where(BLOB.c.journal == reading.journal, BLOB.c.deleting_s.is_not(None))
+    query = select(*columns_of(Blob)).order_by(*order).limit(limit)
+    query = query.where(BLOB.c.journal == reading.journal, BLOB.c.deleting_s.is_not(None))
     if after is not None:
-        asked = asked.where(tuple_(*order) > (after.deleting_s, after.job_id, after.blob_key))
-    return [row_of(Blob, row) for row in reading.connection.execute(asked)]
+        query = query.where(tuple_(*order) > (after.deleting_s, after.job_id, after.blob_key))
+    return [row_of(Blob, row) for row in reading.connection.execute(query)]
 
 
 def known_blobs(reading: Reading, keys: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return those of these pairs of job and key that have a row."""
-    asked = matching([_KEY], [column.name for column in _KEY], is_sqlite(reading.connection))
-    found = reading.connection.execute(asked, parameters(reading.journal, _KEY, keys))
+    """Return the pairs of job and key that have a row."""
+    query = matching([_KEY], [column.name for column in _KEY], is_sqlite(reading.connection))
+    found = reading.connection.execute(query, parameters(reading.journal, _KEY, keys))
     return {(row.job_id, row.blob_key) for row in found}
 
 
 def lapsed_references(reading: Reading, at_s: float, *, limit: int = PAGE) -> list[Reference]:
-    """Return references whose owners did not come in time."""
-    asked = (
+    """Return lapsed references, the oldest first."""
+    query = (
         select(*columns_of(Reference))
         .where(REFERENCE.c.journal == reading.journal, REFERENCE.c.until_s <= at_s)
         .order_by(REFERENCE.c.until_s)
         .limit(limit)
     )
-    return [row_of(Reference, row) for row in reading.connection.execute(asked)]
+    return [row_of(Reference, row) for row in reading.connection.execute(query)]
 
 
 def lapsed_count(reading: Reading, at_s: float) -> int:
-    """Return of how many references the owners did not come in time."""
-    asked = select(func.count()).where(REFERENCE.c.journal == reading.journal, REFERENCE.c.until_s <= at_s)
-    return int(reading.connection.execute(asked).scalar_one())
+    """Return the number of lapsed references."""
+    query = select(func.count()).where(REFERENCE.c.journal == reading.journal, REFERENCE.c.until_s <= at_s)
+    return int(reading.connection.execute(query).scalar_one())
 
 
 def upload_sets(reading: Reading) -> list[UploadSet]:
@@ -126,15 +126,15 @@ def upload_sets(reading: Reading) -> list[UploadSet]:
 
 
 def final_jobs(reading: Reading) -> list[BlobJob]:
-    """Return the jobs that have ended and are not forgotten yet."""
-    asked = select(*columns_of(BlobJob)).where(
+    """Return the ended jobs that still have a row."""
+    query = select(*columns_of(BlobJob)).where(
         BLOB_JOB.c.journal == reading.journal, BLOB_JOB.c.final_s.is_not(None)
     )
-    return [row_of(BlobJob, row) for row in reading.connection.execute(asked)]
+    return [row_of(BlobJob, row) for row in reading.connection.execute(query)]
 
 
 def unstaged_unreferenced(reading: Reading) -> Iterator[Blob]:
-    """Yield blobs that nothing keeps and that are not staged: there are none, unless a fold is wrong."""
+    """Yield unreferenced blobs that are not staged. Only a wrong fold can cause them."""
     kept = exists().where(
         and_(
             REFERENCE.c.journal == BLOB.c.journal,
@@ -142,14 +142,14 @@ def unstaged_unreferenced(reading: Reading) -> Iterator[Blob]:
             REFERENCE.c.blob_key == BLOB.c.blob_key,
         )
     )
-    asked = select(*columns_of(Blob)).where(
+    query = select(*columns_of(Blob)).where(
         BLOB.c.journal == reading.journal,
         BLOB.c.staged_s.is_(None),
         BLOB.c.deleting_s.is_(None),
         BLOB.c.upload_set == "",
         ~kept,
     )
-    for row in reading.connection.execute(asked):
+    for row in reading.connection.execute(query):
         yield row_of(Blob, row)
 
 
@@ -159,30 +159,30 @@ def blobs_of(
     """Return a page of the blobs of one job, or of all, by job and key.
 
     Args:
-        reading: Of an observer or the primary.
-        job_id: Of the job; None: all.
-        after: The job and the key of the last one of the page before.
-        limit: Greatest number.
+        reading: State of an observer or the primary.
+        job_id: Id of the job; None: all jobs.
+        after: Job and key of the last blob of the previous page.
+        limit: Maximum number of blobs.
     """
-    asked = select(*columns_of(Blob)).where(
+    query = select(*columns_of(Blob)).where(
         BLOB.c.journal == reading.journal, tuple_(BLOB.c.job_id, BLOB.c.blob_key) > after
     )
     if job_id is not None:
-        asked = asked.where(BLOB.c.job_id == job_id)
-    asked = asked.order_by(BLOB.c.job_id, BLOB.c.blob_key).limit(limit)
-    return [row_of(Blob, row) for row in reading.connection.execute(asked)]
+        query = query.where(BLOB.c.job_id == job_id)
+    query = query.order_by(BLOB.c.job_id, BLOB.c.blob_key).limit(limit)
+    return [row_of(Blob, row) for row in reading.connection.execute(query)]
 
 
 def jobs_of(
     reading: Reading, job_id: str | None = None, *, after: str = "", limit: int = PAGE
 ) -> list[JobBlobs]:
-    """Return a page of the jobs that have blobs or were submitted, by name; of `no_job`, too.
+    """Return a page of the jobs that have blobs or were submitted, by name, including `no_job`.
 
     Args:
-        reading: Of an observer or the primary.
-        job_id: Only this one.
-        after: The last one of the page before.
-        limit: Greatest number.
+        reading: State of an observer or the primary.
+        job_id: Id of the job; None: all jobs.
+        after: Last job of the previous page.
+        limit: Maximum number of jobs.
     """
     named = [
         select(table.c.job_id).where(
@@ -192,8 +192,8 @@ def jobs_of(
         for table in (BLOB, BLOB_JOB)
     ]
     jobs = union(*named).order_by("job_id").limit(limit).subquery()
-    told = (BLOB_JOB.c.destination, BLOB_JOB.c.commit_job, BLOB_JOB.c.submitted_s, BLOB_JOB.c.final_s)
-    asked = (
+    columns = (BLOB_JOB.c.destination, BLOB_JOB.c.commit_job, BLOB_JOB.c.submitted_s, BLOB_JOB.c.final_s)
+    query = (
         select(
             jobs.c.job_id,
             func.count(BLOB.c.blob_key),
@@ -206,20 +206,20 @@ def jobs_of(
         )
         .outerjoin(BLOB, and_(BLOB.c.journal == reading.journal, BLOB.c.job_id == jobs.c.job_id))
         .outerjoin(BLOB_JOB, and_(BLOB_JOB.c.journal == reading.journal, BLOB_JOB.c.job_id == jobs.c.job_id))
-        .group_by(jobs.c.job_id, *told)
+        .group_by(jobs.c.job_id, *columns)
         .order_by(jobs.c.job_id)
     )
     names = JobBlobs.__struct_fields__
     return [
         msgspec.convert(dict(zip(names, row, strict=True)), JobBlobs)
-        for row in reading.connection.execute(asked)
+        for row in reading.connection.execute(query)
     ]
 
 
 def references_of(
     reading: Reading, *, job_id: str | None = None, blob_key: str | None = None, owner: str | None = None
 ) -> Sequence[Reference]:
-    """Return what keeps blobs, by job, blob or owner."""
+    """Return references, filtered by job, blob or owner."""
     given = {"job_id": job_id, "blob_key": blob_key, "owner": owner}
     return reading.where(Reference, {name: value for name, value in given.items() if value is not None})
 

@@ -1,7 +1,7 @@
-"""Entries about what keeps blobs: jobs, receivers, viewers.
+"""Entries about references to blobs, by jobs, receivers and viewers.
 
-A blob is staged at the moment its last reason goes, not at the next sweep: so an unreferenced blob lives one
-to two intervals whenever the sweep runs, and no sweep has to look for what is unreferenced.
+A blob is staged when its last reference is dropped, not at the next sweep. So an unreferenced blob is kept
+for one to two intervals, and a sweep need not search for unreferenced blobs.
 
 Source: Flink BLOB storage, "BLOB Lifecycle", "Staged Cleanup".
 """
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from lockgate.storage_core.journal.read.snapshot_read import Reading
 
 JOB_OWNER: Final = "job"
-"""Owner of the reference that a job has to what it was submitted with."""
+"""Owner of a job's references to the blobs that it was submitted with."""
 
 
 class SubmitBlobJob(Op, frozen=True, tag="submit-blob-job"):
-    """A job begins: the blobs that were uploaded for it are its own until it ends.
+    """Submit a job: it keeps the blobs that were uploaded for it until it ends.
 
     Attributes:
-        blob_keys: All that it needs; one that is gone refuses the whole.
-        destination: Of the commit job that it is, empty if it is none.
-        commit_job: That job's id at the destination.
+        blob_keys: Keys of all its blobs; the entry is refused if one is gone.
+        destination: Destination of its commit job, empty if it has none.
+        commit_job: Id of the commit job.
     """
 
     job_id: str
@@ -49,18 +49,18 @@ class SubmitBlobJob(Op, frozen=True, tag="submit-blob-job"):
     commit_job: str = ""
 
     def touches(self) -> Iterable[Key]:
-        """Name the job and its blobs."""
+        """Yield the job, its blobs and its references."""
         yield BlobJob, (self.job_id,)
         for blob_key in self.blob_keys:
             yield Blob, (self.job_id, blob_key)
             yield Reference, (self.job_id, blob_key, JOB_OWNER)
 
     def announces(self) -> Iterable[Event]:
-        """Name what the fold announces: that the commit job is used."""
+        """Return the use of the commit job."""
         return [self._used] if self.commit_job else []
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Insert the job, and its reference to each blob; a second time changes nothing."""
+        """Insert the job and its reference to each blob; a second entry changes nothing."""
         refuse_ended(state, self.job_id)
         known = state.get(BlobJob, self.job_id)
         if self.commit_job:
@@ -85,26 +85,26 @@ class SubmitBlobJob(Op, frozen=True, tag="submit-blob-job"):
         return ResourceUsed(resource=resource, what=f"blobs of {self.job_id}")
 
     def _refuse_unfit_commit_job(self, state: State, moment: Moment, known: BlobJob | None) -> None:
-        """Let a commit job take blobs only before its end, and only its own: else nothing would end them.
+        """Raise if the commit job cannot take the blobs, because nothing would delete them.
 
         Raises:
-            ConflictError: The blobs are another commit job's.
-            FencedError: This one has ended.
+            ConflictError: The blobs belong to another commit job.
+            FencedError: The commit job has ended.
         """
         owner = (self.destination, self.commit_job)
         if known is not None and known.commit_job and (known.destination, known.commit_job) != owner:
             raise ConflictError(
-                f"the blobs of {self.job_id} belong to job {known.commit_job} at {known.destination}, with "
-                "which they go; nothing was changed; upload them again, for this job"
+                f"the blobs of {self.job_id} belong to job {known.commit_job} at {known.destination}, and "
+                "are deleted with it; nothing was changed; upload them again, for this job"
             )
         announce(state, moment, self._used)
 
 
 class TakeReference(Op, frozen=True, tag="take-reference"):
-    """Keep a blob for an owner; one that has the reference already keeps it once.
+    """Take an owner's reference to a blob. It has no effect if the owner has it already.
 
     Attributes:
-        lapse_s: It lapses so much later, for the owner may never come; None: it does not.
+        lapse_s: Time after which it lapses if the owner never uses it; None: it does not lapse.
     """
 
     job_id: str
@@ -113,7 +113,7 @@ class TakeReference(Op, frozen=True, tag="take-reference"):
     lapse_s: float | None = None
 
     def touches(self) -> Iterable[Key]:
-        """Name the reference, the blob and its job."""
+        """Return the reference, the blob and its job."""
         return [
             (Reference, (self.job_id, self.blob_key, self.owner)),
             (Blob, (self.job_id, self.blob_key)),
@@ -121,13 +121,13 @@ class TakeReference(Op, frozen=True, tag="take-reference"):
         ]
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Insert the reference, and take the blob out of staging."""
+        """Insert the reference, and unstage the blob."""
         refuse_ended(state, self.job_id)
         refer(state, moment, self.job_id, self.blob_key, owner=self.owner, lapse_s=self.lapse_s)
 
 
 class DropReference(Op, frozen=True, tag="drop-reference"):
-    """An owner needs a blob no more; dropping what is not there changes nothing."""
+    """Drop an owner's reference to a blob, if it exists."""
 
     RESULT: ClassVar = bool
 
@@ -147,12 +147,12 @@ class DropReference(Op, frozen=True, tag="drop-reference"):
         return [(Reference, (self.job_id, self.blob_key))]
 
     def fold(self, state: State, moment: Moment) -> bool:
-        """Remove the reference, stage the blob if it was the last; returns whether nothing refers to it."""
+        """Delete the reference, and stage the blob after the last; return whether it is unreferenced."""
         return _drop(state, moment, self.job_id, self.blob_key, self.owner)
 
 
 class LapseReference(Op, frozen=True, tag="lapse-reference"):
-    """End a reference whose owner never came for it."""
+    """Delete a reference that has lapsed."""
 
     RESULT: ClassVar = bool
 
@@ -172,7 +172,7 @@ class LapseReference(Op, frozen=True, tag="lapse-reference"):
         return [(Reference, (self.job_id, self.blob_key))]
 
     def fold(self, state: State, moment: Moment) -> bool:
-        """Remove it if its time is over; returns whether nothing refers to the blob."""
+        """Delete the reference if it has lapsed; return whether the blob is unreferenced then."""
         refuse_safe_mode(moment, f"reference of {self.owner} to blob {self.job_id}/{self.blob_key}")
         reference = state.get(Reference, self.job_id, self.blob_key, self.owner)
         if reference is None or reference.until_s is None or reference.until_s > moment.at_s:
@@ -181,7 +181,7 @@ class LapseReference(Op, frozen=True, tag="lapse-reference"):
 
 
 class FailBlobJob(Op, frozen=True, tag="fail-blob-job"):
-    """A job has failed and may be recovered: what can be made again is let go, the rest stays."""
+    """Drop a failed job's references to recreatable blobs; recovery may need the others."""
 
     RESULT: ClassVar = int
 
@@ -192,12 +192,12 @@ class FailBlobJob(Op, frozen=True, tag="fail-blob-job"):
         return [(BlobJob, (self.job_id,))]
 
     def fold(self, state: State, moment: Moment) -> int:
-        """Drop the references that do not outlive a failure; returns their number."""
+        """Drop the references; return their number."""
         return fail_job(state, moment, self.job_id)
 
 
 class FinishBlobJob(Op, frozen=True, tag="finish-blob-job"):
-    """A job has ended: all its blobs go, whatever refers to them."""
+    """Record a job's end: all its blobs become deletable, even with references."""
 
     job_id: str
 
@@ -206,7 +206,7 @@ class FinishBlobJob(Op, frozen=True, tag="finish-blob-job"):
         return [(BlobJob, (self.job_id,))]
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Mark the job as final; it need not have been submitted."""
+        """Mark the job as final, even if it was not submitted."""
         known = state.get(BlobJob, self.job_id)
         if known is None:
             known = BlobJob(job_id=self.job_id, destination="", commit_job="", submitted_s=moment.at_s)
@@ -214,26 +214,26 @@ class FinishBlobJob(Op, frozen=True, tag="finish-blob-job"):
 
 
 def artefacts_touched(event: ArtefactsTaken) -> Iterable[Key]:
-    """Return the rows that `take_artefacts` asks for."""
+    """Return the keys of the rows that `take_artefacts` reads."""
     op = _submission(event)
     return () if op is None else op.touches()
 
 
 def take_artefacts(state: State, moment: Moment, event: ArtefactsTaken) -> None:
-    """Make the blobs the job's own."""
+    """Give the blobs to the job."""
     op = _submission(event)
     if op is not None:
         op.fold(state, moment)
 
 
 def end_blobs(state: State, moment: Moment, event: ResourceEnded) -> None:
-    """End all that was submitted with a job that has ended."""
+    """Mark what was submitted with an ended job as final."""
     for job in _submitted_with(state, event):
         finish_job(state, moment, job)
 
 
 def fail_blobs(state: State, moment: Moment, event: DriverReplaced) -> None:
-    """Let go what a job's new driver can make again."""
+    """Drop the references to blobs that a job's new driver can recreate."""
     for job in _submitted_with(state, event):
         fail_job(state, moment, job.job_id)
 
@@ -241,10 +241,10 @@ def fail_blobs(state: State, moment: Moment, event: DriverReplaced) -> None:
 def refer(
     state: State, moment: Moment, job_id: str, blob_key: str, *, owner: str, lapse_s: float | None = None
 ) -> None:
-    """Insert a reference and take the blob out of staging.
+    """Insert a reference and unstage the blob.
 
     Raises:
-        ObjectNotFoundError: The blob is gone, or is about to be.
+        ObjectNotFoundError: The blob is deleted, or marked for deletion.
     """
     blob = state.get(Blob, job_id, blob_key)
     if blob is None or blob.deleting_s is not None:
@@ -261,11 +261,11 @@ def refer(
 
 
 def fail_job(state: State, moment: Moment, job_id: str) -> int:
-    """Drop the references of a failed job to what can be made again."""
+    """Drop a failed job's references to recreatable blobs; return their number."""
     of_blob: dict[str, list[Reference]] = {}
     for reference in state.where(Reference, job_id=job_id):
         of_blob.setdefault(reference.blob_key, []).append(reference)
-    # In two questions for however many blobs: all who write wait for the answers.
+    # In two queries for any number of blobs, because all writers wait for them.
     state.load((Blob, (job_id, blob_key)) for blob_key in of_blob)
     dropped = 0
     for blob_key, references in of_blob.items():
@@ -286,31 +286,31 @@ def finish_job(state: State, moment: Moment, job: BlobJob) -> None:
 
 
 def references_to(state: State, blob: Blob) -> list[Reference]:
-    """Return what keeps a blob."""
+    """Return the references to a blob."""
     return state.where(Reference, job_id=blob.job_id, blob_key=blob.blob_key)
 
 
 def is_ended(known: State | Reading, job_id: str) -> bool:
-    """Tell whether a job is final."""
+    """Return whether a job is final."""
     job = known.get(BlobJob, job_id)
     return job is not None and job.final_s is not None
 
 
 def refuse_ended(known: State | Reading, job_id: str) -> None:
-    """Let only a job that has not ended take blobs and references.
+    """Raise if a job has ended.
 
     Raises:
-        FencedError: It has.
+        FencedError: It has ended.
     """
     if is_ended(known, job_id):
         raise FencedError(f"job {job_id} has ended: it takes no more blobs and no references; stop")
 
 
 def refuse_safe_mode(moment: Moment, what: str) -> None:
-    """Let nothing be reaped or deleted in safe mode.
+    """Raise in safe mode.
 
     Raises:
-        SafeModeError: The journal is in it.
+        SafeModeError: The journal is in safe mode.
     """
     if moment.is_safe_mode:
         raise SafeModeError(f"{what}: the journal is in safe mode: nothing is reaped or deleted in it")
@@ -331,7 +331,7 @@ def _drop(state: State, moment: Moment, job_id: str, blob_key: str, owner: str) 
 
 
 def _stage(state: State, moment: Moment, blob: Blob) -> None:
-    """Note since when nothing refers to a blob; while it is part of a set, that keeps it."""
+    """Stage a blob, unless its upload set keeps it."""
     if blob.staged_s is None and not blob.upload_set:
         state.put(msgspec.structs.replace(blob, staged_s=moment.at_s))
 

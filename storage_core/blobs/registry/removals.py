@@ -1,4 +1,4 @@
-"""Entries about blobs that go: found, marked, forgotten when their bytes are gone.
+"""Entries about the removal of blobs: adopt, mark, and forget them after their bytes are deleted.
 
 Source: Flink BLOB storage, "Staged Cleanup", "BlobServer Recovery (HA)".
 """
@@ -18,10 +18,10 @@ from lockgate.storage_core.journal.entries.state import Key, Span, State
 
 
 class AdoptBlob(Op, frozen=True, tag="adopt-blob"):
-    """Bytes without a row were found: they are staged, as whatever nothing refers to.
+    """Stage bytes that were found without a row.
 
     Attributes:
-        upload_set: That the key names.
+        upload_set: Upload set in the key.
     """
 
     RESULT: ClassVar = bool
@@ -33,11 +33,11 @@ class AdoptBlob(Op, frozen=True, tag="adopt-blob"):
     size_bytes: int
 
     def touches(self) -> Iterable[Key]:
-        """Name the blob and its set."""
+        """Return the blob and its upload set."""
         return [(Blob, (self.job_id, self.blob_key)), (UploadSet, (self.upload_set,))]
 
     def fold(self, state: State, moment: Moment) -> bool:
-        """Insert a staged blob, unless somebody may still record it; returns whether it was inserted."""
+        """Insert a staged blob, unless its uploader may still record it; return whether it was inserted."""
         if state.get(UploadSet, self.upload_set) is not None:
             return False
         if state.get(Blob, self.job_id, self.blob_key) is not None:
@@ -59,10 +59,10 @@ class AdoptBlob(Op, frozen=True, tag="adopt-blob"):
 
 
 class MarkDeleting(Op, frozen=True, tag="mark-deleting"):
-    """A blob is to go: from here on it takes no reference, and its bytes may be deleted.
+    """Mark a blob for deletion: it then takes no reference, and its bytes may be deleted.
 
     Attributes:
-        staged_for_s: It must have been staged for so long at least; a final job's blobs need not.
+        staged_for_s: Minimum time since it was staged; ignored for blobs of a final job.
     """
 
     RESULT: ClassVar = bool
@@ -72,15 +72,15 @@ class MarkDeleting(Op, frozen=True, tag="mark-deleting"):
     staged_for_s: float
 
     def touches(self) -> Iterable[Key]:
-        """Name the blob and its job."""
+        """Return the blob and its job."""
         return [(Blob, (self.job_id, self.blob_key)), (BlobJob, (self.job_id,))]
 
     def spans(self) -> Iterable[Span]:
-        """Name the references to the blob."""
+        """Return the references to the blob."""
         return [(Reference, (self.job_id, self.blob_key))]
 
     def fold(self, state: State, moment: Moment) -> bool:
-        """Mark it if it may go; returns whether its bytes may be deleted now."""
+        """Mark the blob if it is deletable; return whether its bytes may be deleted now."""
         refuse_safe_mode(moment, f"blob {self.job_id}/{self.blob_key}")
         blob = state.get(Blob, self.job_id, self.blob_key)
         if blob is None:
@@ -90,45 +90,45 @@ class MarkDeleting(Op, frozen=True, tag="mark-deleting"):
         if not is_ended(state, self.job_id):
             if blob.staged_s is None or blob.staged_s + self.staged_for_s > moment.at_s:
                 return False
-            if references_to(state, blob):  # never by the folds above; a live blob is worth the question
+            if references_to(state, blob):  # impossible by the other folds; checked to protect a live blob
                 return False
         state.put(msgspec.structs.replace(blob, deleting_s=moment.at_s))
         return True
 
 
 class RestageBlob(Op, frozen=True, tag="restage-blob"):
-    """A blob that is staged is so from now on: a restore may have lost who has referred to it since."""
+    """Restart the interval of a staged blob, because a restore may have lost a later reference."""
 
     job_id: str
     blob_key: str
 
     def touches(self) -> Iterable[Key]:
-        """Name the blob."""
+        """Return the blob."""
         return [(Blob, (self.job_id, self.blob_key))]
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Give it a whole interval anew, unless it is kept, or its bytes are going."""
+        """Set the staging time to now, unless the blob is kept or marked for deletion."""
         blob = state.get(Blob, self.job_id, self.blob_key)
         if blob is not None and blob.staged_s is not None and blob.deleting_s is None:
             state.put(msgspec.structs.replace(blob, staged_s=moment.at_s))
 
 
 class ForgetBlob(Op, frozen=True, tag="forget-blob"):
-    """A blob's bytes are gone, in every store: so is its row."""
+    """Delete the row of a blob whose bytes were deleted in every store."""
 
     job_id: str
     blob_key: str
 
     def touches(self) -> Iterable[Key]:
-        """Name the blob and its job."""
+        """Return the blob and its job."""
         return [(Blob, (self.job_id, self.blob_key)), (BlobJob, (self.job_id,))]
 
     def spans(self) -> Iterable[Span]:
-        """Name the references to the blob."""
+        """Return the references to the blob."""
         return [(Reference, (self.job_id, self.blob_key))]
 
     def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
-        """Remove a blob that was marked, with what still refers to it: that can only be an ended job's."""
+        """Delete a marked blob and remaining references to it, which only an ended job's blob can have."""
         blob = state.get(Blob, self.job_id, self.blob_key)
         if blob is None:
             return
@@ -141,10 +141,10 @@ class ForgetBlob(Op, frozen=True, tag="forget-blob"):
 
 
 class ForgetBlobJob(Op, frozen=True, tag="forget-blob-job"):
-    """A final job has left nothing, and its folder was looked at again: so is its row gone.
+    """Delete the row of a final job without blobs, after its folder was checked again.
 
     Attributes:
-        final_for_s: It must have been final for so long at least.
+        final_for_s: Minimum time since it became final.
     """
 
     RESULT: ClassVar = bool
@@ -153,11 +153,11 @@ class ForgetBlobJob(Op, frozen=True, tag="forget-blob-job"):
     final_for_s: float
 
     def touches(self) -> Iterable[Key]:
-        """Name the job."""
+        """Return the job."""
         return [(BlobJob, (self.job_id,))]
 
     def fold(self, state: State, moment: Moment) -> bool:
-        """Remove the row of an ended job that has no blob left; returns whether it is gone."""
+        """Delete the row if the job has ended and has no blob; return whether it is gone."""
         job = state.get(BlobJob, self.job_id)
         if job is None:
             return True

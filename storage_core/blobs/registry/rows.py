@@ -1,4 +1,4 @@
-"""What the registry knows of blobs: blobs, what keeps them, open uploads, the jobs they belong to."""
+"""The rows of the registry of blobs: blobs, references, open upload sets, jobs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 from lockgate.storage_core.journal.entries.rows import Row
 
 Guarantee = Literal["ha", "recreatable"]
-"""`ha`: kept for recovery, in the local store and the HA store. `recreatable`: whoever needs it can make it
-again, so the local store is enough, and a failed job's are let go."""
+"""`ha`: kept for recovery, in the local store and the HA store. `recreatable`: its user can create it again,
+so it is only in the local store and need not outlive a failed job."""
 
 BlobUse = Literal["library", "message", "log", "other"]
 
@@ -17,14 +17,14 @@ class Blob(Row, frozen=True):
     """An immutable artefact, `<path>/<job id>/<blob key>` in the local store and, if `ha`, in the HA store.
 
     Attributes:
-        job_id: Of the job that it belongs to, `no_job` for none.
+        job_id: Id of its job, or `no_job`.
         blob_key: Digest of its bytes and a random part: see `blobs.keys`.
-        use: What it is kept for.
-        name: Of the file that it was, for people and for import paths.
-        upload_set: The set that it is part of until that is complete, then empty.
+        use: Purpose of the blob.
+        name: Name of the original file, for people and for import paths.
+        upload_set: Upload set that contains it, empty after the set is complete.
         put_s: When it was recorded.
-        staged_s: Since when nothing refers to it; None while something does, and within an upload set.
-        deleting_s: Since when its bytes may be gone, after which references to it are refused; None before.
+        staged_s: Since when it is unreferenced; None while it has a reference or is in an upload set.
+        deleting_s: Since when its bytes may be deleted and references are refused; None before.
     """
 
     TABLE: ClassVar = "blob"
@@ -44,12 +44,12 @@ class Blob(Row, frozen=True):
 
 
 class Reference(Row, frozen=True):
-    """A reason to keep a blob. Counts are counted, never stored.
+    """A reason to keep a blob.
 
     Attributes:
         owner: `job`, `attempt:<id>`, `receiver:<id>`, `viewer:<id>`, `xcom:<row>`, …
         taken_s: When it was taken.
-        until_s: It lapses then, for its owner may never come; None: it does not.
+        until_s: When it lapses if its owner never uses it; None: it does not lapse.
     """
 
     TABLE: ClassVar = "blob_reference"
@@ -64,13 +64,13 @@ class Reference(Row, frozen=True):
 
 
 class UploadSet(Row, frozen=True):
-    """Uploads under way: while this row stands, its blobs are nobody's to clean up.
+    """An open upload set: while this row exists, its blobs must not be cleaned up.
 
-    A set that is complete, or was given up, has no row. Every blob key names its set, so whoever finds bytes
-    without a row can tell whether somebody may still record them.
+    A complete or abandoned set has no row. Each blob key contains its set, so a sweep that finds bytes
+    without a row can tell whether the uploader may still record them.
 
     Attributes:
-        job_id: Of the job that the blobs are for; empty: a server's own, for single blobs of any job.
+        job_id: Id of the blobs' job; empty: a server's set, for single blobs of any job.
     """
 
     TABLE: ClassVar = "upload_set"
@@ -82,14 +82,15 @@ class UploadSet(Row, frozen=True):
 
 
 class BlobJob(Row, frozen=True):
-    """A job that blobs were submitted with.
+    """A job that was submitted with blobs.
 
     Attributes:
-        job_id: Its name in the blob stores, given before the first upload.
-        destination: Of the commit job that it is, empty if it is none.
-        commit_job: That job's id at the destination.
-        submitted_s: When its blobs became its own.
-        final_s: When it ended, after which no reference is taken and all its blobs go; None before.
+        job_id: Name in the blob stores, given before the first upload.
+        destination: Destination of its commit job, empty if it has none.
+        commit_job: Id of the commit job.
+        submitted_s: When it was submitted.
+        final_s: When it ended, after which references are refused and all its blobs are deletable; None
+            before.
     """
 
     TABLE: ClassVar = "blob_job"

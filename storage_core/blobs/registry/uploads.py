@@ -1,4 +1,4 @@
-"""Entries about uploads: a set is open while its uploader lives, and its blobs are nobody's to clean up.
+"""Entries about upload sets. A set is open while its uploader lives, and keeps its blobs.
 
 Source: Flink BLOB storage, "BlobServer Upload".
 """
@@ -20,39 +20,39 @@ from lockgate.storage_core.journal.entries.state import Key, State
 
 
 def upload_resource(upload_set: str) -> str:
-    """Return the resource that an upload set's lease is on."""
+    """Return the resource of an upload set's lease."""
     return f"upload:{upload_set}"
 
 
 class BeginUpload(Op, frozen=True, tag="begin-upload"):
-    """Open an upload set; its lease is taken in the same transaction, before this.
+    """Open an upload set. Its lease is taken earlier in the same transaction.
 
     Attributes:
-        upload_set: Random, part of the keys of all its blobs.
-        job_id: Of the job that the blobs are for; empty: of any.
+        upload_set: Random id, part of the keys of all its blobs.
+        job_id: Id of the blobs' job; empty: any job.
     """
 
     upload_set: str
     job_id: str = ""
 
     def touches(self) -> Iterable[Key]:
-        """Name the set and its job."""
+        """Return the set and its job."""
         return [(UploadSet, (self.upload_set,)), (BlobJob, (self.job_id,))]
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Insert the set, if its job has not ended."""
+        """Insert the set unless its job has ended."""
         refuse_ended(state, self.job_id)
         state.put(UploadSet(upload_set=self.upload_set, job_id=self.job_id, began_s=moment.at_s))
 
 
 class PutBlob(Op, frozen=True, tag="put-blob"):
-    """Record a blob whose bytes stand where they belong, synced.
+    """Record a blob whose bytes are stored durably.
 
     Attributes:
-        upload_set: That the key names; it is open, or nobody knows whether the bytes still stand.
-        joins: Whether the blob is kept by the set until that is complete; the set is of its job then.
-        owners: Whose references it has from the beginning; of none, and no set, it is staged.
-        lapse_s: The references lapse so much later; None: they do not.
+        upload_set: Upload set in the key. It must be open, as otherwise the bytes may have been deleted.
+        joins: Whether the set keeps the blob until it is complete; the set must then be for the blob's job.
+        owners: Owners of its first references; without any, and without a set, it is staged.
+        lapse_s: Time after which the references lapse; None: they do not lapse.
     """
 
     RESULT: ClassVar = str
@@ -69,7 +69,7 @@ class PutBlob(Op, frozen=True, tag="put-blob"):
     lapse_s: float | None = None
 
     def touches(self) -> Iterable[Key]:
-        """Name the blob, its set, its job, its references."""
+        """Return the blob, its set, its job and its references."""
         return [
             (Blob, (self.job_id, self.blob_key)),
             (UploadSet, (self.upload_set,)),
@@ -78,7 +78,7 @@ class PutBlob(Op, frozen=True, tag="put-blob"):
         ]
 
     def fold(self, state: State, moment: Moment) -> str:
-        """Insert the blob, and its references; returns its key: a repeated request learns the first one's."""
+        """Insert the blob and its references; return its key, a repeated request gets the first one's."""
         refuse_ended(state, self.job_id)
         opened = state.get(UploadSet, self.upload_set)
         if opened is None:
@@ -119,18 +119,18 @@ class PutBlob(Op, frozen=True, tag="put-blob"):
 
 
 class CompleteUpload(Op, frozen=True, tag="complete-upload"):
-    """The last blob of a set is in: all of them are staged, for a job that is to be submitted now."""
+    """Complete an upload set: its blobs are staged until their job is submitted."""
 
     RESULT: ClassVar = int
 
     upload_set: str
 
     def touches(self) -> Iterable[Key]:
-        """Name the set and its lease."""
+        """Return the set and its lease."""
         return [(UploadSet, (self.upload_set,)), (Lease, (upload_resource(self.upload_set),))]
 
     def fold(self, state: State, moment: Moment) -> int:
-        """Stage its blobs and close it; returns their number."""
+        """Stage the set's blobs and close it; return their number."""
         if state.get(UploadSet, self.upload_set) is None:
             raise FencedError(
                 f"upload set {self.upload_set} is complete, or was given up after its lease had lapsed; "
@@ -140,18 +140,18 @@ class CompleteUpload(Op, frozen=True, tag="complete-upload"):
 
 
 class AbandonUpload(Op, frozen=True, tag="abandon-upload"):
-    """Give up a set whose uploader is gone: its blobs are staged, and it takes no more."""
+    """Abandon a set whose uploader has failed: its blobs are staged, and it takes no more."""
 
     RESULT: ClassVar = int
 
     upload_set: str
 
     def touches(self) -> Iterable[Key]:
-        """Name the set and its lease."""
+        """Return the set and its lease."""
         return [(UploadSet, (self.upload_set,)), (Lease, (upload_resource(self.upload_set),))]
 
     def fold(self, state: State, moment: Moment) -> int:
-        """Close it, if its lease has lapsed; returns how many blobs it had."""
+        """Close the set if its lease has lapsed; return the number of its blobs."""
         refuse_safe_mode(moment, f"upload set {self.upload_set}")
         lease = state.get(Lease, upload_resource(self.upload_set))
         if lease is not None and state_of(lease, moment.at_s) not in {LeaseState.HARD, LeaseState.FREE}:
@@ -162,9 +162,9 @@ class AbandonUpload(Op, frozen=True, tag="abandon-upload"):
 
 
 def _close(state: State, upload_set: str, moment: Moment) -> int:
-    """Close a set, stage what it holds and nobody refers to, forget its lease."""
+    """Close a set: stage its unreferenced blobs and delete its lease."""
     blobs = state.where(Blob, upload_set=upload_set)
-    # In one question for however many blobs: all who write wait for the answer.
+    # In one query for any number of blobs, because all writers wait for it.
     state.load_spans((Reference, blob.key) for blob in blobs)
     for blob in blobs:
         staged_s = None if references_to(state, blob) else moment.at_s

@@ -1,6 +1,6 @@
-"""Entries about jobs: an index over what the stores say. The registry decides nothing about data.
+"""Entries about jobs. The registry is an index over the stores, and decides nothing about data.
 
-What a job was submitted with follows its entries: another family reacts to the events that these announce.
+The entries announce events; the blobs of a job follow it because their family reacts to these.
 
 Source: commit protocol, "Job commit"; architecture, rule 5; Flink BLOB storage, "BLOB Lifecycle".
 """
@@ -29,13 +29,13 @@ TERMINAL = frozenset({"committed", "failed"})
 
 
 class RecordJob(Op, frozen=True, tag="record-job"):
-    """A job stands in its store so: set up, met again by a new driver, decided, or ended.
+    """Record the phase of a job: set up, taken over by a new driver, decided, or ended.
 
-    A terminal phase is final: a message that comes late does not open the job again. Where the destination
-    was emptied, and a job of the same id set up anew, the newer one stands, whatever is told of the older.
+    A terminal phase is final: a late message does not open the job again. If the destination was emptied and
+    a job of the same id was set up again, messages about the older one are ignored.
 
     Attributes:
-        set_up_s: When `job.json` was created, by the clock of whoever did.
+        set_up_s: When `job.json` was created, by its creator's clock.
     """
 
     destination: str
@@ -49,21 +49,21 @@ class RecordJob(Op, frozen=True, tag="record-job"):
     set_up_s: float
 
     def touches(self) -> Iterable[Key]:
-        """Name the job and its destination."""
+        """Return the job and its destination."""
         return [(Job, (self.destination, self.job_id)), (Destination, (self.destination,))]
 
     def announces(self) -> Iterable[Event]:
-        """Name what the fold may announce."""
+        """Return the event that the fold may announce."""
         return [(ResourceEnded if self.phase in TERMINAL else DriverReplaced)(resource=self._resource)]
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Insert the job, or bring it to this phase; what was bound to it follows."""
+        """Insert or update the job, and announce its end or its new driver."""
         known = state.get(Job, self.destination, self.job_id)
         if known is not None and known.set_up_s > self.set_up_s:
             return
         if known is not None and known.set_up_s < self.set_up_s:
             announce(state, moment, ResourceEnded(resource=self._resource))
-            known = None  # another job of the same id
+            known = None  # an older job of the same id
         if known is not None and known.phase in TERMINAL and self.phase not in TERMINAL:
             return
         if self.phase in TERMINAL:
@@ -88,8 +88,8 @@ class RecordJob(Op, frozen=True, tag="record-job"):
                 ended_s=ended_s,
             )
         )
-        place = state.get(Destination, self.destination)
-        first_s = moment.at_s if place is None else place.first_s
+        destination = state.get(Destination, self.destination)
+        first_s = moment.at_s if destination is None else destination.first_s
         state.put(Destination(url=self.destination, first_s=first_s, last_s=moment.at_s))
 
     @property
@@ -97,12 +97,12 @@ class RecordJob(Op, frozen=True, tag="record-job"):
         return job_resource(self.destination, self.job_id)
 
     def _is_taken_over(self, known: Job) -> bool:
-        """Tell whether this is a new driver's, so that the one before it has failed."""
+        """Return whether a new driver sent this, so that the previous one has failed."""
         return bool(self.job_attempt and known.job_attempt) and self.job_attempt != known.job_attempt
 
 
 class RecordTask(Op, frozen=True, tag="record-task"):
-    """A task attempt has committed: its pending set stands."""
+    """Record that a task attempt has committed."""
 
     destination: str
     job_id: str
@@ -114,31 +114,31 @@ class RecordTask(Op, frozen=True, tag="record-task"):
     size_bytes: int
 
     def touches(self) -> Iterable[Key]:
-        """Name the attempt."""
+        """Return the attempt."""
         return [(TaskAttempt, (self.destination, self.job_id, self.task_id, self.attempt_id))]
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Insert the attempt; a second message changes nothing."""
+        """Insert the attempt unless it is known."""
         if state.get(TaskAttempt, self.destination, self.job_id, self.task_id, self.attempt_id) is None:
             state.put(TaskAttempt(**msgspec.structs.asdict(self), committed_s=moment.at_s))
 
 
 class ForgetJob(Op, frozen=True, tag="forget-job"):
-    """A job's folder is gone from its store: so is what the index says of it."""
+    """Delete a job whose folder was deleted from its store."""
 
     destination: str
     job_id: str
 
     def touches(self) -> Iterable[Key]:
-        """Name the job."""
+        """Return the job."""
         return [(Job, (self.destination, self.job_id))]
 
     def announces(self) -> Iterable[Event]:
-        """Name what the fold announces."""
+        """Return the job's end."""
         return [ResourceEnded(resource=job_resource(self.destination, self.job_id))]
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Remove the job and its attempts: it has ended."""
+        """Announce the job's end, and delete it with its attempts."""
         announce(state, moment, ResourceEnded(resource=job_resource(self.destination, self.job_id)))
         for attempt in state.where(TaskAttempt, destination=self.destination, job_id=self.job_id):
             state.delete(attempt)
@@ -148,11 +148,11 @@ class ForgetJob(Op, frozen=True, tag="forget-job"):
 
 
 class TakeArtefacts(Op, frozen=True, tag="take-artefacts"):
-    """Make uploaded artefacts a job's own until its end.
+    """Give uploaded artefacts to a job, until its end.
 
     Attributes:
         owner: Name under which they were uploaded.
-        keys: All that the job needs; one that is gone refuses the whole.
+        keys: Keys of all artefacts; the entry is refused if one is gone.
     """
 
     destination: str
@@ -161,15 +161,15 @@ class TakeArtefacts(Op, frozen=True, tag="take-artefacts"):
     keys: tuple[str, ...]
 
     def touches(self) -> Iterable[Key]:
-        """Name the job."""
+        """Return the job."""
         return [(Job, (self.destination, self.job_id))]
 
     def announces(self) -> Iterable[Event]:
-        """Name what the fold announces."""
+        """Return the event for the family that keeps artefacts."""
         return [self._taken]
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Announce it: the rows are those of the family that keeps artefacts."""
+        """Announce the event. The rows belong to the family that keeps artefacts."""
         announce(state, moment, self._taken)
 
     @property
@@ -179,13 +179,13 @@ class TakeArtefacts(Op, frozen=True, tag="take-artefacts"):
 
 
 def job_touched(event: Event) -> Iterable[Key]:
-    """Return the row of the job that an event is about."""
+    """Return the key of an event's job."""
     job = job_of_resource(event.resource)
     return () if job is None else [(Job, job)]
 
 
 def refuse_ended(state: State, moment: Moment, event: ResourceUsed) -> None:  # noqa: ARG001 - of all reactions
-    """Let nothing be bound to a job that has ended: nothing would end it.
+    """Raise if the event's job has ended: nothing would delete what is then bound to it.
 
     Raises:
         FencedError: The job has ended.

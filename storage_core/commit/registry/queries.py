@@ -1,4 +1,4 @@
-"""Queries: jobs and their leases. The registry is an index over what the stores say; the stores decide.
+"""Query jobs and their leases. The registry is an index over the stores.
 
 Entries keep it up to date; `lockgate jobs rescan` rebuilds it from a destination.
 """
@@ -19,8 +19,8 @@ UNENDED: Final = frozenset({"open", "committing", "aborting"})
 
 
 def destinations(reading: Reading) -> list[str]:
-    """Return the URLs of all places that the registry knows."""
-    return [place.url for place in reading.where(Destination, {})]
+    """Return the URLs of all known destinations."""
+    return [destination.url for destination in reading.where(Destination, {})]
 
 
 def jobs(reading: Reading, destination: str | None = None) -> list[Job]:
@@ -29,14 +29,14 @@ def jobs(reading: Reading, destination: str | None = None) -> list[Job]:
 
 
 def unended(reading: Reading) -> Iterator[tuple[Job, Lease | None]]:
-    """Yield every job without a terminal marker, with its lease: what recovery looks at."""
+    """Yield each job without a terminal marker and its lease, for recovery."""
     for phase in sorted(UNENDED):
         for job in reading.where(Job, {"phase": phase}):
             yield job, reading.get(Lease, job_resource(job.destination, job.job_id))
 
 
 def leased(reading: Reading) -> Iterator[tuple[str, str, Lease]]:
-    """Yield the destination, the id and the lease of every job that has one, ended ones too."""
+    """Yield the destination, id and lease of each job with a lease, including ended jobs."""
     for lease in reading.where(Lease, {}):
         job = job_of_resource(lease.resource)
         if job is not None:
@@ -44,24 +44,24 @@ def leased(reading: Reading) -> Iterator[tuple[str, str, Lease]]:
 
 
 def find_job(reading: Reading, text: str) -> Job:
-    """Return the job of an id, or the newest generation of a name, wherever it writes.
+    """Return the job with an id, or the newest generation of a name, at any destination.
 
     Raises:
-        ObjectNotFoundError: The registry knows none.
-        ConflictError: Jobs of this id or name write several destinations; the message names them.
+        ObjectNotFoundError: The registry has no such job.
+        ConflictError: Several destinations have such a job; the message names them.
     """
     found = list(reading.where(Job, {"job_id": text}))
     if not found:
         named = sorted(reading.where(Job, {"name": text}), key=_generation)
-        found = list({job.destination: job for job in named}.values())  # the newest one of each destination
+        found = list({job.destination: job for job in named}.values())  # the newest of each destination
     if not found:
         raise ObjectNotFoundError(
-            f"the journal knows no job {text[:140]!r}; name its destination, too, or make the index anew: "
+            f"the journal knows no job {text[:140]!r}; name its destination, too, or rebuild the index: "
             "`lockgate jobs rescan DESTINATION`"
         )
     if len(found) > 1:
         places = ", ".join(sorted(job.destination for job in found))
-        raise ConflictError(f"{text} is a job at {places}: say at which")
+        raise ConflictError(f"{text} is a job at {places}: name one of these destinations")
     return found[0]
 
 

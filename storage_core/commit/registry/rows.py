@@ -1,4 +1,4 @@
-"""What the registry knows of jobs: an index over what the stores say."""
+"""The rows of the registry of jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lockgate.storage_core.journal.entries.rows import Row
 
 
 class Destination(Row, frozen=True):
-    """A place that jobs write."""
+    """A destination of jobs."""
 
     TABLE: ClassVar = "destination"
     KEY: ClassVar = ("url",)
@@ -22,13 +22,13 @@ Phase = Literal["open", "committing", "aborting", "committed", "failed"]
 
 
 class Job(Row, frozen=True):
-    """A job as the registry knows it: an index over what the store says, which alone decides.
+    """A job in the registry. The store is authoritative.
 
     Attributes:
         set_up_s: When its `job.json` was created.
-        changed_s: When the registry last heard of it.
+        changed_s: When the row was last written.
         ended_s: When its terminal marker was written, None before.
-        job_attempt: The newest run of its driver.
+        job_attempt: Id of its newest driver run.
     """
 
     TABLE: ClassVar = "job"
@@ -49,10 +49,10 @@ class Job(Row, frozen=True):
 
 
 class TaskAttempt(Row, frozen=True):
-    """A task commit as the registry knows it.
+    """A committed task attempt.
 
     Attributes:
-        rows: Where the writer counted them.
+        rows: Number of rows, None if the writer did not count them.
     """
 
     TABLE: ClassVar = "task_attempt"

@@ -1,8 +1,8 @@
 """Checkpoints: snapshots of a journal in a store, each named by its stamp and created if absent.
 
 <journal>/checkpoints/<epoch>.<sequence>.jsonl.zst     the snapshot
-<journal>/verified/<epoch>.<sequence>.json             folding entries gave the same: may be pruned to
-<journal>/epochs/<epoch>.json                          whose restore began this epoch
+<journal>/verified/<epoch>.<sequence>.json             the checkpoint is verified; pruning may use it
+<journal>/epochs/<epoch>.json                          the restore that began this epoch
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from lockgate.storage_core.stores import Part, Store, open_store
 
 _NAME: Final = re.compile(r"(\d{18})\.(\d{18})\.(?:jsonl\.zst|json)")
 _IN_MEMORY_BYTES: Final = 8 * 1024 * 1024
-"""A greater snapshot lies in a temporary file until it is uploaded."""
+"""A larger snapshot is written to a temporary file before the upload."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One checkpoint in the store.
 
     Attributes:
-        stamp: The newest entry that it holds.
-        size: Compressed, in bytes.
-        made_s: By the store's clock.
+        stamp: Stamp of the newest entry in it.
+        size: Compressed size in bytes.
+        made_s: When it was created, by the store's clock.
     """
 
     stamp: Stamp
@@ -51,11 +51,11 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
-    """What `verify` leaves beside a checkpoint that it vouches for.
+    """Record that a checkpoint was verified.
 
     Attributes:
-        sha256: The digest that the checkpoint had.
-        verified_s: By the database's clock.
+        sha256: Digest of the verified checkpoint.
+        verified_s: When it was verified, by the database's clock.
     """
 
     sha256: str
@@ -66,9 +66,9 @@ class Checkpoints:
     """The checkpoints of one journal.
 
     Args:
-        store: Creates if absent.
-        journal: Its name.
-        part_bytes: A greater snapshot is uploaded in parts of so many bytes.
+        store: Store with conditional create.
+        journal: Name of the journal.
+        part_bytes: Part size of the upload of a larger snapshot.
     """
 
     def __init__(self, store: Store, journal: str, *, part_bytes: int = _IN_MEMORY_BYTES) -> None:
@@ -97,15 +97,15 @@ class Checkpoints:
 
     @contextmanager
     def open(self, stamp: Stamp, identity: str | None = None) -> Iterator[SnapshotReader]:
-        """Read a checkpoint.
+        """Open a checkpoint for reading.
 
         Args:
-            stamp: Of the checkpoint.
-            identity: Of the journal that it must be of.
+            stamp: Stamp of the checkpoint.
+            identity: Required identity of its journal; None: any.
 
         Raises:
-            ObjectNotFoundError: There is none of this stamp.
-            MalformedJournalError: It cannot be read, or is of another journal.
+            ObjectNotFoundError: There is no checkpoint of this stamp.
+            MalformedJournalError: It cannot be read, or belongs to another journal.
         """
         key = self._key(stamp)
         name = f"checkpoint {self.store.url}/{key}"
@@ -114,17 +114,17 @@ class Checkpoints:
             header = snapshot.header
             if header.stamp != stamp:
                 raise MalformedJournalError(
-                    f"{name} says that it is of stamp {header.stamp}; nothing was changed"
+                    f"{name} contains a snapshot of stamp {header.stamp}; nothing was changed"
                 )
             if identity is not None and header.identity != identity:
-                raise _anothers(name, header.identity, identity)
+                raise _wrong_journal(name, header.identity, identity)
             yield snapshot
 
     def create(self, stamp: Stamp, file: IO[bytes]) -> bool:
-        """Store a snapshot under its stamp; returns whether there was none before.
+        """Store a snapshot under its stamp unless it exists; return whether it was created.
 
         Raises:
-            OutcomeUnknownError: No answer; taking the checkpoint again finds it, or makes it.
+            OutcomeUnknownError: No answer; take the checkpoint again.
         """
         key = self._key(stamp)
         first = file.read(self._part_bytes)
@@ -137,54 +137,54 @@ class Checkpoints:
         return False
 
     def delete(self, stamp: Stamp) -> None:
-        """Remove a checkpoint; first the word that vouches for it."""
+        """Delete a checkpoint, after the record of its verification."""
         self.store.delete(self._verified_key(stamp))
         self.store.delete(self._key(stamp))
 
-    def vouch(self, stamp: Stamp, end: End, now_s: float) -> None:
-        """Note that folding entries gave what this checkpoint holds."""
-        word = Verified(sha256=end.sha256, verified_s=now_s)
-        self.store.put(self._verified_key(stamp), msgspec.json.encode(word))
+    def mark_verified(self, stamp: Stamp, end: End, now_s: float) -> None:
+        """Record that a checkpoint is verified."""
+        record = Verified(sha256=end.sha256, verified_s=now_s)
+        self.store.put(self._verified_key(stamp), msgspec.json.encode(record))
 
-    def vouched(self) -> list[Stamp]:
+    def verified(self) -> list[Stamp]:
         """Return the stamps of the verified checkpoints, oldest first."""
         pages = self.store.pages(f"{self._folder}/verified/")
         return [stamp for page in pages for info in page if (stamp := _stamp_of(info.key)) is not None]
 
-    def check_vouched(self, stamp: Stamp, identity: str) -> None:
-        """Read a verified checkpoint whole, and see that it still is what was verified.
+    def check_verified(self, stamp: Stamp, identity: str) -> None:
+        """Read a verified checkpoint completely and check that it has not changed.
 
         Raises:
-            MalformedJournalError: It is not.
+            MalformedJournalError: It has changed, or cannot be read.
         """
         key = self._verified_key(stamp)
         try:
-            word = msgspec.json.decode(self.store.get(key), type=Verified)
+            record = msgspec.json.decode(self.store.get(key), type=Verified)
         except msgspec.DecodeError as error:
             raise MalformedJournalError(
-                f"{self.store.url}/{key} cannot be read: {error}; nothing was changed; verify anew"
+                f"{self.store.url}/{key} cannot be read: {error}; nothing was changed; verify again"
             ) from None
         with self.open(stamp, identity) as snapshot:
             end = snapshot.check()
-            if end.sha256 != word.sha256:
+            if end.sha256 != record.sha256:
                 raise MalformedJournalError(
-                    f"{snapshot.name} is not the one that was verified; nothing was changed; verify anew"
+                    f"{snapshot.name} is not the one that was verified; nothing was changed; verify again"
                 )
 
     def claim_epoch(self, epoch: int, claim: bytes) -> bool:
-        """Claim the number of an epoch, once and for ever; returns whether it is this claim's.
+        """Claim the number of an epoch permanently; return whether this claimant has it.
 
         Args:
-            epoch: Its number.
-            claim: Tells the claimant from every other, and is the same when it asks again.
+            epoch: Number of the epoch.
+            claim: Unique content of the claimant; the same in retries.
         """
         return self._claim(f"epochs/{epoch:018d}.json", claim) == claim
 
     def claim_folder(self, identity: str) -> None:
-        """Take the folder for a journal.
+        """Reserve the folder for a journal.
 
         Raises:
-            MalformedJournalError: Another journal of the same name has it.
+            MalformedJournalError: It belongs to another journal of the same name.
         """
         holder = self._claim("journal.json", msgspec.json.encode({"identity": identity}))
         try:
@@ -194,17 +194,17 @@ class Checkpoints:
                 f"{self.store.url}/{self._folder}/journal.json cannot be read: {error}; nothing was changed"
             ) from None
         if found != identity:
-            raise _anothers(f"{self.store.url}/{self._folder}", found, identity)
+            raise _wrong_journal(f"{self.store.url}/{self._folder}", found, identity)
 
     def abort_uploads(self, before_s: float) -> None:
-        """Drop what checkpoints that died left behind, begun before a moment of the store's clock."""
+        """Abort uploads of checkpoints that began before a time of the store's clock."""
         for page in self.store.upload_pages(f"{self._folder}/checkpoints/"):
             for upload in page:
                 if upload.begun_s < before_s:
                     self.store.abort_upload(upload.key, upload.upload_id)
 
     def _claim(self, name: str, claim: bytes) -> bytes:
-        """Create an object if it is absent; returns what stands there, which may be an earlier try's."""
+        """Create an object unless it exists; return its content, which may be that of an earlier try."""
         key = f"{self._folder}/{name}"
         try:
             self.store.create(key, claim)
@@ -238,7 +238,7 @@ def open_checkpoints(settings: Settings) -> Checkpoints:
     """Open the checkpoints of the journal that the settings name.
 
     Raises:
-        InvalidInputError: `checkpoint_url` cannot be.
+        InvalidInputError: `checkpoint_url` is invalid.
         UnsupportedStoreError: The store has no conditional create.
     """
     url = settings.checkpoint_url or str(settings.home_dir.absolute() / "checkpoints")
@@ -246,18 +246,18 @@ def open_checkpoints(settings: Settings) -> Checkpoints:
 
 
 def take_checkpoint(reading: Reading, checkpoints: Checkpoints) -> tuple[Checkpoint, bool]:
-    """Store what one state of the journal holds; returns the checkpoint, and whether it is a new one.
+    """Store a snapshot of one state; return the checkpoint and whether it is new.
 
-    Writers are not held up. A checkpoint of the same stamp is left as it is: it holds the same entries.
+    Writers are not blocked. An existing checkpoint of the same stamp has the same content and is kept.
 
     Args:
-        reading: Of the state, on the primary or on an observer.
-        checkpoints: Where to.
+        reading: State of the journal, on the primary or on an observer.
+        checkpoints: Checkpoints of the journal.
 
     Raises:
-        MalformedJournalError: Those that are there are of another journal.
-        ConflictError: It was pruned as soon as it was made, for newer ones stand.
-        OutcomeUnknownError: No answer from the store; taking it again finds it, or makes it.
+        MalformedJournalError: The checkpoints belong to another journal.
+        ConflictError: It was pruned at once, because newer ones exist.
+        OutcomeUnknownError: No answer from the store; take the checkpoint again.
     """
     reading.stay_open()
     status, is_new = reading.status(), False
@@ -274,13 +274,13 @@ def take_checkpoint(reading: Reading, checkpoints: Checkpoints) -> tuple[Checkpo
     if taken is None:
         raise ConflictError(
             f"checkpoint {status.stamp} at {checkpoints.store.url} was pruned as soon as it was made: newer "
-            "ones stand, and the journal was not changed; take another, of the state that is newest then"
+            "ones exist, and the journal was not changed; take another checkpoint"
         )
     return taken, is_new
 
 
 class _StoredFile(io.RawIOBase):
-    """An object's bytes as a file that is read from its beginning to its end."""
+    """An object as a file that is read sequentially."""
 
     def __init__(self, store: Store, key: str) -> None:
         self._store = store
@@ -302,7 +302,7 @@ class _StoredFile(io.RawIOBase):
         return count
 
 
-def _anothers(name: str, found: str, identity: str) -> MalformedJournalError:
+def _wrong_journal(name: str, found: str, identity: str) -> MalformedJournalError:
     return MalformedJournalError(
         f"{name} is of another journal: its identity is {found}, not {identity}; nothing was changed; give "
         "each journal a LOCKGATE_CHECKPOINT_URL, or a name (LOCKGATE_JOURNAL), of its own"

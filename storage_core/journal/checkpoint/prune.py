@@ -1,7 +1,7 @@
-"""Pruning: entries that a verified checkpoint holds go, their request ids stay for a while, then go too.
+"""Prune entries that a verified checkpoint contains. Their request ids are kept for a retention period.
 
-It goes in slices, each a short transaction of its own, so that writers never wait long. One that dies is gone
-on with by the next.
+Pruning works in short transactions, so that writers do not wait long. The next run continues an interrupted
+one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
 from lockgate.storage_core.journal.database.schema import ENTRY, HEAD, REQUEST
 from lockgate.storage_core.journal.entries.rows import Request
 from lockgate.storage_core.journal.journal import Journal
-from lockgate.storage_core.journal.maintenance import upkeep
+from lockgate.storage_core.journal.maintenance import maintenance
 from lockgate.storage_core.journal.read.epochs import read_epochs, survived
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.journal.safe_mode import refuse_in_safe_mode
@@ -27,23 +27,23 @@ from lockgate.storage_core.journal.write.transaction import Head
 from lockgate.storage_core.stamp import Stamp
 
 SLICE: Final = 500
-"""Entries, or request ids, in one transaction."""
+"""Entries, or request ids, in each transaction."""
 
 CLOCKS_APART_S: Final = 300.0
-"""A client's clock may be ahead of the database's by so much: ids are kept so long beyond their time."""
+"""Extra retention of request ids: a client's clock may be ahead of the database's by this much."""
 
 DEAD_UPLOAD_S: Final = 86_400.0
-"""An upload of a checkpoint that was begun so long ago is nobody's."""
+"""Age at which an upload of a checkpoint counts as abandoned."""
 
 
 class Pruned(msgspec.Struct, frozen=True, kw_only=True):
-    """What pruning did, or would do.
+    """Result of pruning, or of a dry run.
 
     Attributes:
-        up_to: The newest verified checkpoint; entries that it holds go. None if there is none: then none go.
-        entries: Pruned.
-        requests: Ids that were forgotten.
-        checkpoints: Those that were deleted.
+        up_to: Newest verified checkpoint, up to which entries are pruned. None if there is none.
+        entries: Number of pruned entries.
+        requests: Number of deleted request ids.
+        checkpoints: Deleted checkpoints.
         is_dry_run: Whether nothing was changed.
     """
 
@@ -63,20 +63,20 @@ def prune(
     dry_run: bool = False,
     progress: Progress = no_progress,
 ) -> Pruned:
-    """Drop entries up to the newest verified checkpoint, request ids that are old, and old checkpoints.
+    """Delete entries up to the newest verified checkpoint, old request ids and old checkpoints.
 
     Args:
-        journal: Which.
-        checkpoints: Of this journal.
-        kept: How many checkpoints stay; the newest verified one stays in any case.
-        request_retention_s: Ids of pruned entries are kept so long; an older request is refused from then on.
-        dry_run: Only tell what would go.
-        progress: Hears the entries and ids.
+        journal: Journal to prune.
+        checkpoints: Checkpoints of this journal.
+        kept: Number of checkpoints to keep, in addition to the newest verified one.
+        request_retention_s: How long ids of pruned entries are kept; older requests are then refused.
+        dry_run: Only return what would be deleted.
+        progress: Called with the number of entries and ids.
 
     Raises:
         SafeModeError: The journal is in safe mode.
-        MalformedJournalError: The checkpoint is not the one that was verified any more: nothing was pruned.
-        ConflictError: A failover or a restore has come between: the checkpoint is of what it cut off.
+        MalformedJournalError: The checkpoint has changed since it was verified; nothing was pruned.
+        ConflictError: A failover or a restore has cut off the history of the checkpoint.
         OutcomeUnknownError: No answer; pruning again is harmless.
     """
     with step("prune"):
@@ -100,18 +100,18 @@ def prune(
 
 
 def _newest_verified(reading: Reading, checkpoints: Checkpoints) -> Stamp | None:
-    """Return the newest checkpoint that folding has proved and that can still be read, whole."""
+    """Return the newest verified checkpoint of this history, after reading it completely."""
     status, epochs = reading.status(), read_epochs(reading)
     there = {checkpoint.stamp for checkpoint in checkpoints.all()}
-    proved = [
+    usable = [
         stamp
-        for stamp in checkpoints.vouched()
+        for stamp in checkpoints.verified()
         if stamp in there and stamp <= status.stamp and survived(epochs, stamp)
     ]
-    if not proved:
+    if not usable:
         return None
-    checkpoints.check_vouched(proved[-1], status.identity)
-    return proved[-1]
+    checkpoints.check_verified(usable[-1], status.identity)
+    return usable[-1]
 
 
 def _old(checkpoints: Checkpoints, up_to: Stamp | None, kept: int) -> list[Stamp]:
@@ -120,24 +120,24 @@ def _old(checkpoints: Checkpoints, up_to: Stamp | None, kept: int) -> list[Stamp
 
 
 def _counts(reading: Reading, up_to: Stamp | None, before_s: float) -> tuple[int, int]:
-    """Return how many entries go, and how many request ids, those of these entries among them."""
-    goes = ENTRY.c.sequence <= (0 if up_to is None else up_to.sequence)
-    entries = _count(reading, ENTRY, goes)
+    """Return how many entries and request ids will be deleted, including the ids of these entries."""
+    is_pruned = ENTRY.c.sequence <= (0 if up_to is None else up_to.sequence)
+    entries = _count(reading, ENTRY, is_pruned)
     return entries, _count(reading, REQUEST, REQUEST.c.at_s < before_s) + _count(
-        reading, ENTRY, goes, ENTRY.c.at_s < before_s
+        reading, ENTRY, is_pruned, ENTRY.c.at_s < before_s
     )
 
 
 def _count(reading: Reading, table: Table, *which: ColumnElement[bool]) -> int:
-    question = select(func.count()).select_from(table).where(table.c.journal == reading.journal, *which)
-    return reading.connection.execute(question).scalar_one()
+    query = select(func.count()).select_from(table).where(table.c.journal == reading.journal, *which)
+    return reading.connection.execute(query).scalar_one()
 
 
 def _prune_entries(journal: Journal, up_to: Stamp | None) -> Iterator[int]:
-    """Drop entries up to one; yields how many are done."""
+    """Delete entries up to a stamp; yield how many are done."""
     done = 0
     while up_to is not None:
-        with upkeep(journal, "prune") as (connection, head):
+        with maintenance(journal, "prune") as (connection, head):
             _refuse_cut_off(Reading(connection, journal.database, journal.name), head, up_to)
             count = _prune_slice(connection, journal.name, up_to.sequence)
         if not count:
@@ -147,16 +147,16 @@ def _prune_entries(journal: Journal, up_to: Stamp | None) -> Iterator[int]:
 
 
 def _refuse_cut_off(reading: Reading, head: Head, up_to: Stamp) -> None:
-    """Raise if the entries up to a checkpoint are others now than those that it holds."""
+    """Raise if the journal's history no longer contains the checkpoint."""
     if up_to > head.stamp or not survived(read_epochs(reading), up_to):
         raise ConflictError(
-            f"checkpoint {up_to} is not of the history that the journal goes on from, now at {head.stamp}: a "
-            "failover or a restore has come between; no entry was pruned since; verify, then prune again"
+            f"checkpoint {up_to} does not belong to the journal's history, now at {head.stamp}: a failover "
+            "or a restore has happened; no entry was pruned since; verify, then prune again"
         )
 
 
 def _prune_slice(connection: Connection, journal: str, last: int) -> int:
-    """Move the request ids of the oldest entries aside, and drop the entries; returns how many."""
+    """Delete the oldest entries and keep their request ids; return how many."""
     head = HEAD.c.journal == journal
     pruned: int = connection.execute(select(HEAD.c.pruned_sequence).where(head)).scalar_one()
     until = min(pruned + SLICE, last)
@@ -172,7 +172,7 @@ def _prune_slice(connection: Connection, journal: str, last: int) -> int:
 
 
 def _forget_requests(journal: Journal, before_s: float) -> Iterator[int]:
-    """Forget ids; yields how many are done. Requests so old are refused before the first one is forgotten."""
+    """Delete old request ids; yield how many are done. Before the first one, refuse requests of that age."""
     done = 0
     old = select(REQUEST.c.request_id).where(
         REQUEST.c.journal == journal.name, REQUEST.c.at_s < before_s - CLOCKS_APART_S
@@ -182,7 +182,7 @@ def _forget_requests(journal: Journal, before_s: float) -> Iterator[int]:
         reading.connection.execute(old.execution_options(yield_per=SLICE)) as found,
     ):
         for ids in found.scalars().partitions():
-            with upkeep(journal, "forget") as (connection, head):
+            with maintenance(journal, "forget") as (connection, head):
                 since_s = max(head.requests_since_s, before_s)
                 moved = update(HEAD).where(HEAD.c.journal == journal.name)
                 connection.execute(moved.values(requests_since_s=since_s))

@@ -1,7 +1,7 @@
-"""Replay: entries folded again, as they were when they were written.
+"""Replay entries: fold them again and compare the results.
 
-Renewals are no entries, so a replayed lease looks older than it did: what could be taken then can be taken
-now, and only the word in which its state was told may differ.
+Renewals write no entries, so a replayed lease looks older than it was. A `TakeLease` that was accepted is
+accepted again; only the previous state in its result may differ.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from lockgate.storage_core.journal.read.epochs import Epoch, epoch_of
 from lockgate.storage_core.journal.read.snapshot_read import Entry, Reading
 
 BATCH: Final = 1000
-"""Entries that are read, folded and written together."""
+"""Number of entries read, folded and written together."""
 
 _BY_RENEWAL: Final = frozenset({LeaseState.HELD, LeaseState.SOFT, LeaseState.HARD, LeaseState.RECOVERING})
 
 
 class WritableRows(Rows, Protocol):
-    """Rows that can be changed, too."""
+    """Rows that can also be written."""
 
     def write(self, changes: Mapping[Key, Row | None]) -> None:
-        """Write rows, and remove those that are None."""
+        """Write rows, and delete those that are None."""
 
 
 def batches(reading: Reading, after: int, last: int) -> Iterator[Sequence[Entry]]:
-    """Yield the entries after one sequence up to another, some at a time.
+    """Yield the entries after sequence `after` up to `last`, in batches.
 
     Raises:
-        MalformedJournalError: One is missing; the message names it.
+        MalformedJournalError: An entry is missing; the message names it.
     """
     while after < last:
         entries = reading.entries(after, min(BATCH, last - after))
@@ -53,11 +53,11 @@ def batches(reading: Reading, after: int, last: int) -> Iterator[Sequence[Entry]
 
 
 def replay(rows: WritableRows, entries: Sequence[Entry], epochs: Sequence[Epoch]) -> None:
-    """Fold entries into rows, and see that each is what it was.
+    """Fold entries into rows, and check that each has the same result as before.
 
     Raises:
-        MalformedJournalError: An entry is unknown, of a wrong epoch, is refused or has another result now;
-            the message names it. None of these entries was written to the rows.
+        MalformedJournalError: An entry is unknown, has a wrong epoch, is refused or has another result; the
+            message names it. None of these entries was written to the rows.
     """
     families = known_families()
     ops = [decode_op(entry.op, entry.payload, _name(entry)) for entry in entries]
@@ -87,7 +87,7 @@ def _fold(state: State, entry: Entry, op: Op) -> None:
 
 
 def _comparable(result: Any) -> Any:
-    """Leave out what renewals decide: they are outside the fold."""
+    """Return a result without the difference that renewals make, which the fold does not see."""
     if isinstance(result, Granted) and result.before in _BY_RENEWAL:
         return msgspec.structs.replace(result, before=LeaseState.HELD)
     return result
@@ -103,11 +103,11 @@ def _name(entry: Entry) -> str:
 
 
 def load(rows: WritableRows, loaded: Iterable[Row]) -> None:
-    """Put rows of a snapshot under what will be replayed."""
-    some: dict[Key, Row | None] = {}
+    """Write the rows of a snapshot, as the basis of a replay."""
+    batch: dict[Key, Row | None] = {}
     for row in loaded:
-        some[type(row), row.key] = row
-        if len(some) == BATCH:
-            rows.write(some)
-            some = {}
-    rows.write(some)
+        batch[type(row), row.key] = row
+        if len(batch) == BATCH:
+            rows.write(batch)
+            batch = {}
+    rows.write(batch)

@@ -1,7 +1,7 @@
-"""Restoring: the newest checkpoint, and on top of it the entries of a database that survived.
+"""Restore a journal from its newest checkpoint and the entries of a database that survived.
 
-All of it is one transaction, so a restore that dies has done nothing, and is run again. It begins an epoch
-whose number it has claimed in the checkpoints' store: no stamp that anybody has seen is issued a second time.
+A restore is one transaction, so an interrupted one has no effect and can be repeated. It begins an epoch
+whose number it has claimed in the checkpoints' store, so that no stamp is issued twice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lockgate.storage_core.journal.database.migrate import check_versions
 from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.database.schema import ENTRY, EPOCH, HEAD
 from lockgate.storage_core.journal.journal import Journal
-from lockgate.storage_core.journal.maintenance import upkeep
+from lockgate.storage_core.journal.maintenance import maintenance
 from lockgate.storage_core.journal.read.epochs import Epoch, read_epochs, survived
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.journal.safe_mode import enter_safe_mode
@@ -39,19 +39,19 @@ from lockgate.storage_core.journal.write.transaction import Head, begin_epoch
 from lockgate.storage_core.stamp import Stamp
 
 EPOCH_STEP: Final = 1000
-"""Restores begin epochs that are multiples of this. Failovers count by one, and claim nothing: those that no
-checkpoint has seen never have the number of a restore."""
+"""Restores begin epochs that are multiples of this. Failovers count by one without a claim, so an epoch that
+no checkpoint contains never has the number of a restore."""
 
 
 class Restored(msgspec.Struct, frozen=True, kw_only=True):
-    """What a restore has done.
+    """Result of a restore.
 
     Attributes:
-        identity: Of the journal.
-        checkpoint: From which; None where the entries reach back to the beginning.
-        entries: Replayed on top of it.
-        stamp: Where the journal stands: in its new epoch, at the newest entry that was restored.
-        is_repeat: Whether an earlier run had done it already.
+        identity: Identity of the journal.
+        checkpoint: Stamp of the checkpoint, None if the entries reach back to the beginning.
+        entries: Number of entries replayed after it.
+        stamp: The new epoch, and the sequence of the newest restored entry.
+        is_repeat: Whether an earlier run had already restored it.
     """
 
     identity: str
@@ -72,19 +72,19 @@ def restore(
     """Restore a journal into an empty database. It begins a new epoch, in safe mode.
 
     Args:
-        journal: Opened in the empty database, under the name of the one that was lost.
-        checkpoints: Of the lost journal.
-        source: The old database, where its entries can still be read: they are replayed after the checkpoint.
-        checkpoint: Which; by default the newest.
-        progress: Hears the entries.
+        journal: Journal in the empty database, with the name of the lost one.
+        checkpoints: Checkpoints of the lost journal.
+        source: The old database, if its entries can be read: they are replayed after the checkpoint.
+        checkpoint: Stamp of the checkpoint; by default the newest.
+        progress: Called with the number of entries.
 
     Raises:
-        ObjectNotFoundError: There is no checkpoint, and nothing else to restore from.
-        ConflictError: The database is not empty, or the source and the checkpoint went different ways.
+        ObjectNotFoundError: There is neither a checkpoint nor a source.
+        ConflictError: The database is not empty, or the source's history does not contain the checkpoint.
         MalformedJournalError: A gap, a wrong digest, another journal's checkpoint; the message names it.
         JournalVersionError: The checkpoint has a family of entries that this program does not know, or a
             newer version of one; the message names the family.
-        OutcomeUnknownError: No answer; running it again finds it done, or does it.
+        OutcomeUnknownError: No answer; run it again.
     """
     with (
         step("restore"),
@@ -95,14 +95,14 @@ def restore(
 
 
 def restore_in_place(journal: Journal, checkpoints: Checkpoints) -> Stamp:
-    """Go on with a database that came back from its own backup; returns where the journal stands.
+    """Continue with a database that was restored from its own backup; return the journal's new stamp.
 
-    Entries after the backup are lost, though holders and readers have seen their stamps. So a new epoch
-    begins, in safe mode, as after `restore`. Doing it again begins another one.
+    Entries after the backup are lost, although holders and readers have seen their stamps. So a new epoch
+    begins, in safe mode, as after `restore`. Another call begins another epoch.
 
     Raises:
-        ConflictError: A checkpoint is newer than the backup: restoring that loses less.
-        OutcomeUnknownError: No answer; doing it again is harmless.
+        ConflictError: A checkpoint is newer than the backup: restoring it loses less.
+        OutcomeUnknownError: No answer; a second call is harmless.
     """
     with step("restore"):
         with journal.reading() as reading:
@@ -115,7 +115,7 @@ def restore_in_place(journal: Journal, checkpoints: Checkpoints) -> Stamp:
                 "was changed; restore that into an empty database, which loses less"
             )
         number = _claim(checkpoints, epochs, status.identity)
-        with upkeep(journal, "epoch") as (connection, head):
+        with maintenance(journal, "epoch") as (connection, head):
             reason = "the database came back from a backup of its own"
             begin_epoch(
                 connection,
@@ -131,15 +131,15 @@ def restore_in_place(journal: Journal, checkpoints: Checkpoints) -> Stamp:
 
 
 def open_survivor(url: str, name: str) -> Journal:
-    """Open a database that survived, to read its entries; nothing is made or migrated there.
+    """Open a database that survived, to read its entries, without creating or migrating anything.
 
     Args:
-        url: As `open_journal` takes it.
-        name: Of the journal in it.
+        url: URL, as for `open_journal`.
+        name: Name of the journal.
 
     Raises:
-        InvalidInputError: The URL cannot be.
-        ObjectNotFoundError: No such file, or no such journal in it.
+        InvalidInputError: The URL is invalid.
+        ObjectNotFoundError: The file or the journal does not exist.
         JournalVersionError: It has a family of entries that this program does not know, or a newer version.
         JournalUnavailableError: It cannot be read.
     """
@@ -158,7 +158,7 @@ def open_survivor(url: str, name: str) -> Journal:
 
 
 class _Base(msgspec.Struct, frozen=True):
-    """What entries are replayed on: a checkpoint, or nothing."""
+    """The basis of a replay: a checkpoint, or nothing."""
 
     identity: str
     epochs: tuple[Epoch, ...]
@@ -189,7 +189,7 @@ def _base(checkpoints: Checkpoints, wanted: Stamp | None, reading: Reading | Non
 
 
 def _of_checkpoint(snapshot: SnapshotReader, reading: Reading | None) -> _Base:
-    """Take a checkpoint as the base, if the surviving entries go on from it."""
+    """Return a checkpoint as the basis; raise if the surviving entries do not follow it."""
     header = snapshot.header
     epochs = list(header.epochs)
     if reading is not None:
@@ -208,7 +208,7 @@ def _of_checkpoint(snapshot: SnapshotReader, reading: Reading | None) -> _Base:
 
 
 class _Restoring:
-    """One run."""
+    """One run of `restore`."""
 
     def __init__(
         self,
@@ -232,20 +232,20 @@ class _Restoring:
         if done is not None:
             return done
         number = _claim(self._checkpoints, self._base.epochs, self._base.identity)
-        with upkeep(self._journal, "restore") as (connection, head):
+        with maintenance(self._journal, "restore") as (connection, head):
             self._write(connection, head, number)
         self._journal.identity = self._base.identity
         return self._restored(Stamp(number, self._last))
 
     def _earlier_run(self) -> Restored | None:
-        """Tell what an earlier run has done, if the journal stands where that left it."""
+        """Return the result of an earlier run if the journal is unchanged since."""
         with self._journal.reading() as reading:
             status, epochs = reading.status(), read_epochs(reading)
         newest = epochs[-1]
         if status.stamp.sequence == 0 and newest.epoch < EPOCH_STEP:
             return None
-        stands = (status.identity, newest.reason, newest.before, status.stamp.sequence)
-        if stands != (self._base.identity, self._reason, self._last, self._last):
+        found = (status.identity, newest.reason, newest.before, status.stamp.sequence)
+        if found != (self._base.identity, self._reason, self._last, self._last):
             raise self._not_empty(status.identity, status.stamp)
         self._journal.identity = status.identity
         return msgspec.structs.replace(self._restored(status.stamp), is_repeat=True)
@@ -307,12 +307,12 @@ class _Restoring:
 
 
 def _is_known(checkpoint: Stamp, stamp: Stamp, epochs: Sequence[Epoch]) -> bool:
-    """Tell whether a database that stands at a stamp holds what a checkpoint does, or has cut it off."""
+    """Return whether a database at a stamp contains a checkpoint's entries, or has cut them off."""
     return checkpoint <= stamp and checkpoint.epoch in {epoch.epoch for epoch in epochs}
 
 
 def _claim(checkpoints: Checkpoints, epochs: Sequence[Epoch], identity: str) -> int:
-    """Claim the number of an epoch that begins by a restore. A run that dies has used its number up."""
+    """Claim the number of a restore's epoch. A run that is interrupted has used up its number."""
     claim = msgspec.json.encode({"identity": identity, "restore": new_token()})
     number = max(epoch.epoch for epoch in epochs)
     while True:

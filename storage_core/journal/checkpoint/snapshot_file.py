@@ -1,8 +1,8 @@
-"""A snapshot: all that a journal knows at a stamp, as one compressed file.
+"""Write and read a snapshot: the rows of a journal at a stamp, as one compressed file.
 
-JSON lines under zstandard: a header, a line a row (`["lease", {…}]`), a line a kept request id
-(`["request", {…}]`), and an end that counts them and carries a digest of all lines before it. So it is
-written and read as a stream, and a file that was cut off or changed is found out.
+The file is JSON lines, compressed with zstandard: a header, a line for each row (`["lease", {…}]`) and each
+kept request id (`["request", {…}]`), and an end with their number and a digest of all lines before. It is
+written and read as a stream, and a truncated or changed file is detected.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _END: Final = "end"
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """What a snapshot is of.
+    """The first line.
 
     Attributes:
-        format: Of the file.
-        journal: Its name.
-        identity: Tells the journal from every other.
-        stamp: The newest entry that the snapshot holds.
-        epochs: All until then, each with its predecessors' last sequence.
-        taken_s: By the database's clock.
-        requests_since_s: Request ids from then on are kept.
-        families: Version of each family of entries whose rows it may hold.
+        format: Version of the file format.
+        journal: Name of the journal.
+        identity: Random id of the journal.
+        stamp: Stamp of the newest entry in the snapshot.
+        epochs: All epochs up to the stamp.
+        taken_s: When it was taken, by the database's clock.
+        requests_since_s: Request ids from this time on are kept.
+        families: Version of each family of entries whose rows it may contain.
     """
 
     format: int = FORMAT
@@ -60,8 +60,8 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     """The last line.
 
     Attributes:
-        lines: Before this one, without the header.
-        sha256: Of every line before this one, the header's, too.
+        lines: Number of lines between the header and this one.
+        sha256: Digest of all lines before this one, including the header.
     """
 
     lines: int
@@ -69,11 +69,11 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_snapshot(reading: Reading, file: IO[bytes]) -> tuple[Header, End]:
-    """Write what one state of a journal holds.
+    """Write a snapshot of one state of a journal.
 
     Args:
-        reading: Of the state, on the primary or on an observer; nobody waits for it.
-        file: Is written on from where it stands, and stays open.
+        reading: State of the journal, on the primary or on an observer.
+        file: Written from its current position, and left open.
     """
     status = reading.status()
     header = Header(
@@ -103,15 +103,15 @@ def write_snapshot(reading: Reading, file: IO[bytes]) -> tuple[Header, End]:
 
 
 class SnapshotReader:
-    """Reads a snapshot, once, as a stream.
+    """Reads a snapshot once, as a stream.
 
     Args:
-        file: At its beginning.
-        name: Of the file, for people.
+        file: Snapshot, at its beginning.
+        name: Name of the file, for messages.
 
     Raises:
         MalformedJournalError: It does not begin with a header that this program knows.
-        JournalVersionError: It holds a family of entries that this program does not know, or a newer version.
+        JournalVersionError: It has a family of entries that this program does not know, or a newer version.
     """
 
     def __init__(self, file: IO[bytes], name: str) -> None:
@@ -125,10 +125,10 @@ class SnapshotReader:
         known_families().refuse_unknown(self.header.families, name)
 
     def rows(self) -> Iterator[Row]:
-        """Yield every row and kept request; what was read counts only when this has come to its end.
+        """Yield all rows and kept requests. They are verified only when the iterator is exhausted.
 
         Raises:
-            MalformedJournalError: It was cut off or changed; the message names it.
+            MalformedJournalError: The file was truncated or changed; the message names it.
         """
         count = 0
         while True:
@@ -149,10 +149,10 @@ class SnapshotReader:
         self._end = end
 
     def check(self) -> End:
-        """Read it to its end, and return that.
+        """Read the snapshot completely and return its last line.
 
         Raises:
-            MalformedJournalError: It was cut off or changed.
+            MalformedJournalError: The file was truncated or changed.
         """
         for _ in self.rows():
             pass
@@ -160,10 +160,10 @@ class SnapshotReader:
 
     @property
     def end(self) -> End:
-        """Its last line, once all rows were read.
+        """The last line, after all rows were read.
 
         Raises:
-            MalformedJournalError: They were not.
+            MalformedJournalError: Not all rows were read.
         """
         if self._end is None:
             raise self._wrong("was not read to its end")
@@ -196,11 +196,11 @@ def _decompressed(file: IO[bytes]) -> Any:
 
 
 def table_rows(reading: Reading) -> Iterator[Row]:
-    """Yield every row of every table that entries fold into, as a stream."""
+    """Yield the rows of all tables that entries fold into, as a stream."""
     for kind in known_families().rows:
         table = table_of(kind)
-        question = select(*columns_of(kind)).where(table.c.journal == reading.journal)
-        yield from _fetched(reading, kind, question.order_by(*(table.c[name] for name in kind.KEY)))
+        query = select(*columns_of(kind)).where(table.c.journal == reading.journal)
+        yield from _fetched(reading, kind, query.order_by(*(table.c[name] for name in kind.KEY)))
 
 
 def _kept_requests(reading: Reading) -> Iterator[Row]:
@@ -213,7 +213,7 @@ def _requests(table: Table, journal: str) -> Select[Any]:
     return select(*(table.c[name] for name in names)).where(table.c.journal == journal)
 
 
-def _fetched(reading: Reading, kind: type[Row], question: Any) -> Iterator[Row]:
-    with reading.connection.execute(question.execution_options(yield_per=_FETCH)) as found:
+def _fetched(reading: Reading, kind: type[Row], query: Any) -> Iterator[Row]:
+    with reading.connection.execute(query.execution_options(yield_per=_FETCH)) as found:
         for row in found:
             yield row_of(kind, row)

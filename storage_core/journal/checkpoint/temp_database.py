@@ -1,7 +1,7 @@
-"""Rows beside a journal, in a temporary database of their own: however many, in little memory.
+"""Rows in a temporary database, to compare any number of them in little memory.
 
-Two sets of them: what entries fold into, and what is compared with that. SQLite keeps them in a file that has
-no name, where temporary files lie (`TMPDIR`), and that goes with the process.
+It contains two sets: the rows that entries fold into, and the rows to compare with them. SQLite keeps them in
+an unnamed temporary file (`TMPDIR`) that disappears with the process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.rows import Lease, Row
 
 CACHE_KIB: Final = 16 * 1024
-"""So much of it is in memory; the rest is on disk."""
+"""Memory for pages; the rest is on disk."""
 
 _FOLDED: Final = "folded"
 _FOUND: Final = "found"
@@ -32,7 +32,7 @@ _FETCH: Final = 1000
 
 
 class Difference(NamedTuple):
-    """A row that is not what entries give, and what they give; None where one of them is not there."""
+    """A row that was found, and the folded row of the same key; None where it does not exist."""
 
     found: Row | None
     folded: Row | None
@@ -51,11 +51,11 @@ class Difference(NamedTuple):
         return f"{_name(self.found)}: {column} is {found!r}, and entries give {folded!r}"
 
 
-class Scratch:
-    """Rows that entries fold into, and what differs from them.
+class TempDatabase:
+    """Rows that entries fold into, and their differences from other rows.
 
     Attributes:
-        folded: Those rows, empty at first.
+        folded: The rows that entries fold into, empty at first.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -64,13 +64,13 @@ class Scratch:
         self._connection = connection
 
     def clear(self) -> None:
-        """Begin with no row again."""
+        """Delete the folded rows."""
         self._empty(self.folded)
 
     def differences(self, found: Iterable[Row]) -> Iterator[Difference]:
-        """Yield, table by table, what differs in a set of rows: first what it has, then what it lacks.
+        """Yield the differences of rows, by table: first rows that differ or were added, then missing ones.
 
-        When a lease was renewed is not compared: it is the one field outside the fold.
+        `Lease.renewed_s` is not compared, because no entry sets it.
         """
         self._empty(self._found)
         load(self._found, found)
@@ -87,24 +87,24 @@ class Scratch:
             table = table_of(kind)
             self._connection.execute(delete(table).where(table.c.journal == rows.journal))
 
-    def _fetched(self, question: Select[Any]) -> Iterator[Any]:
-        with self._connection.execute(question.execution_options(yield_per=_FETCH)) as found:
+    def _fetched(self, query: Select[Any]) -> Iterator[Any]:
+        with self._connection.execute(query.execution_options(yield_per=_FETCH)) as found:
             yield from found
 
 
 @contextmanager
-def scratch() -> Iterator[Scratch]:
-    """Hold a temporary database.
+def temp_database() -> Iterator[TempDatabase]:
+    """Yield a temporary database.
 
     Raises:
-        JournalUnavailableError: It has no room on its disk.
+        JournalUnavailableError: The disk is full.
     """
     engine = create_engine("sqlite+pysqlite://", creator=_connect, poolclass=NullPool)
     event.listen(engine, "handle_error", _explain)
     with engine.connect() as connection:
         for kind in known_families().rows:
             table_of(kind).create(connection)
-        yield Scratch(connection)
+        yield TempDatabase(connection)
 
 
 def _connect() -> sqlite3.Connection:
@@ -123,7 +123,7 @@ def _explain(context: ExceptionContext) -> None:
 
 
 def _differing(kind: type[Row]) -> Select[Any]:
-    """Select the rows that were found and that entries do not give so, each with what they give."""
+    """Select the found rows that differ from the folded ones, each with the folded row."""
     table = table_of(kind)
     found, folded = table.alias(_FOUND), table.alias(_FOLDED)
     return (
@@ -141,7 +141,7 @@ def _differing(kind: type[Row]) -> Select[Any]:
 
 
 def _missing(kind: type[Row]) -> Select[Any]:
-    """Select the rows that entries give and that were not found."""
+    """Select the folded rows that were not found."""
     table = table_of(kind)
     found, folded = table.alias(_FOUND), table.alias(_FOLDED)
     return (
@@ -153,7 +153,7 @@ def _missing(kind: type[Row]) -> Select[Any]:
 
 
 def _compared(kind: type[Row]) -> list[str]:
-    """Return the columns beside the key that entries set."""
+    """Return the columns that entries set, without the key."""
     outside = {*kind.KEY, *(["renewed_s"] if kind is Lease else [])}
     return [at.name for at in columns_of(kind) if at.name not in outside]
 

@@ -1,8 +1,8 @@
-"""Verifying: what the entries say, folded again, must be what the checkpoints and the tables hold.
+"""Verify a journal: fold its entries again, and compare the rows with the checkpoints and the tables.
 
-It begins as far back as entries reach, not at the newest checkpoint: so a checkpoint that was just copied
-from the tables is proved by the one before it, and may be pruned to. What it folds lies in a temporary
-database, so that a journal of any size is verified in little memory.
+Verification begins at the oldest kept entry, not at the newest checkpoint, so that each new checkpoint is
+checked against the one before, and pruning can use it. The folded rows are in a temporary database, so that a
+journal of any size is verified in little memory.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoints
 from lockgate.storage_core.journal.checkpoint.replay import batches, load, replay
 from lockgate.storage_core.journal.checkpoint.snapshot_file import End, table_rows
-from lockgate.storage_core.journal.checkpoint.temp_database import Scratch, scratch
+from lockgate.storage_core.journal.checkpoint.temp_database import TempDatabase, temp_database
 from lockgate.storage_core.journal.entries.rows import Request, Row
 from lockgate.storage_core.journal.read.epochs import read_epochs, survived
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stamp import Stamp
 
 _NAMED: Final = 20
-"""Differing rows of one place that are named; the rest are counted."""
+"""Number of differing rows to name; the rest are counted."""
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """What verifying a journal has found.
+    """Result of verifying a journal.
 
     Attributes:
-        since: Of the checkpoint under the first folded entry; 0.0 where they reach back to the beginning.
-        stamp: The newest entry.
-        entries: Folded.
-        checkpoints: Those that hold what folding gave: pruning may go up to the newest of them.
-        findings: Each names an entry, a row or a checkpoint that is wrong; none in a sound journal.
+        since: Stamp of the checkpoint before the first folded entry; 0.0 if entries reach back to the
+            beginning.
+        stamp: Stamp of the newest entry.
+        entries: Number of folded entries.
+        checkpoints: Verified checkpoints; pruning may delete entries up to the newest of them.
+        findings: Messages, each about a wrong entry, row or checkpoint; empty in a sound journal.
     """
 
     since: Stamp
@@ -46,36 +47,36 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[str, ...]
 
     def check(self) -> None:
-        """Raise if anything is wrong.
+        """Raise if there are findings.
 
         Raises:
-            MalformedJournalError: Names all that is.
+            MalformedJournalError: The message lists all findings.
         """
         if self.findings:
             raise MalformedJournalError("; ".join(self.findings))
 
 
 def verify(reading: Reading, checkpoints: Checkpoints, progress: Progress = no_progress) -> Verification:
-    """Fold the entries again and compare with every checkpoint on the way and with the tables at the end.
+    """Fold the entries again; compare the rows with each checkpoint on the way, then with the tables.
 
-    A checkpoint that holds what folding gave is vouched for. Nothing else is written, in the journal nothing.
+    Checkpoints with the same rows are marked as verified. Nothing else is written.
 
     Args:
-        reading: One state, on the primary or on an observer.
-        checkpoints: Of this journal.
-        progress: Hears the entries.
+        reading: State of the journal, on the primary or on an observer.
+        checkpoints: Checkpoints of this journal.
+        progress: Called with the number of entries.
 
     Raises:
         JournalVersionError: A checkpoint has a family of entries that this program does not know, or a newer
             version of one; the message names the family.
         JournalUnavailableError: There is no room for temporary files.
     """
-    with step("verify"), scratch() as beside:
+    with step("verify"), temp_database() as database:
         reading.stay_open()
-        verifying = _Verifying(reading, checkpoints, beside, progress)
+        verifying = _Verifying(reading, checkpoints, database, progress)
         verification = verifying.run()
-        for stamp, end in verifying.good.items():  # anew each time: an earlier word may be of another file
-            checkpoints.vouch(stamp, end, reading.now_s())
+        for stamp, end in verifying.good.items():  # each time, as an earlier record may be of another file
+            checkpoints.mark_verified(stamp, end, reading.now_s())
     return verification
 
 
@@ -83,19 +84,19 @@ class _Verifying:
     """One run over one state.
 
     Attributes:
-        findings: What is wrong so far.
-        good: The last lines of the checkpoints that hold what folding gave.
+        findings: Findings so far.
+        good: The last lines of the verified checkpoints.
     """
 
     def __init__(
-        self, reading: Reading, checkpoints: Checkpoints, beside: Scratch, progress: Progress
+        self, reading: Reading, checkpoints: Checkpoints, database: TempDatabase, progress: Progress
     ) -> None:
         self._reading = reading
         self._checkpoints = checkpoints
         self._progress = progress
         self._status = reading.status()
         self._epochs = read_epochs(reading)
-        self._beside = beside
+        self._database = database
         self._folded = 0
         self.findings: list[str] = []
         self.good: dict[Stamp, End] = {}
@@ -129,26 +130,27 @@ class _Verifying:
         )
 
     def _is_followed(self, stamp: Stamp) -> bool:
-        """Tell whether a checkpoint is of this history, and no entry after it was pruned."""
+        """Return whether a checkpoint belongs to this history and no entry after it was pruned."""
         is_here = stamp <= self._status.stamp and survived(self._epochs, stamp)
         return is_here and stamp.sequence >= self._status.pruned_sequence
 
     def _begin(self, ahead: list[Stamp]) -> Stamp:
-        """Load the oldest checkpoint that entries follow; where one is damaged, the next."""
+        """Load the oldest undamaged checkpoint that entries follow."""
         while ahead:
             stamp = ahead.pop(0)
-            self._beside.clear()
+            self._database.clear()
             try:
                 with self._checkpoints.open(stamp, self._status.identity) as snapshot:
                     load(
-                        self._beside.folded, (row for row in snapshot.rows() if not isinstance(row, Request))
+                        self._database.folded,
+                        (row for row in snapshot.rows() if not isinstance(row, Request)),
                     )
-                    if stamp.sequence == self._status.pruned_sequence:  # else nothing proves it
+                    if stamp.sequence == self._status.pruned_sequence:  # otherwise it is unverified
                         self.good[stamp] = snapshot.end
             except MalformedJournalError as error:
                 self.findings.append(str(error))
                 continue
-            except ObjectNotFoundError:  # pruned meanwhile
+            except ObjectNotFoundError:  # pruned in the meantime
                 continue
             self._folded = stamp.sequence
             return stamp
@@ -159,7 +161,7 @@ class _Verifying:
 
     def _fold_up_to(self, sequence: int) -> None:
         for entries in batches(self._reading, self._folded, sequence):
-            replay(self._beside.folded, entries, self._epochs)
+            replay(self._database.folded, entries, self._epochs)
             self._folded = entries[-1].sequence
             self._progress("fold entries", self._folded, self._status.stamp.sequence)
 
@@ -188,9 +190,9 @@ class _Verifying:
             raise MalformedJournalError(f"entry {entry.stamp}: the journal's head is at {self._status.stamp}")
 
     def _compare(self, where: str, rows: Iterable[Row]) -> bool:
-        """Compare rows with the folded ones; returns whether they are the same."""
+        """Compare rows with the folded ones; return whether they are equal."""
         differing = 0
-        for differing, difference in enumerate(self._beside.differences(rows), start=1):
+        for differing, difference in enumerate(self._database.differences(rows), start=1):
             if differing <= _NAMED:
                 self.findings.append(f"{where}: {difference}")
         if differing > _NAMED:

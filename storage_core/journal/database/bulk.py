@@ -1,10 +1,9 @@
-"""Many rows in one statement, on either database. Each statement is built once, and then compiled once.
+"""Read and write many rows in one statement. Each statement is built and compiled once.
 
-What is looked for goes to the database as one JSON parameter, however much it is; so do, on PostgreSQL, the
-rows to write: a statement a row costs its server more than the row does, and arrays cost the client a step a
-value. Many new rows are copied there, for half of what JSON costs the server. SQLite, which lives in this
-process, runs one prepared statement over the rows; no number goes to it as JSON, for it does not read every
-one back exactly.
+Keys are sent as one JSON parameter, and on PostgreSQL so are rows: one statement for each row would cost the
+server more than the row, and arrays cost the client a step for each value. Many new rows are sent with COPY,
+which costs the server half as much as JSON. SQLite runs one prepared statement over the rows; it gets no
+number as JSON, because it does not read every number back exactly.
 """
 
 from __future__ import annotations
@@ -40,30 +39,30 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.postgresql import Insert as PostgresqlInsert
 from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 
-from lockgate.storage_core.journal.database.pipeline import Question, ask, copy_in, is_sqlite
+from lockgate.storage_core.journal.database.pipeline import Statement, copy_in, execute_pipelined, is_sqlite
 
 _Insert = PostgresqlInsert | SqliteInsert
-_Statement = Callable[[Table, bool], _Insert]
+_BuildInsert = Callable[[Table, bool], _Insert]
 Query = Select[Any] | CompoundSelect[Any]
 
 _encode: Final = msgspec.json.Encoder().encode
 
 JOURNAL: Final = "of_journal"
-"""The parameter that names the journal."""
+"""Parameter with the journal's name."""
 
 _GIVEN: Final = "given"
 
 MANY: Final = 32
-"""From so many new rows on they are copied; fewer cost less with the statements that go together."""
+"""Use binary COPY from this many new rows on; below it, pipelined inserts are cheaper."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Rows of one table to be written.
+    """Rows to write to one table.
 
     Attributes:
-        table: Theirs.
-        rows: Their fields are the columns after `journal`, in the same order.
-        are_new: No row with one of their keys is there.
+        table: Table of the rows.
+        rows: Structs whose fields are the columns after `journal`, in order.
+        are_new: Whether no row with one of these keys exists.
     """
 
     table: Table
@@ -71,62 +70,64 @@ class Change(msgspec.Struct, frozen=True):
     are_new: bool
 
 
-def looking_for(
+def select_by_key(
     connection: Connection, table: Table, journal: str, keys: Sequence[tuple[Any, ...]], *, lock: bool
-) -> Question:
-    """Ask for the rows of a journal with these keys, without the column `journal`.
+) -> Statement:
+    """Return the statement that selects the rows with these keys, without the column `journal`.
 
     Args:
-        connection: Will ask it.
-        table: Where to look.
+        connection: Connection that will execute it.
+        table: Table of the rows.
         journal: Name of the journal.
         keys: Values of the primary key's other columns.
-        lock: Let nobody else change them before the transaction ends.
+        lock: Lock the rows until the transaction ends.
     """
-    # In order, so that two who lock the same rows do not wait for each other.
+    # Sorted, so that two transactions lock the same rows in the same order.
     given = parameters(journal, _keys(table), sorted(keys))
-    return Question(_find(table, is_sqlite(connection), lock), given, keeps_plan=_has_one_index(table))
+    return Statement(_find(table, is_sqlite(connection), lock), given, keeps_plan=_has_one_index(table))
 
 
-def looking_in(
+def select_by_prefix(
     connection: Connection,
     table: Table,
     journal: str,
     key: Sequence[str],
-    beginnings: Sequence[tuple[Any, ...]],
-) -> Question:
-    """Ask for the rows of a journal whose keys begin so, without the column `journal`.
+    prefixes: Sequence[tuple[Any, ...]],
+) -> Statement:
+    """Return the statement that selects the rows with these key prefixes, without the column `journal`.
 
     Args:
-        connection: Will ask it.
-        table: Where to look.
+        connection: Connection that will execute it.
+        table: Table of the rows.
         journal: Name of the journal.
-        key: The primary key's other columns.
-        beginnings: Values of the first of them, all equally many.
+        key: Names of the primary key's other columns.
+        prefixes: Values of the first of these columns; all have the same length.
     """
-    by = tuple(key[: len(beginnings[0])])
-    given = parameters(journal, [table.c[name] for name in by], beginnings)
-    return Question(_find_in(table, by, is_sqlite(connection)), given, keeps_plan=_has_one_index(table))
+    by = tuple(key[: len(prefixes[0])])
+    given = parameters(journal, [table.c[name] for name in by], prefixes)
+    return Statement(_find_in(table, by, is_sqlite(connection)), given, keeps_plan=_has_one_index(table))
 
 
-def removing(connection: Connection, table: Table, journal: str, keys: Sequence[tuple[Any, ...]]) -> Question:
-    """Delete the rows of a journal with these keys."""
+def delete_by_key(
+    connection: Connection, table: Table, journal: str, keys: Sequence[tuple[Any, ...]]
+) -> Statement:
+    """Return the statement that deletes the rows with these keys."""
     given = parameters(journal, _keys(table), keys)
-    return Question(_remove(table, is_sqlite(connection)), given, keeps_plan=False)
+    return Statement(_remove(table, is_sqlite(connection)), given, keeps_plan=False)
 
 
 def store(
-    connection: Connection, journal: str, changes: Sequence[Change], questions: Sequence[Question]
+    connection: Connection, journal: str, changes: Sequence[Change], others: Sequence[Statement]
 ) -> None:
-    """Write rows, and run what else changes them.
+    """Write rows, and execute other statements with them.
 
     Args:
-        connection: Its transaction has begun.
+        connection: Connection with an open transaction.
         journal: Name of the journal.
-        changes: What to write, no row twice.
-        questions: Of other rows than those.
+        changes: Rows to write; none occurs twice.
+        others: Statements that concern other rows.
     """
-    asked = list[Question]()
+    statements = list[Statement]()
     for change in changes:
         if is_sqlite(connection):
             values = [(journal, *msgspec.structs.astuple(row)) for row in change.rows]
@@ -135,59 +136,63 @@ def store(
             copy_in(connection, change.table, journal, change.rows)
         else:
             rows = {JOURNAL: journal, _GIVEN: _encode(change.rows).decode()}
-            asked.append(Question(_written_by(change)(change.table, False), rows))
-    ask(connection, [*asked, *questions])
+            statements.append(Statement(_written_by(change)(change.table, False), rows))
+    execute_pipelined(connection, [*statements, *others])
 
 
 def matching(
     columns: Sequence[Sequence[Column[Any]]], by: Sequence[str], for_sqlite: bool, *, lock: bool = False
 ) -> Query:
-    """Select the rows of a journal whose columns have the values that stand in the parameter `given`.
+    """Return a query for the rows whose columns have the values in the parameter `given`.
 
     Args:
-        columns: To select, of each table in which to look.
-        by: Names of the columns to compare, which an index of each table begins with, after the journal.
-        for_sqlite: What the statement is for.
-        lock: Let nobody else change the rows before the transaction ends.
+        columns: Columns to select, for each table.
+        by: Names of the columns to compare; in each table an index begins with the journal and these.
+        for_sqlite: Whether the query is for SQLite.
+        lock: Lock the rows until the transaction ends.
     """
     compared = [columns[0][0].table.c[name] for name in by]
     if for_sqlite:
         wanted = _given_in(compared, for_sqlite)
-        query: Query = _joined(
+        query: Query = _union(
             [
-                select(*of).where(_of_journal(of), tuple_(*(of[0].table.c[name] for name in by)).in_(wanted))
-                for of in columns
+                select(*chosen).where(
+                    _of_journal(chosen), tuple_(*(chosen[0].table.c[name] for name in by)).in_(wanted)
+                )
+                for chosen in columns
             ]
         )
         return query
-    asked = _given_in(compared, for_sqlite).subquery()
-    found = _joined(
+    given = _given_in(compared, for_sqlite).subquery()
+    found = _union(
         [
-            select(*of).where(_of_journal(of), *(of[0].table.c[name] == asked.c[name] for name in by))
-            for of in columns
+            select(*chosen).where(
+                _of_journal(chosen), *(chosen[0].table.c[name] == given.c[name] for name in by)
+            )
+            for chosen in columns
         ]
     )
-    # Each value is looked for by itself, by its index: the offset keeps PostgreSQL from making a join of it,
-    # which may read the whole table.
+    # OFFSET 0 makes PostgreSQL look up each value by the index, instead of a join that may read the whole
+    # table.
     found = found.offset(literal_column("0"))
-    one = (found.with_for_update() if lock else found).lateral()
-    return select(*one.c).select_from(asked.join(one, true()))
+    each = (found.with_for_update() if lock else found).lateral()
+    return select(*each.c).select_from(given.join(each, true()))
 
 
 def parameters(journal: str, by: Sequence[Column[Any]], keys: Sequence[tuple[Any, ...]]) -> dict[str, str]:
-    """Return the parameters of what looks for rows.
+    """Return the parameters of a statement that looks up rows.
 
     Args:
         journal: Name of the journal.
-        by: The columns that are compared.
-        keys: Their values, for each row that is looked for.
+        by: The compared columns.
+        keys: Their values for each row.
     """
     names = [at.name for at in by]
     given = [dict(zip(names, key, strict=True)) for key in keys]
     return {JOURNAL: journal, _GIVEN: _encode(given).decode()}
 
 
-def _joined(queries: Sequence[Select[Any]]) -> Any:
+def _union(queries: Sequence[Select[Any]]) -> Any:
     return queries[0] if len(queries) == 1 else union_all(*queries)
 
 
@@ -204,26 +209,27 @@ def _rest(table: Table) -> list[Column[Any]]:
 
 
 def _has_one_index(table: Table) -> bool:
-    """Tell whether rows can be looked for by their key only.
+    """Return whether the primary key is the table's only index.
 
-    While a table is small, any index that begins with the journal looks as good as the key's, and a plan that
-    is kept would go on to read the whole journal by it.
+    While a table is small, PostgreSQL may choose any index that begins with the journal, and a cached plan
+    would then keep reading the whole journal with it.
     """
     return not table.indexes
 
 
 def _given_in(columns: Sequence[Column[Any]], for_sqlite: bool) -> Select[Any]:
-    """Select what stands in the parameter `given`, a list of objects in JSON, as values of these columns."""
+    """Select the objects of the JSON list in the parameter `given` as rows of these columns."""
     text = bindparam(_GIVEN, type_=Text)
     if for_sqlite:
         each = func.json_each(text).table_valued("value")
         values = [func.json_extract(each.c.value, f"$.{at.name}") for at in columns]
-        return select(*(cast(one, at.type).label(at.name) for one, at in zip(values, columns, strict=True)))
+        typed = zip(values, columns, strict=True)
+        return select(*(cast(value, at.type).label(at.name) for value, at in typed))
     return select(*_recordset(columns).columns)
 
 
 def _recordset(columns: Sequence[Column[Any]]) -> TableValuedAlias:
-    """Read the parameter `given` as rows of these columns, on PostgreSQL."""
+    """Return the parameter `given` as rows of these columns, on PostgreSQL."""
     text = cast(bindparam(_GIVEN, type_=Text), JSON)
     named = [column(at.name, at.type) for at in columns]
     return func.json_to_recordset(text).table_valued(*named).render_derived(with_types=True)
@@ -246,7 +252,7 @@ def _remove(table: Table, for_sqlite: bool) -> Delete:
     return delete(table).where(table.c.journal == bindparam(JOURNAL), wanted)
 
 
-def _written_by(change: Change) -> _Statement:
+def _written_by(change: Change) -> _BuildInsert:
     return _add if change.are_new else _put
 
 
@@ -270,5 +276,5 @@ def _put(table: Table, for_sqlite: bool) -> _Insert:
 
 
 @cache
-def _sqlite_text(statement: _Statement, table: Table) -> str:
+def _sqlite_text(statement: _BuildInsert, table: Table) -> str:
     return str(statement(table, True).compile(dialect=sqlite.dialect()))

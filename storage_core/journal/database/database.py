@@ -1,7 +1,7 @@
-"""The database under a journal: SQLite or PostgreSQL, and what differs between the two.
+"""The database of a journal: SQLite or PostgreSQL, and the differences between them.
 
-A write begins by locking: `BEGIN IMMEDIATE` on SQLite, for a deferred transaction is refused at once whatever
-the timeout; READ COMMITTED and the head's row on PostgreSQL, for REPEATABLE READ fails to serialise.
+A write begins with a lock: `BEGIN IMMEDIATE` on SQLite, because a deferred transaction fails at once whatever
+the timeout; READ COMMITTED and the head's row on PostgreSQL, because REPEATABLE READ would fail to serialise.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.forks import FORKS, Forkable, leave_to_parent
 from lockgate.storage_core.journal.database.engines import postgresql_engine, sqlite_engine
-from lockgate.storage_core.journal.database.errors import explain, first_line, refused_commit
+from lockgate.storage_core.journal.database.errors import driver_message, refused_commit, to_lockgate_error
 
 BUSY_S: Final = 10.0
-"""A lock, and a connection to PostgreSQL, are waited for so long."""
+"""Timeout for locks and for connecting to PostgreSQL."""
 
 NOW: Final = "now_s"
-"""The parameter of `told_now`."""
+"""Name of the parameter in `now_parameter`."""
 
 _SERVERS_NOW: Final = literal_column("extract(epoch from clock_timestamp())::float8", Double)
 _SERVERS_TIMELINE: Final = literal_column(
@@ -47,18 +47,18 @@ _KINDS: Final = {
 
 
 class Database(Forkable):
-    """One database, from one process; a fork opens connections of its own.
+    """One database. A forked process opens new connections.
 
     Args:
-        url: As `parse_url` returns it.
-        clock: Takes the place of the database's, for tests: the one place where they inject time.
-        busy_s: How long a lock, and a connection to PostgreSQL, are waited for.
+        url: Result of `parse_url`.
+        clock: Replaces the database's clock, for tests.
+        busy_s: Timeout for locks and for connecting to PostgreSQL.
         is_primary: Refuse a PostgreSQL server that is a standby.
-        silence_s: Of PostgreSQL: a server that says nothing for so long, while it is asked, is given up.
+        silence_s: Timeout of a PostgreSQL server that sends nothing during a call.
 
     Raises:
-        InvalidInputError: It is a directory.
-        JournalUnavailableError: The file's directory cannot be made.
+        InvalidInputError: The path is a directory.
+        JournalUnavailableError: The file's directory cannot be created.
     """
 
     def __init__(
@@ -82,17 +82,17 @@ class Database(Forkable):
 
     @property
     def name(self) -> str:
-        """The URL as people may see it, without its password."""
+        """The URL without its password."""
         secret = [name for name in self.url.query if "password" in name]
         shown = self.url.difference_update_query(secret).set(drivername=self.url.get_backend_name())
         return shown.render_as_string(hide_password=True)
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """Hold a write transaction, which is durable when the block has ended.
+        """Open a write transaction; commit at the end of the block.
 
         Raises:
-            NotAppliedError: Nothing was applied: see `trouble.explain`; mostly a `JournalUnavailableError`.
+            NotAppliedError: Nothing was applied; mostly a `JournalUnavailableError` (`to_lockgate_error`).
             OutcomeUnknownError: The commit got no answer.
         """
         begin: dict[str, Any] = {"isolation_level": "READ COMMITTED"}
@@ -103,54 +103,49 @@ class Database(Forkable):
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """Hold a transaction that reads one state, however long it lasts, and can write nothing.
+        """Open a read-only transaction that reads one state.
 
-        Hold it for reading only: PostgreSQL ends one in which nothing was asked for a minute, unless
-        `Reading.stay_open` was called.
+        PostgreSQL ends it after a minute without a statement, unless `Reading.stay_open` was called.
 
         Raises:
-            NotAppliedError: It cannot be read: see `trouble.explain`; mostly a `JournalUnavailableError`.
+            NotAppliedError: It cannot be read; mostly a `JournalUnavailableError` (`to_lockgate_error`).
         """
         begin: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         end = Connection.rollback
         if not self.is_sqlite:
-            end = Connection.commit  # of nothing; at a rollback the driver forgets the statements it prepared
+            end = Connection.commit  # at a rollback the driver would drop its prepared statements
         with self._begun({} if self.is_sqlite else begin, end) as connection:
             yield connection
 
     def now(self) -> ColumnElement[float]:
-        """Return the time as a statement says it: the database's clock, in seconds since the epoch."""
+        """Return the expression for the time of the database's clock, in seconds since the epoch."""
         return _SERVERS_NOW if self._clock is None else literal(self._clock.now_s(), Double)
 
-    def told_now_s(self) -> float | None:
-        """Return the time where it is not the server that tells it: see `told_now`."""
+    def injected_now_s(self) -> float | None:
+        """Return the value for `now_parameter`: the time, or None if the server's clock is used."""
         return None if self._clock is None else self._clock.now_s()
 
-    def timeline(self) -> ColumnElement[int]:
-        """Return the server's timeline as a statement says it: it changes when a standby is promoted."""
-        return timeline(self.is_sqlite)
-
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._engine.dispose()
 
     def before_fork(self) -> None:
-        """Close what a child must not inherit: connections to SQLite that are at rest."""
+        """Close idle SQLite connections, which a child must not inherit."""
         if self.is_sqlite:
             self._engine.dispose()
 
     def after_fork_in_child(self) -> None:
-        """Leave the parent's connections to the parent."""
+        """Drop the parent's connections without closing them."""
         leave_to_parent(self._engine.pool)
         self._engine.dispose(close=False)
 
     @contextmanager
     def _begun(self, begin: Mapping[str, Any], end: Callable[[Connection], None]) -> Iterator[Connection]:
-        """Hold a transaction, which is rolled back unless `end` is reached and commits it."""
+        """Open a transaction; call `end` after the block, and roll back if it is not reached."""
         if self.is_sqlite and FORKS.is_tainted:
             raise JournalUnavailableError(
-                f"journal {self.name}: this process was forked amid a transaction of its parent, and SQLite "
-                "cannot be used in such a one; nothing was applied; fork earlier, spawn, or use PostgreSQL"
+                f"journal {self.name}: this process was forked during a transaction of its parent, and "
+                "cannot use SQLite; nothing was applied; fork earlier, spawn, or use PostgreSQL"
             )
         process = os.getpid()
         with FORKS.sqlite_transaction() if self.is_sqlite else nullcontext():
@@ -167,7 +162,7 @@ class Database(Forkable):
                     else:
                         leave_to_parent(connection)
             except (DBAPIError, TimeoutError) as error:
-                raise explain(self.name, error) from error
+                raise to_lockgate_error(self.name, error) from error
 
     def _commit(self, connection: Connection) -> None:
         try:
@@ -177,17 +172,17 @@ class Database(Forkable):
                 raise
             connection.invalidate()
             raise OutcomeUnknownError(
-                f"journal {self.name}: the commit got no answer ({first_line(error)}); it may have been "
+                f"journal {self.name}: the commit got no answer ({driver_message(error)}); it may have been "
                 "applied; the same request id asks again without doing it twice"
             ) from error
         except BaseException:
-            connection.invalidate()  # cut off midway: nobody knows what stands in it
+            connection.invalidate()  # interrupted, so the state of the connection is unknown
             raise
 
     def _refuse_in_child(self, process: int) -> None:
         if os.getpid() != process:
             raise FencedError(
-                f"journal {self.name}: this transaction belongs to process {process}, of which this one is a "
+                f"journal {self.name}: this transaction belongs to process {process}, and this one is its "
                 "fork; stop, and change nothing more"
             )
 
@@ -197,28 +192,28 @@ class Database(Forkable):
                 raise InvalidInputError(f"journal {self.name} is a directory: name a file in it")
             return sqlite_engine(self.url, busy_s)
         except OSError as error:
-            raise explain(self.name, error) from error
+            raise to_lockgate_error(self.name, error) from error
 
 
-def told_now(for_sqlite: bool) -> ColumnElement[float]:
-    """Return the time as a statement says it that is built once: by the clock that fills in `NOW`, if any."""
-    told = bindparam(NOW, type_=Double)
-    return told if for_sqlite else func.coalesce(told, _SERVERS_NOW)
+def now_parameter(for_sqlite: bool) -> ColumnElement[float]:
+    """Return a cached statement's expression for the time: the parameter `NOW`, or the server's clock."""
+    injected = bindparam(NOW, type_=Double)
+    return injected if for_sqlite else func.coalesce(injected, _SERVERS_NOW)
 
 
 def timeline(for_sqlite: bool) -> ColumnElement[int]:
-    """Return the server's timeline as a statement says it: it changes when a standby is promoted."""
+    """Return the expression for the server's timeline, which changes when a standby is promoted."""
     return literal_column("0") if for_sqlite else _SERVERS_TIMELINE
 
 
 def parse_url(text: str) -> URL:
-    """Read a journal's URL.
+    """Parse a journal's URL.
 
     Args:
         text: `sqlite:////absolute/path` or `postgresql://user@host/name`.
 
     Raises:
-        InvalidInputError: It is neither; the message shows no password.
+        InvalidInputError: It is neither; the message contains no password.
     """
     try:
         url = make_url(text)

@@ -1,4 +1,4 @@
-"""SQLAlchemy's engines for the two kinds of database, set so that what was acknowledged stays."""
+"""SQLAlchemy engines for both databases, configured so that acknowledged writes are durable."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from sqlalchemy.exc import DisconnectionError
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from lockgate.storage_core.errors import InvalidInputError, JournalUnavailableError
-from lockgate.storage_core.journal.database.read_timeout import ImpatientConnection
+from lockgate.storage_core.journal.database.read_timeout import TimeoutConnection
 
 _IDLE_IN_TRANSACTION_S: Final = 60
-"""A process that was stopped amid a transaction holds up all others for so long at most."""
+"""Longest time for which a process that was stopped in a transaction can block the others."""
 
 _LOST_S: Final = 30
-"""A server that does not answer on the network for so long is given up."""
+"""Timeout of a server that does not acknowledge packets."""
 
 RESTED_S: Final = 1.0
-"""A connection that was at rest for so long is asked whether its server is still there."""
+"""A connection that was idle for this long is pinged before use."""
 
 WAL_BYTES: Final = 4 * 2**20
-"""SQLite keeps so much of its write-ahead log once that is checkpointed, not all that it ever needed."""
+"""Size to which SQLite truncates its write-ahead log after a checkpoint."""
 
 
 def sqlite_engine(url: URL, busy_s: float) -> Engine:
-    """Return an engine over an SQLite file, whose directory is made if it is missing.
+    """Return an engine for an SQLite file; create its directory if it is missing.
 
     Args:
-        url: Of the file.
-        busy_s: How long a locked file is waited for.
+        url: URL of the file.
+        busy_s: Timeout for a locked file.
 
     Raises:
-        OSError: The directory cannot be made.
+        OSError: The directory cannot be created.
     """
     path = Path(url.database or "")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def sqlite_engine(url: URL, busy_s: float) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _connect(connection: sqlite3.Connection, record: Any) -> None:
-        connection.isolation_level = None  # transactions begin where `begin` below says so
+        connection.isolation_level = None  # transactions begin in `_begin` below
         _write_ahead(connection, path, busy_s)
         for pragma in ("synchronous=FULL", "foreign_keys=ON", f"journal_size_limit={WAL_BYTES}"):
             connection.execute(f"PRAGMA {pragma}").close()
@@ -56,7 +56,7 @@ def sqlite_engine(url: URL, busy_s: float) -> Engine:
 
     @event.listens_for(engine, "checkout")
     def _checkout(connection: sqlite3.Connection, record: Any, proxy: Any) -> None:  # noqa: ARG001
-        if record.info["file"] != file_at(path):  # removed or replaced: it would be written and never read
+        if record.info["file"] != file_at(path):  # the file was deleted or replaced
             raise DisconnectionError
 
     @event.listens_for(engine, "begin")
@@ -67,18 +67,18 @@ def sqlite_engine(url: URL, busy_s: float) -> Engine:
 
 
 def postgresql_engine(url: URL, busy_s: float, *, is_primary: bool, silence_s: float | None = None) -> Engine:
-    """Return an engine over a PostgreSQL server.
+    """Return an engine for a PostgreSQL server.
 
     Args:
-        url: Of the database. What it sets itself stays as it says.
-        busy_s: How long a connection, or a lock, is waited for.
-        is_primary: Refuse a server that is a standby; of several hosts, find the one that is none.
-        silence_s: A server that says nothing for so long, while it is asked, is given up; None: never.
+        url: URL of the database; its parameters take precedence.
+        busy_s: Timeout for connections and locks.
+        is_primary: Refuse a standby; of several hosts, use the primary.
+        silence_s: Timeout of a server that sends nothing during a call; None: no timeout.
     """
     options = (
         f"-c lock_timeout={int(busy_s * 1000)}",
         f"-c idle_in_transaction_session_timeout={_IDLE_IN_TRANSACTION_S * 1000}",
-        "-c plan_cache_mode=force_custom_plan",  # a plan made while a table was small reads it whole for ever
+        "-c plan_cache_mode=force_custom_plan",  # a plan cached for a small table keeps reading all of it
         str(url.query.get("options", "")),
     )
     chosen: dict[str, Any] = {
@@ -103,7 +103,7 @@ def postgresql_engine(url: URL, busy_s: float, *, is_primary: bool, silence_s: f
         },
     )
 
-    @event.listens_for(engine, "connect", insert=True)  # before SQLAlchemy, which cannot read any other
+    @event.listens_for(engine, "connect", insert=True)  # before SQLAlchemy, which needs UTF-8
     def _refuse_encoding(connection: psycopg.Connection, record: Any) -> None:  # noqa: ARG001
         _check_encoding(connection)
 
@@ -114,34 +114,34 @@ def postgresql_engine(url: URL, busy_s: float, *, is_primary: bool, silence_s: f
     @event.listens_for(engine, "checkout")
     def _checkout(connection: psycopg.Connection, record: Any, proxy: Any) -> None:  # noqa: ARG001
         rested_s = time.monotonic() - record.info.get("rests_since_s", float("inf"))
-        if _was_told(connection) or (rested_s >= RESTED_S and not _is_answered(engine, connection)):
+        if _has_input(connection) or (rested_s >= RESTED_S and not _is_alive(engine, connection)):
             raise DisconnectionError
 
     if silence_s is not None:
 
         @event.listens_for(engine, "do_connect")
-        def _connect(dialect: Any, record: Any, args: Any, options: Any) -> ImpatientConnection:  # noqa: ARG001
-            connection = ImpatientConnection.connect(*args, **options)
+        def _connect(dialect: Any, record: Any, args: Any, options: Any) -> TimeoutConnection:  # noqa: ARG001
+            connection = TimeoutConnection.connect(*args, **options)
             connection.silence_s = silence_s
             return connection
 
     return engine
 
 
-def _was_told(connection: psycopg.Connection) -> bool:
-    """Tell whether the server has said something to a connection at rest: mostly that it has ended it.
+def _has_input(connection: psycopg.Connection) -> bool:
+    """Return whether an idle connection has received data: mostly that the server has closed it.
 
-    It costs no round trip.
+    This needs no round trip.
     """
     waiting = select.poll()
     waiting.register(connection.fileno(), select.POLLIN)
     return bool(waiting.poll(0))
 
 
-def _is_answered(engine: Engine, connection: Any) -> bool:
-    """Tell whether the server answers to a connection at rest: it may have left without a word.
+def _is_alive(engine: Engine, connection: Any) -> bool:
+    """Return whether the server still answers on an idle connection.
 
-    After a failover all connections at rest are such, and more of them than a write is tried times.
+    After a failover all idle connections may be dead, and there can be more of them than a write has tries.
     """
     try:
         return engine.dialect.do_ping(connection)
@@ -150,21 +150,21 @@ def _is_answered(engine: Engine, connection: Any) -> bool:
 
 
 def _check_encoding(connection: psycopg.Connection) -> None:
-    """Let only a database that can keep every text be a journal's.
+    """Raise if the database cannot store every text.
 
     Raises:
-        InvalidInputError: It keeps another encoding than UTF-8.
+        InvalidInputError: Its encoding is not UTF-8.
     """
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise InvalidInputError(
-            f"journal database {connection.info.dbname}: it keeps text as {encoding}, which has not every "
-            "character; nothing was applied; make one by `createdb -E UTF8 -T template0 NAME`, and name that"
+            f"journal database {connection.info.dbname}: its encoding {encoding} lacks some characters; "
+            "nothing was applied; create another one with `createdb -E UTF8 -T template0 NAME`, and name that"
         )
 
 
 def _write_ahead(connection: sqlite3.Connection, path: Path, busy_s: float) -> None:
-    """Turn on the write-ahead log; two that do so at once are not waited for by SQLite itself."""
+    """Enable the write-ahead log. Retry, because SQLite does not wait if two connections do so at once."""
     for attempt in Retrying(
         retry=retry_if_exception(lambda error: "is locked" in str(error)),
         stop=stop_after_delay(busy_s),
@@ -181,7 +181,7 @@ def _write_ahead(connection: sqlite3.Connection, path: Path, busy_s: float) -> N
 
 
 def file_at(path: Path) -> tuple[int, int] | None:
-    """Tell a file from another that takes its place; None if there is none."""
+    """Return the device and inode of a file, None if it does not exist."""
     try:
         found = path.stat()
     except FileNotFoundError:

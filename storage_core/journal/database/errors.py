@@ -1,4 +1,4 @@
-"""What a database's error means: what it leaves applied, and what people can do."""
+"""Translate a database's errors to Lockgate's, with their effect and a remedy."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from lockgate.storage_core.errors import (
 
 
 class TransactionUndoneError(JournalUnavailableError):
-    """The database took back a transaction that had begun. Nothing was applied; the same may pass at once."""
+    """The database rolled back a transaction. Nothing was applied; a retry may succeed at once."""
 
 
 _UNDONE: Final = frozenset({"40001", "40P01"})
-"""PostgreSQL could not serialise it, or ended a deadlock with it."""
+"""SQLSTATEs of a serialization failure and a deadlock."""
 
 _RESTORE: Final = "name another file, or restore the journal: `lockgate journal restore`"
 
@@ -76,42 +76,43 @@ _REMEDIES: Final[Sequence[tuple[tuple[str, ...], type[NotAppliedError], str]]] =
 )
 
 
-def explain(name: str, error: Exception) -> NotAppliedError:
-    """Return what to raise for an error that came before the commit: nothing was applied.
+def to_lockgate_error(name: str, error: Exception) -> NotAppliedError:
+    """Return the error to raise for an error before the commit: nothing was applied.
 
     Args:
-        name: Of the journal's database, without its password.
-        error: As SQLAlchemy or the operating system raised it.
+        name: URL of the journal's database, without its password.
+        error: Error of SQLAlchemy or the operating system.
     """
-    said = first_line(error)
+    message = driver_message(error)
     if _is_undone(error):
         return TransactionUndoneError(
-            f"journal {name}: {said}; nothing was applied, the database took the transaction back; try again"
+            f"journal {name}: {message}; nothing was applied, the database rolled the transaction back; "
+            "try again"
         )
     kind: type[NotAppliedError] = JournalUnavailableError
     remedy = "see that it runs and can be reached (LOCKGATE_JOURNAL_URL), and try again"
     if isinstance(error, DataError):
-        kind, remedy = InvalidInputError, "the database cannot keep such a value; ask with another"
+        kind, remedy = InvalidInputError, "the database cannot store such a value; use another"
     elif isinstance(error, IntegrityError):
         kind, remedy = MalformedJournalError, "it contradicts itself: see `lockgate journal verify`"
     else:
-        for words, of, what in _REMEDIES:
-            if any(word in said for word in words):
-                kind, remedy = of, what
+        for words, known_kind, known_remedy in _REMEDIES:
+            if any(word in message for word in words):
+                kind, remedy = known_kind, known_remedy
                 break
-    return kind(f"journal {name}: {said}; nothing was applied; {remedy}")
+    return kind(f"journal {name}: {message}; nothing was applied; {remedy}")
 
 
 def refused_commit(error: SQLAlchemyError) -> bool:
-    """Tell whether a commit was answered with no: then nothing was applied. Any other error is no answer."""
+    """Return whether the database refused a commit: nothing was applied. Other errors are no answer."""
     cause = getattr(error, "orig", None)
     if isinstance(cause, sqlite3.Error):
         return any(words in str(cause) for words in ("database is locked", "database or disk is full"))
     return _severity(cause) == "ERROR" and not _is_lost(error)
 
 
-def first_line(error: Exception) -> str:
-    """Return what a driver said, in one line and without the statement."""
+def driver_message(error: Exception) -> str:
+    """Return the first line of a driver's message, without the statement."""
     cause = getattr(error, "orig", None) or error
     return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
 
@@ -121,7 +122,7 @@ def _is_undone(error: Exception) -> bool:
 
 
 def _is_lost(error: Exception) -> bool:
-    """Tell whether the connection broke amid the transaction."""
+    """Return whether the connection broke during the transaction."""
     return isinstance(error, DBAPIError) and error.connection_invalidated
 
 

@@ -1,4 +1,4 @@
-"""Make the tables of every family, or migrate them from an older version. Newer ones are left as they are."""
+"""Create or migrate the tables of all families. Newer versions are refused."""
 
 from __future__ import annotations
 
@@ -12,28 +12,27 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from lockgate.storage_core.errors import InvalidInputError, JournalVersionError
-from lockgate.storage_core.journal.database.database import Database
+from lockgate.storage_core.journal.database.database import Database, timeline
 from lockgate.storage_core.journal.database.schema import EPOCH, HEAD, VERSION_TABLE
 from lockgate.storage_core.journal.entries.family import Family, known_families
 from lockgate.storage_core.journal.entries.own_family import JOURNAL
 
 _LOCK: Final = 7304512
-"""Of PostgreSQL's advisory locks, the one that a database is made and migrated under."""
+"""PostgreSQL's advisory lock for creating and migrating a database."""
 
 _ALEMBIC: Final = threading.Lock()
-"""What Alembic works on is global to the process."""
+"""Alembic's state is global to the process."""
 
 
 def bring_up_to_date(database: Database, journal: str) -> str:
-    """Make the tables of every family and the journal where they are missing; return its identity.
+    """Create the missing tables of all families, and the journal, in one transaction; return its identity.
 
-    All is one transaction: a crash leaves the database as it was. Of several processes that open it at once,
-    one does the work and the others wait for it.
+    Of several processes that open a database at once, one does the work and the others wait for it.
 
     Raises:
         JournalVersionError: The database has a family of entries that this program does not know, or a newer
             version of one; nothing changed.
-        InvalidInputError: It is another program's; nothing changed.
+        InvalidInputError: It belongs to another program; nothing changed.
         JournalUnavailableError: It cannot be reached or written; nothing changed.
     """
     with database.snapshot() as connection:
@@ -43,24 +42,24 @@ def bring_up_to_date(database: Database, journal: str) -> str:
     with database.write() as connection:
         if not database.is_sqlite:
             connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
-        if outdated(connection, database):  # again: another process may have done it meanwhile
+        if outdated(connection, database):  # again, because another process may have upgraded it
             upgrade(connection, database)
         _begin_journal(connection, database, journal)
         return _identity(connection, journal) or ""
 
 
 def outdated(connection: Connection, database: Database) -> list[Family]:
-    """Return the families that the database lacks, or has in an older version than this program.
+    """Return the families that the database lacks or has in an older version.
 
     Raises:
-        JournalVersionError: It has a family that this program does not know, or in a newer version.
+        JournalVersionError: It has a family that this program does not know, or a newer version of one.
     """
     found = check_versions(connection, database)
     return [family for family in known_families() if found.get(family.name, 0) < family.version]
 
 
 def check_versions(connection: Connection, database: Database) -> dict[str, int]:
-    """Return the version of each family that the database has, by name; none if it has no tables.
+    """Return the version of each family in the database, by name.
 
     Raises:
         JournalVersionError: This program does not know one of them, or knows only an older version.
@@ -71,21 +70,21 @@ def check_versions(connection: Connection, database: Database) -> dict[str, int]
     named = [revision.rpartition("_") for revision in revisions]
     found = {name: int(number) for name, _, number in named if name and number.isdecimal()}
     if len(found) < len(revisions) or JOURNAL.name not in found:
-        mine = ", ".join(family.revision for family in known_families())
+        known = ", ".join(family.revision for family in known_families())
         raise JournalVersionError(
             f"journal {database.name} is of version {', '.join(revisions) or 'none'}, this program's is "
-            f"{mine}; nothing was changed; use the release of Lockgate that made it, or a newer one, or give "
-            "the journal a database of its own (LOCKGATE_JOURNAL_URL)"
+            f"{known}; nothing was changed; use the release of Lockgate that made it, or a newer one, or "
+            "give the journal a database of its own (LOCKGATE_JOURNAL_URL)"
         )
     known_families().refuse_unknown(found, f"journal {database.name}")
     return found
 
 
 def upgrade(connection: Connection, database: Database) -> None:
-    """Run the migrations that the database lacks, of every family.
+    """Run the missing migrations of all families.
 
     Raises:
-        InvalidInputError: Another program has tables there under their names.
+        InvalidInputError: Another program has tables of the same names.
     """
     from alembic import command  # noqa: PLC0415 - slow to import, and seldom needed
     from alembic.config import Config  # noqa: PLC0415
@@ -101,7 +100,7 @@ def upgrade(connection: Connection, database: Database) -> None:
 
 
 def _folders() -> list[str]:
-    """Return the folder of each family's migrations."""
+    """Return the folders of all families' migrations."""
     specs = [find_spec(family.migrations) for family in known_families()]
     return [folder for spec in specs if spec for folder in spec.submodule_search_locations or ()]
 
@@ -119,13 +118,13 @@ def _refuse_strange_tables(connection: Connection, database: Database) -> None:
 
 def _begin_journal(connection: Connection, database: Database, journal: str) -> None:
     insert_new = sqlite_insert if database.is_sqlite else postgresql_insert
-    (now_s, timeline) = connection.execute(select(database.now(), database.timeline())).one()
+    (now_s, server_timeline) = connection.execute(select(database.now(), timeline(database.is_sqlite))).one()
     head = {
         "journal": journal,
         "identity": secrets.token_hex(16),
         "epoch": 1,
         "sequence": 0,
-        "timeline": timeline,
+        "timeline": server_timeline,
         "safe_reason": "",
         "pruned_sequence": 0,
         "requests_since_s": 0.0,
@@ -134,7 +133,7 @@ def _begin_journal(connection: Connection, database: Database, journal: str) -> 
         "journal": journal,
         "epoch": 1,
         "before": 0,
-        "timeline": timeline,
+        "timeline": server_timeline,
         "reason": "new",
         "began_s": now_s,
     }

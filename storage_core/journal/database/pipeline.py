@@ -1,8 +1,8 @@
-"""Statements that go to the database together: PostgreSQL takes them in one message and answers in one.
+"""Execute several statements in one round trip, with PostgreSQL's pipeline mode.
 
-A write asks for what it must know at once, and says what it changes at once: a round trip each, where a
-statement a trip would take nine. Each statement still sees what was committed before it began: what is asked
-after the lock of the head is read after it. SQLite lives in this process and has no trips to save.
+A write needs two round trips, one for all reads and one for all changes, instead of nine. Each statement
+still sees what was committed before it began, so statements after the head's lock read the state after it.
+SQLite has no round trips to save.
 """
 
 from __future__ import annotations
@@ -29,60 +29,60 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 
 Row = tuple[Any, ...]
-Statement = Select[Any] | CompoundSelect[Any] | Insert | Update | Delete
+Sql = Select[Any] | CompoundSelect[Any] | Insert | Update | Delete
 
 PLANS_KEPT: Final = tuple(
     literal_column(f"set_config('{name}', '{value}', true)", Text)
     for name, value in (("plan_cache_mode", "force_generic_plan"), ("enable_seqscan", "off"))
 )
-"""Selected, they let PostgreSQL plan a statement once for all transactions that select them, not in each.
+"""Selected in a transaction, they let PostgreSQL reuse plans of prepared statements.
 
-A plan that was made while a table was small would read it whole for ever, once it is kept: so none may.
+Sequential scans are disabled, because a plan cached while a table was small would keep reading all of it.
 """
 
-_UNSEEN: Final = ""
-"""The statement of a driver's error: it may show what was asked for."""
+_HIDDEN: Final = ""
+"""Replaces the statement in errors, which may contain values."""
 
 
-class Question(msgspec.Struct, frozen=True):
-    """One statement. It is built once, with `bindparam`s for all that changes, for it is compiled once.
+class Statement(msgspec.Struct, frozen=True):
+    """One SQL statement with its parameters.
 
     Attributes:
-        statement: What to run.
-        parameters: By name.
-        keeps_plan: Whether one plan suits it however its tables grow, so that it is prepared.
+        sql: Statement, built and compiled once, with `bindparam`s for everything that varies.
+        parameters: Values by name.
+        keeps_plan: Whether one plan suits tables of any size, so that the statement is prepared.
     """
 
-    statement: Statement
+    sql: Sql
     parameters: Mapping[str, Any]
     keeps_plan: bool = True
 
 
-def ask(connection: Connection, questions: Sequence[Question]) -> list[Sequence[Row]]:
-    """Run statements in their order; returns the rows that each gave.
+def execute_pipelined(connection: Connection, statements: Sequence[Statement]) -> list[Sequence[Row]]:
+    """Execute statements in order and return the rows of each.
 
     Raises:
-        DBAPIError: What the first that failed said; those after it had no effect.
+        DBAPIError: Error of the first statement that failed; those after it had no effect.
     """
     if is_sqlite(connection):
-        return [_rows(connection, question) for question in questions]
+        return [_rows(connection, statement) for statement in statements]
     with _driver(connection) as driver:
-        cursors = [driver.cursor() for _ in questions]
+        cursors = [driver.cursor() for _ in statements]
         with driver.pipeline():
-            for cursor, question in zip(cursors, questions, strict=True):
-                text = _text(question.statement, connection.dialect)
-                cursor.execute(text, question.parameters, prepare=question.keeps_plan)
+            for cursor, statement in zip(cursors, statements, strict=True):
+                text = _text(statement.sql, connection.dialect)
+                cursor.execute(text, statement.parameters, prepare=statement.keeps_plan)
         return [cursor.fetchall() if _has_rows(cursor) else () for cursor in cursors]
 
 
 def copy_in(connection: Connection, table: Table, journal: str, rows: Sequence[msgspec.Struct]) -> None:
-    """Copy rows that are not there into a table of PostgreSQL, in the driver's binary form.
+    """Insert new rows into a PostgreSQL table with binary COPY.
 
     Args:
-        connection: Its transaction has begun.
-        table: Where they go.
+        connection: Connection with an open transaction.
+        table: Table of the rows.
         journal: Name of the journal.
-        rows: Their fields are the columns after `journal`, in the same order.
+        rows: Structs whose fields are the columns after `journal`, in order.
     """
     statement, types = _copy(table, connection.dialect)
     with _driver(connection) as driver, driver.cursor().copy(statement) as copy:
@@ -92,22 +92,24 @@ def copy_in(connection: Connection, table: Table, journal: str, rows: Sequence[m
 
 
 def is_sqlite(connection: Connection) -> bool:
-    """Tell what a statement is for."""
+    """Return whether the connection is to SQLite."""
     return connection.dialect.name == "sqlite"
 
 
-def _rows(connection: Connection, question: Question) -> Sequence[Row]:
-    result = connection.execute(question.statement, question.parameters)
+def _rows(connection: Connection, statement: Statement) -> Sequence[Row]:
+    result = connection.execute(statement.sql, statement.parameters)
     return [tuple(row) for row in result] if result.returns_rows else ()
 
 
 def _has_rows(cursor: psycopg.Cursor[Row]) -> bool:
-    return cursor.pgresult is not None and cursor.pgresult.nfields > 0  # `description` tells of every column
+    return (
+        cursor.pgresult is not None and cursor.pgresult.nfields > 0
+    )  # `description` would build each column
 
 
 @contextmanager
 def _driver(connection: Connection) -> Iterator[psycopg.Connection[Row]]:
-    """Lend the driver's connection; its errors come out as SQLAlchemy's."""
+    """Yield the driver's connection; raise its errors as SQLAlchemy's."""
     driver: Any = connection.connection.driver_connection
     try:
         yield driver
@@ -116,7 +118,7 @@ def _driver(connection: Connection) -> Iterator[psycopg.Connection[Row]]:
         if is_lost:
             connection.invalidate(error)
         raise DBAPIError.instance(
-            _UNSEEN,
+            _HIDDEN,
             None,
             error,
             psycopg.Error,
@@ -127,13 +129,13 @@ def _driver(connection: Connection) -> Iterator[psycopg.Connection[Row]]:
 
 
 @cache
-def _text(statement: Statement, dialect: Dialect) -> bytes:
-    return str(statement.compile(dialect=dialect)).encode()
+def _text(sql: Sql, dialect: Dialect) -> bytes:
+    return str(sql.compile(dialect=dialect)).encode()
 
 
 @cache
 def _copy(table: Table, dialect: Dialect) -> tuple[bytes, list[str]]:
-    """Return the statement that copies into a table, and its columns' types."""
+    """Return a table's COPY statement and the types of its columns."""
     quoted = dialect.identifier_preparer
     columns = ", ".join(quoted.format_column(column) for column in table.columns)
     statement = f"COPY {quoted.format_table(table)} ({columns}) FROM STDIN (FORMAT BINARY)"

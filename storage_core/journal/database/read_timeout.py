@@ -1,7 +1,7 @@
-"""A connection to PostgreSQL that gives up a server which has fallen silent.
+"""A PostgreSQL connection with a read timeout.
 
-A server that was stopped, or that hangs, keeps its connections: the kernel acknowledges what it is sent. No
-setting of the server's helps, nor one of the network's: whoever asked must look at the time.
+A server process that is stopped or hangs keeps its connections, because the kernel acknowledges the packets.
+No setting of the server or the network helps, so the client measures the time.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ import psycopg
 from psycopg.abc import PQGen
 
 
-class ImpatientConnection(psycopg.Connection[Any]):
-    """It ends itself when it waits for the server and has heard nothing for so long.
+class TimeoutConnection(psycopg.Connection[Any]):
+    """A connection that closes itself when the server sends nothing during a call.
 
     Attributes:
-        silence_s: So long, in seconds; for ever until it is set.
+        silence_s: Timeout; unlimited until it is set.
     """
 
     silence_s = float("inf")
 
     def wait(self, gen: PQGen[Any], *args: Any, **options: Any) -> Any:
-        """Wait as every connection does, with an eye on the time.
+        """Wait for the server with the timeout.
 
         Raises:
-            OperationalError: The server was silent for too long; the connection is closed.
+            OperationalError: The server sent nothing for too long; the connection is closed.
         """
-        return super().wait(self._with_an_eye_on_the_time(gen), *args, **options)
+        return super().wait(self._with_timeout(gen), *args, **options)
 
-    def _with_an_eye_on_the_time(self, gen: PQGen[Any]) -> Generator[Any, Any, Any]:
-        heard_s = time.monotonic()
+    def _with_timeout(self, gen: PQGen[Any]) -> Generator[Any, Any, Any]:
+        received_s = time.monotonic()
         try:
             wanted = next(gen)
             while True:
-                heard = yield wanted  # nothing, every tenth of a second, while there is nothing to hear
+                ready = yield wanted  # every tenth of a second, empty while nothing has arrived
                 now_s = time.monotonic()
-                if heard:
-                    heard_s = now_s
-                elif now_s - heard_s > self.silence_s:
+                if ready:
+                    received_s = now_s
+                elif now_s - received_s > self.silence_s:
                     self.pgconn.finish()
-                    raise psycopg.OperationalError(f"the server has said nothing for {self.silence_s:g} s")
-                wanted = gen.send(heard)
+                    raise psycopg.OperationalError(f"the server has sent nothing for {self.silence_s:g} s")
+                wanted = gen.send(ready)
         except StopIteration as end:
             return end.value

@@ -1,4 +1,4 @@
-"""What is tried again: a transaction that the database took back, or whose commit got no answer."""
+"""Retry a transaction that the database rolled back, or whose commit got no answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TRIES: Final = 4
 
 
 def tries() -> Retrying:
-    """Return the tries of one transaction that does no harm when it is done twice."""
+    """Return the attempts of one idempotent transaction."""
     return Retrying(
         retry=retry_if_exception_type((OutcomeUnknownError, TransactionUndoneError)),
         stop=stop_after_attempt(_TRIES),

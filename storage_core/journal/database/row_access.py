@@ -1,4 +1,4 @@
-"""Rows in SQL: read by key or by column, and written as one statement a table."""
+"""Read rows by key or column with SQL, and write them with one statement for each table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy import Column, Connection, select
 
 from lockgate.storage_core.errors import MalformedJournalError
 from lockgate.storage_core.journal.database import bulk
-from lockgate.storage_core.journal.database.pipeline import Question, ask
+from lockgate.storage_core.journal.database.pipeline import Statement, execute_pipelined
 from lockgate.storage_core.journal.database.schema import table_of
 from lockgate.storage_core.journal.entries.rows import Lease, Row
 from lockgate.storage_core.journal.entries.state import Key
@@ -19,16 +19,16 @@ from lockgate.storage_core.journal.entries.state import Key
 R = TypeVar("R", bound=Row)
 
 _RENEWED: Final = frozenset[type[Row]]({Lease})
-"""Rows that others change without the head's lock: see `leases.renew`."""
+"""Rows that other transactions change without the head's lock: see `Leases.renew`."""
 
 
 class SqlRows:
-    """The rows of one journal within one transaction.
+    """The rows of one journal in one transaction.
 
     Args:
-        connection: Its transaction has begun.
+        connection: Connection with an open transaction.
         journal: Name of the journal.
-        lock: Let no renewal pass between reading a lease and writing it.
+        lock: Lock leases when they are read, against renewals before they are written.
     """
 
     def __init__(self, connection: Connection, journal: str, *, lock: bool = False) -> None:
@@ -37,78 +37,79 @@ class SqlRows:
         self._lock = lock
 
     def find(self, kind: type[R], keys: Sequence[tuple[Any, ...]]) -> Sequence[R]:
-        """Return the rows with these keys, those that there are."""
-        (found,) = ask(self.connection, [self.looking_for(kind, keys)])
+        """Return the existing rows with these keys."""
+        (found,) = execute_pipelined(self.connection, [self.select_by_key(kind, keys)])
         return [row_of(kind, row) for row in found]
 
-    def looking_for(self, kind: type[Row], keys: Sequence[tuple[Any, ...]]) -> Question:
-        """Ask for the rows with these keys: `row_of` reads what comes back."""
+    def select_by_key(self, kind: type[Row], keys: Sequence[tuple[Any, ...]]) -> Statement:
+        """Return the statement that selects rows by key; `row_of` converts its result."""
         lock = self._lock and kind in _RENEWED
-        return bulk.looking_for(self.connection, table_of(kind), self.journal, keys, lock=lock)
+        return bulk.select_by_key(self.connection, table_of(kind), self.journal, keys, lock=lock)
 
-    def looking_in(self, kind: type[Row], beginnings: Sequence[tuple[Any, ...]]) -> Question:
-        """Ask for the rows whose keys begin so, all equally long: `row_of` reads what comes back."""
-        return bulk.looking_in(self.connection, table_of(kind), self.journal, kind.KEY, beginnings)
+    def select_by_prefix(self, kind: type[Row], prefixes: Sequence[tuple[Any, ...]]) -> Statement:
+        """Return the statement that selects rows by key prefix; `row_of` converts its result."""
+        return bulk.select_by_prefix(self.connection, table_of(kind), self.journal, kind.KEY, prefixes)
 
-    def within(self, kind: type[R], beginnings: Sequence[tuple[Any, ...]]) -> Sequence[R]:
-        """Return the rows whose keys begin so; the beginnings are equally long."""
-        (found,) = ask(self.connection, [self.looking_in(kind, beginnings)])
+    def within(self, kind: type[R], prefixes: Sequence[tuple[Any, ...]]) -> Sequence[R]:
+        """Return the rows whose keys have one of these prefixes, which are equally long."""
+        (found,) = execute_pipelined(self.connection, [self.select_by_prefix(kind, prefixes)])
         return [row_of(kind, row) for row in found]
 
     def where(self, kind: type[R], columns: Mapping[str, Any], *, limit: int | None = None) -> Sequence[R]:
-        """Return the rows whose columns have these values, all of them for none, by key.
+        """Return the rows whose columns have these values, by key.
 
         Args:
-            kind: Of the rows.
-            columns: By name.
-            limit: Greatest number.
+            kind: Kind of the rows.
+            columns: Values by column name; empty: all rows.
+            limit: Maximum number of rows.
         """
         table = table_of(kind)
-        question = select(*columns_of(kind)).where(
+        query = select(*columns_of(kind)).where(
             table.c.journal == self.journal, *(table.c[name] == value for name, value in columns.items())
         )
-        question = question.order_by(*(table.c[column] for column in kind.KEY)).limit(limit)
-        return [row_of(kind, row) for row in self.connection.execute(question)]
+        query = query.order_by(*(table.c[column] for column in kind.KEY)).limit(limit)
+        return [row_of(kind, row) for row in self.connection.execute(query)]
 
     def write(self, changes: Mapping[Key, Row | None], absent: Container[Key] = ()) -> None:
-        """Write rows, and remove those that are None.
+        """Write rows, and delete those that are None.
 
         Args:
-            changes: By key.
-            absent: Keys that no row has now: rows with them are sooner written.
+            changes: Rows by key.
+            absent: Keys known to have no row; inserting these is faster.
         """
-        rows, questions = self.to_write(changes, absent)
-        bulk.store(self.connection, self.journal, rows, questions)
+        rows, removals = self.to_write(changes, absent)
+        bulk.store(self.connection, self.journal, rows, removals)
 
     def to_write(
         self, changes: Mapping[Key, Row | None], absent: Container[Key]
-    ) -> tuple[list[bulk.Change], list[Question]]:
-        """Return what `write` stores."""
+    ) -> tuple[list[bulk.Change], list[Statement]]:
+        """Return the rows to write and the statements that delete rows."""
         put: dict[tuple[type[Row], bool], list[Row]] = {}
         gone: dict[type[Row], list[tuple[Any, ...]]] = {}
-        for at, row in changes.items():
+        for (kind, key), row in changes.items():
             if row is None:
-                gone.setdefault(at[0], []).append(at[1])
+                gone.setdefault(kind, []).append(key)
             else:
-                put.setdefault((at[0], at in absent), []).append(row)
+                put.setdefault((kind, (kind, key) in absent), []).append(row)
         written = [bulk.Change(table_of(kind), rows, is_new) for (kind, is_new), rows in put.items()]
         removed = [
-            bulk.removing(self.connection, table_of(kind), self.journal, keys) for kind, keys in gone.items()
+            bulk.delete_by_key(self.connection, table_of(kind), self.journal, keys)
+            for kind, keys in gone.items()
         ]
         return written, removed
 
 
 def columns_of(kind: type[Row]) -> list[Column[Any]]:
-    """Return the columns of a row's fields, in the order of the fields."""
+    """Return the columns of a kind of row, in the order of its fields."""
     table = table_of(kind)
     return [table.c[name] for name in _fields(kind)]
 
 
 def row_of(kind: type[R], values: Iterable[Any]) -> R:
-    """Return the row of these columns' values.
+    """Return the row with these values of `columns_of`.
 
     Raises:
-        MalformedJournalError: One is such as no entry gives; the message names the row.
+        MalformedJournalError: A value is invalid; the message names the row.
     """
     row = dict(zip(_fields(kind), values, strict=True))
     try:

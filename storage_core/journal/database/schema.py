@@ -1,6 +1,6 @@
-"""The tables: those that order entries, and how the tables of rows are derived from the rows.
+"""The tables: those that order entries, and those derived from kinds of rows.
 
-Migrations make them, or bring an older database to them; a test compares the two.
+Migrations create and change them; a test compares the two.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from sqlalchemy.types import TypeEngine
 from lockgate.storage_core.journal.entries.rows import Request, Row
 
 METADATA: Final = MetaData()
-"""The tables without rows of entries."""
+"""The tables that entries do not fold into."""
 
 _SQL_TYPES: Final[Mapping[type[Type], type[TypeEngine[Any]]]] = {
     StrType: Text,
@@ -54,12 +54,12 @@ VERSION_TABLE: Final = Table(
     Column("version_num", String(32), nullable=False),
     PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
 )
-"""Alembic's own, as Alembic makes it: one row a family, `<name>_<version>`."""
+"""Alembic's table, with one row for each family: `<name>_<version>`."""
 
 
 @cache
 def table_of(kind: type[Row]) -> Table:
-    """Return the table of a kind of row: a column a field, after the name of the journal."""
+    """Return the table of a kind of row: the journal's name, then a column for each field."""
     fields = cast("StructType", type_info(kind)).fields
     return Table(
         kind.TABLE,
@@ -91,10 +91,10 @@ HEAD: Final = _table(
     Column("pruned_sequence", BigInteger, nullable=False, default=0),
     Column("requests_since_s", Double, nullable=False, default=0.0),
 )
-"""One row a journal. Locking it is the first statement of a write: it serialises the journal's writers.
+"""One row for each journal. A write locks it first, which serialises the journal's writers.
 
-`identity` tells the journal from every other, whatever their names. Entries up to `pruned_sequence` are gone.
-Request ids from `requests_since_s` on are kept. `safe_since_s` is set while the journal is in safe mode.
+`identity` is random, because names are not unique. Entries up to `pruned_sequence` were pruned. Request ids
+from `requests_since_s` on are kept. `safe_since_s` is set while the journal is in safe mode.
 """
 
 EPOCH: Final = _table(
@@ -105,7 +105,7 @@ EPOCH: Final = _table(
     Column("reason", Text, nullable=False),
     Column("began_s", Double, nullable=False),
 )
-"""`before`: the last sequence of the epochs before it that survived."""
+"""`before`: last sequence of the earlier epochs that survived."""
 
 ENTRY: Final = _table(
     "entry",
@@ -120,4 +120,4 @@ ENTRY: Final = _table(
 )
 
 REQUEST: Final = table_of(Request)
-"""The request ids of entries that were pruned."""
+"""Requests whose entries were pruned."""

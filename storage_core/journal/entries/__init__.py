@@ -1,1 +1,1 @@
-"""Entries: what they say, how they fold into rows, and the families that they come in. Knows no SQL."""
+"""Entries, the rows that they fold into, and their families, without SQL."""

@@ -1,6 +1,6 @@
-"""Entries about created-if-absent names at a store that has no conditional create.
+"""Entries about claimed names of a store that has no conditional create.
 
-Source: commit protocol, "Job commit": the journal named in `job.json` is their arbiter.
+Source: commit protocol, "Job commit": the journal named in `job.json` is the arbiter.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from lockgate.storage_core.journal.entries.state import Key, State
 
 
 class ClaimName(Op, frozen=True, tag="claim-name"):
-    """Create a name if it is absent.
+    """Claim a name.
 
     Attributes:
-        body: What stands there from now on, in base 64.
+        body: Content of the object, in base 64.
     """
 
     store: str
@@ -27,22 +27,22 @@ class ClaimName(Op, frozen=True, tag="claim-name"):
     body: str
 
     def touches(self) -> Iterable[Key]:
-        """Name the claim."""
+        """Return the claim."""
         return [(Claim, (self.store, self.name))]
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Claim it, if nobody has."""
+        """Insert the claim if the name is free."""
         if state.get(Claim, self.store, self.name) is not None:
             raise AlreadyExistsError(f"{self.store}/{self.name}: the journal holds this name for another")
         state.put(Claim(store=self.store, name=self.name, body=self.body, claimed_s=moment.at_s))
 
 
 class ReleaseName(Op, frozen=True, tag="release-name"):
-    """Forget a name whose object was deleted.
+    """Release a name whose object was deleted.
 
     Attributes:
-        body_sha256: Of the claim that is meant, in hex: a later one of the same name stays. Entries of the
-            first version have none, and mean whichever stands.
+        body_sha256: Digest of the released claim's body, in hex: a later claim of the same name stays.
+            Entries of the first version have none and release any claim.
     """
 
     store: str
@@ -51,15 +51,15 @@ class ReleaseName(Op, frozen=True, tag="release-name"):
 
     @classmethod
     def of(cls, claim: Claim) -> Self:
-        """Return what forgets this claim and no other."""
+        """Return the entry that releases exactly this claim."""
         return cls(store=claim.store, name=claim.name, body_sha256=_sha256(claim.body))
 
     def touches(self) -> Iterable[Key]:
-        """Name the claim."""
+        """Return the claim."""
         return [(Claim, (self.store, self.name))]
 
     def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
-        """Remove the claim, unless another has taken its place."""
+        """Delete the claim unless a later one has replaced it."""
         claim = state.get(Claim, self.store, self.name)
         if claim is not None and self.body_sha256 in {None, _sha256(claim.body)}:
             state.delete(claim)

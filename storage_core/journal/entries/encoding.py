@@ -1,4 +1,4 @@
-"""Entries as text: what the journal stores of them."""
+"""Encode entries and their results as JSON."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from lockgate.storage_core.journal.entries.op import Op
 
 
 def encode_op(op: Op) -> tuple[str, str]:
-    """Return an entry's name and its payload, in JSON."""
+    """Return an entry's tag and its payload, in JSON."""
     return tag_of(op), msgspec.json.encode(op, order="deterministic").decode()
 
 
 def decode_op(name: str, payload: str, where: str) -> Op:
-    """Read an entry.
+    """Decode an entry.
 
     Raises:
-        MalformedJournalError: Its kind is unknown, or a field is wrong; the message names the entry.
+        MalformedJournalError: Its tag is unknown, or a field is invalid; the message names the entry.
     """
     kind = known_families().op(name)
     if kind is None:
@@ -32,10 +32,10 @@ def decode_op(name: str, payload: str, where: str) -> Op:
 
 
 def decode_result(op: Op, result: str, where: str) -> Any:
-    """Read what an entry's fold returned.
+    """Decode the return value of an entry's fold.
 
     Raises:
-        MalformedJournalError: It is not what this kind of entry returns.
+        MalformedJournalError: It does not have the type that this kind of entry returns.
     """
     try:
         return msgspec.json.decode(result, type=op.RESULT)

@@ -1,4 +1,4 @@
-"""Events: what one family announces in a fold, for the families that it does not know."""
+"""Events that one family announces in a fold, so that other families can react."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened to a resource, within the fold of an entry.
 
     Attributes:
-        resource: Name of the resource, the same that its lease is on: `job:<destination>#<job id>`, …
+        resource: Name of the resource, as in its lease: `job:<destination>#<job id>`, …
     """
 
     resource: str
 
 
 class ResourceEnded(Event, frozen=True):
-    """The resource has ended: what was kept for it is kept no longer."""
+    """The resource has ended, so nothing needs to be kept for it."""
 
 
 class DriverReplaced(Event, frozen=True):
@@ -24,12 +24,12 @@ class DriverReplaced(Event, frozen=True):
 
 
 class ResourceUsed(Event, frozen=True):
-    """Something is bound to the resource, and will go with it.
+    """Something is bound to the resource and will be deleted with it.
 
-    The family that the resource belongs to refuses this, by raising an error, if the resource has ended.
+    The resource's family raises an error if the resource has ended.
 
     Attributes:
-        what: What is bound, for people.
+        what: Description of what is bound, for messages.
     """
 
     what: str
@@ -38,7 +38,7 @@ class ResourceUsed(Event, frozen=True):
 class ArtefactsTaken(Event, frozen=True):
     """The resource takes artefacts that another family keeps.
 
-    The family that keeps them refuses this, by raising an error, if one of them is gone.
+    The family that keeps them raises an error if one of them is gone.
 
     Attributes:
         owner: Name under which they were uploaded.

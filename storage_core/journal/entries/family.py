@@ -1,4 +1,4 @@
-"""Families of entries: what the journal orders, folds and replays for its owners, without knowing them.
+"""Families: the kinds of rows and entries that owners register with the journal.
 
 An owner describes its family in one module, which `FAMILIES` names. A process imports these modules when it
 first needs them, so it always knows all families.
@@ -28,7 +28,7 @@ FAMILIES: Final[tuple[str, ...]] = (
     "lockgate.storage_core.commit.registry.family:JOBS",
     "lockgate.storage_core.blobs.registry.family:BLOBS",
 )
-"""Where the families are described, as `module:name`."""
+"""The families' descriptions, as `module:name`."""
 
 
 def _nothing(event: Any) -> Iterable[Any]:  # noqa: ARG001 - the default of functions that need the event
@@ -36,13 +36,13 @@ def _nothing(event: Any) -> Iterable[Any]:  # noqa: ARG001 - the default of func
 
 
 class Reaction(msgspec.Struct, frozen=True, kw_only=True):
-    """What a family does when an event is announced, within the same fold.
+    """A family's reaction to an event, within the same fold.
 
     Attributes:
         event: Type of the events.
         fold: Changes the state; refuses the whole entry by raising a `LockgateError`.
-        touches: Returns the rows that `fold` asks for. They are read together with those of the entry.
-        spans: Returns the beginnings of keys that `fold` asks for.
+        touches: Returns the rows that `fold` reads. They are loaded together with those of the entry.
+        spans: Returns the key prefixes whose rows `fold` reads.
     """
 
     event: type[Event]
@@ -60,10 +60,10 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         rows: The rows that entries fold into.
         ops: The kinds of entries.
         migrations: Name of the package that holds the Alembic steps, on a branch of their own.
-        reactions: What it does when other families announce events.
+        reactions: Reactions to events of other families.
         rearm: Function, as `module:name`, that takes a `Reading` and yields the entries to write before safe
-            mode ends; empty: none. It is named, not held, because it may need SQL.
-        other_tables: Tables without rows of entries.
+            mode ends; empty: none. It is a name because its module may need SQL.
+        other_tables: Tables that entries do not fold into.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def revision(self) -> str:
-        """Alembic's name of the newest migration: what the database holds if it is up to date."""
+        """Alembic's name of the newest migration."""
         return f"{self.name}_{self.version}"
 
     @property
@@ -87,11 +87,11 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Families:
-    """Families that are known together, in the order of their names.
+    """A set of families, in the order of their names.
 
     Attributes:
-        rows: The rows of all of them.
-        indexed: Names of all columns that an index holds beside the keys.
+        rows: The rows of all families.
+        indexed: Names of all columns with an index, other than keys.
 
     Raises:
         ValueError: Two families have the same name, table or kind of entry.
@@ -120,11 +120,11 @@ class Families:
         return {family.name: family.version for family in self}
 
     def op(self, tag: str) -> type[Op] | None:
-        """Return the kind of entry with this tag, None if no family has it."""
+        """Return the kind of entry with this tag, None if it is unknown."""
         return self._ops.get(tag)
 
     def row(self, table: str) -> type[Row] | None:
-        """Return the row of this table, None if no family has it."""
+        """Return the kind of row of this table, None if it is unknown."""
         return self._rows.get(table)
 
     def reactions(self, event: type[Event]) -> Iterable[Reaction]:
@@ -132,25 +132,25 @@ class Families:
         return self._reactions.get(event, ())
 
     def touches(self, op: Op) -> Iterator[Key]:
-        """Yield the rows that folding an entry asks for, with those of the reactions to it."""
+        """Yield the keys of the rows that an entry's fold and the reactions to it read."""
         yield from op.touches()
         for event in op.announces():
             for reaction in self.reactions(type(event)):
                 yield from reaction.touches(event)
 
     def spans(self, op: Op) -> Iterator[Span]:
-        """Yield the beginnings of keys that folding an entry asks for, with those of the reactions to it."""
+        """Yield the spans that an entry's fold and the reactions to it read."""
         yield from op.spans()
         for event in op.announces():
             for reaction in self.reactions(type(event)):
                 yield from reaction.spans(event)
 
     def refuse_unknown(self, versions: Mapping[str, int], where: str) -> None:
-        """Check that this program knows all families of a database or a file, in these versions.
+        """Raise unless this program knows all families of a database or file in these versions.
 
         Args:
-            versions: By name of the family.
-            where: What has them, for people.
+            versions: Versions, by name of the family.
+            where: Name of the database or file, for the message.
 
         Raises:
             JournalVersionError: It lacks one, or knows only an older version. The message names the family.
@@ -176,9 +176,9 @@ def known_families() -> Families:
 
 
 def announce(state: State, moment: Moment, event: Event) -> None:
-    """Let the other families react to an event, within the fold that calls this.
+    """Run the reactions of the other families to an event, within the calling fold.
 
-    Replaying the entry announces the same event, so that the reactions change the same rows again.
+    A replay of the entry announces the same event, so the reactions change the same rows again.
 
     Raises:
         LockgateError: A reaction refuses the entry.
@@ -188,7 +188,7 @@ def announce(state: State, moment: Moment, event: Event) -> None:
 
 
 def tag_of(op: Op | type[Op]) -> str:
-    """Return the name that a kind of entry is stored under."""
+    """Return the name under which a kind of entry is stored."""
     return str(op.__struct_config__.tag)
 
 

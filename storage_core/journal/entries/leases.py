@@ -1,4 +1,4 @@
-"""Entries about leases: taken, parked, freed. Renewals are no entries.
+"""Entries about leases: taken, parked, freed. A renewal writes no entry.
 
 Source: journal, "Leases".
 """
@@ -19,13 +19,13 @@ from lockgate.storage_core.stamp import Stamp
 
 
 class LeaseState(StrEnum):
-    """How a lease stands at a moment."""
+    """State of a lease at a point in time."""
 
     HELD = "held"
     SOFT = "soft"
     """Its renewal is overdue: another writer may pre-empt."""
     PARKED = "parked"
-    """Between two steps; left alone until its deadline."""
+    """Between two steps: kept without renewals until a deadline."""
     HARD = "hard"
     """Lapsed: recovery may start."""
     RECOVERING = "recovering"
@@ -40,7 +40,7 @@ NEXT: Final[Mapping[LeaseState, frozenset[LeaseState]]] = {
     LeaseState.RECOVERING: frozenset({LeaseState.HARD, LeaseState.HELD, LeaseState.PARKED, LeaseState.FREE}),
     LeaseState.FREE: frozenset({LeaseState.HELD, LeaseState.RECOVERING}),
 }
-"""What may follow what, by an entry, a renewal or the passing of time."""
+"""Allowed transitions, by an entry, a renewal or the passing of time."""
 
 Purpose = Literal["write", "pre-empt", "recover", "take over"]
 
@@ -50,11 +50,11 @@ TAKES: Final[Mapping[Purpose, frozenset[LeaseState]]] = {
     "recover": frozenset({LeaseState.FREE, LeaseState.HARD}),
     "take over": frozenset(LeaseState),
 }
-"""From which states a lease can be taken, by what for. A job's next driver takes over from any: it fences."""
+"""States from which a lease can be taken, by purpose. A job's next driver takes over from any and fences."""
 
 
 def state_of(lease: Lease, now_s: float) -> LeaseState:
-    """Tell how a lease stands at a moment, in seconds since the epoch by the database's clock."""
+    """Return the state of a lease at a time, in seconds since the epoch by the database's clock."""
     age_s = now_s - lease.renewed_s
     match lease.standing:
         case Standing.FREE:
@@ -73,8 +73,8 @@ class Granted(msgspec.Struct, frozen=True):
     """A lease that was taken.
 
     Attributes:
-        stamp: Greater than every one before it: what the holder writes with.
-        before: How the lease stood.
+        stamp: New stamp of the holder, greater than all before.
+        before: State of the lease before.
     """
 
     stamp: Stamp
@@ -85,11 +85,11 @@ class TakeLease(Op, frozen=True, tag="take-lease"):
     """Take a resource's lease, with a new stamp.
 
     Attributes:
-        holder: Whoever renews it from now on.
-        purpose: See `TAKES`.
-        soft_s: Of the new holder.
-        hard_s: At least `soft_s`.
-        detail: What the holder says of itself.
+        holder: Name of the new holder, which renews it.
+        purpose: Determines the states from which it can be taken: see `TAKES`.
+        soft_s: Without a renewal for this long, another writer may pre-empt.
+        hard_s: Without a renewal for this long, recovery may start; at least `soft_s`.
+        detail: Description of the holder.
     """
 
     RESULT: ClassVar = Granted
@@ -102,11 +102,11 @@ class TakeLease(Op, frozen=True, tag="take-lease"):
     detail: str = ""
 
     def touches(self) -> Iterable[Key]:
-        """Name the lease."""
+        """Return the lease."""
         return [(Lease, (self.resource,))]
 
     def fold(self, state: State, moment: Moment) -> Granted:
-        """Take it if it may be taken."""
+        """Take the lease if its state allows the purpose."""
         lease = state.get(Lease, self.resource)
         before = LeaseState.FREE if lease is None else state_of(lease, moment.at_s)
         if self.purpose == "recover" and moment.is_safe_mode:
@@ -134,10 +134,11 @@ class TakeLease(Op, frozen=True, tag="take-lease"):
 
 
 class ParkLease(Op, frozen=True, tag="park-lease"):
-    """Leave a resource to its next step: it has not lapsed for so long. Nobody renews it.
+    """Keep a resource's lease without renewals, until its next step.
 
     Attributes:
-        stamp: With which it was taken.
+        stamp: Stamp with which it was taken.
+        for_s: How long it does not lapse.
     """
 
     resource: str
@@ -145,59 +146,59 @@ class ParkLease(Op, frozen=True, tag="park-lease"):
     for_s: float
 
     def touches(self) -> Iterable[Key]:
-        """Name the lease."""
+        """Return the lease."""
         return [(Lease, (self.resource,))]
 
     def fold(self, state: State, moment: Moment) -> None:
-        """Park it, if the caller holds it."""
+        """Park the lease if the stamp still holds it."""
         lease = held(state, self.resource, self.stamp)
         until_s = moment.at_s + self.for_s
         state.put(msgspec.structs.replace(lease, standing=Standing.PARKED, parked_until_s=until_s))
 
 
 class FreeLease(Op, frozen=True, tag="free-lease"):
-    """Give a resource back.
+    """Free a resource's lease.
 
     Attributes:
-        stamp: With which it was taken.
+        stamp: Stamp with which it was taken.
     """
 
     resource: str
     stamp: Stamp
 
     def touches(self) -> Iterable[Key]:
-        """Name the lease."""
+        """Return the lease."""
         return [(Lease, (self.resource,))]
 
     def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
-        """Free it, if the caller holds it."""
+        """Free the lease if the stamp still holds it."""
         lease = held(state, self.resource, self.stamp)
         state.put(msgspec.structs.replace(lease, standing=Standing.FREE, parked_until_s=None))
 
 
 class DropLease(Op, frozen=True, tag="drop-lease"):
-    """Forget a resource whose lease is free, such as that of a job that has ended."""
+    """Delete a free lease, such as that of an ended job."""
 
     resource: str
 
     def touches(self) -> Iterable[Key]:
-        """Name the lease."""
+        """Return the lease."""
         return [(Lease, (self.resource,))]
 
     def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
-        """Remove the row, if nobody holds it."""
+        """Delete the row if the lease is free."""
         lease = state.get(Lease, self.resource)
         if lease is not None and lease.standing is Standing.FREE:
             state.delete(lease)
 
 
 class RearmLeases(Op, frozen=True, tag="rearm-leases"):
-    """Give every holder its limits anew, for nobody could renew while the journal was away."""
+    """Renew all leases, because no holder could renew while the journal was down."""
 
     RESULT: ClassVar = int
 
     def fold(self, state: State, moment: Moment) -> int:
-        """Count each as renewed now, give a parked one at least its hard limit; returns their number."""
+        """Set each lease's renewal to now and extend parked ones by their hard limit; return their number."""
         leases = [lease for lease in state.where(Lease) if lease.standing is not Standing.FREE]
         for lease in leases:
             until_s = lease.parked_until_s
@@ -208,10 +209,10 @@ class RearmLeases(Op, frozen=True, tag="rearm-leases"):
 
 
 def held(state: State, resource: str, stamp: Stamp) -> Lease:
-    """Return the lease that a caller's stamp still holds: the compare of every compare-and-swap.
+    """Return the lease if a caller's stamp still holds it: the comparison of each compare-and-swap.
 
     Raises:
-        FencedError: Somebody has taken it with a newer stamp, or it was given back.
+        FencedError: It was taken with a newer stamp, or freed.
     """
     lease = state.get(Lease, resource)
     if lease is None or lease.stamp != stamp or lease.standing is Standing.FREE:
@@ -220,14 +221,14 @@ def held(state: State, resource: str, stamp: Stamp) -> Lease:
 
 
 def fenced(resource: str, stamp: Stamp, lease: Lease | None) -> str:
-    """Say to a holder that it is one no more."""
+    """Return the message for a holder whose lease was lost."""
     why = _why_lost(stamp, lease)
     return f"{resource}: the lease taken with stamp {stamp} is lost: {why}; stop, and change nothing more"
 
 
 def _why_lost(stamp: Stamp, lease: Lease | None) -> str:
     if lease is None:
-        return "it is nobody's any more"
+        return "it does not exist any more"
     if lease.stamp != stamp:
         return f"it is {lease.standing} by {lease.holder} since stamp {lease.stamp}"
     match lease.standing:
@@ -236,4 +237,4 @@ def _why_lost(stamp: Stamp, lease: Lease | None) -> str:
         case Standing.PARKED:
             return "it was parked"
         case _:
-            return f"it has lapsed, for it was not renewed for {lease.hard_s:g} s"
+            return f"it has lapsed: it was not renewed for {lease.hard_s:g} s"

@@ -1,4 +1,4 @@
-"""What an entry says, and how it folds into the tables."""
+"""The base class of entries."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from lockgate.storage_core.stamp import Stamp
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """When an entry is accepted.
+    """The context in which an entry is accepted.
 
     Attributes:
-        stamp: The entry's number.
-        at_s: By the database's clock, after the head was locked.
-        is_safe_mode: Whether nothing may be reaped or deleted.
+        stamp: Stamp of the entry.
+        at_s: Time of the database's clock, after the head was locked.
+        is_safe_mode: Whether the journal is in safe mode.
     """
 
     stamp: Stamp
@@ -28,7 +28,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _AbstractStruct(msgspec.StructMeta, ABCMeta):
-    """Structs that leave something to their subclasses."""
+    """Metaclass of structs with abstract methods."""
 
 
 class Op(
@@ -39,33 +39,33 @@ class Op(
     forbid_unknown_fields=True,
     tag_field="op",
 ):
-    """One mutation of the tables. A subclass a kind of entry; its tag is the entry's name.
+    """One mutation of the tables. Each subclass is a kind of entry; its tag is the entry's name.
 
-    A fold is a pure function of the state and the moment: replaying entries gives the same tables again. A
-    mutation is refused by raising a `LockgateError` out of `fold`; then it has had no effect.
+    A fold is a pure function of the state and the moment, so that a replay gives the same tables. It refuses
+    the mutation by raising a `LockgateError`; then the mutation has no effect.
 
     Attributes:
-        RESULT: The type of what `fold` returns, and a repeated request returns again.
+        RESULT: Return type of `fold`; a repeated request returns the stored result.
     """
 
     RESULT: ClassVar[Any] = type(None)
 
     def touches(self) -> Iterable[Key]:
-        """Name the rows that the fold will ask for: they are read together, for a whole group."""
+        """Return the keys of the rows that the fold reads. They are loaded together for a whole group."""
         return ()
 
     def spans(self) -> Iterable[Span]:
-        """Name what the fold will ask for by the beginning of a key: read together, too."""
+        """Return the key prefixes whose rows the fold reads. They are loaded together, too."""
         return ()
 
     def announces(self) -> Iterable[Event]:
-        """Name the events that the fold may announce: what reactions ask for is read together, too."""
+        """Return the events that the fold may announce. Rows of the reactions are loaded together, too."""
         return ()
 
     @abstractmethod
     def fold(self, state: State, moment: Moment) -> Any:
-        """Apply it.
+        """Apply the mutation to the state and return its result.
 
         Raises:
-            LockgateError: It is refused, in these tables.
+            LockgateError: The state does not allow it.
         """

@@ -1,4 +1,4 @@
-"""The journal's own family: leases and claims, and the tables that order all entries."""
+"""The family `journal`: leases, claims and the tables that order all entries."""
 
 from __future__ import annotations
 

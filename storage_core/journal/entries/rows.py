@@ -1,4 +1,4 @@
-"""Rows that entries fold into: what a row is, and the journal's own. Their tables are derived from them."""
+"""The rows that entries fold into: their base class, and the journal's own. Tables are derived from them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from lockgate.storage_core.stamp import Stamp
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of one table, without the column `journal`. A field a column, of the same name.
+    """One row of a table, without the column `journal`. Each field is a column of the same name.
 
     Attributes:
         TABLE: Name of the table.
-        KEY: The columns that tell it from others.
-        INDEXES: The columns of each other index of the table.
+        KEY: Columns of the primary key.
+        INDEXES: Columns of each other index.
     """
 
     TABLE: ClassVar[str]
@@ -30,7 +30,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Standing(StrEnum):
-    """What stands in a lease's row; how it is seen depends on the time, too (`leases.LeaseState`)."""
+    """State stored in a lease's row; the effective state also depends on the time (`leases.LeaseState`)."""
 
     HELD = "held"
     PARKED = "parked"
@@ -43,14 +43,14 @@ class Lease(Row, frozen=True):
 
     Attributes:
         resource: `job:<destination>#<job id>`, `file:<path>`, …
-        holder: Who renews it.
-        epoch: Of the stamp with which it was taken.
-        sequence: Of the same stamp.
-        renewed_s: The only column that no entry sets: see `leases.renew`.
-        soft_s: A renewal this old is overdue: another writer may pre-empt.
-        hard_s: A renewal this old has lapsed: recovery may start.
-        parked_until_s: Of a parked one: it has not lapsed until then.
-        detail: What the holder says of itself, such as its job attempt.
+        holder: Name of the process that renews it.
+        epoch: Epoch of the stamp with which it was taken.
+        sequence: Sequence of that stamp.
+        renewed_s: Time of the last renewal; the only column that no entry sets (`Leases.renew`).
+        soft_s: Age of the renewal at which another writer may pre-empt.
+        hard_s: Age of the renewal at which the lease has lapsed and recovery may start.
+        parked_until_s: Deadline of a parked lease.
+        detail: Description of the holder, such as its job attempt.
     """
 
     TABLE: ClassVar = "lease"
@@ -70,16 +70,16 @@ class Lease(Row, frozen=True):
 
     @property
     def stamp(self) -> Stamp:
-        """With which it was taken."""
+        """Stamp with which it was taken."""
         return Stamp(self.epoch, self.sequence)
 
 
 class Claim(Row, frozen=True):
-    """A created-if-absent name at a store that cannot create so itself: the journal is its arbiter.
+    """A claimed name of a store that has no conditional create.
 
     Attributes:
-        store: URL of the place.
-        body: What stands there, in base 64.
+        store: URL of the store.
+        body: Content of the object, in base 64.
     """
 
     TABLE: ClassVar = "claim"
@@ -92,7 +92,7 @@ class Claim(Row, frozen=True):
 
 
 class Request(Row, frozen=True):
-    """The id of a request whose entry was pruned, and what came of it."""
+    """A request whose entry was pruned, and its result."""
 
     TABLE: ClassVar = "request"
     KEY: ClassVar = ("request_id",)

@@ -1,7 +1,7 @@
-"""The tables as one fold sees them: what it has read, under what it has changed.
+"""The tables as a fold sees them: rows read, overlaid by rows changed.
 
-A fold works on this, never on SQL. So the same code writes, replays, verifies and tails, and a refused
-mutation is taken back without asking the database.
+Folds use this and no SQL, so that the same code writes, replays and verifies, and a refused mutation is
+undone without the database.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from lockgate.storage_core.journal.entries.rows import Row
 
 R = TypeVar("R", bound=Row)
 Key = tuple[type[Row], tuple[Any, ...]]
-"""A table and the key of a row in it."""
+"""A kind of row, and the key of one."""
 Span = tuple[type[Row], tuple[Any, ...]]
-"""A table and the beginning of the keys of some rows in it, such as all references to one blob."""
+"""A kind of row, and a key prefix that several rows share, such as all references to one blob."""
 
 
 class Rows(Protocol):
-    """Where rows are read from."""
+    """A source of rows."""
 
     def find(self, kind: type[R], keys: Sequence[tuple[Any, ...]]) -> Sequence[R]:
-        """Return the rows with these keys, those that there are."""
+        """Return the existing rows with these keys."""
 
     def where(self, kind: type[R], columns: Mapping[str, Any], *, limit: int | None = None) -> Sequence[R]:
-        """Return the rows whose columns have these values, or as many of them as the limit says."""
+        """Return the rows whose columns have these values, at most `limit`."""
 
-    def within(self, kind: type[R], beginnings: Sequence[tuple[Any, ...]]) -> Sequence[R]:
-        """Return the rows whose keys begin so; the beginnings are equally long."""
+    def within(self, kind: type[R], prefixes: Sequence[tuple[Any, ...]]) -> Sequence[R]:
+        """Return the rows whose keys have one of these prefixes, which are equally long."""
 
 
 class State:
-    """Rows read and rows changed; nothing is written until `changes` is."""
+    """Rows read and rows changed. The caller writes `changes` to the database."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -43,26 +43,26 @@ class State:
         self._lengths: dict[type[Row], set[int]] = {}
 
     def load(self, keys: Iterable[Key]) -> None:
-        """Read what will be asked for, a table a question."""
+        """Read rows that will be needed, in one query for each table."""
         for kind, missing in by_kind(key for key in keys if key not in self._read).items():
-            self.learn(kind, missing, self._rows.find(kind, missing))
+            self.add(kind, missing, self._rows.find(kind, missing))
 
     def load_spans(self, spans: Iterable[Span]) -> None:
-        """Read what `where` will be asked for by the beginning of a key, a table a question."""
+        """Read spans that `where` will need, in one query for each table and length."""
         unread = (span for span in spans if span not in self._spans)
-        for (kind, _), beginnings in by_length(unread).items():
-            self.learn_spans([(kind, one) for one in beginnings], self._rows.within(kind, beginnings))
+        for (kind, _), prefixes in by_length(unread).items():
+            self.add_spans([(kind, prefix) for prefix in prefixes], self._rows.within(kind, prefixes))
 
-    def learn(self, kind: type[R], keys: Iterable[tuple[Any, ...]], rows: Iterable[R]) -> None:
-        """Take rows for what was found under these keys; nothing was under the rest of them."""
+    def add(self, kind: type[R], keys: Iterable[tuple[Any, ...]], rows: Iterable[R]) -> None:
+        """Add the rows found for these keys; the other keys have no row."""
         found = {row.key: row for row in rows}
         self._read.update({(kind, key): found.get(key) for key in keys})
 
-    def learn_spans(self, spans: Iterable[Span], rows: Iterable[Row]) -> None:
-        """Take rows for all that was found in these spans."""
-        for kind, beginning in spans:
-            self._spans[kind, beginning] = set()
-            self._lengths.setdefault(kind, set()).add(len(beginning))
+    def add_spans(self, spans: Iterable[Span], rows: Iterable[Row]) -> None:
+        """Add all rows found in these spans."""
+        for kind, prefix in spans:
+            self._spans[kind, prefix] = set()
+            self._lengths.setdefault(kind, set()).add(len(prefix))
         for at in self._changed:
             self._note_in_spans(at)
         for row in rows:
@@ -70,51 +70,51 @@ class State:
             self._note_in_spans((type(row), row.key))
 
     def get(self, kind: type[R], *key: Any) -> R | None:
-        """Return the row with this key as it is now, None if there is none."""
+        """Return the current row with this key, None if it does not exist."""
         at = (kind, key)
         if at not in self._changed and at not in self._read:
             self.load([at])
         return cast("R | None", self._changed[at] if at in self._changed else self._read[at])
 
     def where(self, kind: type[R], **columns: Any) -> list[R]:
-        """Return the rows whose columns have these values now, by key."""
+        """Return the rows whose columns currently have these values, by key."""
         if tuple(columns) == kind.KEY[: len(columns)]:
             keys = self._spans.get((kind, tuple(columns.values())))
             if keys is not None:
-                rows = [self._now((kind, key)) for key in sorted(keys)]
+                rows = [self._current((kind, key)) for key in sorted(keys)]
                 return [cast("R", row) for row in rows if row is not None]
         found: dict[tuple[Any, ...], R] = {}
         for row in self._rows.where(kind, columns):
             self._read.setdefault((kind, row.key), row)
             if (kind, row.key) not in self._changed:
                 found[row.key] = row
-        for (of, key), changed in self._changed.items():
-            if of is kind and isinstance(changed, kind) and _has(changed, columns):
+        for (_, key), changed in self._changed.items():
+            if isinstance(changed, kind) and _has(changed, columns):
                 found[key] = changed
         return [found[key] for key in sorted(found)]
 
     def has(self, kind: type[Row], **columns: Any) -> bool:
-        """Tell whether a row's columns have these values now; reads no more rows than that takes."""
-        changed = [row for (of, _), row in self._changed.items() if of is kind]
+        """Return whether a row's columns currently have these values; read as few rows as possible."""
+        changed = [row for (changed_kind, _), row in self._changed.items() if changed_kind is kind]
         if any(row is not None and _has(row, columns) for row in changed):
             return True
         stored = self._rows.where(kind, columns, limit=len(changed) + 1)
         return any((kind, row.key) not in self._changed for row in stored)
 
     def put(self, row: Row) -> None:
-        """Insert the row, or take the place of the one with its key."""
+        """Insert the row, or replace the one with its key."""
         self._set((type(row), row.key), row)
 
     def delete(self, row: Row) -> None:
-        """Remove the row with this one's key."""
+        """Delete the row with this row's key."""
         self._set((type(row), row.key), None)
 
     def mark(self) -> int:
-        """Return a point that `undo` goes back to."""
+        """Return a savepoint for `undo`."""
         return len(self._undo)
 
     def undo(self, mark: int) -> None:
-        """Take back every change since a mark: what a savepoint's rollback is in SQL."""
+        """Undo all changes since a mark, like SQL's ROLLBACK TO SAVEPOINT."""
         while len(self._undo) > mark:
             at, was_changed, row = self._undo.pop()
             if was_changed:
@@ -124,12 +124,12 @@ class State:
 
     @property
     def changes(self) -> Mapping[Key, Row | None]:
-        """What is to be written: rows, and None for those that are to go."""
+        """The rows to write, by key; None deletes the row."""
         return self._changed
 
     @property
     def absent(self) -> Container[Key]:
-        """What was looked for and not found: keys of no row that is stored."""
+        """Keys that were read and have no stored row."""
         return {at for at, row in self._read.items() if row is None}
 
     def _set(self, at: Key, row: Row | None) -> None:
@@ -137,11 +137,11 @@ class State:
         self._changed[at] = row
         self._note_in_spans(at)
 
-    def _now(self, at: Key) -> Row | None:
+    def _current(self, at: Key) -> Row | None:
         return self._changed[at] if at in self._changed else self._read.get(at)
 
     def _note_in_spans(self, at: Key) -> None:
-        """Let the spans that a key lies in know it; that it is there no more, they need not know."""
+        """Add a key to the spans that contain it. Keys of deleted rows may stay there."""
         kind, key = at
         for length in self._lengths.get(kind, ()):
             span = self._spans.get((kind, key[:length]))
@@ -150,11 +150,11 @@ class State:
 
 
 def by_kind(keys: Iterable[Key]) -> dict[type[Row], list[tuple[Any, ...]]]:
-    """Return the keys of each table, once each, in their order."""
-    wanted: dict[type[Row], list[tuple[Any, ...]]] = {}
+    """Return the distinct keys of each kind of row, in their order."""
+    grouped: dict[type[Row], list[tuple[Any, ...]]] = {}
     for kind, key in dict.fromkeys(keys):
-        wanted.setdefault(kind, []).append(key)
-    return wanted
+        grouped.setdefault(kind, []).append(key)
+    return grouped
 
 
 def _has(row: Row, columns: Mapping[str, Any]) -> bool:
@@ -162,8 +162,8 @@ def _has(row: Row, columns: Mapping[str, Any]) -> bool:
 
 
 def by_length(spans: Iterable[Span]) -> dict[tuple[type[Row], int], list[tuple[Any, ...]]]:
-    """Return the beginnings of the spans of each table that are equally long, once each, in their order."""
-    wanted: dict[tuple[type[Row], int], list[tuple[Any, ...]]] = {}
-    for kind, beginning in dict.fromkeys(spans):
-        wanted.setdefault((kind, len(beginning)), []).append(beginning)
-    return wanted
+    """Return the distinct prefixes of the spans, by kind of row and length, in their order."""
+    grouped: dict[tuple[type[Row], int], list[tuple[Any, ...]]] = {}
+    for kind, prefix in dict.fromkeys(spans):
+        grouped.setdefault((kind, len(prefix)), []).append(prefix)
+    return grouped

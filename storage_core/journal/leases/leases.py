@@ -1,8 +1,8 @@
 """Leases: the right of one holder to write one resource, until it lapses.
 
-Taking a lease is an entry and issues a new stamp; renewing is none. Renewal, parking and release are
-compare-and-swap on the stamp, so that a paused holder that wakes up is told so. One renewal per holder renews
-all that it holds.
+Taking a lease writes an entry and issues a new stamp; a renewal writes none. Renewal, parking and release
+compare the stamp, so that a holder that was paused learns that it lost its lease. One call renews all leases
+of a holder.
 
 Source: journal, "Leases".
 """
@@ -36,11 +36,11 @@ from lockgate.storage_core.stamp import Stamp
 LEASE: Final = table_of(Lease)
 
 _LEASES_A_STATEMENT: Final = 10_000
-"""SQLite bounds the parameters of a statement at 32,766, PostgreSQL at 65,535."""
+"""SQLite limits the parameters of a statement to 32,766, PostgreSQL to 65,535."""
 
 
 class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
-    """A lease as others see it at a moment of the database's clock."""
+    """A lease and its state at a time of the database's clock."""
 
     lease: Lease
     state: LeaseState
@@ -64,19 +64,19 @@ class Leases:
         detail: str = "",
         request_id: str | None = None,
     ) -> Stamp:
-        """Take a lease; returns the new stamp, greater than every earlier holder's.
+        """Take a lease and return its new stamp, which is greater than every earlier holder's.
 
         Args:
-            resource: What is to be written.
-            holder: Whoever will renew it.
-            purpose: From which states it may be taken: see `TAKES`.
-            soft_s: Without a renewal for so long, another writer may pre-empt.
-            hard_s: Without one for so long, recovery may start.
-            detail: What the holder says of itself.
-            request_id: The same over all tries.
+            resource: Resource to write.
+            holder: Name of the holder, which renews the lease.
+            purpose: Determines the states from which it may be taken: see `TAKES`.
+            soft_s: Without a renewal for this long, another writer may pre-empt.
+            hard_s: Without a renewal for this long, recovery may start.
+            detail: Description of the holder.
+            request_id: The same for all tries.
 
         Raises:
-            LeaseHeldError: It is not to be had for this purpose now.
+            LeaseHeldError: Its state does not allow this purpose.
             SafeModeError: The journal is in safe mode, and the purpose is to recover.
         """
         op = TakeLease(
@@ -86,14 +86,14 @@ class Leases:
         return stamp
 
     def renew(self, holder: str, held: Mapping[str, Stamp]) -> dict[str, str]:
-        """Renew all that a holder holds, in one statement; returns a word about each that is lost.
+        """Renew all leases of a holder in one statement; return a message for each lost one, by resource.
 
-        A lease that has lapsed (`HARD`) is lost even while nobody has recovered it: whoever is about to
-        would not see that its holder is back.
+        A lapsed lease (`HARD`) is lost even before its recovery: a recovery that is about to start would not
+        notice the renewal.
 
         Args:
-            holder: As it took them.
-            held: The stamps with which it took them, by resource.
+            holder: Name under which they were taken.
+            held: Stamps with which they were taken, by resource.
         """
         for attempt in tries():
             with attempt:
@@ -102,7 +102,7 @@ class Leases:
         return {resource: fenced(resource, held[resource], self._row(resource)) for resource in lost}
 
     def park(self, resource: str, stamp: Stamp, for_s: float) -> None:
-        """Leave it to its next step: it has not lapsed for `for_s`, and nobody renews it.
+        """Keep a lease for `for_s` without renewals, until its next step.
 
         Raises:
             FencedError: It is lost.
@@ -110,7 +110,7 @@ class Leases:
         self.journal.apply(ParkLease(resource=resource, stamp=stamp, for_s=for_s))
 
     def free(self, resource: str, stamp: Stamp) -> None:
-        """Give it back.
+        """Free a lease.
 
         Raises:
             FencedError: It is lost.
@@ -118,13 +118,13 @@ class Leases:
         self.journal.apply(FreeLease(resource=resource, stamp=stamp))
 
     def look(self, resource: str) -> LeaseView | None:
-        """Tell how a lease stands, on the primary; None if nobody has ever taken it."""
+        """Return a lease and its state, from the primary; None if it was never taken."""
         with self.journal.reading() as reading:
             lease, now_s = reading.get(Lease, resource), reading.now_s()
         return None if lease is None else LeaseView(lease=lease, state=state_of(lease, now_s), seen_s=now_s)
 
     def in_states(self, states: Iterable[LeaseState]) -> Iterator[LeaseView]:
-        """Yield the leases that stand so now, by resource."""
+        """Yield the leases in these states, by resource."""
         wanted = frozenset(states)
         with self.journal.reading() as reading:
             leases, now_s = reading.where(Lease, {}), reading.now_s()
@@ -134,7 +134,7 @@ class Leases:
                 yield LeaseView(lease=lease, state=state, seen_s=now_s)
 
     def _renewed(self, holder: str, held: Mapping[str, Stamp]) -> dict[str, Stamp]:
-        """Renew what the holder still has of these; one that it leaves to lapse is not among them."""
+        """Renew the leases that the holder still holds, and return their stamps."""
         point = f"{current_step()}.journal-renew"
         FAILPOINTS.hit(f"{point}.before")
         database, journal = self.journal.database, self.journal.name
@@ -142,7 +142,8 @@ class Leases:
         began_s = time.perf_counter()
         with metrics.span("renew", journal), database.write() as connection:
             now = database.now()
-            # Never back, as the clock may go: else a taking that was accepted would be refused when replayed.
+            # Never earlier, even if the clock was set back: replay could then refuse a `TakeLease` that was
+            # accepted.
             renewed_s = case((LEASE.c.renewed_s > now, LEASE.c.renewed_s), else_=now)
             for resources in _slices(sorted(held)):
                 mine = select(LEASE.c.resource).where(
@@ -153,7 +154,7 @@ class Leases:
                     LEASE.c.renewed_s + LEASE.c.hard_s > now,
                 )
                 if not database.is_sqlite:
-                    # In the order of a write's locks (`bulk.find`), or the two may wait for each other.
+                    # In the order in which a write locks them (`bulk.select_by_key`), to avoid a deadlock.
                     mine = mine.order_by(collate(LEASE.c.resource, "C")).with_for_update()
                 renewed = connection.execute(
                     update(LEASE)
@@ -162,7 +163,7 @@ class Leases:
                     .returning(LEASE.c.resource, LEASE.c.epoch, LEASE.c.sequence)
                 )
                 alive.update({row.resource: Stamp(row.epoch, row.sequence) for row in renewed})
-        metrics.renewed(journal, leases=len(alive), seconds=time.perf_counter() - began_s)
+        metrics.record_renewal(journal, leases=len(alive), seconds=time.perf_counter() - began_s)
         FAILPOINTS.hit(f"{point}.after")
         return alive
 
@@ -172,6 +173,6 @@ class Leases:
 
 
 def _slices(resources: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield as many as one statement may name."""
+    """Yield slices that one statement can take as parameters."""
     for start in range(0, len(resources), _LEASES_A_STATEMENT):
         yield resources[start : start + _LEASES_A_STATEMENT]

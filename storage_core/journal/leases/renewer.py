@@ -1,4 +1,4 @@
-"""One thread per holder renews all that the holder holds, in one statement."""
+"""Renew all leases of a holder from one background thread."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ RENEWER: Final = "lockgate-renewer"
 
 
 def new_holder() -> str:
-    """Return a fresh name of a holder."""
+    """Return a new, random name of a holder."""
     return secrets.token_hex(16)
 
 
 class Renewing(Protocol):
-    """Renews leases: `Leases` of a journal, or a service that asks them."""
+    """Renews leases: the `Leases` of a journal, or a client of a service."""
 
     def renew(self, holder: str, held: Mapping[str, Stamp]) -> Mapping[str, str]:
-        """Renew all that a holder holds, stamps by resource; returns a word about each that is lost."""
+        """Renew all leases of a holder, given as stamps by resource; return a message for each lost one."""
 
 
 class Renewer(Forkable):
     """Renews a holder's leases until they are dropped or lost.
 
-    A fork is another holder, and holds nothing: if it renewed its parent's leases, they outlived the parent.
+    A forked process is a new holder without leases: if it renewed its parent's, they would outlive the
+    parent.
 
     Args:
-        leases: Of a journal, here or behind a service.
-        every_s: Between two renewals.
-        clock: Waits; the machine's by default.
+        leases: Leases of a journal, local or behind a service.
+        every_s: Interval between renewals.
+        clock: Used for waiting; the machine's by default.
     """
 
     def __init__(self, leases: Renewing, *, every_s: float, clock: Clock | None = None) -> None:
@@ -47,7 +48,7 @@ class Renewer(Forkable):
         FORKS.register(self)
 
     def after_fork_in_child(self) -> None:
-        """Begin as a new holder."""
+        """Start as a new holder."""
         self.holder = new_holder()
         self._held: dict[str, Stamp] = {}
         self._renewed_s: dict[str, float] = {}
@@ -57,12 +58,12 @@ class Renewer(Forkable):
         self._thread: threading.Thread | None = None
 
     def keep(self, resource: str, stamp: Stamp, *, since_s: float) -> None:
-        """Renew this lease, too, from now on.
+        """Add a lease to those renewed.
 
         Args:
-            resource: Taken in the name of `holder`.
-            stamp: With which it was taken.
-            since_s: When it was asked for, by this process's clock.
+            resource: Resource, taken in the name of `holder`.
+            stamp: Stamp with which it was taken.
+            since_s: When the request to take it was sent, by this process's clock.
         """
         with self._changing:
             self._held[resource] = stamp
@@ -76,7 +77,7 @@ class Renewer(Forkable):
                 self._thread.start()
 
     def drop(self, resource: str) -> None:
-        """Renew it no more; the thread ends with the last one."""
+        """Stop renewing a lease; the thread ends with the last one."""
         with self._changing:
             self._held.pop(resource, None)
             ended = None if self._held else self._thread
@@ -87,12 +88,12 @@ class Renewer(Forkable):
             ended.join()
 
     def close(self) -> None:
-        """Renew nothing any more: what is held lapses."""
+        """Stop renewing; all leases lapse."""
         for resource in tuple(self._held):
             self.drop(resource)
 
     def check(self, resource: str, within_s: float) -> None:
-        """Raise if the lease is lost; renew it now unless it was renewed within so many seconds.
+        """Raise if the lease is lost. Renew it first if its last renewal is older than `within_s`.
 
         Raises:
             FencedError: It is lost.
@@ -101,24 +102,24 @@ class Renewer(Forkable):
         with self._changing:
             age_s = self._clock.now_s() - self._renewed_s.get(resource, 0.0)
             self._refuse_lost(resource)
-        if not 0 <= age_s < within_s:  # below 0 the clock was put back: nobody knows how old it is
+        if not 0 <= age_s < within_s:  # below 0 the clock was set back, so the age is unknown
             self.renew()
             with self._changing:
                 self._refuse_lost(resource)
 
     def renew(self) -> None:
-        """Renew all that is held, now."""
+        """Renew all held leases now."""
         with self._changing:
             held = dict(self._held)
-        began_s = self._clock.now_s()  # before the call: a slow answer must not make a lease look younger
+        began_s = self._clock.now_s()  # before the call: a slow response must not make a lease look newer
         lost = self._leases.renew(self.holder, held)
         with self._changing:
             for resource, stamp in held.items():
                 if self._held.get(resource) == stamp and resource not in lost:
                     self._renewed_s[resource] = began_s
-            for resource, words in lost.items():
+            for resource, message in lost.items():
                 if self._held.get(resource) == held[resource]:
-                    self._lost[resource] = FencedError(words)
+                    self._lost[resource] = FencedError(message)
                     del self._held[resource]
 
     def _refuse_lost(self, resource: str) -> None:
@@ -135,4 +136,4 @@ class Renewer(Forkable):
             try:
                 self.renew()
             except LockgateError:
-                continue  # the next renewal may pass; if none does, the leases lapse and others see it
+                continue  # the next renewal may succeed; otherwise the leases lapse

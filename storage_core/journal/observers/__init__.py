@@ -1,7 +1,7 @@
-"""Observers: hot standbys that take a journal's reads, and clients whose reads never go back in time.
+"""Observers: hot standbys that serve a journal's reads, and clients whose reads never go back in time.
 
-    with configured_reads(settings) as reads:
-        jobs = reads.read(registry.jobs)      # at an observer that holds all that this process has seen
+    with configured_reads(settings) as client:
+        jobs = client.read(queries.jobs)      # at an observer that has all that this process has seen
 
 Source: the observers of HDFS: state ids, msync.
 """
@@ -10,20 +10,14 @@ from lockgate.storage_core.journal.observers.client import Client, ObserverStatu
 from lockgate.storage_core.journal.observers.hot_standby import HotStandby
 from lockgate.storage_core.journal.observers.observer import Observer
 from lockgate.storage_core.journal.observers.process_reader import configured_reads, open_observer
-from lockgate.storage_core.journal.propagation import headers, heed
-from lockgate.storage_core.journal.session_token import CARRIED_AS, Token, carried, carry
+from lockgate.storage_core.journal.session_token import SessionToken
 
 __all__ = [
-    "CARRIED_AS",
     "Client",
     "HotStandby",
     "Observer",
     "ObserverStatus",
-    "Token",
-    "carried",
-    "carry",
+    "SessionToken",
     "configured_reads",
-    "headers",
-    "heed",
     "open_observer",
 ]

@@ -1,4 +1,4 @@
-"""Whether a state holds what a client has seen: asked first, and within the snapshot that is then read."""
+"""Read a state only if it includes the stamps that a client has seen, checked in the same snapshot."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from lockgate.storage_core.stamp import Stamp
 
 
 class BehindError(NotAppliedError):
-    """A state that does not hold what the client has seen: it is older, or of another branch of history.
+    """A state does not include what the client has seen: it is older, or of another branch of history.
 
-    It stays within the reading client, which asks elsewhere or says `StateLostError`.
+    It does not leave the reading client, which tries another server or raises `StateLostError`.
     """
 
 
 @contextmanager
-def reading_at_least(
+def read_at_least(
     database: Database,
     journal: str,
     identity: str,
@@ -32,24 +32,24 @@ def reading_at_least(
     *,
     serves: ColumnElement[bool] | None = None,
 ) -> Iterator[tuple[Reading, Stamp]]:
-    """Read one state that holds all of these stamps; yields the state's own stamp, too.
+    """Yield one state that includes these stamps, and its own stamp.
 
     Args:
-        database: Of the primary or of an observer.
-        journal: Its name.
-        identity: Of the client's journal.
-        stamps: What the client has seen.
-        serves: Asked in the same statement: whether this database still is what the client takes it for.
+        database: Database of the primary or of an observer.
+        journal: Name of the journal.
+        identity: Identity of the client's journal.
+        stamps: Stamps that the client has seen.
+        serves: Condition, in the same statement, that the database still has the role the client expects.
 
     Raises:
-        BehindError: It does not hold them; nothing was read.
+        BehindError: The state does not include them; nothing was read.
         JournalUnavailableError: It cannot be reached, holds another journal, or does not serve.
     """
     point = f"{current_step()}.journal-read"
     FAILPOINTS.hit(f"{point}.before")
     with database.snapshot() as connection:
-        # The first statement takes the snapshot. Checked before it, the state could have been replaced, and
-        # checked on another connection it could be newer than what is read here.
+        # The first statement takes the snapshot. After an earlier check the state could have been replaced,
+        # and a check on another connection could see a newer state than the one read here.
         reading = Reading(connection, database, journal)
         yield reading, _reached(reading, identity, stamps, true() if serves is None else serves)
     FAILPOINTS.hit(f"{point}.after")

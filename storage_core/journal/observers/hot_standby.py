@@ -1,4 +1,4 @@
-"""PostgreSQL's hot standbys as observers: they replay the primary's log, and answer questions meanwhile."""
+"""PostgreSQL hot standbys as observers."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from sqlalchemy import Boolean, func
 from sqlalchemy.engine import URL
 
 from lockgate.storage_core.journal.database.database import Database
-from lockgate.storage_core.journal.observers.catch_up import reading_at_least
+from lockgate.storage_core.journal.observers.catch_up import read_at_least
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stamp import Stamp
 
 PATIENCE_S: Final = 2
-"""For a connection, and for a packet to arrive: a standby that is gone holds up no read for long."""
+"""Timeout of a connection and of an unacknowledged packet, so that a dead standby does not delay reads."""
 
 SILENCE_S: Final = 5
-"""For an answer: nor does one that hangs."""
+"""Timeout of an answer, so that a standby that hangs does not delay reads."""
 
 
 class HotStandby:
-    """One standby server. It is connected to at the first reading, and never written.
+    """One standby server, connected at the first read.
 
     Args:
-        url: As `parse_url` returns it.
+        url: Result of `parse_url`.
         journal: Name of the journal.
-        identity: Of the journal.
+        identity: Identity of the journal.
     """
 
     def __init__(self, url: URL, journal: str, identity: str) -> None:
@@ -39,21 +39,21 @@ class HotStandby:
 
     @property
     def name(self) -> str:
-        """Its URL as people may see it, without a password."""
+        """URL of the server, without a password."""
         return self._database.name
 
     def reading(self, stamps: Collection[Stamp]) -> AbstractContextManager[tuple[Reading, Stamp]]:
-        """Read one state that holds these stamps; gives the state's own stamp, too.
+        """Yield one state that includes these stamps, and its own stamp.
 
-        A standby that was promoted is no observer: nobody says that its history is the primary's.
+        A promoted standby is refused, because its history may differ from the primary's.
 
         Raises:
-            BehindError: It does not hold them yet.
-            JournalUnavailableError: It cannot be reached, is a standby no more, or of another journal.
+            BehindError: It does not include them yet.
+            JournalUnavailableError: It cannot be reached, was promoted, or holds another journal.
         """
         serves = func.pg_is_in_recovery(type_=Boolean)
-        return reading_at_least(self._database, self._journal, self._identity, stamps, serves=serves)
+        return read_at_least(self._database, self._journal, self._identity, stamps, serves=serves)
 
     def close(self) -> None:
-        """Give its connections back."""
+        """Close the connections."""
         self._database.close()

@@ -1,4 +1,4 @@
-"""What an observer is: a copy of the journal that gives readings, each of one state."""
+"""The interface of an observer."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from lockgate.storage_core.stamp import Stamp
 
 
 class Observer(Protocol):
-    """A copy of one journal. It changes nothing, and never the primary."""
+    """A read-only copy of one journal."""
 
     @property
     def name(self) -> str:
-        """Its URL as people may see it, without a password."""
+        """URL of the observer, without a password."""
 
     def reading(self, stamps: Collection[Stamp]) -> AbstractContextManager[tuple[Reading, Stamp]]:
-        """Read one state that holds these stamps; gives the state's own stamp, too.
+        """Yield one state that includes these stamps, and its own stamp.
 
         Raises:
-            BehindError: It does not hold them yet.
-            JournalUnavailableError: It cannot be reached, or is no observer of this journal.
-            MalformedJournalError: What is there cannot be read.
+            BehindError: It does not include them yet.
+            JournalUnavailableError: It cannot be reached, or is not an observer of this journal.
+            MalformedJournalError: The copy cannot be read.
         """
 
     def close(self) -> None:
-        """Give its connections back."""
+        """Close the connections."""

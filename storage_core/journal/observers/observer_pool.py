@@ -1,4 +1,4 @@
-"""Whose turn it is: observers in rotation; those that are down rest, and are asked again after a while."""
+"""Rotate reads over the observers. One that fails is skipped for a while, then tried again."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from lockgate.storage_core.journal.observers.observer import Observer
 LOG: Final = logging.getLogger("lockgate.observers")
 
 FIRST_PROBE_S: Final = 1.0
-"""An observer that could not be asked is asked again after so long, then after twice as long, …"""
+"""Pause after the first failure of an observer; each further failure doubles it."""
 
 LAST_PROBE_S: Final = 60.0
-"""… but never later than this."""
+"""Longest pause."""
 
 
 @dataclass
 class _Down:
-    """An observer that could not be asked, and until when nobody asks it again."""
+    """A failed observer's pause, and its last error."""
 
     pause_s: float
     until_s: float
     why: str
 
 
-class Rota(Forkable):
-    """Which observers to ask, and in which order. A fork goes on with what its parent knew of them.
+class ObserverPool(Forkable):
+    """The observers of a journal, and which of them are down. A forked process keeps this knowledge.
 
     Args:
-        observers: Of one journal.
-        clock: Tells when one that is down is asked again.
+        observers: Observers of one journal.
+        clock: Measures the pauses.
     """
 
     def __init__(self, observers: Sequence[Observer], clock: Clock) -> None:
@@ -48,20 +48,20 @@ class Rota(Forkable):
         FORKS.register(self)
 
     def after_fork_in_child(self) -> None:
-        """Leave the lock, which a thread of the parent may hold."""
+        """Replace the lock, which a thread of the parent may hold."""
         self._changing = threading.Lock()
 
     def next(self) -> list[Observer]:
-        """Return those to ask, each time beginning with another, so that all share the reads."""
+        """Return the available observers, starting with a different one each time to share the load."""
         now_s = self._clock.now_s()
         with self._changing:
             self._turn += 1
             turn = self._turn % max(1, len(self.observers))
-            turned = self.observers[turn:] + self.observers[:turn]
-            return [observer for observer in turned if self._may_ask(observer, now_s)]
+            rotated = self.observers[turn:] + self.observers[:turn]
+            return [observer for observer in rotated if self._is_available(observer, now_s)]
 
     def mark_down(self, observer: Observer, error: LockgateError) -> None:
-        """Let an observer rest that could not be asked."""
+        """Skip an observer for a while after an error."""
         now_s = self._clock.now_s()
         with self._changing:
             known = self._down.get(observer.name)
@@ -71,19 +71,19 @@ class Rota(Forkable):
             LOG.warning("observer %s is down, reads go elsewhere: %s", observer.name, error)
 
     def mark_up(self, observer: Observer) -> None:
-        """Count on an observer again that has answered."""
+        """End the pause of an observer that has answered."""
         with self._changing:
             known = self._down.pop(observer.name, None)
         if known is not None:
             LOG.warning("observer %s is up again", observer.name)
 
     def why_down(self, observer: Observer) -> str | None:
-        """Return why an observer is not asked, None if it is."""
+        """Return the error because of which an observer is skipped, None if it is not."""
         with self._changing:
             known = self._down.get(observer.name)
             return None if known is None else known.why
 
-    def _may_ask(self, observer: Observer, now_s: float) -> bool:
+    def _is_available(self, observer: Observer, now_s: float) -> bool:
         down = self._down.get(observer.name)
-        # A clock that was set back must not keep an observer out for long.
+        # A clock that was set back must not prolong the pause.
         return down is None or not down.until_s - down.pause_s <= now_s < down.until_s

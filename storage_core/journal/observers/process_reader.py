@@ -1,4 +1,4 @@
-"""The reading client that the settings describe."""
+"""Open the reading client that the settings describe."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from lockgate.storage_core.journal.observers.client import Client
 from lockgate.storage_core.journal.observers.hot_standby import HotStandby
 from lockgate.storage_core.journal.observers.observer import Observer
 from lockgate.storage_core.journal.process_journal import configured_journal
-from lockgate.storage_core.journal.session_token import Token
+from lockgate.storage_core.journal.session_token import SessionToken
 from lockgate.storage_core.settings import Settings
 
 
 def configured_reads(
     settings: Settings, *, at_least: str | None = None, clock: Clock | None = None
 ) -> Client | None:
-    """Return a client that reads as the settings say; None where they say that there is no journal.
+    """Return a client for the settings' journal and observers, None if the journal is disabled.
 
-    Whoever asks closes it. The journal itself is the process's, and stays open.
+    The caller closes it. The journal is shared by the process and stays open.
 
     Args:
-        settings: `observer_urls`, `observer_wait_ms`, `auto_msync_ms` and `always_primary` count, and which
-            journal it is.
-        at_least: A token, or a stamp of this journal, that the client must not fall behind: `--at-least`.
-        clock: Takes the place of the machine's and the database's, for tests.
+        settings: Uses `observer_urls`, `observer_wait_ms`, `auto_msync_ms`, `always_primary` and the
+            journal's.
+        at_least: Token, or stamp of this journal, that reads must include: `--at-least`.
+        clock: Replaces the machine's and the database's clock, for tests.
 
     Raises:
-        InvalidInputError: A URL or the token cannot be.
-        JournalVersionError: The database is of a newer version than this program.
+        InvalidInputError: A URL or the token is invalid.
+        JournalVersionError: The database has a newer version than this program.
         JournalUnavailableError: The primary cannot be reached.
     """
-    token = Token.parse(at_least or "", settings.journal)
+    token = SessionToken.parse(at_least or "", settings.journal)
     journal = configured_journal(settings, clock)
     if journal is None:
         return None
@@ -49,14 +49,14 @@ def configured_reads(
 
 
 def open_observer(url: str, journal: Journal) -> Observer:
-    """Return an observer of a journal; it connects at the first reading.
+    """Return an observer of a journal. It connects at the first read.
 
     Args:
-        url: `postgresql://…` of a hot standby.
+        url: URL of a hot standby: `postgresql://…`.
         journal: The primary.
 
     Raises:
-        InvalidInputError: The URL names no PostgreSQL server.
+        InvalidInputError: The URL is not one of PostgreSQL.
     """
     parsed = parse_url(url)
     if parsed.get_backend_name() == "sqlite":

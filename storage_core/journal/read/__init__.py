@@ -1,1 +1,1 @@
-"""Read one consistent state, and remember what was seen of it."""
+"""Read one consistent state, and remember the stamps seen."""

@@ -1,7 +1,7 @@
-"""What a process has seen of a journal, so that no read goes back in time.
+"""The newest stamps that a process has seen of a journal, so that no read goes back in time.
 
-One stamp an epoch is kept, not only the newest: a stamp of an older epoch may be one that no failover kept,
-and whoever saw it must be told. It is forgotten when a reading has shown that it survived.
+One stamp is kept for each epoch, not only the newest: a failover may have lost the stamp of an older epoch,
+and then reads must fail. It is dropped when a read has shown that it survived.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.stamp import Stamp
 
 
-class Sight:
-    """The newest stamp that was seen of each epoch; each only grows.
+class SeenStamps:
+    """The newest stamp seen in each epoch.
 
     Args:
-        clock: Tells when the primary last answered.
+        clock: Measures the time since the primary last answered.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -27,42 +27,42 @@ class Sight:
         self.after_fork_in_child()
 
     def after_fork_in_child(self) -> None:
-        """Keep in a child what was seen, and leave the lock, which a thread of the parent may hold."""
-        self._changing = threading.Lock()
+        """Keep the stamps and replace the lock, which a thread of the parent may hold."""
+        self._lock = threading.Lock()
 
     @property
     def newest(self) -> Stamp:
-        """The newest stamp, `0.0` before any."""
+        """The newest stamp, `0.0` if none was seen."""
         return max(self.stamps, default=Stamp())
 
     @property
     def stamps(self) -> tuple[Stamp, ...]:
-        """All that a read must hold, oldest first."""
-        with self._changing:
+        """The stamps that a read must include, oldest first."""
+        with self._lock:
             return tuple(Stamp(epoch, sequence) for epoch, sequence in sorted(self._stamps.items()))
 
     @property
-    def without_contact_s(self) -> float | None:
-        """For how long the primary has not answered, None if it never did."""
+    def since_contact_s(self) -> float | None:
+        """Seconds since the primary last answered, None if it never has."""
         return None if self._contact_s is None else abs(self._clock.now_s() - self._contact_s)
 
     def add(self, stamp: Stamp) -> None:
-        """Take note of a stamp that others told of; an older one than is known already changes nothing."""
-        with self._changing:
+        """Add a stamp, unless a newer one of its epoch is known."""
+        with self._lock:
             self._add(stamp)
 
-    def answered(self, stamp: Stamp) -> None:
-        """Take note of a stamp that the primary told of, and that it is in contact."""
+    def add_from_primary(self, stamp: Stamp) -> None:
+        """Add a stamp that the primary returned, and record the contact."""
         self.add(stamp)
         self._contact_s = self._clock.now_s()
 
-    def settle(self, held: Collection[Stamp], by: Stamp) -> None:
-        """Let one stamp, that of a state which holds them, stand for several.
+    def replace(self, included: Collection[Stamp], by: Stamp) -> None:
+        """Replace stamps by the stamp of a state that includes them.
 
-        A stamp that has grown meanwhile is kept: another thread has written.
+        An epoch whose stamp has changed since is kept, because another thread has written.
         """
-        with self._changing:
-            for stamp in held:
+        with self._lock:
+            for stamp in included:
                 if self._stamps.get(stamp.epoch) == stamp.sequence:
                     del self._stamps[stamp.epoch]
             self._add(by)

@@ -1,4 +1,4 @@
-"""One state of a journal, read: on the primary or on an observer, the same questions."""
+"""Read one state of a journal, on the primary or on an observer."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ R = TypeVar("R", bound=Row)
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a journal stands.
+    """Status of a journal.
 
     Attributes:
-        identity: Tells it from every other, whatever their names.
-        stamp: Of the newest entry.
+        identity: Random id of the journal; names are not unique.
+        stamp: Stamp of the newest entry.
         safe_since_s: Since when it is in safe mode, None if it is not.
-        safe_reason: Why, for people.
-        pruned_sequence: Entries up to this one are gone.
-        requests_since_s: Request ids from then on are kept.
+        safe_reason: Why it is in safe mode, for operators.
+        pruned_sequence: Entries up to this one were pruned.
+        requests_since_s: Request ids from this time on are kept.
     """
 
     identity: str
@@ -39,7 +39,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry as it is stored: what was asked for and what came of it, in JSON."""
+    """A stored entry; `payload` and `result` are JSON."""
 
     sequence: int
     epoch: int
@@ -51,16 +51,16 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stamp(self) -> Stamp:
-        """Its number."""
+        """Stamp of the entry."""
         return Stamp(self.epoch, self.sequence)
 
 
 class Reading(SqlRows):
-    """What one transaction sees of one journal; it does not change while it is read.
+    """One journal in one snapshot.
 
     Args:
-        connection: Its transaction has begun, and keeps one state.
-        database: Of the connection.
+        connection: Connection whose transaction reads one state.
+        database: Database of the connection.
         journal: Name of the journal.
     """
 
@@ -69,12 +69,12 @@ class Reading(SqlRows):
         self.database = database
 
     def stay_open(self) -> None:
-        """Keep this state while other things are done, however slow: nobody waits for a reader."""
-        if not self.database.is_sqlite:  # which would end it after a minute without a question
+        """Keep the snapshot open between slow statements. It blocks no writer."""
+        if not self.database.is_sqlite:  # PostgreSQL would end an idle transaction after a minute
             self.connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
 
     def status(self) -> Status:
-        """Return where the journal stands.
+        """Return the journal's status.
 
         Raises:
             ObjectNotFoundError: There is no such journal in this database.
@@ -98,16 +98,16 @@ class Reading(SqlRows):
         return self.connection.execute(select(self.database.now())).scalar_one()
 
     def get(self, kind: type[R], *key: Any) -> R | None:
-        """Return the row with this key, None if there is none."""
+        """Return the row with this key, None if it does not exist."""
         return next(iter(self.find(kind, [key])), None)
 
     def entries(self, after: int, limit: int) -> Sequence[Entry]:
-        """Return at most `limit` entries whose sequence is greater, in their order."""
+        """Return at most `limit` entries with a greater sequence, in order."""
         names = Entry.__struct_fields__
-        question = (
+        query = (
             select(*(ENTRY.c[name] for name in names))
             .where(ENTRY.c.journal == self.journal, ENTRY.c.sequence > after)
             .order_by(ENTRY.c.sequence)
             .limit(limit)
         )
-        return [Entry(**dict(zip(names, row, strict=True))) for row in self.connection.execute(question)]
+        return [Entry(**dict(zip(names, row, strict=True))) for row in self.connection.execute(query)]

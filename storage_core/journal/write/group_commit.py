@@ -1,8 +1,8 @@
-"""Grouping: what many threads write at once goes into one transaction.
+"""Group commit: concurrent mutations of several threads share one transaction.
 
-The head row serialises writers, so a transaction a mutation is bounded by the disk's syncs. One thread leads:
-it writes for all who wait by then, makes way for the first of those who came meanwhile, and hands out what
-came of its own group. Nobody waits for a group to fill.
+The head row serialises writers, so with one transaction for each mutation fsync limits the throughput. One
+thread becomes leader, writes for all threads that wait, hands leadership to the first thread that arrived in
+the meantime, and returns the outcomes to its group. No thread waits for a group to fill.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _INTERRUPTED: Final = (
 Write = Callable[[Sequence[Mutation]], list[WriteOutcome]]
 
 
-class Group:
+class GroupCommit:
     """Joins concurrent writes.
 
     Args:
-        write: One transaction.
+        write: Writes mutations in one transaction.
     """
 
     def __init__(self, write: Write) -> None:
@@ -40,16 +40,16 @@ class Group:
         self.after_fork_in_child()
 
     def after_fork_in_child(self) -> None:
-        """Begin with nothing waiting: the parent's threads, and who holds its locks, are not here."""
+        """Start with an empty queue and a new lock: the parent's threads do not exist here."""
         self._changing = threading.Lock()
         self._queue: deque[_Waiting] = deque()
         self._leader: _Waiting | None = None
 
     def submit(self, mutations: Sequence[Mutation]) -> list[WriteOutcome]:
-        """Write these, perhaps together with what others submit meanwhile.
+        """Write mutations, perhaps in one transaction with those of other threads.
 
         Raises:
-            LockgateError: What the transaction raised, to everybody who was in it.
+            LockgateError: The error of the transaction; each of its threads raises it.
         """
         mine = _Waiting(mutations)
         try:
@@ -59,7 +59,7 @@ class Group:
                 if leads:
                     self._leader = mine
             if not leads:
-                mine.wait()  # until it has an answer, or is to lead
+                mine.wait()  # until it is done or becomes leader
             if not mine.is_done:
                 self._lead(mine)
         except BaseException:
@@ -68,60 +68,60 @@ class Group:
             finally:
                 self._leave(mine)  # a second interruption may have cut the first one short
             raise
-        return mine.answer()
+        return mine.result()
 
     def _lead(self, mine: _Waiting) -> None:
         self._gather(mine)
         try:
-            outcomes = iter(self._write([mutation for one in mine.group for mutation in one.mutations]))
-            for one in mine.group:
-                one.outcomes = list(islice(outcomes, len(one.mutations)))
+            outcomes = iter(self._write([mutation for member in mine.group for mutation in member.mutations]))
+            for member in mine.group:
+                member.outcomes = list(islice(outcomes, len(member.mutations)))
         except Exception as error:  # noqa: BLE001 - each of the group raises it
-            for one in mine.group:
-                one.error = error
-        self._make_way(mine)
+            for member in mine.group:
+                member.error = error
+        self._hand_over(mine)
 
     def _gather(self, mine: _Waiting) -> None:
-        """Take the oldest that fit together; nobody is out of the queue before he is in the group."""
+        """Move the oldest callers that fit into the group; add each before it leaves the queue."""
         with self._changing:
             size = 0
-            for one in self._queue:
-                size += len(one.mutations)
+            for waiting in self._queue:
+                size += len(waiting.mutations)
                 if mine.group and size > LARGEST:
                     break
-                mine.group.append(one)
+                mine.group.append(waiting)
             for _ in mine.group:
                 self._queue.popleft()
 
-    def _make_way(self, mine: _Waiting) -> None:
-        """Let the first of those who wait lead, and give the group its answers; twice is as good as once."""
+    def _hand_over(self, mine: _Waiting) -> None:
+        """Make the first waiting caller the leader, and wake the group; a second call is harmless."""
         with self._changing:
             if self._leader is mine:
                 self._leader = self._queue[0] if self._queue else None
             leader = self._leader
         if leader is not None:
             leader.wake()
-        for one in mine.group:
-            one.wake()
-        mine.group.clear()  # it holds itself
+        for member in mine.group:
+            member.wake()
+        mine.group.clear()  # it contains itself: a reference cycle
 
     def _leave(self, mine: _Waiting) -> None:
-        """Wait no more, for this thread was interrupted, wherever it was: nobody must wait for it."""
+        """Withdraw an interrupted thread, at any point, so that no other thread waits for it."""
         with self._changing:
-            for one in (mine, *mine.group):
-                if one in self._queue:
-                    self._queue.remove(one)
-        for one in mine.group:
-            if not one.is_done:
-                one.error = OutcomeUnknownError(_INTERRUPTED)
-        self._make_way(mine)
+            for waiting in (mine, *mine.group):
+                if waiting in self._queue:
+                    self._queue.remove(waiting)
+        for member in mine.group:
+            if not member.is_done:
+                member.error = OutcomeUnknownError(_INTERRUPTED)
+        self._hand_over(mine)
 
 
 class _Waiting:
-    """One caller's mutations, and what has come of them.
+    """One caller's mutations and their outcomes.
 
     Attributes:
-        group: Once it leads: those for whom it writes, itself among them.
+        group: Of a leader: the callers that it writes for, including itself.
     """
 
     def __init__(self, mutations: Sequence[Mutation]) -> None:
@@ -143,7 +143,7 @@ class _Waiting:
         with suppress(RuntimeError):  # it is awake
             self._woken.release()
 
-    def answer(self) -> list[WriteOutcome]:
+    def result(self) -> list[WriteOutcome]:
         if self.error is not None:
             raise self.error
         return self.outcomes or []

@@ -1,4 +1,4 @@
-"""What a caller asks a journal to write, and what comes of it."""
+"""Mutations that callers submit to a journal, and their outcomes."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from lockgate.storage_core.stamp import Stamp
 
 
 def new_request_id() -> str:
-    """Return a fresh id of one request; whoever tries the request again uses the same one.
+    """Return a new request id, which all tries of the request share.
 
-    It begins with the time, so that the newest ids lie together in their index, and ends with 80 random bits.
+    It begins with the time, so that new ids are neighbours in the index, and ends with 80 random bits.
     """
     return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
 
 
 class Mutation(msgspec.Struct, frozen=True, kw_only=True):
-    """One op, under the id that makes repeating it harmless.
+    """One op with an idempotency key.
 
     Attributes:
-        request_id: The same id has one effect and one result, whatever is retried.
-        asked_s: When the id was made. A request older than the ids that the journal keeps is refused.
+        request_id: Retries with the same id have one effect and one result.
+        asked_s: When the id was created. A request older than the ids that the journal keeps is refused.
     """
 
     op: Op
@@ -35,13 +35,13 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """A mutation that has its effect, now or since an earlier try.
+    """An applied mutation.
 
     Attributes:
-        stamp: Of its entry.
-        result: What its fold returned.
+        stamp: Stamp of its entry.
+        result: Return value of its fold.
         at_s: When it was accepted, by the database's clock.
-        is_repeat: Whether an earlier try had the effect.
+        is_repeat: Whether an earlier try applied it.
     """
 
     stamp: Stamp
@@ -51,10 +51,12 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """A mutation that was refused, alone: it had no effect and took no number.
+    """A refused mutation: it had no effect and got no entry.
 
     Attributes:
-        stamp: Of the newest entry before it: whoever was refused has seen that state.
+        error: Why it was refused.
+        stamp: Stamp of the newest entry before this one. The caller of a refused mutation has observed that
+            state.
     """
 
     error: LockgateError

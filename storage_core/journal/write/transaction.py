@@ -1,7 +1,7 @@
-"""One write transaction: lock the head, answer what is known, fold the rest, number it, store it.
+"""One write transaction: lock the head, answer repeated requests, fold, number and store the others.
 
-A sequence is taken in the transaction that changes the tables, from the head's row. With an auto-increment a
-reader that polls for greater numbers misses rows that commit late.
+The sequence comes from the head's row, in the transaction that changes the tables. With an auto-increment, a
+reader that polls for greater numbers would miss rows that commit late.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from sqlalchemy import Connection, Update, bindparam, insert, update
 from lockgate.storage_core.errors import ConflictError, LockgateError, ObjectNotFoundError, StaleRequestError
 from lockgate.storage_core.journal import metrics
 from lockgate.storage_core.journal.database import bulk
-from lockgate.storage_core.journal.database.database import NOW, Database, timeline, told_now
-from lockgate.storage_core.journal.database.pipeline import PLANS_KEPT, Question, Row, ask
+from lockgate.storage_core.journal.database.database import NOW, Database, now_parameter, timeline
+from lockgate.storage_core.journal.database.pipeline import PLANS_KEPT, Row, Statement, execute_pipelined
 from lockgate.storage_core.journal.database.row_access import SqlRows, row_of
 from lockgate.storage_core.journal.database.schema import ENTRY, EPOCH, HEAD, REQUEST
 from lockgate.storage_core.journal.entries.encoding import decode_result, encode_op
@@ -31,8 +31,8 @@ from lockgate.storage_core.journal.write.mutation import Mutation, Refused, Writ
 from lockgate.storage_core.stamp import Stamp
 
 
-class _Remembered(NamedTuple):
-    """What came of a request in a group before."""
+class _KnownRequest(NamedTuple):
+    """A request of an earlier transaction, and its result."""
 
     request_id: str
     epoch: int
@@ -42,19 +42,19 @@ class _Remembered(NamedTuple):
     at_s: float
 
 
-_Applied = Entry | _Remembered
-"""What came of a request id: an entry of this group, or what is remembered of those before."""
+_Applied = Entry | _KnownRequest
+"""An applied request, of this transaction or of an earlier one."""
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """A journal's head row, locked, and the moment at which it was.
+    """A journal's locked head row, and the time.
 
     Attributes:
-        identity: Tells the journal from every other.
-        stamp: Of the newest entry.
-        now_s: By the database's clock, after the lock.
-        timeline: Of the server now.
-        requests_since_s: Request ids from then on are kept.
+        identity: Random id of the journal.
+        stamp: Stamp of the newest entry.
+        now_s: Time of the database's clock, after the lock.
+        timeline: Current timeline of the server.
+        requests_since_s: Request ids from this time on are kept.
     """
 
     identity: str
@@ -66,25 +66,25 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write(database: Database, journal: str, mutations: Sequence[Mutation]) -> list[WriteOutcome]:
-    """Apply a group of mutations in one transaction; one that is refused falls out of it alone.
+    """Apply mutations in one transaction; a refused one does not affect the others.
 
     Args:
-        database: Of the journal.
-        journal: Its name.
-        mutations: In the order in which they are numbered.
+        database: Database of the journal.
+        journal: Name of the journal.
+        mutations: Mutations, numbered in this order.
 
     Returns:
-        An outcome a mutation, in their order. They are durable when this returns.
+        An outcome for each mutation, in order. They are durable when this returns.
 
     Raises:
         JournalUnavailableError: None was applied.
-        OutcomeUnknownError: All were, or none: the same request ids ask again.
+        OutcomeUnknownError: All or none were applied; retry with the same request ids.
     """
     began_s = time.perf_counter()
     with metrics.span("write", journal), database.write() as connection:
         rows = SqlRows(connection, journal, lock=True)
         state = State(rows)
-        head, known = _learn(database, mutations, rows, state)
+        head, known = _lock_and_load(database, mutations, rows, state)
         outcomes, entries = list[WriteOutcome](), list[Entry]()
         stamp = head.stamp
         for mutation in mutations:
@@ -102,44 +102,44 @@ def write(database: Database, journal: str, mutations: Sequence[Mutation]) -> li
         if entries:
             changes, removals = rows.to_write(state.changes, state.absent)
             changes.append(bulk.Change(ENTRY, entries, are_new=True))
-            bulk.store(connection, journal, changes, [*removals, _moving(journal, stamp)])
+            bulk.store(connection, journal, changes, [*removals, _move_head(journal, stamp)])
     seconds = time.perf_counter() - began_s
-    metrics.wrote(journal, entries=len(entries), mutations=len(mutations), seconds=seconds)
+    metrics.record_write(journal, entries=len(entries), mutations=len(mutations), seconds=seconds)
     return outcomes
 
 
 def lock_head(connection: Connection, database: Database, journal: str) -> Head:
-    """Lock a journal's head row, begin a new epoch if the server's timeline has changed, tell the time.
+    """Lock and return a journal's head row; begin a new epoch if the server's timeline has changed.
 
     Raises:
         ObjectNotFoundError: There is no such journal in this database.
     """
-    (locked,) = ask(connection, [_locking(database, journal, keeps_plans=False)])
+    (locked,) = execute_pipelined(connection, [_lock_statement(database, journal, keeps_plans=False)])
     return _head(connection, database, journal, locked)
 
 
-def _learn(
+def _lock_and_load(
     database: Database, mutations: Sequence[Mutation], rows: SqlRows, state: State
 ) -> tuple[Head, dict[str, _Applied]]:
-    """Lock the head; learn after it what came of these requests, and the rows that they touch."""
+    """Lock the head, then load the known requests and the rows that the mutations touch."""
     connection, journal, families = rows.connection, rows.journal, known_families()
-    wanted = by_kind(key for mutation in mutations for key in families.touches(mutation.op))
+    keys_of = by_kind(key for mutation in mutations for key in families.touches(mutation.op))
     spans = by_length(span for mutation in mutations for span in families.spans(mutation.op))
-    locked, known, *found = ask(
+    locked, known, *found = execute_pipelined(
         connection,
         [
-            _locking(database, journal, keeps_plans=not database.is_sqlite),
-            _knowing(database, journal, [mutation.request_id for mutation in mutations]),
-            *(rows.looking_for(kind, keys) for kind, keys in wanted.items()),
-            *(rows.looking_in(kind, beginnings) for (kind, _), beginnings in spans.items()),
+            _lock_statement(database, journal, keeps_plans=not database.is_sqlite),
+            _known_statement(database, journal, [mutation.request_id for mutation in mutations]),
+            *(rows.select_by_key(kind, keys) for kind, keys in keys_of.items()),
+            *(rows.select_by_prefix(kind, prefixes) for (kind, _), prefixes in spans.items()),
         ],
     )
     head = _head(connection, database, journal, locked)
-    for (kind, keys), these in zip(wanted.items(), found[: len(wanted)], strict=True):
-        state.learn(kind, keys, [row_of(kind, row) for row in these])
-    for ((kind, _), beginnings), these in zip(spans.items(), found[len(wanted) :], strict=True):
-        state.learn_spans([(kind, one) for one in beginnings], [row_of(kind, row) for row in these])
-    return head, {one.request_id: one for one in starmap(_Remembered, known)}
+    for (kind, keys), values in zip(keys_of.items(), found[: len(keys_of)], strict=True):
+        state.add(kind, keys, [row_of(kind, row) for row in values])
+    for ((kind, _), prefixes), values in zip(spans.items(), found[len(keys_of) :], strict=True):
+        state.add_spans([(kind, prefix) for prefix in prefixes], [row_of(kind, row) for row in values])
+    return head, {request.request_id: request for request in starmap(_KnownRequest, known)}
 
 
 def _head(connection: Connection, database: Database, journal: str, locked: Sequence[Row]) -> Head:
@@ -162,9 +162,9 @@ def _head(connection: Connection, database: Database, journal: str, locked: Sequ
     )
 
 
-def _locking(database: Database, journal: str, *, keeps_plans: bool) -> Question:
+def _lock_statement(database: Database, journal: str, *, keeps_plans: bool) -> Statement:
     lock = _lock(database.is_sqlite, keeps_plans)
-    return Question(lock, {bulk.JOURNAL: journal, NOW: database.told_now_s()})
+    return Statement(lock, {bulk.JOURNAL: journal, NOW: database.injected_now_s()})
 
 
 @cache
@@ -176,15 +176,15 @@ def _lock(for_sqlite: bool, keeps_plans: bool) -> Update:
         .values(sequence=HEAD.c.sequence)
         .returning(
             *(HEAD.c[name] for name in names),
-            told_now(for_sqlite),
+            now_parameter(for_sqlite),
             timeline(for_sqlite),
             *(PLANS_KEPT if keeps_plans else ()),
         )
     )
 
 
-def _moving(journal: str, stamp: Stamp) -> Question:
-    return Question(_move(), {bulk.JOURNAL: journal, "reached": stamp.sequence})
+def _move_head(journal: str, stamp: Stamp) -> Statement:
+    return Statement(_move(), {bulk.JOURNAL: journal, "reached": stamp.sequence})
 
 
 @cache
@@ -203,16 +203,16 @@ def begin_epoch(
     now_s: float,
     epoch: int | None = None,
 ) -> int:
-    """Begin a new epoch, so that no stamp of the one before is used again; returns its number.
+    """Begin a new epoch, so that no stamp of the previous one is issued again, and return its number.
 
     Args:
-        connection: Holds the head's lock.
-        journal: Its name.
+        connection: Connection that holds the head's lock.
+        journal: Name of the journal.
         last: The newest stamp that survived.
-        timeline: Of the server now.
-        reason: For people.
-        now_s: By the database's clock.
-        epoch: Its number, where one was claimed; by default the next.
+        timeline: Current timeline of the server.
+        reason: Shown to operators.
+        now_s: Time of the database's clock.
+        epoch: The claimed number; by default the next one.
     """
     number = epoch or last.epoch + 1
     connection.execute(
@@ -229,14 +229,14 @@ def begin_epoch(
     return number
 
 
-def _knowing(database: Database, journal: str, ids: Sequence[str]) -> Question:
+def _known_statement(database: Database, journal: str, ids: Sequence[str]) -> Statement:
     given = bulk.parameters(journal, [ENTRY.c.request_id], [(request_id,) for request_id in ids])
-    return Question(_known(database.is_sqlite), given)
+    return Statement(_known(database.is_sqlite), given)
 
 
 @cache
 def _known(for_sqlite: bool) -> bulk.Query:
-    columns = [[table.c[name] for name in _Remembered._fields] for table in (ENTRY, REQUEST)]
+    columns = [[table.c[name] for name in _KnownRequest._fields] for table in (ENTRY, REQUEST)]
     return bulk.matching(columns, ["request_id"], for_sqlite)
 
 
@@ -257,8 +257,9 @@ def _repeated(mutation: Mutation, known: Mapping[str, _Applied], head: Head) -> 
     if mutation.asked_s < head.requests_since_s:
         return Refused(
             StaleRequestError(
-                f"request {mutation.request_id} is older than what the journal remembers: nobody "
-                "knows whether it was applied; nothing was changed; look at what stands, then ask anew"
+                f"request {mutation.request_id} is older than the request ids that the journal keeps, so it "
+                "is unknown whether it was applied; nothing was changed; check the current state, then send "
+                "a new request"
             )
         )
     return None
@@ -289,5 +290,5 @@ def _entry(mutation: Mutation, written: Written) -> Entry:
 
 
 def refusals(outcomes: Iterable[WriteOutcome]) -> list[LockgateError]:
-    """Return the errors of those that were refused."""
+    """Return the errors of the refused mutations."""
     return [outcome.error for outcome in outcomes if isinstance(outcome, Refused)]

@@ -1,4 +1,4 @@
-"""What both databases can keep: looked at before a mutation joins others, whose transaction it would fail."""
+"""Check that both databases can store a mutation, before it joins a group whose transaction would fail."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.write.mutation import Mutation
 
 _KEY_BYTES: Final = 2_400
-"""PostgreSQL bounds an entry of an index at 2,704 bytes."""
+"""PostgreSQL limits an index entry to 2,704 bytes."""
 
 _LONGEST_CHARACTER: Final = 4
-"""Bytes of a character in UTF-8."""
+"""Longest UTF-8 character, in bytes."""
 
 _GREATEST: Final = 2**63
 _UNKEPT: Final = re.compile("[\0\ud800-\udfff]")
 
 
 def check_values(mutation: Mutation) -> None:
-    """Let only such values pass as both databases keep unchanged.
+    """Raise if one of the databases could not store a value unchanged.
 
     Raises:
-        InvalidInputError: A text holds a null character or half a surrogate pair, a key is too long, or a
-            number is not finite or takes more than 64 bits.
+        InvalidInputError: A text contains a null character or half a surrogate pair, a key is too long, or a
+            number is not finite or needs more than 64 bits.
     """
     op, request_id = mutation.op, mutation.request_id
     if not (_can_be_kept(request_id) and all(map(_can_be_kept, msgspec.structs.astuple(op)))):

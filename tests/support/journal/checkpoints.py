@@ -19,7 +19,7 @@ from lockgate.storage_core.journal.entries.claims import ClaimName
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.leases import FreeLease, ParkLease, TakeLease
 from lockgate.storage_core.journal.entries.op import Op
-from lockgate.storage_core.journal.maintenance import upkeep
+from lockgate.storage_core.journal.maintenance import maintenance
 from lockgate.storage_core.journal.write.transaction import begin_epoch
 from lockgate.storage_core.stores import open_store
 from tests.support.commit.destination import Crash, ManualClock, dying
@@ -130,7 +130,7 @@ class JournalWorld:
         """Go on as a standby does that had received so many entries."""
         self.run_sql(f"DELETE FROM entry WHERE sequence > {kept}")
         self.run_sql(f"UPDATE head SET sequence = {kept}")
-        with self.open() as journal, upkeep(journal, "epoch") as (connection, head):
+        with self.open() as journal, maintenance(journal, "epoch") as (connection, head):
             begin_epoch(
                 connection,
                 journal.name,

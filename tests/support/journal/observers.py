@@ -20,7 +20,7 @@ from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.leases import TakeLease
 from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.observers import Client
-from lockgate.storage_core.journal.observers.catch_up import BehindError, _reached, reading_at_least
+from lockgate.storage_core.journal.observers.catch_up import BehindError, _reached, read_at_least
 from lockgate.storage_core.journal.write.transaction import begin_epoch, lock_head
 from lockgate.storage_core.prometheus import served_metrics
 from tests.support.commit.destination import ManualClock
@@ -61,7 +61,7 @@ class FileObserver:
     def reading(self, stamps: Collection[Stamp]) -> AbstractContextManager[tuple[Reading, Stamp]]:
         if not self._file.exists():  # SQLite would create an empty one
             raise JournalUnavailableError(f"observer {self.name}: no such file")
-        return reading_at_least(self._database, self._primary.name, self._primary.identity, stamps)
+        return read_at_least(self._database, self._primary.name, self._primary.identity, stamps)
 
     def close(self) -> None:
         self._database.close()

@@ -107,9 +107,9 @@ def test_the_endpoint_ends_with_its_block_and_can_be_served_again(journal: Journ
 
 def test_observers_tell_their_lag_their_waits_and_the_fallbacks() -> None:
     before = figure("observer_waits_total"), figure("observer_fallbacks_total")
-    metrics.observer_waited()
-    metrics.observer_fell_back()
-    metrics.observer_lag("postgresql://standby/db", 0.25)
+    metrics.record_observer_wait()
+    metrics.record_observer_fallback()
+    metrics.record_observer_lag("postgresql://standby/db", 0.25)
     assert (figure("observer_waits_total"), figure("observer_fallbacks_total")) == (
         before[0] + 1,
         before[1] + 1,
@@ -178,8 +178,8 @@ tracing = TracerProvider()
 tracing.add_span_processor(SimpleSpanProcessor(spans))
 trace.set_tracer_provider(tracing)
 api.set_meter_provider(MeterProvider(metric_readers=[reader]))
-metrics.observer_waited()
-metrics.observer_lag("standby", 0.5)
+metrics.record_observer_wait()
+metrics.record_observer_lag("standby", 0.5)
 with open_journal(sys.argv[1]) as journal, watched_leases(journal):
     journal.write([take("a"), take("a"), take("b")])
     told = reader.get_metrics_data()

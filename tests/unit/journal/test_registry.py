@@ -67,7 +67,7 @@ def test_a_job_that_nobody_knows_is_refused_with_the_remedy(timed_journal: Journ
 def test_a_job_at_two_destinations_must_be_told_apart(timed_journal: Journal, text: str) -> None:
     for destination in (LAKE, BARN):
         timed_journal.apply(record("sales-g1", destination=destination))
-    with pytest.raises(ConflictError, match="say at which") as refused:
+    with pytest.raises(ConflictError, match="name one of these destinations") as refused:
         find(timed_journal, text)
     assert LAKE in str(refused.value)
     assert BARN in str(refused.value)
@@ -79,7 +79,9 @@ def test_a_name_at_two_destinations_is_not_taken_for_the_one_that_has_run_more_o
     for job_id, destination in (("sales-g1", LAKE), ("sales-g1", BARN), ("sales-g2", BARN)):
         timed_journal.apply(record(job_id, destination=destination))
 
-    with pytest.raises(ConflictError, match=f"sales is a job at {BARN}, {LAKE}: say at which"):
+    with pytest.raises(
+        ConflictError, match=f"sales is a job at {BARN}, {LAKE}: name one of these destinations"
+    ):
         find(timed_journal, "sales")
 
     assert find(timed_journal, "sales-g2").destination == BARN

@@ -139,7 +139,7 @@ def test_every_kind_of_entry_says_how_it_folds() -> None:
 def test_a_span_that_was_read_follows_what_is_put_deleted_and_undone() -> None:
     rows = Memory()
     state = State(rows)
-    state.learn_spans([(Claim, ("s3://lake",))], [claim("kept"), claim("gone")])
+    state.add_spans([(Claim, ("s3://lake",))], [claim("kept"), claim("gone")])
 
     def names() -> list[str]:
         return [row.name for row in state.where(Claim, store="s3://lake")]
@@ -185,10 +185,10 @@ def test_spans_of_any_length_tell_the_same_as_the_rows_themselves(
     model = {key: reference(key) for key in stored}
     rows = Memory(*model.values())
     state = State(rows)
-    state.learn(Reference, touched, rows.find(Reference, touched))
+    state.add(Reference, touched, rows.find(Reference, touched))
     for (_, length), beginnings in by_length((Reference, key[:size]) for key, size in spans).items():
         found = [row for key, row in model.items() if key[:length] in beginnings]
-        state.learn_spans([(Reference, one) for one in beginnings], found)
+        state.add_spans([(Reference, one) for one in beginnings], found)
     marks = [(state.mark(), dict(model))]
     for step, key, taken_s in steps:
         match step:

@@ -19,7 +19,7 @@ from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.database.schema import ENTRY, HEAD
 from lockgate.storage_core.journal.entries.family import Family, known_families, tag_of
 from lockgate.storage_core.journal.entries.rows import Row
-from lockgate.storage_core.journal.maintenance import upkeep
+from lockgate.storage_core.journal.maintenance import maintenance
 from lockgate.storage_core.journal.read.epochs import read_epochs
 from lockgate.storage_core.journal.read.snapshot_read import Entry, Reading
 from tests.support.journal.checkpoints import JournalWorld
@@ -55,7 +55,7 @@ def by_key(rows: list[Row]) -> list[Row]:
 
 def insert_entries(journal: Journal, entries: list[Entry]) -> None:
     """Put entries into an empty journal as they are, and fold them."""
-    with upkeep(journal, "restore") as (connection, _):
+    with maintenance(journal, "restore") as (connection, _):
         stored = [{"journal": journal.name, **msgspec.structs.asdict(entry)} for entry in entries]
         connection.execute(insert(ENTRY), stored)
         head = update(HEAD).where(HEAD.c.journal == journal.name)

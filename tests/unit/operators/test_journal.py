@@ -46,7 +46,7 @@ def test_what_a_proved_checkpoint_holds_is_pruned(journal: Journal, settings: Se
         "deleted_checkpoints": 0,
     }
     assert kept(journal) == 0
-    assert len(open_checkpoints(settings).vouched()) == 1
+    assert len(open_checkpoints(settings).verified()) == 1
 
     journal.apply(take("d"))
     assert look_after()["folded_entries"] == 1
@@ -82,7 +82,7 @@ def test_in_safe_mode_the_checkpoint_is_taken_and_nothing_is_pruned(
         look_after()
 
     assert kept(journal) == 3
-    assert len(open_checkpoints(settings).vouched()) == 1
+    assert len(open_checkpoints(settings).verified()) == 1
 
 
 def test_without_a_journal_the_task_is_skipped(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

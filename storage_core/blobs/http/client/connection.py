@@ -192,7 +192,7 @@ class Connection(Forkable):
         """
         is_read = method in _READS
         call = f"{method} {self.url}{path}"
-        sent = {**headers, **self._credentials(), **propagation.headers(), "accept-encoding": "identity"}
+        sent = {**headers, **self._credentials(), **propagation.inject(), "accept-encoding": "identity"}
         try:
             response = self._pool.request(
                 method,
@@ -204,7 +204,7 @@ class Connection(Forkable):
                 redirect=False,
             )
             try:
-                propagation.heed(response.headers)
+                propagation.extract(response.headers)
                 if response.status >= 300:
                     raise self._response_error(call, is_read, response.status, response.read(MIB))
                 yield response

@@ -85,7 +85,7 @@ class _Exchange:
         status = message["status"]
         self.outcome = "ok" if status < _REFUSED else "refused" if status < _FAILED else "failed"
         headers = MutableHeaders(scope=message)
-        for name, value in propagation.headers().items():
+        for name, value in propagation.inject().items():
             headers[name] = value
         if self._awaits_body and status >= _REFUSED:
             headers["connection"] = "close"  # the rest of the body stays unread

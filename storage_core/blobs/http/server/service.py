@@ -21,7 +21,7 @@ from lockgate.storage_core.blobs.http.server.request_body import Body
 from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.errors import AccessDeniedError
 from lockgate.storage_core.journal import propagation
-from lockgate.storage_core.journal.session_token import CARRIED_AS
+from lockgate.storage_core.journal.session_token import AT_LEAST_HEADER
 from lockgate.storage_core.settings import MIB
 
 CALL_THREADS: Final = 16
@@ -82,7 +82,7 @@ class Service:
 
     async def _accept_stamps(self, request: Request) -> None:
         """Accept the sender's stamps if it may change all jobs, because they affect every client's reads."""
-        if CARRIED_AS in request.headers:
+        if AT_LEAST_HEADER in request.headers:
             with suppress(AccessDeniedError):
                 await self._authorise(request, RequestedAccess(job_id=ALL_JOBS, changes=True))
-                propagation.heed(request.headers)
+                propagation.extract(request.headers)

@@ -1,1 +1,1 @@
-"""Alembic steps of the family `blobs`, one file a version."""
+"""Migrations of the family `blobs`, one file for each version."""

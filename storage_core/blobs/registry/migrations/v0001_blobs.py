@@ -1,4 +1,4 @@
-"""Blobs, the references that keep them, upload sets, the jobs that they belong to."""
+"""Version 1 of the family `blobs`: blobs, references, upload sets, jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ branch_labels = ("blobs",)
 
 
 def upgrade() -> None:
-    """Make the tables."""
+    """Create the tables."""
     op.create_table(
         "blob",
         Column("journal", Text, primary_key=True),

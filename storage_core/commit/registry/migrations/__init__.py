@@ -1,1 +1,1 @@
-"""Alembic steps of the family `jobs`, one file a version."""
+"""Migrations of the family `jobs`, one file for each version."""

@@ -1,4 +1,4 @@
-"""Destinations, jobs, task commits."""
+"""Version 1 of the family `jobs`: destinations, jobs, task commits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ branch_labels = ("jobs",)
 
 
 def upgrade() -> None:
-    """Make the tables."""
+    """Create the tables."""
     op.create_table(
         "destination",
         Column("journal", Text, primary_key=True),

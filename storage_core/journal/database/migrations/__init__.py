@@ -1,1 +1,1 @@
-"""Alembic: from every earlier version of the tables to the newest, a branch a family, a file a version."""
+"""Alembic migrations: each family has its own branch."""

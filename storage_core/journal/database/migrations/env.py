@@ -1,7 +1,7 @@
-"""What Alembic runs: the steps that a database lacks, over the connection that holds its lock.
+"""Alembic's environment: run the missing migrations on the connection that holds the lock.
 
-Alembic neither begins nor commits here. The caller's transaction is around all steps, so that a crash leaves
-the older version as it was.
+Alembic neither begins nor commits. All migrations run in the caller's transaction, so that a crash changes
+nothing.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def test_verifying_anew_vouches_anew_where_the_word_is_of_no_use(journals: Journ
     journals.verify()
     [word] = (journals.root / "checkpoints/main/verified").iterdir()
     word.write_bytes(word.read_bytes()[:-20])
-    with pytest.raises(MalformedJournalError, match="verify anew"):
+    with pytest.raises(MalformedJournalError, match="verify again"):
         journals.prune()
 
     journals.verify()
@@ -93,7 +93,7 @@ def test_old_checkpoints_go_but_the_newest_verified_one_stays(journals: JournalW
     journals.prune(kept=1)
 
     assert [found.stamp for found in journals.checkpoints.all()] == [stamps[1], stamps[3]]
-    assert journals.checkpoints.vouched() == [stamps[1]]
+    assert journals.checkpoints.verified() == [stamps[1]]
     assert journals.verify().findings == ()
 
 
@@ -113,7 +113,7 @@ def test_a_failover_amid_pruning_keeps_the_entries_that_took_the_place_of_the_pr
 
     FAILPOINTS.observer = fail_over
     try:
-        with pytest.raises(ConflictError, match=r"checkpoint 1\.26 is not of the history"):
+        with pytest.raises(ConflictError, match=r"checkpoint 1\.26 does not belong to the journal's history"):
             journals.prune()
     finally:
         FAILPOINTS.observer = None

@@ -12,7 +12,7 @@ from lockgate.storage_core.commit.registry.rows import Job, TaskAttempt
 from lockgate.storage_core.errors import MalformedJournalError
 from lockgate.storage_core.journal import Journal, Mutation, open_journal
 from lockgate.storage_core.journal.database import bulk
-from lockgate.storage_core.journal.database.pipeline import ask
+from lockgate.storage_core.journal.database.pipeline import execute_pipelined
 from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.database.schema import ENTRY, REQUEST, table_of
 from lockgate.storage_core.journal.entries.family import known_families
@@ -132,14 +132,14 @@ def test_no_plan_is_kept_that_could_read_all_rows_by_another_index_than_the_keys
     postgres: Server, kind: type[Row]
 ) -> None:
     """An index that begins with the journal looks as good as the key's, while a table has never been big."""
-    beginnings = [("k",)]
+    prefixes = [("k",)]
     with open_journal(postgres.new_database(f"indexes_of_{kind.TABLE}")) as journal:
         for _ in range(2):
             with journal.database.write() as connection:
                 rows = SqlRows(connection, journal.name, lock=True)
-                lock = transaction._locking(journal.database, journal.name, keeps_plans=True)
-                ask(connection, [lock, rows.looking_for(kind, [("k",) * len(kind.KEY)])])
-                ask(connection, [rows.looking_in(kind, beginnings)])
+                lock = transaction._lock_statement(journal.database, journal.name, keeps_plans=True)
+                execute_pipelined(connection, [lock, rows.select_by_key(kind, [("k",) * len(kind.KEY)])])
+                execute_pipelined(connection, [rows.select_by_prefix(kind, prefixes)])
         with journal.database.snapshot() as connection:
             assert not any(f" on {kind.TABLE}" in line for line in kept_plans(connection))
 

@@ -17,7 +17,7 @@ import pytest
 from lockgate.storage_core.errors import JournalUnavailableError, OutcomeUnknownError
 from lockgate.storage_core.journal.entries.claims import ReleaseName
 from lockgate.storage_core.journal.write import group_commit as group_module
-from lockgate.storage_core.journal.write.group_commit import LARGEST, Group
+from lockgate.storage_core.journal.write.group_commit import LARGEST, GroupCommit
 from lockgate.storage_core.journal.write.mutation import Mutation, WriteOutcome, Written
 from lockgate.storage_core.stamp import Stamp
 
@@ -63,7 +63,7 @@ Trace = Callable[[FrameType, str, Any], Any]
 class Callers:
     """Threads that submit, and what came of each."""
 
-    group: Group
+    group: GroupCommit
     threads: list[threading.Thread] = field(default_factory=list)
     results: dict[str, list[object] | BaseException] = field(default_factory=dict)
 
@@ -127,10 +127,10 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def first_one_held(**options: object) -> Iterator[tuple[Transactions, Group, Callers]]:
+def first_one_held(**options: object) -> Iterator[tuple[Transactions, GroupCommit, Callers]]:
     """A group whose first transaction, that of `first`, lasts until the block lets it go."""
     transactions = Transactions(hold_first=True, **options)  # type: ignore[arg-type]
-    group = Group(transactions.write)
+    group = GroupCommit(transactions.write)
     callers = Callers(group)
     callers.submit([named("first")], queued=transactions.began.is_set)
     try:
@@ -140,7 +140,7 @@ def first_one_held(**options: object) -> Iterator[tuple[Transactions, Group, Cal
         callers.join()
 
 
-def waits(group: Group, count: int) -> Callable[[], bool]:
+def waits(group: GroupCommit, count: int) -> Callable[[], bool]:
     return lambda: len(group._queue) == count
 
 
@@ -162,7 +162,7 @@ def test_what_is_too_much_for_one_transaction_waits_for_the_one_after_it() -> No
 
 def test_one_caller_with_more_than_fits_is_written_at_once() -> None:
     transactions = Transactions()
-    assert len(Group(transactions.write).submit(names(LARGEST + 1))) == LARGEST + 1
+    assert len(GroupCommit(transactions.write).submit(names(LARGEST + 1))) == LARGEST + 1
     assert [len(written) for written in transactions.groups] == [LARGEST + 1]
 
 
@@ -227,7 +227,7 @@ def interrupt_at(point: int) -> bool:
     return interruption.came
 
 
-def queued(group: Group) -> list[str]:
+def queued(group: GroupCommit) -> list[str]:
     return [waiting.mutations[0].request_id for waiting in tuple(group._queue)]
 
 
@@ -251,7 +251,7 @@ def test_a_fork_begins_with_nothing_waiting_and_nobody_leading() -> None:
 
 def test_sixty_four_threads_are_each_answered_for_their_own() -> None:
     transactions = Transactions()
-    group = Group(transactions.write)
+    group = GroupCommit(transactions.write)
     wrong = list[str]()
 
     def call(thread: int) -> None:

@@ -248,7 +248,7 @@ def test_a_server_that_left_all_connections_at_rest_without_a_word_fails_no_writ
 def test_a_database_that_cannot_keep_every_text_is_refused(postgres: Server, encoding: str) -> None:
     name = f"in_{encoding.lower()}"
     postgres.run_sql(f"CREATE DATABASE {name} TEMPLATE template0 LOCALE 'C' ENCODING '{encoding}'")
-    with pytest.raises(InvalidInputError, match=f"keeps text as {encoding}.*createdb -E UTF8"):
+    with pytest.raises(InvalidInputError, match=f"its encoding {encoding} lacks.*createdb -E UTF8"):
         open_journal(postgres.url_of(name))
 
 

@@ -1,4 +1,4 @@
-"""SQLite's write-ahead log beside a journal: what one large transaction needed is given back."""
+"""SQLite's write-ahead log of a journal shrinks after a large transaction."""
 
 from __future__ import annotations
 

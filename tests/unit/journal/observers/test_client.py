@@ -19,7 +19,7 @@ from lockgate.storage_core.errors import (
     StateLostError,
 )
 from lockgate.storage_core.journal import Reading, Stamp
-from lockgate.storage_core.journal.observers import Token, configured_reads
+from lockgate.storage_core.journal.observers import SessionToken, configured_reads
 from lockgate.storage_core.journal.observers.client import REST_S
 from lockgate.storage_core.journal.observers.observer_pool import FIRST_PROBE_S
 from lockgate.storage_core.settings import Settings
@@ -175,10 +175,10 @@ def test_whoever_is_given_a_token_reads_what_its_giver_has_seen_without_asking_t
     token = str(world.client().token)
     assert token == "main=1.1"
     told = world.client(journal=world.another_process())
-    told.see(Token.parse(token))
+    told.see(SessionToken.parse(token))
     world.clock.meanwhile = tailer.poll
     assert told.read(asked) == ("observer-0", 1)
-    assert told.journal.sight.without_contact_s is None
+    assert told.journal.seen_stamps.since_contact_s is None
 
 
 def test_the_clients_of_the_settings_take_a_stamp_that_the_command_line_was_given(
@@ -355,7 +355,7 @@ def test_an_observer_of_an_older_epoch_is_behind(world: ObserverWorld) -> None:
 
 def test_a_primary_of_an_older_epoch_than_was_seen_is_not_read(world: ObserverWorld) -> None:
     client = world.client()
-    client.see(Token.parse("main=7.1"))
+    client.see(SessionToken.parse("main=7.1"))
     with pytest.raises(StateLostError, match="old primary"):
         client.read(asked)
 

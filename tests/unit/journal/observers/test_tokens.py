@@ -1,4 +1,4 @@
-"""Tokens: what a client has seen, as text that travels."""
+"""Session tokens as text, and the stamps that a process has seen."""
 
 from __future__ import annotations
 
@@ -6,30 +6,33 @@ import pytest
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.journal import Stamp
-from lockgate.storage_core.journal.observers import CARRIED_AS, Token, carried, carry
-from lockgate.storage_core.journal.read.seen_stamps import Sight
+from lockgate.storage_core.journal.observers import SessionToken
+from lockgate.storage_core.journal.read.seen_stamps import SeenStamps
+from lockgate.storage_core.journal.session_token import AT_LEAST_HEADER
 from tests.support.commit.destination import ManualClock
 
 
 def test_a_token_is_read_as_it_was_written() -> None:
     text = "logs=1.9,main=3.512"
-    assert str(Token.parse(text)) == text
-    assert Token.parse(text).for_journal("main") == (Stamp(3, 512),)
-    assert Token.parse(text).for_journal("another") == ()
-    assert str(Token.parse("")) == ""
+    assert str(SessionToken.parse(text)) == text
+    assert SessionToken.parse(text).for_journal("main") == (Stamp(3, 512),)
+    assert SessionToken.parse(text).for_journal("another") == ()
+    assert str(SessionToken.parse("")) == ""
 
 
 def test_merging_tokens_takes_the_newest_stamp_of_each_epoch_of_each_journal() -> None:
-    merged = Token.parse("main=3.512,logs=1.9").merged(Token.parse("main=3.500,logs=1.10,files=1.1"))
+    merged = SessionToken.parse("main=3.512,logs=1.9").merged(
+        SessionToken.parse("main=3.500,logs=1.10,files=1.1")
+    )
     assert str(merged) == "files=1.1,logs=1.10,main=3.512"
     # Of two epochs both stay: nobody has shown yet that the older stamp survived.
-    assert str(merged.merged(Token.parse("main=4.513"))) == "files=1.1,logs=1.10,main=3.512,main=4.513"
+    assert str(merged.merged(SessionToken.parse("main=4.513"))) == "files=1.1,logs=1.10,main=3.512,main=4.513"
 
 
 def test_a_bare_stamp_is_of_the_journal_that_the_caller_reads() -> None:
-    assert Token.parse("3.512", "main") == Token.parse("main=3.512")
+    assert SessionToken.parse("3.512", "main") == SessionToken.parse("main=3.512")
     with pytest.raises(InvalidInputError, match=r"main=3\.512"):
-        Token.parse("3.512")
+        SessionToken.parse("3.512")
 
 
 @pytest.mark.parametrize(
@@ -37,35 +40,33 @@ def test_a_bare_stamp_is_of_the_journal_that_the_caller_reads() -> None:
 )
 def test_what_is_no_token_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(InvalidInputError, match=r"looks like"):
-        Token.parse(text)
+        SessionToken.parse(text)
 
 
-@pytest.mark.parametrize("name", [CARRIED_AS, "Lockgate-At-Least", "lockgate_at_least"])
+@pytest.mark.parametrize("name", [AT_LEAST_HEADER, "Lockgate-At-Least", "lockgate_at_least"])
 def test_a_token_travels_in_headers_whatever_their_case(name: str) -> None:
     headers = {"content-type": "application/json", name: "main=3.512"}
-    assert carried(headers) == Token.parse("main=3.512")
-    carry(Token.parse("main=3.500,logs=1.1"), headers)
-    assert headers == {"content-type": "application/json", CARRIED_AS: "logs=1.1,main=3.512"}
+    assert SessionToken.from_headers(headers) == SessionToken.parse("main=3.512")
 
 
 def test_headers_without_a_token_ask_for_nothing() -> None:
-    assert carried({"content-type": "text/plain"}) == Token()
+    assert SessionToken.from_headers({"content-type": "text/plain"}) == SessionToken()
 
 
-def test_sight_only_grows_until_a_reading_settles_it() -> None:
-    sight = Sight(ManualClock())
+def test_seen_stamps_only_grow_until_a_reading_replaces_them() -> None:
+    seen = SeenStamps(ManualClock())
     for stamp in (Stamp(1, 5), Stamp(1, 3), Stamp(2, 6)):
-        sight.add(stamp)
-    assert sight.stamps == (Stamp(1, 5), Stamp(2, 6))
-    assert sight.newest == Stamp(2, 6)
-    sight.settle(sight.stamps, Stamp(2, 9))
-    assert sight.stamps == (Stamp(2, 9),)
+        seen.add(stamp)
+    assert seen.stamps == (Stamp(1, 5), Stamp(2, 6))
+    assert seen.newest == Stamp(2, 6)
+    seen.replace(seen.stamps, Stamp(2, 9))
+    assert seen.stamps == (Stamp(2, 9),)
 
 
 def test_what_another_thread_has_seen_meanwhile_is_not_settled_away() -> None:
-    sight = Sight(ManualClock())
-    sight.add(Stamp(1, 5))
-    held = sight.stamps
-    sight.add(Stamp(1, 7))
-    sight.settle(held, Stamp(1, 6))
-    assert sight.newest == Stamp(1, 7)
+    seen = SeenStamps(ManualClock())
+    seen.add(Stamp(1, 5))
+    held = seen.stamps
+    seen.add(Stamp(1, 7))
+    seen.replace(held, Stamp(1, 6))
+    assert seen.newest == Stamp(1, 7)

@@ -1,1 +1,1 @@
-"""Alembic steps of the family `journal`, one file a version."""
+"""Migrations of the family `journal`, one file for each version."""

@@ -1,4 +1,4 @@
-"""The order: head, epochs, entries, requests of pruned entries; leases and claims."""
+"""Version 1 of the family `journal`: the tables that order entries, leases and claims."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ branch_labels = ("journal",)
 
 
 def upgrade() -> None:
-    """Make the tables."""
+    """Create the tables."""
     op.create_table(
         "head",
         Column("journal", Text, primary_key=True),

@@ -1,4 +1,4 @@
-"""A process's token on its way: what is told counts for the journal that it is of, open or not."""
+"""Propagation of session tokens between processes, for open journals and others."""
 
 from __future__ import annotations
 
@@ -10,15 +10,10 @@ import pytest
 
 from lockgate.storage_core.errors import StateLostError
 from lockgate.storage_core.journal import Journal, Reading, Stamp, open_journal
-from lockgate.storage_core.journal.observers import (
-    CARRIED_AS,
-    Client,
-    carried,
-    configured_reads,
-    headers,
-    heed,
-)
+from lockgate.storage_core.journal.observers import Client, SessionToken, configured_reads
 from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
+from lockgate.storage_core.journal.propagation import extract, inject
+from lockgate.storage_core.journal.session_token import AT_LEAST_HEADER
 from lockgate.storage_core.settings import Settings
 from tests.support.journal.observers import FileObserver, Replication, take
 
@@ -39,22 +34,22 @@ def at_least(journal: Journal, stamp: str) -> dict[str, str]:
 
 
 def test_a_process_that_has_seen_nothing_carries_nothing(here: Settings) -> None:
-    assert headers() == {}
+    assert inject() == {}
     opened(here)
-    assert headers() == {}
+    assert inject() == {}
 
 
 def test_a_process_carries_what_it_has_written_under_the_journals_name_and_identity(here: Settings) -> None:
     journal = opened(here)
     stamp = take(journal)
-    assert headers() == {CARRIED_AS: f"main@{journal.identity}={stamp}"}
+    assert inject() == {AT_LEAST_HEADER: f"main@{journal.identity}={stamp}"}
 
 
 def test_what_is_told_of_an_open_journal_counts_at_once_and_only_grows(here: Settings) -> None:
     journal = opened(here)
     take(journal)
-    heed(at_least(journal, "1.7"))
-    heed(at_least(journal, "1.3"))
+    extract(at_least(journal, "1.7"))
+    extract(at_least(journal, "1.3"))
     assert journal.seen == Stamp(1, 7)
 
 
@@ -64,9 +59,9 @@ def test_what_is_told_before_the_journal_is_open_counts_when_it_is_and_travels_o
     told = at_least(opened(here), "1.7")
     close_journals()
 
-    heed(told)
+    extract(told)
 
-    assert carried(headers()) == carried(told)
+    assert SessionToken.from_headers(inject()) == SessionToken.from_headers(told)
     assert opened(here).seen == Stamp(1, 7)
 
 
@@ -79,7 +74,7 @@ def test_a_read_is_not_older_than_what_was_told(here: Settings, tmp_path: Path) 
         with open_journal(journal.url) as another_process:
             told = at_least(journal, str(take(another_process)))
         assert reads.read(newest) == Stamp(1, 1)
-        heed(told)
+        extract(told)
         assert reads.read(newest) == Stamp(1, 2)
 
 
@@ -95,18 +90,18 @@ def test_a_header_that_a_person_gives_to_the_command_line_is_a_token_there(here:
 
 
 def test_what_is_told_of_another_journal_of_the_same_name_is_let_be(here: Settings) -> None:
-    other = {CARRIED_AS: f"main@{'0' * 32}=9.9"}
-    heed(other)
+    other = {AT_LEAST_HEADER: f"main@{'0' * 32}=9.9"}
+    extract(other)
     journal = opened(here)
     stamp = take(journal)
-    heed(other)
+    extract(other)
     assert journal.seen == stamp
-    assert headers() == {CARRIED_AS: f"main@{journal.identity}={stamp}"}
+    assert inject() == {AT_LEAST_HEADER: f"main@{journal.identity}={stamp}"}
 
 
 def test_a_person_who_tells_of_a_journal_need_not_know_its_identity(here: Settings) -> None:
     journal = opened(here)
-    heed({CARRIED_AS: "main=1.7"})
+    extract({AT_LEAST_HEADER: "main=1.7"})
     assert journal.seen == Stamp(1, 7)
 
 
@@ -116,33 +111,33 @@ def test_what_is_no_token_is_ignored_with_a_warning(
 ) -> None:
     stamp = take(opened(here))
     with caplog.at_level(logging.WARNING):
-        heed({CARRIED_AS: text, 5: "of another kind"})  # type: ignore[dict-item]
+        extract({AT_LEAST_HEADER: text, 5: "of another kind"})  # type: ignore[dict-item]
     assert "it is ignored: a read may be older" in caplog.text
     assert opened(here).seen == stamp
 
 
 def test_what_did_not_survive_is_told_to_nobody_once_an_msync_has_taken_note(here: Settings) -> None:
-    heed(at_least(opened(here), "7.7"))
+    extract(at_least(opened(here), "7.7"))
     with configured_reads(here) as reads:  # type: ignore[union-attr]
         with pytest.raises(StateLostError):
             reads.read(newest)
         reads.msync()
         reads.read(newest)
     take(opened(here))
-    assert headers()[CARRIED_AS].endswith("=1.1")
+    assert inject()[AT_LEAST_HEADER].endswith("=1.1")
 
 
 def test_a_fork_was_told_what_its_parent_has_seen(here: Settings) -> None:
     journal = opened(here)
     take(journal)
-    heed({CARRIED_AS: f"logs@{'1' * 32}=2.2"})
-    told = headers()
+    extract({AT_LEAST_HEADER: f"logs@{'1' * 32}=2.2"})
+    told = inject()
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(writes, headers().get(CARRIED_AS, "").encode())
+        os.write(writes, inject().get(AT_LEAST_HEADER, "").encode())
         os._exit(0)
     os.waitpid(child, 0)
     os.close(writes)
     with os.fdopen(reads) as said:
-        assert {CARRIED_AS: said.read()} == told
+        assert {AT_LEAST_HEADER: said.read()} == told
