@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.config_templates.airflow_local_settings import DEFAULT_LOGGING_CONFIG
 
+from lockgate.storage_core.blobs.logs.log_reader import Get, LogReader, lines_of
 from lockgate.storage_core.blobs.logs.publisher_thread import LogPublisher
-from lockgate.storage_core.blobs.logs.reader import Get, LogReader, lines_of
 from lockgate.storage_core.blobs.logs.versions import Log, LogVersion
 from lockgate.storage_core.blobs.logs.writer import LogWriter
 from lockgate.storage_core.errors import LockgateError

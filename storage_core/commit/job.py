@@ -37,7 +37,7 @@ from lockgate.storage_core.commit.records.task import (
     ExpectedTasks,
     PendingSet,
 )
-from lockgate.storage_core.commit.staged_files.directories import staging_dir
+from lockgate.storage_core.commit.staged_files.attempt_directories import staging_dir
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import ConflictError, FencedError, LockgateError, OutcomeUnknownError
@@ -400,7 +400,7 @@ class Job:
     def _register(self, committed: PendingSet) -> None:
         """Record a task commit in the registry."""
         if self._record.journal and self._settings.has_journal:
-            from lockgate.storage_core.commit.leases.registry import register_task  # noqa: PLC0415 - SQLAlchemy is slow
+            from lockgate.storage_core.commit.leases.registration import register_task  # noqa: PLC0415 - SQLAlchemy is slow
 
             register_task(self._folder, self._record, committed, settings=self._settings, clock=self._clock)
 

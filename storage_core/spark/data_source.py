@@ -10,8 +10,8 @@ from pyspark.sql.types import StructType
 
 from lockgate.storage_core.commit import Manifest, read_manifest
 from lockgate.storage_core.spark.options import ReadOptions, read_options, stream_options, write_options
+from lockgate.storage_core.spark.reader.partition_reader import LiveFilesReader
 from lockgate.storage_core.spark.reader.published_schema import check_parquet, published_schema
-from lockgate.storage_core.spark.reader.reader import LiveFilesReader
 from lockgate.storage_core.spark.writer.batch import plan_write
 from lockgate.storage_core.spark.writer.stream import plan_batches
 from lockgate.storage_core.stores import open_store

@@ -19,7 +19,7 @@ import pytest
 
 from lockgate.storage_core.commit import JobPhase, list_jobs, sweep_uploads
 from lockgate.storage_core.commit.destination.log import DestinationLog
-from lockgate.storage_core.commit.leases.registry import PHASES
+from lockgate.storage_core.commit.leases.registration import PHASES
 from lockgate.storage_core.commit.records.phase import TERMINAL
 from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
 from lockgate.storage_core.commit.registry.queries import jobs

@@ -13,7 +13,7 @@ import pytest
 
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.spark.writer import task as task_write
+from lockgate.storage_core.spark.writer import task_write
 from tests.conftest import Tell
 from tests.support.commit.destination import crash_at
 from tests.support.spark.streaming_query import Stream, TasksHere

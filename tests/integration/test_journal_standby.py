@@ -17,7 +17,7 @@ import pytest
 from lockgate.storage_core.errors import StateLostError
 from lockgate.storage_core.journal import Journal, Reading, Stamp, open_journal
 from lockgate.storage_core.journal.entries.rows import Lease
-from lockgate.storage_core.journal.observers import Client, Token, open_observer
+from lockgate.storage_core.journal.observers import Client, SessionToken, open_observer
 from lockgate.storage_core.journal.observers.observer_pool import LAST_PROBE_S
 from tests.support.commit.destination import ManualClock
 from tests.support.journal.observers import SteppingClock, figure, take
@@ -134,7 +134,7 @@ def test_a_read_goes_to_the_primary_when_a_standbys_replay_is_delayed_for_longer
     assert figure("observer_fallbacks_total") == fallbacks + 1
     # Whoever has seen only what the standby holds is served there, by an older state than others have seen.
     other = pair.client(pair.journal(), standby)
-    other.see(Token.of("main", [before]))
+    other.see(SessionToken.of("main", [before]))
     assert other.read(asked) == (standby.port, 1)
     other.msync()
     assert other.read(asked) == (pair.primary.port, 2)
@@ -258,7 +258,7 @@ def test_what_a_promotion_lost_is_told_until_an_explicit_msync(pair: Pair) -> No
         take(survivor)
     assert survivor.seen == Stamp(2, 4)
     other = pair.client(survivor, standby, clock=ManualClock())
-    other.see(Token.of("main", [kept]))
+    other.see(SessionToken.of("main", [kept]))
     assert other.read(asked) == (standby.port, 4)
     assert client.msync() == Stamp(2, 4)
     assert client.read(asked) == (standby.port, 4)

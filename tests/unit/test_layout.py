@@ -18,16 +18,8 @@ CORE = "lockgate.storage_core"
 MOST_MODULES = 12
 
 TWINS: dict[str, str] = {
-    "client": "the blob server's HTTP client, an observer's reading client",
-    "directories": "fsspec's directories, those of staged files",
-    "family": "each owner's family of entries",
-    "rows": "each owner's rows",
-    "errors": "what a driver's errors mean: SQL, S3",
-    "maintenance": "routes of maintenance, the journal's transactions without an entry",
-    "metrics": "each server's",
-    "reader": "of a Spark partition, of a log",
-    "task": "a Spark task that writes, a task's records",
-    "verify": "of blobs, of the journal's tables",
+    "family": "an owner's family of entries, and what a family is",
+    "rows": "an owner's rows, and what a row is",
 }
 """File names that two neighbouring floors have, and what the files hold: their folders tell them apart."""
 

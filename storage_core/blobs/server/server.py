@@ -48,7 +48,7 @@ from lockgate.storage_core.blobs.storage.server_liveness import Liveness
 from lockgate.storage_core.blobs.sweep.ended_jobs import deletable
 from lockgate.storage_core.blobs.sweep.expired_logs import delete_logs
 from lockgate.storage_core.blobs.sweep.sweep import sweep
-from lockgate.storage_core.blobs.sweep.verify import verify
+from lockgate.storage_core.blobs.sweep.verify_copies import verify
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import InvalidInputError, StoreUnavailableError

@@ -16,7 +16,7 @@ from lockgate.storage_core import journal as journals
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.destination.location import canonical_url, symlinked_url
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState, JobLeaseView
-from lockgate.storage_core.commit.leases.registry import (
+from lockgate.storage_core.commit.leases.registration import (
     end_of_link,
     job_mutation,
     refuse_unsubmitted,

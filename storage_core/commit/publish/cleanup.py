@@ -13,7 +13,7 @@ from contextlib import suppress
 from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.report import FileOutcome
-from lockgate.storage_core.commit.staged_files.directories import drop_temporary, staging_dir
+from lockgate.storage_core.commit.staged_files.attempt_directories import drop_temporary, staging_dir
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import LockgateError, MalformedRecordError
 from lockgate.storage_core.failpoints import step

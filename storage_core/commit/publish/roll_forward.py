@@ -66,6 +66,6 @@ def _roll_forward(context: CommitContext) -> Ended:
 
 def _register(context: CommitContext, phase: JobPhase) -> None:
     if context.settings.has_journal:
-        from lockgate.storage_core.commit.leases.registry import register_job  # noqa: PLC0415 - SQLAlchemy: half a second
+        from lockgate.storage_core.commit.leases.registration import register_job  # noqa: PLC0415 - SQLAlchemy: half a second
 
         register_job(context.folder, context.job, phase, settings=context.settings, clock=context.clock)

@@ -15,7 +15,7 @@ from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.decide.task_selection import newest_job_attempt
 from lockgate.storage_core.commit.destination.location import canonical_url, symlinked_url
 from lockgate.storage_core.commit.leases.job_journal import own_journal
-from lockgate.storage_core.commit.leases.registry import PHASES, end_of_leases, record_job
+from lockgate.storage_core.commit.leases.registration import PHASES, end_of_leases, record_job
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import JobListing, list_job_folders
 from lockgate.storage_core.commit.records.phase import TERMINAL

@@ -22,7 +22,7 @@ from lockgate.storage_core.commit.publish.rollback import revert_plan
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import JobListing
 from lockgate.storage_core.commit.records.report import Ended
-from lockgate.storage_core.commit.staged_files.directories import drop_temporary, jobs_with_temporary
+from lockgate.storage_core.commit.staged_files.attempt_directories import drop_temporary, jobs_with_temporary
 from lockgate.storage_core.errors import LockgateError, ObjectNotFoundError
 from lockgate.storage_core.ids import JobId, JobName, split_job_id
 from lockgate.storage_core.settings import Settings

@@ -24,7 +24,7 @@ from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.layout import is_hidden
 from lockgate.storage_core.commit.records.task import PendingFile, PendingSet
-from lockgate.storage_core.commit.staged_files.directories import make_attempt_dir, staging_dir
+from lockgate.storage_core.commit.staged_files.attempt_directories import make_attempt_dir, staging_dir
 from lockgate.storage_core.commit.task.task_commit import create_pending_set
 from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
 from lockgate.storage_core.concurrency import in_parallel

@@ -25,8 +25,12 @@ from lockgate.storage_core.errors import (
     OutcomeUnknownError,
 )
 from lockgate.storage_core.forks import FORKS, Forkable, leave_to_parent
+from lockgate.storage_core.journal.database.driver_errors import (
+    driver_message,
+    refused_commit,
+    to_lockgate_error,
+)
 from lockgate.storage_core.journal.database.engines import postgresql_engine, sqlite_engine
-from lockgate.storage_core.journal.database.errors import driver_message, refused_commit, to_lockgate_error
 
 BUSY_S: Final = 10.0
 """Timeout for locks and for connecting to PostgreSQL."""

@@ -7,7 +7,7 @@ from typing import Final
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from lockgate.storage_core.errors import OutcomeUnknownError
-from lockgate.storage_core.journal.database.errors import TransactionUndoneError
+from lockgate.storage_core.journal.database.driver_errors import TransactionUndoneError
 
 _TRIES: Final = 4
 

@@ -6,9 +6,9 @@ from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.journal.database.database import parse_url
 from lockgate.storage_core.journal.journal import Journal
-from lockgate.storage_core.journal.observers.client import Client
 from lockgate.storage_core.journal.observers.hot_standby import HotStandby
 from lockgate.storage_core.journal.observers.observer import Observer
+from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.journal.session_token import SessionToken
 from lockgate.storage_core.settings import Settings

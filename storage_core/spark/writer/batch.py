@@ -21,7 +21,7 @@ from lockgate.storage_core.ids import JobAttemptId, JobId
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.spark.options import WriteOptions
 from lockgate.storage_core.spark.schema.columns import check_columns, recorded_columns
-from lockgate.storage_core.spark.writer.task import TaskCommitted, TaskWrite
+from lockgate.storage_core.spark.writer.task_write import TaskCommitted, TaskWrite
 
 
 @dataclass(frozen=True)

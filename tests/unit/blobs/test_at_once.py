@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lockgate.storage_core.blobs.logs.reader import LogReader
+from lockgate.storage_core.blobs.logs.log_reader import LogReader
 from lockgate.storage_core.blobs.logs.versions import MERGED, Log
 from lockgate.storage_core.blobs.logs.writer import KEPT_S, LogWriter
 from lockgate.storage_core.blobs.server import server

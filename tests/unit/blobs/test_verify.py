@@ -10,7 +10,7 @@ import pytest
 from lockgate.storage_core.blobs.protocol import BlobInfo
 from lockgate.storage_core.blobs.registry.removals import MarkDeleting
 from lockgate.storage_core.blobs.reports import BlobFinding, Copy, Fault, VerifiedPage
-from lockgate.storage_core.blobs.sweep import verify as verifying
+from lockgate.storage_core.blobs.sweep import verify_copies as verifying
 from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.blobs.server import INTERVAL_S, BlobWorld, blob_world, damage, key_of
 

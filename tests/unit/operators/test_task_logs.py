@@ -19,8 +19,8 @@ from airflow.utils.state import TaskInstanceState
 from lockgate.operators import task_logs
 from lockgate.operators.task_logs import BlobTaskLogs
 from lockgate.storage_core.blobs.cache.process_cache import configured_cache
+from lockgate.storage_core.blobs.logs.log_reader import LogReader
 from lockgate.storage_core.blobs.logs.publisher_thread import LogPublisher
-from lockgate.storage_core.blobs.logs.reader import LogReader
 from lockgate.storage_core.blobs.logs.versions import Log
 from lockgate.storage_core.blobs.logs.writer import LogWriter
 from lockgate.storage_core.blobs.server.server import BlobServer

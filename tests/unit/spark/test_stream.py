@@ -16,7 +16,7 @@ from lockgate.storage_core.commit import JobPhase, list_jobs
 from lockgate.storage_core.errors import ConflictError, FencedError, InvalidInputError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.spark.options import stream_options
-from lockgate.storage_core.spark.writer import task as task_write
+from lockgate.storage_core.spark.writer import task_write
 from lockgate.storage_core.spark.writer.stream import QUERY_ID, TaskOfBatch, TaskWithoutRows
 from lockgate.storage_core.stores import open_store
 from tests.support.spark.streaming_query import QUERY, SparkTask, Stream, TasksHere

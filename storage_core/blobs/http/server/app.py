@@ -20,8 +20,8 @@ from lockgate.storage_core.blobs.http.server.middleware import RequestMiddleware
 from lockgate.storage_core.blobs.http.server.responses import JsonResponse, error_response, fault_response
 from lockgate.storage_core.blobs.http.server.routes.blobs import blob_routes
 from lockgate.storage_core.blobs.http.server.routes.health import health_routes
-from lockgate.storage_core.blobs.http.server.routes.maintenance import maintenance_routes
 from lockgate.storage_core.blobs.http.server.routes.references import reference_routes
+from lockgate.storage_core.blobs.http.server.routes.sweeping import maintenance_routes
 from lockgate.storage_core.blobs.http.server.service import Service
 from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.errors import InvalidInputError, LockgateError

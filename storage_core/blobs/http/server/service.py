@@ -16,8 +16,8 @@ from lockgate.storage_core.blobs.http.server.auth.policy import (
     AccessPolicy,
     RequestedAccess,
 )
-from lockgate.storage_core.blobs.http.server.metrics import Metrics
 from lockgate.storage_core.blobs.http.server.request_body import Body
+from lockgate.storage_core.blobs.http.server.request_metrics import Metrics
 from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.errors import AccessDeniedError
 from lockgate.storage_core.journal import propagation

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from lockgate.storage_core.blobs.keys import BlobKey
-from lockgate.storage_core.blobs.logs.reader import LogReader
+from lockgate.storage_core.blobs.logs.log_reader import LogReader
 from lockgate.storage_core.blobs.logs.versions import FULL_BYTES, MERGED, Log, LogVersion, seam_of
 from lockgate.storage_core.blobs.logs.writer import KEPT_S, PIECE_BYTES, LogWriter
 from lockgate.storage_core.blobs.registry.rows import Blob

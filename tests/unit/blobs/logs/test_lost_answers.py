@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from lockgate.storage_core.blobs.logs.reader import LogReader
+from lockgate.storage_core.blobs.logs.log_reader import LogReader
 from lockgate.storage_core.blobs.logs.versions import LogPart, LogVersion, find_versions
 from lockgate.storage_core.blobs.logs.writer import LogWriter
 from lockgate.storage_core.blobs.protocol import BlobInfo

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.blobs.logs.reader import LogReader
+from lockgate.storage_core.blobs.logs.log_reader import LogReader
 from lockgate.storage_core.blobs.logs.writer import LogWriter
 from lockgate.storage_core.errors import StoreUnavailableError
 from tests.support.blobs.server import BlobWorld

@@ -20,7 +20,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.journal import Stamp, open_journal
 from lockgate.storage_core.journal.database import engines
 from lockgate.storage_core.journal.database.database import parse_url
-from lockgate.storage_core.journal.database.errors import TransactionUndoneError
+from lockgate.storage_core.journal.database.driver_errors import TransactionUndoneError
 from lockgate.storage_core.journal.database.schema import table_of
 from lockgate.storage_core.journal.entries.rows import Lease
 from tests.support.journal.database import QUICK, entries, take

@@ -20,8 +20,8 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.journal import Reading, Stamp
 from lockgate.storage_core.journal.observers import SessionToken, configured_reads
-from lockgate.storage_core.journal.observers.client import REST_S
 from lockgate.storage_core.journal.observers.observer_pool import FIRST_PROBE_S
+from lockgate.storage_core.journal.observers.reading_client import REST_S
 from lockgate.storage_core.settings import Settings
 from tests.support.journal.observers import ObserverWorld, asked, figure, lose_after, take
 
