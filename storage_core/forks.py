@@ -14,7 +14,9 @@ Source: "How To Corrupt An SQLite Database File", section 2.6.
 
 from __future__ import annotations
 
+import concurrent.futures.thread
 import ctypes
+import logging
 import os
 import threading
 import weakref
@@ -105,6 +107,10 @@ class Forks:
 
 FORKS: Final = Forks()
 """Fork hooks of this process."""
+
+# The hooks of these modules take locks and must be registered first, because hooks before a fork run in reverse
+# order: a transaction that needs such a lock could not end while the fork waits for it.
+_REGISTERED_EARLIER: Final = (concurrent.futures.thread, logging)
 
 os.register_at_fork(
     before=FORKS.before, after_in_parent=FORKS.after_in_parent, after_in_child=FORKS.after_in_child

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.integration
 BEGINNING = """
 import multiprocessing, os, signal, sys, threading
 from lockgate.storage_core.errors import FencedError, JournalUnavailableError
-from lockgate.storage_core.journal import Leases, Stamp, forks, open_journal
+from lockgate.storage_core import forks
+from lockgate.storage_core.journal import Leases, Stamp, open_journal
 from lockgate.storage_core.journal.entries.leases import TakeLease
 from lockgate.storage_core.journal.leases.renewer import RENEWER, Renewer
 

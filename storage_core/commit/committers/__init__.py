@@ -56,7 +56,9 @@ def configured_committer(destination: str, settings: Settings, default: str) -> 
         settings: Settings whose `committers` (by prefix) and `committer` (for the rest) are used.
         default: Committer to use if the settings name none.
     """
-    prefixes = {prefix.rstrip("/"): name for prefix, name in settings.committers.items()}
+    prefixes: dict[str, str] = {}
+    for prefix, name in settings.committers.items():
+        prefixes.setdefault(prefix.rstrip("/"), name)
     matching = [prefix for prefix in prefixes if f"{destination}/".startswith(f"{prefix}/")]
     return prefixes[max(matching, key=len)] if matching else settings.committer or default
 

@@ -91,3 +91,34 @@ def test_a_fork_that_leaves_the_block_of_an_attempt_or_a_job_does_not_abort_it(
 def test_no_committer_takes_files_of_a_fork(world: World, committer: str) -> None:
     assert fork_and(world, "open", committer) == 0
     assert world.visible() == PUBLISHED
+
+
+EXECUTOR_IN_A_TRANSACTION = """
+import lockgate.storage_core.commit.open_or_attach
+import os, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+from lockgate.storage_core.forks import FORKS
+
+pool, begun = ThreadPoolExecutor(1), threading.Event()
+
+def write():
+    with FORKS.sqlite_transaction():
+        begun.set()
+        time.sleep(0.2)  # so that the fork begins to wait before the executor's lock is needed
+        pool.submit(int).result()
+
+thread = threading.Thread(target=write)
+thread.start()
+begun.wait()
+child = os.fork()
+if child == 0:
+    os._exit(int(FORKS.is_tainted))
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+thread.join()
+sys.exit(status)
+"""
+
+
+def test_a_transaction_that_needs_an_executor_ends_before_a_fork() -> None:
+    command = [sys.executable, "-c", EXECUTOR_IN_A_TRANSACTION]
+    assert subprocess.run(command, check=False, timeout=100).returncode == 0
