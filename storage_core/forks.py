@@ -80,6 +80,7 @@ class Forks:
         """Wait for open transactions, then call `before_fork` of all objects. Keeps the lock."""
         thread = threading.get_ident()
         self._changed.acquire()
+        self._changed.wait_for(lambda: not self._is_forking)  # another thread may be forking
         self._is_forking = True
         self._changed.wait_for(lambda: self._open.keys() <= {thread}, PATIENCE_S)
         self._was_quiet = not self._open
@@ -108,8 +109,8 @@ class Forks:
 FORKS: Final = Forks()
 """Fork hooks of this process."""
 
-# The hooks of these modules take locks and must be registered first, because hooks before a fork run in reverse
-# order: a transaction that needs such a lock could not end while the fork waits for it.
+# The hooks of these modules take locks and must be registered first. Hooks before a fork run in reverse order: a
+# transaction that needs such a lock could not end while the fork waits for it.
 _REGISTERED_EARLIER: Final = (concurrent.futures.thread, logging)
 
 os.register_at_fork(

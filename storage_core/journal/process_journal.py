@@ -147,8 +147,11 @@ class _Opened:
             return journal
 
     def stamps(self) -> dict[str, tuple[Stamp, ...]]:
-        seen = {token_name(journal): journal.seen_stamps.stamps for journal in tuple(self._journals.values())}
-        return self._received.all() | seen
+        # Received stamps first: `get` inserts a journal before it moves that journal's received stamps to it.
+        stamps = {name: set(received) for name, received in self._received.all().items()}
+        for journal in tuple(self._journals.values()):
+            stamps.setdefault(token_name(journal), set()).update(journal.seen_stamps.stamps)
+        return {name: tuple(sorted(seen)) for name, seen in stamps.items()}
 
     def receive(self, stamps: Mapping[str, Collection[Stamp]]) -> None:
         self._received.add(stamps)

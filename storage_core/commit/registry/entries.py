@@ -53,8 +53,9 @@ class RecordJob(Op, frozen=True, tag="record-job"):
         return [(Job, (self.destination, self.job_id)), (Destination, (self.destination,))]
 
     def announces(self) -> Iterable[Event]:
-        """Return the event that the fold may announce."""
-        return [(ResourceEnded if self.phase in TERMINAL else DriverReplaced)(resource=self._resource)]
+        """Return the events that the fold may announce: a job set up again ends the older one of its id."""
+        ended = ResourceEnded(resource=self._resource)
+        return [ended] if self.phase in TERMINAL else [ended, DriverReplaced(resource=self._resource)]
 
     def fold(self, state: State, moment: Moment) -> None:
         """Insert or update the job, and announce its end or its new driver."""

@@ -26,10 +26,16 @@ from lockgate.storage_core.journal.read.epochs import Epoch, read_epochs
 from lockgate.storage_core.journal.read.snapshot_read import Reading
 from lockgate.storage_core.stamp import Stamp
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 _LEVEL: Final = 6
 _FETCH: Final = 1000
 _END: Final = "end"
+
+
+class _Format(msgspec.Struct, frozen=True):
+    """The only field of the first line that every format has."""
+
+    format: int
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,9 +125,11 @@ class SnapshotReader:
         self._lines = io.BufferedReader(_decompressed(file))
         self._digest = hashlib.sha256()
         self._end: End | None = None
-        self.header = self._decode(self._line(), Header)
-        if self.header.format != FORMAT:
-            raise self._wrong(f"is of format {self.header.format}, and this program reads {FORMAT}")
+        first = self._line()
+        found = self._decode(first, _Format).format
+        if found != FORMAT:
+            raise self._wrong(f"is of format {found}, and this program reads {FORMAT}")
+        self.header = self._decode(first, Header)
         known_families().refuse_unknown(self.header.families, name)
 
     def rows(self) -> Iterator[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
@@ -35,10 +36,12 @@ def bring_up_to_date(database: Database, journal: str) -> str:
         InvalidInputError: It belongs to another program; nothing changed.
         JournalUnavailableError: It cannot be reached or written; nothing changed.
     """
+    known_families()  # imports their modules, which takes too long within a transaction
     with database.snapshot() as connection:
         identity = None if outdated(connection, database) else _identity(connection, journal)
     if identity is not None:
         return identity
+    import_module("alembic.command")  # slow, too: `upgrade` then finds it imported
     with database.write() as connection:
         if not database.is_sqlite:
             connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
@@ -73,8 +76,8 @@ def check_versions(connection: Connection, database: Database) -> dict[str, int]
         known = ", ".join(family.revision for family in known_families())
         raise JournalVersionError(
             f"journal {database.name} is of version {', '.join(revisions) or 'none'}, this program's is "
-            f"{known}; nothing was changed; use the release of Lockgate that made it, or a newer one, or "
-            "give the journal a database of its own (LOCKGATE_JOURNAL_URL)"
+            f"{known}; nothing was changed; use the release of Lockgate that made it, or give the journal a "
+            "database of its own (LOCKGATE_JOURNAL_URL)"
         )
     known_families().refuse_unknown(found, f"journal {database.name}")
     return found

@@ -5,6 +5,7 @@ Migrations create and change them; a test compares the two.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, cast
@@ -41,6 +42,8 @@ from lockgate.storage_core.journal.entries.rows import Request, Row
 METADATA: Final = MetaData()
 """The tables that entries do not fold into."""
 
+_MAKING: Final = threading.RLock()
+
 _SQL_TYPES: Final[Mapping[type[Type], type[TypeEngine[Any]]]] = {
     StrType: Text,
     LiteralType: Text,
@@ -57,9 +60,14 @@ VERSION_TABLE: Final = Table(
 """Alembic's table, with one row for each family: `<name>_<version>`."""
 
 
-@cache
 def table_of(kind: type[Row]) -> Table:
     """Return the table of a kind of row: the journal's name, then a column for each field."""
+    with _MAKING:  # a cache alone lets two threads make two tables of one kind, which no statement may mix
+        return _table_of(kind)
+
+
+@cache
+def _table_of(kind: type[Row]) -> Table:
     fields = cast("StructType", type_info(kind)).fields
     return Table(
         kind.TABLE,

@@ -122,3 +122,41 @@ sys.exit(status)
 def test_a_transaction_that_needs_an_executor_ends_before_a_fork() -> None:
     command = [sys.executable, "-c", EXECUTOR_IN_A_TRANSACTION]
     assert subprocess.run(command, check=False, timeout=100).returncode == 0
+
+
+FORKS_OF_TWO_THREADS = """
+import os, sys, threading, time
+from lockgate.storage_core.forks import FORKS
+
+stop, tainted = threading.Event(), []
+
+def write():
+    while not stop.is_set():
+        with FORKS.sqlite_transaction():
+            time.sleep(0.02)
+
+def fork():
+    child = os.fork()
+    if child == 0:
+        os._exit(int(FORKS.is_tainted))
+    tainted.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+writers = [threading.Thread(target=write) for _ in range(3)]
+for thread in writers:
+    thread.start()
+for _ in range(3):
+    forking = [threading.Thread(target=fork) for _ in range(2)]
+    for thread in forking:
+        thread.start()
+    for thread in forking:
+        thread.join()
+stop.set()
+for thread in writers:
+    thread.join()
+sys.exit(any(tainted))
+"""
+
+
+def test_threads_that_fork_at_once_beside_writers_have_children_that_may_use_sqlite() -> None:
+    command = [sys.executable, "-c", FORKS_OF_TWO_THREADS]
+    assert subprocess.run(command, check=False, timeout=100).returncode == 0
