@@ -109,8 +109,8 @@ class Forks:
 FORKS: Final = Forks()
 """Fork hooks of this process."""
 
-# The hooks of these modules take locks and must be registered first. Hooks before a fork run in reverse order: a
-# transaction that needs such a lock could not end while the fork waits for it.
+# The hooks of these modules take locks and must be registered first. Hooks before a fork run in reverse
+# order: a transaction that needs such a lock could not end while the fork waits for it.
 _REGISTERED_EARLIER: Final = (concurrent.futures.thread, logging)
 
 os.register_at_fork(
