@@ -15,7 +15,7 @@ from typing import Final
 
 from lockgate.storage_core.blobs.keys import UploadSetId, check_upload_set, new_upload_set
 from lockgate.storage_core.blobs.registry.rows import UploadSet
-from lockgate.storage_core.blobs.registry.uploads import BeginUpload, CompleteUpload, upload_resource
+from lockgate.storage_core.blobs.registry.upload_sets import BeginUpload, CompleteUpload, upload_resource
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.forks import FORKS, Forkable

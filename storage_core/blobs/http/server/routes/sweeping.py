@@ -21,7 +21,7 @@ BEAT_S: Final = 1.0
 """Time between two lines."""
 
 
-def maintenance_routes(service: Service) -> APIRouter:
+def sweep_routes(service: Service) -> APIRouter:
     """Return the routes."""
 
     async def sweep(request: Request) -> Response:
