@@ -1,4 +1,6 @@
-"""Upload sets of a blob server: sets that it opens for clients, and its own sets for single puts.
+"""Upload sets: groups of blobs that are uploaded together, and kept until the set is complete.
+
+A blob server opens sets for clients, and its own sets for single puts.
 
 An ended job is remembered until every upload set opened before its end is closed, because a put started then
 may still be recorded. So the server rotates its own sets: an old set takes no new put, and is completed when

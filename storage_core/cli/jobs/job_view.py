@@ -43,7 +43,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         job_attempt: The newest job attempt, until the job has ended.
         tasks: Progress of the tasks of that job attempt.
-        report: Report after the job's end, with the outcome of every file if requested.
+        report: Report after the job's end, with the fate of every file if requested.
         success: `_SUCCESS`, unless a later job has replaced it.
     """
 
@@ -65,7 +65,7 @@ def view_job(destination: str, text: str, *, every_file: bool = False) -> JobVie
     Args:
         destination: Destination of the job.
         text: Id of the job, or its name for the newest generation.
-        every_file: Whether to read the outcome of every file from the shards of the report.
+        every_file: Whether to read the fate of every file from the shards of the report.
 
     Raises:
         ObjectNotFoundError: There is no such job.

@@ -58,7 +58,7 @@ def _refuse_if_lost(folder: JobFolder, upload: PendingUpload) -> None:
 
 
 def delete_unpublished(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileFate]:
-    """Delete every visible file that a finished job has not published, and yield the outcomes.
+    """Delete every visible file that a finished job has not published, and yield their fates.
 
     Call it after the job's uploads were aborted, so that no more of them become visible.
     """
