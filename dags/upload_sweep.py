@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, Param
 
-from lockgate.operators.sweep import UploadSweepOperator
+from lockgate.operators.uploads import UploadSweepOperator
 
 with DAG(
     "upload_sweep",

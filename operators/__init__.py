@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from lockgate.operators.journal import JournalCheckpointOperator
     from lockgate.operators.recovery import JobRecoveryOperator
     from lockgate.operators.spark import SparkWriteOperator
-    from lockgate.operators.sweep import UploadSweepOperator
     from lockgate.operators.tasks import TaskCommitOperator
+    from lockgate.operators.uploads import UploadSweepOperator
 
 __all__ = [
     "AuditOperator",

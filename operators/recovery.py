@@ -50,12 +50,12 @@ class JobRecoveryOperator(BaseOperator):
     records contradict each other or cannot be read, or a destination cannot be reached.
 
     Args:
-        destinations: Settle only these, as a list or as text with commas; None: all in the registry, and
-            those of `LOCKGATE_DESTINATIONS`, else of the Airflow Variable `lockgate_destinations`, read when
-            the task runs.
+        destinations: Settle only jobs at these destinations (list, or text with commas). None: all jobs in
+            the registry, and those at `LOCKGATE_DESTINATIONS`, or else at the destinations of the Airflow
+            Variable `lockgate_destinations`. Read when the task runs.
         report_only: Change nothing, only report what would be done.
-        settle_by: Celery `workers` of the queue `recovery`, or `threads` of this task; `auto`: workers if
-            `LOCKGATE_BROKER_URL` is set.
+        settle_by: Who settles: `workers` (Celery, queue `recovery`), `threads` (of this task) or `auto`
+            (workers if `LOCKGATE_BROKER_URL` is set).
         timeout_s: How long workers may take.
         grace_s: How long to wait for a worker if none listens, before threads do the work.
     """

@@ -277,7 +277,7 @@ MUTANTS: Final = (
         "a set is abandoned only when its lease has lapsed",
         [
             Edit(
-                f"{BLOB_REGISTRY}/uploads.py",
+                f"{BLOB_REGISTRY}/upload_sets.py",
                 "not in {LeaseState.HARD, LeaseState.FREE}:",
                 "not in set(LeaseState):",
             )
@@ -289,7 +289,7 @@ MUTANTS: Final = (
         "a set that is closed stages only what nothing refers to",
         [
             Edit(
-                f"{BLOB_REGISTRY}/uploads.py",
+                f"{BLOB_REGISTRY}/upload_sets.py",
                 "staged_s = None if references_to(state, blob) else moment.at_s",
                 "staged_s = moment.at_s",
             )
@@ -301,12 +301,12 @@ MUTANTS: Final = (
         "bytes are recorded only while their set is open",
         [
             Edit(
-                f"{BLOB_REGISTRY}/uploads.py",
+                f"{BLOB_REGISTRY}/upload_sets.py",
                 '        if opened is None:\n            raise FencedError(\n                f"blob ',
                 '        if False:\n            raise FencedError(\n                f"blob ',
             ),
             Edit(
-                f"{BLOB_REGISTRY}/uploads.py",
+                f"{BLOB_REGISTRY}/upload_sets.py",
                 "        if self.joins and opened.job_id != self.job_id:",
                 "        if self.joins and opened is not None and opened.job_id != self.job_id:",
             ),
@@ -371,7 +371,7 @@ MUTANTS: Final = (
     Mutant(
         "bring-back-what-goes",
         "a get does not bring back what a sweep deletes",
-        [Edit("storage_core/blobs/server/serve.py", "if self._is_deleting(job_id, blob_key):", "if False:")],
+        [Edit("storage_core/blobs/server/reader.py", "if self._is_deleting(job_id, blob_key):", "if False:")],
         f"{RACES}a_get_does_not_bring_back_what_a_sweep_deletes",
     ),
     Mutant(

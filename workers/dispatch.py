@@ -79,8 +79,8 @@ def complete_by_workers(
 ) -> Iterator[ShardReport]:
     """Make a decided plan's files visible on the workers; pass it as `complete` to `Job.commit`.
 
-    After the decision the job can only be rolled forward: shards that the workers do not complete, for any
-    reason, are not yielded, and the caller completes them.
+    After the decision the job only goes forward. A shard that the workers do not complete, for whatever
+    reason, is not yielded; the caller completes it.
     """
     work = f"completion of job {job_id}"
     signatures = [complete_shard.s(destination, job_id, plan, shard) for shard in range(shard_count)]
@@ -104,7 +104,7 @@ def sweep_blobs(
     timeout_s: float = TIMEOUT_S,
     grace_s: float = GRACE_S,
 ) -> BlobSweepReport:
-    """Sweep unreferenced blobs on a worker, at the blob server of its settings.
+    """Sweep unreferenced blobs on a worker, at the blob server that the worker's settings name.
 
     Raises:
         MissingPartError: No worker listens.

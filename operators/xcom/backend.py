@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 
 GUARANTEE: Final[Guarantee] = "ha"
-"""Also kept in the HA store, if there is one. A row in Airflow's database outlives a blob server's disk, and
-its task may not compute the same value again; workers without a common blob server can read it, too."""
+"""The blob is also kept in the HA store, if there is one: the row outlives a blob server's disk, and a task
+may not compute the same value twice. Workers without a common blob server can then read it."""
 
 _PUSHED: Final[dict[XComRow, Envelope]] = {}
 """Envelopes that this process has written, by row: a task may push a key twice."""
@@ -198,7 +198,8 @@ def _get(envelope: Envelope) -> bytes:
 def _drop(envelope: Envelope) -> None:
     """Drop a row's reference; if that fails, the sweep of XCom references finds it.
 
-    In a copy of another Airflow's database the references belong to that Airflow, which has another scope.
+    If this database is a copy of another Airflow's, its rows carry that Airflow's scope; their references are
+    not dropped here.
     """
     row = XComRow.of_owner(envelope.owner)
     if row is not None and row.scope != _scope():

@@ -10,6 +10,7 @@ from lockgate.storage_core.cli.render import (
     Destination,
     JsonFlag,
     byte_size,
+    counted,
     print_json,
     print_line,
     print_table,
@@ -54,7 +55,8 @@ def show(
     )
     if files:
         rows = "unknown" if manifest.rows is None else manifest.rows
-        print_line(f"turn {manifest.turn}: {len(files)} files, {byte_size(manifest.size)}, {rows} rows")
+        count = counted(len(files), "file")
+        print_line(f"turn {manifest.turn}: {count}, {byte_size(manifest.size)}, {rows} rows")
     if gone:
         print_line(f"{len(gone)} of them are gone: a later job replaced them")
 

@@ -136,5 +136,10 @@ def byte_size(size: int) -> str:
     return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Format a number of things: `1 file`, `2 files`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _cell(value: object) -> str:
     return "-" if value is None else printable(str(value))

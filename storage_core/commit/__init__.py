@@ -17,16 +17,15 @@ if TYPE_CHECKING:
         ShardReport,
         complete_shard_of,
     )
+    from lockgate.storage_core.commit.records.destination_log.live_files import LiveFile
+    from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
     from lockgate.storage_core.commit.records.job import Column, JobSpec
-    from lockgate.storage_core.commit.records.log_entries import LiveFile, Receipt
+    from lockgate.storage_core.commit.records.pending_set import ColumnStatistics, PendingFile, PendingSet
     from lockgate.storage_core.commit.records.phase import JobPhase
     from lockgate.storage_core.commit.records.task import (
         AuditVerdict,
-        ColumnStatistics,
         ExpectedTask,
         ExpectedTasks,
-        PendingFile,
-        PendingSet,
         StagedFile,
     )
     from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
@@ -89,7 +88,7 @@ _MODULES: Final = {
     "Attempt": "lockgate.storage_core.commit.task.attempt",
     "AuditVerdict": "lockgate.storage_core.commit.records.task",
     "Column": "lockgate.storage_core.commit.records.job",
-    "ColumnStatistics": "lockgate.storage_core.commit.records.task",
+    "ColumnStatistics": "lockgate.storage_core.commit.records.pending_set",
     "DestinationLog": "lockgate.storage_core.commit.destination.log",
     "ExpectedTask": "lockgate.storage_core.commit.records.task",
     "ExpectedTasks": "lockgate.storage_core.commit.records.task",
@@ -98,13 +97,13 @@ _MODULES: Final = {
     "JobSpec": "lockgate.storage_core.commit.records.job",
     "JobSummary": "lockgate.storage_core.commit.job_summary",
     "JobLeaseState": "lockgate.storage_core.commit.leases.protocol",
-    "LiveFile": "lockgate.storage_core.commit.records.log_entries",
+    "LiveFile": "lockgate.storage_core.commit.records.destination_log.live_files",
     "Manifest": "lockgate.storage_core.commit.destination.log",
-    "PendingFile": "lockgate.storage_core.commit.records.task",
+    "PendingFile": "lockgate.storage_core.commit.records.pending_set",
     "PendingFileWriter": "lockgate.storage_core.commit.uploads.pending_file",
-    "PendingSet": "lockgate.storage_core.commit.records.task",
+    "PendingSet": "lockgate.storage_core.commit.records.pending_set",
     "Progress": "lockgate.storage_core.concurrency",
-    "Receipt": "lockgate.storage_core.commit.records.log_entries",
+    "Receipt": "lockgate.storage_core.commit.records.destination_log.outcome",
     "RecoveryAction": "lockgate.storage_core.commit.recovery.decision_table",
     "RecoveryResult": "lockgate.storage_core.commit.recovery.recover",
     "ShardCompleter": "lockgate.storage_core.commit.publish.shard_completion",

@@ -9,9 +9,9 @@ import msgspec
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.leases.job_leases import leases_for
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState
+from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
 from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder, job_ids
-from lockgate.storage_core.commit.records.log_entries import Receipt
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.errors import MalformedRecordError, ObjectNotFoundError
 from lockgate.storage_core.ids import JobId

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import col
 
 from lockgate.storage_core.commit import Job, Progress, Receipt, open_job, read_manifest
-from lockgate.storage_core.commit.destination.conflict_mode import visible_files
+from lockgate.storage_core.commit.destination.visible_files import visible_files
 from lockgate.storage_core.commit.records.job import ScopeName
 from lockgate.storage_core.concurrency import no_progress
 from lockgate.storage_core.errors import InvalidInputError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lockgate.storage_core.commit.destination.conflict_mode import visible_files
+from lockgate.storage_core.commit.destination.visible_files import visible_files
 from lockgate.storage_core.stores import UploadInfo, open_store
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Receive offloaded arguments: the worker acknowledges the message, its pool runs the task.
 
-A blob is released after it was deserialised and the broker will not deliver its message again. With
-`acks_late` the worker's main process releases it after the broker has the acknowledgement. Otherwise the
+A blob is released when its arguments were deserialised *and* the broker will not deliver the message again.
+With `acks_late` the worker's main process releases it after the broker has the acknowledgement. Otherwise the
 message is acknowledged before the task begins, and the pool's process releases the blob after reading it.
 """
 
@@ -25,7 +25,8 @@ from lockgate.workers.offload.sender import GUARD, HEADER, Offload, Package, sen
 LOG: Final = logging.getLogger("lockgate.worker")
 
 _RELEASES: Final = ThreadPoolExecutor(1, thread_name_prefix="lockgate-acknowledge")
-"""Releases blobs: a worker's main process must not wait for a journal. Its exit waits for this thread."""
+"""Releases blobs: a worker's main process must not wait for a journal. At its exit the process waits for this
+thread."""
 
 
 def receive_offloaded(task: Task, offload: Offload) -> None:
@@ -66,7 +67,10 @@ class OffloadedRequest(Request):  # type: ignore[misc]
 
     @cached_property
     def _payload(self) -> Any:
-        """Return the arguments and callbacks; Celery reads it only if the task's process was lost."""
+        """Return the arguments and callbacks.
+
+        Celery reads this property only if the task's process was lost.
+        """
         args, kwargs, rest = super()._payload
         if GUARD in kwargs:
             try:

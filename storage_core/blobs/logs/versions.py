@@ -1,8 +1,8 @@
 """Versions of a log in the blob stores: each is a blob that lists the parts of the log.
 
-A version has the parts of the version before and a new one, so only new bytes are sent. Sixteen parts of a
-level are merged into one of the next, so that a byte is sent again each time the log grows sixteenfold. The
-log's owner refers to its versions, so a reader finds them by the log's name.
+A version has the parts of the version before and a new one, so only new bytes are sent. Sixteen parts of one
+level are merged into one part of the next level. So a byte is sent again only once each time the log grows
+sixteenfold. The log's owner refers to its versions, so a reader finds them by the log's name.
 
 Source: Flink BLOB storage, "Log Files".
 """
@@ -37,7 +37,7 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: Name, unique within the job.
-        job_id: Job with which the log is deleted; `no_job`: it is deleted when its references lapse.
+        job_id: Job with which the log is deleted; `NO_JOB`: it is deleted when its references lapse.
     """
 
     name: str
@@ -85,12 +85,12 @@ class LogVersion(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         file_name: Name of the file within the log.
         number: Number of the version, one more than that of the version before.
-        began: Number of the first version since the last rotation. Of two versions with the same value, the
-            longer begins with the bytes of the shorter.
+        began: Number of the first version since the last rotation. If two versions have the same `began`,
+            the longer one starts with the bytes of the shorter one.
         parts: Parts in the order of their bytes.
         file_begins: Offset in the log of the current file's bytes; those before are of earlier files.
-        skipped: Number of the current file's first bytes that are before that offset, because it was also the
-            current file earlier.
+        skipped: Number of bytes at the start of the current file that lie before `file_begins`. Not 0 only if
+            this file was current, then another one, and now this one again.
         seam: Seam of the published part of the current file.
         is_growing: Whether more of the current file is to come.
         earlier: Published parts of the other files, each on another machine.
@@ -145,7 +145,7 @@ def seam_of(data: bytes) -> str:
 
 
 def merged_with_next(parts: tuple[LogPart, ...]) -> tuple[LogPart, ...]:
-    """Return the last parts of a file, which are merged with a small part that follows them."""
+    """Return the parts at the end that must be merged with the next small part; empty if none."""
     merged, level = 0, 0
     while True:
         group = parts[: len(parts) - merged][-(MERGED - 1) :]
@@ -159,8 +159,8 @@ def merged_with_next(parts: tuple[LogPart, ...]) -> tuple[LogPart, ...]:
 def find_versions(blobs: Blobs, log: Log) -> list[FoundVersion]:
     """Return the versions of a log's files, the newest of each file last.
 
-    Each file has one, and during a publication or after a crash also an older one. Of two with the same
-    number, which two writers have published, the longer counts as newer.
+    Each file has one version; during a publication or after a crash it may have an older one too. If two
+    writers published the same number, the longer one counts as newer.
 
     Raises:
         CorruptBlobError: A version is damaged.

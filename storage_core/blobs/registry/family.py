@@ -24,7 +24,12 @@ from lockgate.storage_core.blobs.registry.removals import (
     RestageBlob,
 )
 from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
-from lockgate.storage_core.blobs.registry.uploads import AbandonUpload, BeginUpload, CompleteUpload, PutBlob
+from lockgate.storage_core.blobs.registry.upload_sets import (
+    AbandonUpload,
+    BeginUpload,
+    CompleteUpload,
+    PutBlob,
+)
 from lockgate.storage_core.journal.entries.events import ArtefactsTaken, DriverReplaced, ResourceEnded
 from lockgate.storage_core.journal.entries.family import Family, Reaction
 

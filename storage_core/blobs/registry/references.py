@@ -1,4 +1,7 @@
-"""Entries about references to blobs, by jobs, receivers and viewers.
+"""Entries about references to blobs.
+
+A reference is a reason to keep a blob, held by an owner: a job, a receiver or a viewer of it, a log, or an
+XCom row.
 
 A blob is staged when its last reference is dropped, not at the next sweep. So an unreferenced blob is kept
 for one to two intervals, and a sweep need not search for unreferenced blobs.

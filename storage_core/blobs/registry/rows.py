@@ -44,7 +44,7 @@ class Blob(Row, frozen=True):
 
 
 class Reference(Row, frozen=True):
-    """A reason to keep a blob.
+    """A reason to keep a blob, held by an owner.
 
     Attributes:
         owner: `job`, `attempt:<id>`, `receiver:<id>`, `viewer:<id>`, `xcom:<row>`, …

@@ -25,7 +25,7 @@ from lockgate.storage_core.blobs.keys import (
 )
 from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob, PutOptions
 from lockgate.storage_core.blobs.registry.references import refuse_ended
-from lockgate.storage_core.blobs.registry.uploads import PutBlob
+from lockgate.storage_core.blobs.registry.upload_sets import PutBlob
 from lockgate.storage_core.blobs.server.receiving import ReceivingBlob, StoredBlob
 from lockgate.storage_core.blobs.server.upload_sets import UploadSets
 from lockgate.storage_core.blobs.sources import Source, chunks_of, size_of

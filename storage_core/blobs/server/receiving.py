@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from lockgate.storage_core.blobs.keys import BlobKey, UploadSetId
-from lockgate.storage_core.blobs.registry.uploads import PutBlob
+from lockgate.storage_core.blobs.registry.upload_sets import PutBlob
 from lockgate.storage_core.blobs.storage.ha_upload import HaUpload
 from lockgate.storage_core.blobs.storage.incoming_file import IncomingFile
 from lockgate.storage_core.journal import Mutation

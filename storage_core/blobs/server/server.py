@@ -38,7 +38,7 @@ from lockgate.storage_core.blobs.registry.references import (
 from lockgate.storage_core.blobs.registry.rows import Blob, Reference
 from lockgate.storage_core.blobs.reports import BlobSweepReport, VerifiedPage
 from lockgate.storage_core.blobs.server.ingest import BlobIngest
-from lockgate.storage_core.blobs.server.serve import BlobReader
+from lockgate.storage_core.blobs.server.reader import BlobReader
 from lockgate.storage_core.blobs.server.upload_sets import UploadSets
 from lockgate.storage_core.blobs.sources import Source
 from lockgate.storage_core.blobs.storage.ha import HaBlobs

@@ -1,4 +1,6 @@
-"""Upload sets of a blob server: sets that it opens for clients, and its own sets for single puts.
+"""Upload sets: groups of blobs that are uploaded together, and kept until the set is complete.
+
+A blob server opens sets for clients, and its own sets for single puts.
 
 An ended job is remembered until every upload set opened before its end is closed, because a put started then
 may still be recorded. So the server rotates its own sets: an old set takes no new put, and is completed when
@@ -15,7 +17,7 @@ from typing import Final
 
 from lockgate.storage_core.blobs.keys import UploadSetId, check_upload_set, new_upload_set
 from lockgate.storage_core.blobs.registry.rows import UploadSet
-from lockgate.storage_core.blobs.registry.uploads import BeginUpload, CompleteUpload, upload_resource
+from lockgate.storage_core.blobs.registry.upload_sets import BeginUpload, CompleteUpload, upload_resource
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.forks import FORKS, Forkable

@@ -14,7 +14,7 @@ from lockgate.storage_core.blobs.registry.queries import (
     upload_sets,
 )
 from lockgate.storage_core.blobs.registry.rows import Blob, UploadSet
-from lockgate.storage_core.blobs.registry.uploads import upload_resource
+from lockgate.storage_core.blobs.registry.upload_sets import upload_resource
 from lockgate.storage_core.blobs.reports import BlobSweepReport, Tally, Why
 from lockgate.storage_core.blobs.storage.holdings import Holdings
 from lockgate.storage_core.blobs.sweep.orphans import find_orphans

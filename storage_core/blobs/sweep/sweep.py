@@ -31,7 +31,7 @@ from lockgate.storage_core.blobs.registry.queries import (
 from lockgate.storage_core.blobs.registry.references import LapseReference
 from lockgate.storage_core.blobs.registry.removals import ForgetBlob, ForgetBlobJob, MarkDeleting
 from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, UploadSet
-from lockgate.storage_core.blobs.registry.uploads import AbandonUpload
+from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload
 from lockgate.storage_core.blobs.reports import BlobSweepReport, Tally, Why
 from lockgate.storage_core.blobs.storage.holdings import Holdings
 from lockgate.storage_core.blobs.sweep.dry_run import dry_run_sweep, lapsed_sets

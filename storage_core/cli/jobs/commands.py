@@ -13,6 +13,7 @@ from lockgate.storage_core.cli.render import (
     Destination,
     JsonFlag,
     byte_size,
+    counted,
     moment,
     print_fields,
     print_json,
@@ -191,10 +192,10 @@ def recover(
 ) -> None:
     """Finish or abort jobs whose drivers have died.
 
-    Decided jobs are finished; lapsed jobs are aborted or resumed, as configured at their set-up; live and
-    parked jobs are left alone. `--scan` finds jobs by their open uploads and folders, even if the journal is
-    lost, and registers them in the journal. Exits with 3 if markers contradict each other or access is
-    denied, with 10 if a job is not settled yet.
+    Decided jobs are finished at once. Undecided jobs: lapsed ones are aborted or resumed, as configured at
+    set-up; live and parked ones are left alone. `--scan` finds jobs by their open uploads and folders, even
+    if the journal is lost, and registers them in the journal. Exits with 3 if markers contradict each other
+    or access is denied, with 10 if a job is not settled yet.
     """
     results: list[RecoveryResult] = []
     try:
@@ -232,7 +233,7 @@ def rescan(
         print_json(found)
     else:
         print_table(
-            ("job", "would do" if dry_run else "done", "was", "now", "why"),
+            ("job", "would do" if dry_run else "action", "before", "after", "why"),
             [(change.job_id, change.action, change.was, change.now, change.detail) for change in found],
             empty=f"the index is up to date for {destination}",
         )
@@ -278,7 +279,7 @@ def _recover(words: list[str], *, every: bool, dry_run: bool, progress: Progress
 
 def _print_recovered(results: list[RecoveryResult], *, dry_run: bool) -> None:
     print_table(
-        ("job", "destination", "found", "lease", "would do" if dry_run else "done", "now", "why"),
+        ("job", "destination", "before", "lease", "would do" if dry_run else "action", "after", "why"),
         [(r.job_id, r.destination, r.found, r.lease, r.action, r.ended, r.detail) for r in results],
         empty="no job is unfinished",
     )
@@ -360,7 +361,7 @@ def _print_receipt(receipt: Receipt) -> None:
             ("files", receipt.files),
             ("rows", "unknown" if receipt.rows is None else receipt.rows),
             ("size", byte_size(receipt.size)),
-            ("removed", f"{receipt.removed_files} files" if receipt.removed_files else None),
+            ("removed", counted(receipt.removed_files, "file") if receipt.removed_files else None),
             ("plan", receipt.plan),
         ]
     )
@@ -368,10 +369,14 @@ def _print_receipt(receipt: Receipt) -> None:
 
 def _print_success(destination: str, success: SuccessSummary) -> None:
     metrics = ", ".join(f"{name} {count}" for name, count in success.metrics.items())
-    shown = f"all {success.files}" if not success.omitted else f"{len(success.filenames)} of {success.files}"
+    shown = (
+        f"{len(success.filenames)} of {success.files} files"
+        if success.omitted
+        else f"all files ({success.files})"
+    )
     print_fields(
         [
-            ("_SUCCESS", f"format {success.name} {success.version}, lists {shown} files"),
+            ("_SUCCESS", f"format {success.name} {success.version}, lists {shown}"),
             ("all files", f"{destination.rstrip('/')}/{success.log} and its shards"),
             ("digest", success.listing_digest),
             ("started", moment(success.started_s)),

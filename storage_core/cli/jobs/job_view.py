@@ -7,7 +7,7 @@ import msgspec
 from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.commit import Job, JobLeaseState, JobPhase, Receipt, attach_job
 from lockgate.storage_core.commit.leases.job_leases import leases_for
-from lockgate.storage_core.commit.publish.file_report import read_file_outcomes
+from lockgate.storage_core.commit.publish.file_report import read_file_fates
 from lockgate.storage_core.commit.publish.success_file import SuccessSummary, find_success
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.job import JobRecord
@@ -43,7 +43,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         job_attempt: The newest job attempt, until the job has ended.
         tasks: Progress of the tasks of that job attempt.
-        report: Report after the job's end, with the outcome of every file if requested.
+        report: Report after the job's end, with the fate of every file if requested.
         success: `_SUCCESS`, unless a later job has replaced it.
     """
 
@@ -65,7 +65,7 @@ def view_job(destination: str, text: str, *, every_file: bool = False) -> JobVie
     Args:
         destination: Destination of the job.
         text: Id of the job, or its name for the newest generation.
-        every_file: Whether to read the outcome of every file from the shards of the report.
+        every_file: Whether to read the fate of every file from the shards of the report.
 
     Raises:
         ObjectNotFoundError: There is no such job.
@@ -77,7 +77,7 @@ def view_job(destination: str, text: str, *, every_file: bool = False) -> JobVie
     ended = success or failure
     report = folder.report()
     if every_file and report is not None:
-        report = msgspec.structs.replace(report, shards=(), fates=tuple(read_file_outcomes(folder)))
+        report = msgspec.structs.replace(report, shards=(), fates=tuple(read_file_fates(folder)))
     return JobView(
         record=job.record,
         phase=job.phase(),

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lockgate.storage_core.commit.committers import is_visible_early
-from lockgate.storage_core.commit.destination.conflict_mode import visible_files
+from lockgate.storage_core.commit.destination.visible_files import visible_files
 from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.commit.records.destination_log.live_files import LiveShard
 from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
-from lockgate.storage_core.commit.records.log_entries import LiveShard
-from lockgate.storage_core.commit.records.report import FileOutcome
+from lockgate.storage_core.commit.records.report import FileFate
 from lockgate.storage_core.commit.records.shards import read_shard
 from lockgate.storage_core.commit.uploads.upload_completion import is_open
 from lockgate.storage_core.concurrency import in_parallel
@@ -57,8 +57,8 @@ def _refuse_if_lost(folder: JobFolder, upload: PendingUpload) -> None:
     )
 
 
-def delete_unpublished(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileOutcome]:
-    """Delete every visible file that a finished job has not published, and yield the outcomes.
+def delete_unpublished(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileFate]:
+    """Delete every visible file that a finished job has not published, and yield their fates.
 
     Call it after the job's uploads were aborted, so that no more of them become visible.
     """
@@ -73,13 +73,13 @@ def delete_unpublished(folder: JobFolder, job: JobRecord, settings: Settings) ->
         for file in read_shard(folder.store, LiveShard, layout.log_shard, ref.digest).files
     }
 
-    def drop(info: ObjectInfo) -> FileOutcome:
+    def drop(info: ObjectInfo) -> FileFate:
         conditional = folder.store.capabilities.conditional_delete
         try:
             folder.store.delete(info.key, if_version=info.version if conditional else None)
         except LockgateError as error:
-            return FileOutcome(key=info.key, fate="unsettled", detail=f"visible early, not removed: {error}")
-        return FileOutcome(key=info.key, fate="aborted", detail="it was visible before the job's end")
+            return FileFate(key=info.key, fate="unsettled", detail=f"visible early, not removed: {error}")
+        return FileFate(key=info.key, fate="aborted", detail="it was visible before the job's end")
 
     with step("drop-early"):
         unpublished = (

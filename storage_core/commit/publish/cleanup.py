@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
-from lockgate.storage_core.commit.records.report import FileOutcome
+from lockgate.storage_core.commit.records.report import FileFate
 from lockgate.storage_core.commit.staged_files.attempt_directories import drop_temporary, staging_dir
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import LockgateError, MalformedRecordError
@@ -21,7 +21,7 @@ from lockgate.storage_core.ids import short_id_in
 from lockgate.storage_core.settings import Settings
 
 
-def abort_uploads(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileOutcome]:
+def abort_uploads(folder: JobFolder, job: JobRecord, settings: Settings) -> Iterator[FileFate]:
     """Abort every open upload with the job's short id in its key, or that a pending set of the job names.
 
     The job must be decided: before that, the commit may still need them.
@@ -40,12 +40,12 @@ def abort_uploads(folder: JobFolder, job: JobRecord, settings: Settings) -> Iter
                     for file in found.files:
                         yield file.key, file.upload.upload_id
 
-    def abort(upload: tuple[str, str]) -> FileOutcome:
+    def abort(upload: tuple[str, str]) -> FileFate:
         try:
             store.abort_upload(*upload)
         except LockgateError as error:
-            return FileOutcome(key=upload[0], fate="unsettled", detail=f"upload not aborted: {error}")
-        return FileOutcome(key=upload[0], fate="aborted")
+            return FileFate(key=upload[0], fate="unsettled", detail=f"upload not aborted: {error}")
+        return FileFate(key=upload[0], fate="aborted")
 
     with step("abort-uploads"):
         yield from in_parallel(abort, own(), settings.parallelism)

@@ -28,7 +28,7 @@ class CommitContext:
 
     @cached_property
     def report(self) -> FileReport:
-        """Outcomes of the job's files, as this process knows them."""
+        """Fates of the job's files, as this process knows them."""
         return FileReport(self.folder)
 
     @property

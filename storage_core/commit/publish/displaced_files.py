@@ -18,7 +18,7 @@ from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.records.codec import digest
 from lockgate.storage_core.commit.records.job_folder import JobFolder, create
 from lockgate.storage_core.commit.records.plan import RemovedFile
-from lockgate.storage_core.commit.records.report import FileOutcome
+from lockgate.storage_core.commit.records.report import FileFate
 from lockgate.storage_core.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -69,7 +69,7 @@ def restore_displaced(context: CommitContext, plan: Plan) -> None:
                 context.report.add(_restore(context, context.store, file))
 
 
-def _restore(context: CommitContext, tree: FileTree, file: RemovedFile) -> FileOutcome:
+def _restore(context: CommitContext, tree: FileTree, file: RemovedFile) -> FileFate:
     key = displaced_key(context.folder, file)
     for _ in range(RESTORE_TRIES):
         try:
@@ -78,13 +78,13 @@ def _restore(context: CommitContext, tree: FileTree, file: RemovedFile) -> FileO
             is_restored = False  # a parent folder has become a file
         if _close(context.store, key):
             detail = "it has its name" if is_restored else "another version has its name, or none"
-            return FileOutcome(key=file.key, fate="kept", detail=f"{detail}; it is not displaced")
+            return FileFate(key=file.key, fate="kept", detail=f"{detail}; it is not displaced")
     if is_restored:
         raise OutcomeUnknownError(
             f"{context.store.url}/{file.key}: it was restored {RESTORE_TRIES} times and displaced again; "
             f"it may be at {key}; nothing was deleted; run recovery again"
         )
-    return FileOutcome(key=file.key, fate="kept", detail=f"something else has its name; it is at {key}")
+    return FileFate(key=file.key, fate="kept", detail=f"something else has its name; it is at {key}")
 
 
 def _close(store: Store, key: str) -> bool:

@@ -1,4 +1,4 @@
-"""Collect and read the outcome of every file of a job; long reports are stored in shards.
+"""Collect and read the fate of every file of a job; long reports are stored in shards.
 
 Source: commit protocol, "What lies where" (`report.json`).
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from lockgate.storage_core.commit.records.job_folder import JobFolder
-from lockgate.storage_core.commit.records.report import FileOutcome, FileOutcomeShard
+from lockgate.storage_core.commit.records.report import FileFate, FileFateShard
 from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES, read_shard, write_shard
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import check_id
@@ -20,44 +20,44 @@ from lockgate.storage_core.ids import check_id
 
 @dataclass
 class FileReport:
-    """Outcomes of files, as this process knows them: a thousand in memory, the rest in the job's folder.
+    """Fates of files, as this process knows them: a thousand in memory, the rest in the job's folder.
 
     Attributes:
         folder: Folder of the job.
-        counts: Number of files of each outcome.
+        counts: Number of files of each fate.
         shards: Digests of the stored shards, `report/<digest>.json`.
     """
 
     folder: JobFolder
     counts: Counter[str] = field(default_factory=Counter)
     shards: list[str] = field(default_factory=list)
-    _unstored: list[FileOutcome] = field(default_factory=list)
+    _unstored: list[FileFate] = field(default_factory=list)
     _key_digests: set[bytes] = field(default_factory=set)
 
-    def add(self, outcome: FileOutcome) -> None:
-        """Add the outcome of a file. The first one counts: an aborted upload does not hide a publication."""
-        key_digest = hashlib.blake2b(outcome.key.encode(), digest_size=16).digest()
+    def add(self, file: FileFate) -> None:
+        """Add the fate of a file. The first one counts: an aborted upload does not hide a publication."""
+        key_digest = hashlib.blake2b(file.key.encode(), digest_size=16).digest()
         if key_digest in self._key_digests:
             return
         self._key_digests.add(key_digest)
-        self.counts[outcome.fate] += 1
+        self.counts[file.fate] += 1
         if len(self._unstored) == SHARD_ENTRIES:
             self._write_shard()
-        self._unstored.append(outcome)
+        self._unstored.append(file)
 
-    def unstored(self) -> tuple[FileOutcome, ...]:
-        """Return the outcomes that are in no shard."""
+    def unstored(self) -> tuple[FileFate, ...]:
+        """Return the fates that are in no shard."""
         return tuple(self._unstored)
 
     def _write_shard(self) -> None:
         with step("report"):
-            record = FileOutcomeShard(fates=tuple(self._unstored))
+            record = FileFateShard(fates=tuple(self._unstored))
             self.shards.append(write_shard(self.folder.store, partial(_key, self.folder), record))
         self._unstored.clear()
 
 
-def read_file_outcomes(folder: JobFolder) -> Iterator[FileOutcome]:
-    """Yield the outcome of each file, with one shard in memory at a time; nothing before the job's end.
+def read_file_fates(folder: JobFolder) -> Iterator[FileFate]:
+    """Yield the fate of each file, with one shard in memory at a time; nothing before the job's end.
 
     Raises:
         MalformedRecordError: The report or a shard cannot be read.
@@ -66,7 +66,7 @@ def read_file_outcomes(folder: JobFolder) -> Iterator[FileOutcome]:
     if report is None:
         return
     for name in report.shards:
-        yield from read_shard(folder.store, FileOutcomeShard, partial(_key, folder), name).fates
+        yield from read_shard(folder.store, FileFateShard, partial(_key, folder), name).fates
     yield from report.fates
 
 

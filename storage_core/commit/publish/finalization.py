@@ -18,10 +18,10 @@ from lockgate.storage_core.commit.publish.displaced_files import displaced_key
 from lockgate.storage_core.commit.publish.success_file import PublishedFiles, write_success
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import encode
+from lockgate.storage_core.commit.records.destination_log.outcome import Outcome, Receipt
 from lockgate.storage_core.commit.records.job_folder import claim, retry_while_busy
-from lockgate.storage_core.commit.records.log_entries import Outcome, Receipt
 from lockgate.storage_core.commit.records.plan import Decision, RemovedFile
-from lockgate.storage_core.commit.records.report import Ended, FileOutcome, Report
+from lockgate.storage_core.commit.records.report import Ended, FileFate, Report
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (
     LockgateError,
@@ -48,12 +48,12 @@ def finish(context: CommitContext, decision: Decision, outcome: Outcome) -> Ende
     retention_s = context.job.spec.replaced_retention_s
     if retention_s:
         for replaced in plan.all_removals():
-            context.report.add(FileOutcome(key=replaced.key, fate="retained"))
+            context.report.add(FileFate(key=replaced.key, fate="retained"))
     else:
         remove_replaced(context, plan)
     published = PublishedFiles(decision, outcome, outcome.receipt, plan)
     for file in plan.all_additions():
-        context.report.add(FileOutcome(key=file.key, fate="published"))
+        context.report.add(FileFate(key=file.key, fate="published"))
         published.add(file)
     with step("checkpoint"):
         DestinationLog(context.store).keep_checkpoint(outcome.turn)
@@ -137,10 +137,10 @@ def drop_uploads(context: CommitContext) -> bool:
     return all_dropped
 
 
-def _remove(context: CommitContext, file: RemovedFile) -> FileOutcome:
+def _remove(context: CommitContext, file: RemovedFile) -> FileFate:
     """Delete a replaced file if it still has the version in the plan."""
     if not file.version:
-        return FileOutcome(key=file.key, fate="removed", detail="it was gone already")
+        return FileFate(key=file.key, fate="removed", detail="it was gone already")
     key = displaced_key(context.folder, file) if file.in_the_way else file.key
     try:
         if context.store.capabilities.conditional_delete:
@@ -150,11 +150,11 @@ def _remove(context: CommitContext, file: RemovedFile) -> FileOutcome:
             context.store.delete(key)  # the name of a managed file is never used for another file
         else:
             detail = "the job does not own it, and the store cannot delete by version"
-            return FileOutcome(key=file.key, fate="kept", detail=detail)
+            return FileFate(key=file.key, fate="kept", detail=detail)
     except PreconditionFailedError:
-        return FileOutcome(key=file.key, fate="kept", detail="it changed after the plan was made")
+        return FileFate(key=file.key, fate="kept", detail="it changed after the plan was made")
     except (OutcomeUnknownError, StoreUnavailableError):
         raise  # the job stays published; a retry or recovery continues here
     except NotAppliedError as error:
-        return FileOutcome(key=file.key, fate="kept", detail=str(error))
-    return FileOutcome(key=file.key, fate="removed", detail="it was displaced" if file.in_the_way else "")
+        return FileFate(key=file.key, fate="kept", detail=str(error))
+    return FileFate(key=file.key, fate="removed", detail="it was displaced" if file.in_the_way else "")

@@ -12,10 +12,11 @@ from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.displaced_files import displace
 from lockgate.storage_core.commit.publish.shard_completion import ShardReport, complete_shard
 from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.commit.records.destination_log.live_files import KeyShard, LiveFile, LiveShard
+from lockgate.storage_core.commit.records.destination_log.outcome import Outcome, Receipt
 from lockgate.storage_core.commit.records.job_folder import claim
-from lockgate.storage_core.commit.records.log_entries import KeyShard, LiveFile, LiveShard, Outcome, Receipt
 from lockgate.storage_core.commit.records.plan import Decision, ShardRef
-from lockgate.storage_core.commit.records.report import FileOutcome
+from lockgate.storage_core.commit.records.report import FileFate
 from lockgate.storage_core.commit.records.shards import batches, shard_ref, write_shard
 from lockgate.storage_core.errors import MalformedRecordError
 from lockgate.storage_core.failpoints import step
@@ -38,7 +39,7 @@ def publish(context: CommitContext, decision: Decision) -> Outcome:
     lost = [key for report in _complete_all(context, plan) for key in report.lost]
     for key in lost:
         context.report.add(
-            FileOutcome(key=key, fate="lost", detail="its upload is gone and its object is not there")
+            FileFate(key=key, fate="lost", detail="its upload is gone and its object is not there")
         )
     with step("outcome-lists"):
         outcome = _outcome(context, plan, lost)

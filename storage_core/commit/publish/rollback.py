@@ -12,10 +12,10 @@ from lockgate.storage_core.commit.decide.plan import Plan, read_plan
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.displaced_files import restore_displaced
 from lockgate.storage_core.commit.publish.finalization import end
-from lockgate.storage_core.commit.records.log_entries import Outcome
+from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
+from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.commit.records.plan import Decision
-from lockgate.storage_core.commit.records.report import Ended, FileOutcome
-from lockgate.storage_core.commit.records.task import PendingFile
+from lockgate.storage_core.commit.records.report import Ended, FileFate
 from lockgate.storage_core.commit.uploads.upload_completion import is_open
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (
@@ -84,7 +84,7 @@ def _abort(context: CommitContext, file: PendingFile) -> None:
     context.store.abort_upload(file.key, file.upload.upload_id)
 
 
-def _revert_file(context: CommitContext, file: PendingFile) -> FileOutcome:
+def _revert_file(context: CommitContext, file: PendingFile) -> FileFate:
     """Abort the upload and delete the object if it is this job's, until neither is there."""
     for _ in range(REVERT_TRIES):
         if is_open(context.store, file.upload):
@@ -94,7 +94,7 @@ def _revert_file(context: CommitContext, file: PendingFile) -> FileOutcome:
                 continue
         try:
             if not _delete_own(context.store, file.upload):
-                return FileOutcome(key=file.key, fate="reverted")
+                return FileFate(key=file.key, fate="reverted")
         except (PreconditionFailedError, OutcomeUnknownError):
             continue
     raise OutcomeUnknownError(

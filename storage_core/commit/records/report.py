@@ -1,4 +1,4 @@
-"""Records of a job's end, of the outcome of each file, and of a sweep's state.
+"""Records of a job's end, of the fate of each file, and of a sweep's state.
 
 Source: commit protocol, "What lies where".
 """
@@ -10,31 +10,31 @@ from typing import Literal
 import msgspec
 
 from lockgate.storage_core.commit.records.codec import Record
+from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
 from lockgate.storage_core.commit.records.job import JobId
-from lockgate.storage_core.commit.records.log_entries import Receipt
 
 
-class FileOutcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Outcome of one file of a job."""
+class FileFate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Fate of one file of a job."""
 
     key: str
     fate: Literal["published", "lost", "reverted", "aborted", "removed", "kept", "retained", "unsettled"]
     detail: str = ""
 
 
-class FileOutcomeShard(Record, frozen=True, tag="fates"):
-    """`report/<digest>.json`: up to 1,000 file outcomes of a long report."""
+class FileFateShard(Record, frozen=True, tag="fates"):
+    """`report/<digest>.json`: the fates of up to 1,000 files of a long report."""
 
-    fates: tuple[FileOutcome, ...]
+    fates: tuple[FileFate, ...]
 
 
 class Report(Record, frozen=True, tag="report"):
-    """`report.json`: the outcome of every file, for committed and failed jobs.
+    """`report.json`: the fate of every file, for committed and failed jobs.
 
     Attributes:
-        counts: Number of files by outcome.
-        shards: Digests of the `FileOutcomeShard` records of all but the last files.
-        fates: Outcomes of the last files, or of all files of a short report.
+        counts: Number of files by fate.
+        shards: Digests of the `FileFateShard` records of all but the last files.
+        fates: Fates of the last files, or of all files of a short report.
     """
 
     job_id: JobId
@@ -43,7 +43,7 @@ class Report(Record, frozen=True, tag="report"):
     receipt: Receipt | None
     counts: dict[str, int]
     shards: tuple[str, ...]
-    fates: tuple[FileOutcome, ...]
+    fates: tuple[FileFate, ...]
 
 
 class Ended(Record, frozen=True, tag="ended"):

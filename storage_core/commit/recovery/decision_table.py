@@ -35,7 +35,7 @@ class RecoveryRow(NamedTuple):
         leases: States of its lease.
         young: Whether anything in its folder is younger than `orphan_age_s`; None if that is irrelevant.
         on_lapse: The job's option `on_lapse`; None if that is irrelevant.
-        why: Reason, for people; `{phase}` is replaced by the phase.
+        why: Reason, for people.
     """
 
     phases: frozenset[JobPhase]
@@ -64,7 +64,7 @@ RECOVERY: Final = (
     ),
     RecoveryRow(UNDECIDED, _UNKNOWN, False, "abort", RecoveryAction.ABORT, _GONE),
     RecoveryRow(UNDECIDED, _UNKNOWN, False, "resume", RecoveryAction.RESUME, _RESUMED),
-    RecoveryRow(_DECIDED, _ANY, None, None, RecoveryAction.ROLL_FORWARD, "it is decided ({phase})"),
+    RecoveryRow(_DECIDED, _ANY, None, None, RecoveryAction.ROLL_FORWARD, "its decision is final"),
     RecoveryRow(TERMINAL, _ANY, None, None, RecoveryAction.CLEAN_UP, "it has ended"),
 )
 
@@ -88,5 +88,5 @@ def choose_action(
             and row.on_lapse in {None, on_lapse}
             and (row.young is None or row.young is young())
         ):
-            return row.action, row.why.format(phase=phase)
+            return row.action, row.why
     raise AssertionError((phase, lease, on_lapse))

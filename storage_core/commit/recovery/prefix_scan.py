@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Final
 
 from lockgate.storage_core.clock import Clock
-from lockgate.storage_core.commit.destination.conflict_mode import Owners
+from lockgate.storage_core.commit.destination.visible_files import Owners
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, recover_all, settle
 from lockgate.storage_core.concurrency import Progress, no_progress

@@ -13,8 +13,8 @@ from typing import Final, Literal
 import msgspec
 
 from lockgate.storage_core.clock import Clock, SystemClock
-from lockgate.storage_core.commit.destination.conflict_mode import Owners
 from lockgate.storage_core.commit.destination.nested import NestedDestinations
+from lockgate.storage_core.commit.destination.visible_files import Owners
 from lockgate.storage_core.commit.job_summary import JobSummary
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase

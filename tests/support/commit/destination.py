@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from lockgate.storage_core.commit import Job, Manifest, attach_job, open_job, read_manifest, recover_all
-from lockgate.storage_core.commit.destination.conflict_mode import visible_files
+from lockgate.storage_core.commit.destination.visible_files import visible_files
 from lockgate.storage_core.commit.leases import heartbeat
 from lockgate.storage_core.commit.recovery.recover import RecoveryResult
 from lockgate.storage_core.errors import StoreUnavailableError

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lockgate.storage_core.commit.destination.conflict_mode import visible_files
+from lockgate.storage_core.commit.destination.visible_files import visible_files
 from lockgate.storage_core.spark import read
 from lockgate.storage_core.stores import open_store
 

@@ -74,7 +74,7 @@ def test_jobs_show_prints_what_stands_in_success_until_a_later_job_takes_its_pla
     shown = run("jobs", "show", destination, "first").stdout
     success = document(run("jobs", "show", destination, "first", "--json"))["success"]
 
-    assert "format lockgate 1, lists all 1 files" in shown
+    assert "format lockgate 1, lists all files (1)" in shown
     assert f"{destination}/_lockgate/log/00000001.json and its shards" in shown
     assert success["listing_digest"] in shown
     assert success["filenames"] == [f"day=1/a-{first.short_id}.csv"]

@@ -16,7 +16,7 @@ def test_manifest_lists_the_live_files_of_whole_jobs(run: Run, destination: str,
     assert manifest["files"] == [{"key": f"day=1/a-{first.short_id}.csv", "size": 4, "rows": None}]
     assert (manifest["turn"], manifest["size"]) == (1, 4)
     assert document(run("manifest", destination, "--as-of", "0", "--json"))["files"] == []
-    assert "turn 1: 1 files, 4 B, unknown rows" in run("manifest", destination).stdout
+    assert "turn 1: 1 file, 4 B, unknown rows" in run("manifest", destination).stdout
     assert run("manifest", destination, "--as-of", "9").exit_code == 2
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit.publish.file_report import read_file_outcomes
+from lockgate.storage_core.commit.publish.file_report import read_file_fates
 from lockgate.storage_core.commit.records.layout import SUCCESS
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import (
@@ -208,7 +208,7 @@ def test_a_definite_failure_at_any_file_reverts_those_before_it_and_aborts_those
     assert world.visible() == OLD
     assert world.live() == world.keys()
     assert world.open_uploads() == []
-    fates = {fate.key: fate.fate for fate in read_file_outcomes(job._folder)}
+    fates = {fate.key: fate.fate for fate in read_file_fates(job._folder)}
     assert fates.pop(gone.key) == "lost"
     assert set(fates.values()) <= {"reverted", "aborted"}
     assert len(fates) == len(NEW) - 1

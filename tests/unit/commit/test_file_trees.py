@@ -11,11 +11,11 @@ import pytest
 
 from lockgate.storage_core.commit import Job, sweep_uploads
 from lockgate.storage_core.commit.publish.displaced_files import RESTORE_TRIES, displaced_files
-from lockgate.storage_core.commit.publish.file_report import read_file_outcomes
+from lockgate.storage_core.commit.publish.file_report import read_file_fates
 from lockgate.storage_core.commit.records.codec import digest
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.commit.records.report import FileOutcome
+from lockgate.storage_core.commit.records.report import FileFate
 from lockgate.storage_core.errors import (
     ConflictError,
     InvalidInputError,
@@ -231,8 +231,8 @@ def open_merging(world: World, **options: object) -> Job:
     )
 
 
-def fates(job: Job) -> Iterable[FileOutcome]:
-    return read_file_outcomes(job._folder)
+def fates(job: Job) -> Iterable[FileFate]:
+    return read_file_fates(job._folder)
 
 
 def lose_upload(world: World, job: Job, path: str) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from lockgate.storage_core.commit.publish import file_report
-from lockgate.storage_core.commit.publish.file_report import read_file_outcomes
+from lockgate.storage_core.commit.publish.file_report import read_file_fates
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import JobFailedError
 from tests.support.commit.destination import World, plain, write
@@ -16,7 +16,7 @@ FILES = {f"day={number % 3}/{number:02d}.csv": b"x" * number for number in range
 
 
 def fates_of(world: World, job_id: str) -> list[tuple[str, str]]:
-    return sorted((plain(fate.key), fate.fate) for fate in read_file_outcomes(world.attach(job_id)._folder))
+    return sorted((plain(fate.key), fate.fate) for fate in read_file_fates(world.attach(job_id)._folder))
 
 
 def test_the_report_of_a_committed_job_names_what_came_and_what_went(world: World) -> None:
@@ -64,4 +64,4 @@ def test_a_long_report_lies_in_shards_and_still_names_every_file(
     assert (len(report.shards), len(report.fates)) == (3, 2)
     assert report.counts == {"published": len(FILES)}
     assert fates_of(world, job.job_id) == sorted((path, "published") for path in FILES)
-    assert Counter(report.counts) == Counter(fate.fate for fate in read_file_outcomes(job._folder))
+    assert Counter(report.counts) == Counter(fate.fate for fate in read_file_fates(job._folder))

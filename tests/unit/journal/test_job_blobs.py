@@ -8,7 +8,12 @@ import pytest
 
 from lockgate.storage_core.blobs.registry.references import SubmitBlobJob, TakeReference
 from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Guarantee, Reference
-from lockgate.storage_core.blobs.registry.uploads import BeginUpload, CompleteUpload, PutBlob, upload_resource
+from lockgate.storage_core.blobs.registry.upload_sets import (
+    BeginUpload,
+    CompleteUpload,
+    PutBlob,
+    upload_resource,
+)
 from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob
 from lockgate.storage_core.commit.registry.rows import Phase
 from lockgate.storage_core.errors import ConflictError, FencedError, ObjectNotFoundError

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lockgate.storage_core.blobs.registry.references import FailBlobJob
 from lockgate.storage_core.blobs.registry.removals import ForgetBlobJob
 from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
-from lockgate.storage_core.blobs.registry.uploads import CompleteUpload
+from lockgate.storage_core.blobs.registry.upload_sets import CompleteUpload
 from lockgate.storage_core.commit.registry.rows import Destination
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.op import Moment, Op

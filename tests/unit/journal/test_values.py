@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from lockgate.storage_core.blobs.registry.references import SubmitBlobJob
-from lockgate.storage_core.blobs.registry.uploads import PutBlob
+from lockgate.storage_core.blobs.registry.upload_sets import PutBlob
 from lockgate.storage_core.commit.registry.entries import RecordTask
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.journal import Journal, Mutation, Stamp

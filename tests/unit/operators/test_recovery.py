@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from lockgate import open_job
 from lockgate.operators.dag_run.destinations import as_destinations
 from lockgate.operators.recovery import JobRecoveryOperator, summary_table
-from lockgate.operators.sweep import UploadSweepOperator
+from lockgate.operators.uploads import UploadSweepOperator
 from lockgate.storage_core.commit import JobPhase, list_jobs, recover_all
 from tests.support.airflow.task_run import TaskRun, die_at
 from tests.support.blobs.job_artefacts import bytes_of, uploaded

@@ -33,7 +33,8 @@ def request_sweep(connection: Connection, request: SweepRequest, progress: Progr
             if line.step:
                 progress(line.step, line.done, line.total)
     raise OutcomeUnknownError(
-        f"sweep of {connection.url}: the response ends without a report; what was swept is swept; sweep again"
+        f"sweep of {connection.url}: the response ends without a report; what it deleted stays deleted; "
+        "sweep again"
     )
 
 

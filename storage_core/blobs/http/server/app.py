@@ -21,7 +21,7 @@ from lockgate.storage_core.blobs.http.server.responses import JsonResponse, erro
 from lockgate.storage_core.blobs.http.server.routes.blobs import blob_routes
 from lockgate.storage_core.blobs.http.server.routes.health import health_routes
 from lockgate.storage_core.blobs.http.server.routes.references import reference_routes
-from lockgate.storage_core.blobs.http.server.routes.sweeping import maintenance_routes
+from lockgate.storage_core.blobs.http.server.routes.sweeping import sweep_routes
 from lockgate.storage_core.blobs.http.server.service import Service
 from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
@@ -62,7 +62,7 @@ def blob_app(
             Exception: fault_response,
         },
     )
-    for routes in (blob_routes, reference_routes, maintenance_routes, health_routes):
+    for routes in (blob_routes, reference_routes, sweep_routes, health_routes):
         app.include_router(routes(service))
     return app
 

@@ -12,7 +12,7 @@ import urllib3
 
 from lockgate.storage_core.blobs.http.client.client import BlobClient
 from lockgate.storage_core.blobs.protocol import Blobs
-from lockgate.storage_core.blobs.registry.uploads import AbandonUpload
+from lockgate.storage_core.blobs.registry.upload_sets import AbandonUpload
 from lockgate.storage_core.blobs.server.upload_sets import HARD_S
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.errors import (

@@ -24,8 +24,8 @@ from lockgate.storage_core.journal.database import migrate
 from lockgate.storage_core.journal.database.database import Database, parse_url
 from lockgate.storage_core.journal.database.schema import ENTRY, METADATA, VERSION_TABLE, table_of
 from lockgate.storage_core.journal.entries.family import Family, known_families
+from lockgate.storage_core.journal.entries.journal_family import JOURNAL
 from lockgate.storage_core.journal.entries.leases import FreeLease, TakeLease
-from lockgate.storage_core.journal.entries.own_family import JOURNAL
 from lockgate.storage_core.journal.entries.rows import Lease, Request
 from tests.support.commit.destination import Crash
 

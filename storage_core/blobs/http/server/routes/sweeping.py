@@ -21,7 +21,7 @@ BEAT_S: Final = 1.0
 """Time between two lines."""
 
 
-def maintenance_routes(service: Service) -> APIRouter:
+def sweep_routes(service: Service) -> APIRouter:
     """Return the routes."""
 
     async def sweep(request: Request) -> Response:
@@ -60,8 +60,8 @@ class _SweepResponse(Response):
         except LockgateError as error:
             return SweepLine(error=body_of(error))
         except Exception:
-            LOG.exception("a sweep failed; what was swept is swept")
-            message = "the sweep failed; what was swept is swept; see the blob server's log"
+            LOG.exception("the sweep failed part-way; what it deleted stays deleted")
+            message = "the sweep failed part-way; what it deleted stays deleted; see the blob server's log"
             return SweepLine(error=ErrorBody("OutcomeUnknownError", message))
         return SweepLine(report=report)
 

@@ -1,6 +1,6 @@
 """Read blobs from the local store, verified, or refill them from the HA store.
 
-Concurrent readers share one refill. The journal may be unreachable.
+Concurrent readers share one refill. Works while the journal is unreachable.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ class BlobReader:
         )
 
     def _refill(self, ha: HaBlobs, job_id: str, blob_key: BlobKey) -> Path:
-        """Copy a blob from the HA store, unless it is being deleted: its sweep may have passed this store.
+        """Copy a blob from the HA store, unless it is being deleted.
+
+        The sweep may already have passed the local store and would not delete the new copy.
 
         Raises:
             ObjectNotFoundError: It is not there, or is being deleted.
@@ -100,20 +102,25 @@ class BlobReader:
         if self._is_deleting(job_id, blob_key):
             self._local.delete(job_id, blob_key)
             self._local.drop_empty(job_id)
-            raise ObjectNotFoundError(f"blob {job_id}/{blob_key} is being deleted: nothing refers to it")
+            raise ObjectNotFoundError(f"blob {job_id}/{blob_key} is being deleted: nothing keeps it")
         return path
 
     def _is_deleting(self, job_id: str, blob_key: BlobKey) -> bool:
-        """Return whether a blob is being deleted; False if the journal does not answer."""
+        """Return whether a blob is being deleted; False if the journal does not answer.
+
+        Without an answer, forget the marker, so that the next sweep lists the stores and finds bytes that
+        should be gone.
+        """
         try:
             with self._holdings.journal.reading() as reading:
                 return _is_deletable(reading, job_id, blob_key) and reading.status().safe_since_s is None
-        except LockgateError:  # a get needs no journal; the next listing finds bytes that should be gone
+        except LockgateError:  # a get needs no journal
             self._holdings.listing_marker.forget()
             return False
 
 
 def _is_deletable(reading: Reading, job_id: str, blob_key: BlobKey) -> bool:
+    """Return whether nothing may keep the blob: it has no row, it is marked, or its job has ended."""
     blob = reading.get(Blob, job_id, blob_key)
     return blob is None or blob.deleting_s is not None or is_ended(reading, job_id)
 

@@ -1,4 +1,6 @@
-"""Entries about upload sets. A set is open while its uploader lives, and keeps its blobs.
+"""Entries about upload sets. An upload set is a group of blobs that are uploaded together.
+
+A set is open while its uploader lives, and keeps its blobs until it is complete.
 
 Source: Flink BLOB storage, "BlobServer Upload".
 """

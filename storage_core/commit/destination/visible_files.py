@@ -1,0 +1,73 @@
+"""Data files that a listing of a destination shows, and the jobs that own them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from lockgate.storage_core.commit.destination.nested import NestedDestinations
+from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.commit.records.job import ShortIdClaim
+from lockgate.storage_core.commit.records.job_folder import JobFolder, find
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.errors import MalformedRecordError
+from lockgate.storage_core.ids import JobId, ShortId, short_id_in
+from lockgate.storage_core.stores import ObjectInfo, Store
+
+
+@dataclass
+class Owners:
+    """Find the job that wrote a file, by the short id in its key; results are cached."""
+
+    store: Store
+    _jobs: dict[ShortId, JobId | None] = field(default_factory=dict)
+    _phases: dict[JobId, JobPhase | None] = field(default_factory=dict)
+
+    def owner(self, key: str) -> JobId | None:
+        """Return the job whose short id is in the key; None if there is no known short id."""
+        short = short_id_in(key)
+        if short is None:
+            return None
+        if short not in self._jobs:
+            self._jobs[short] = owner_of(self.store, short)
+        return self._jobs[short]
+
+    def phase(self, job: JobId) -> JobPhase | None:
+        """Return a job's phase as of the first call; None if its records cannot be read."""
+        if job not in self._phases:
+            try:
+                self._phases[job] = JobFolder(self.store, job).phase()
+            except MalformedRecordError:
+                self._phases[job] = None
+        return self._phases[job]
+
+    def is_unpublished(self, key: str) -> bool:
+        """Return whether a key belongs to a job that manifest readers do not see."""
+        owner = self.owner(key)
+        return owner is not None and self.phase(owner) not in {JobPhase.PUBLISHED, JobPhase.COMMITTED, None}
+
+
+def owner_of(store: Store, short: ShortId) -> JobId | None:
+    """Return the job that claimed a short id at this destination, or None."""
+    claimed = find(store, ShortIdClaim, layout.short_id_claim(short))
+    return None if claimed is None else claimed.job_id
+
+
+def visible_files(
+    store: Store, prefixes: Sequence[str] = ("",), is_ours: Callable[[str], bool] = lambda _: False
+) -> Iterator[ObjectInfo]:
+    """Yield the data files that a listing reader sees, except those of nested destinations.
+
+    Args:
+        store: Store of the destination.
+        prefixes: Folders to list; by default the whole destination.
+        is_ours: Return whether a key in a nested destination belongs to this destination nevertheless.
+    """
+    nested = NestedDestinations(store)
+    for prefix in prefixes:
+        for page in nested.pages(prefix):
+            for info in page:
+                if layout.is_hidden(info.key):
+                    continue
+                if nested.holding(info.key) is None or is_ours(info.key):
+                    yield info
