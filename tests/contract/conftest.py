@@ -1,4 +1,4 @@
-"""The stores that the contract holds for: a directory, a strict fake, moto over HTTP, a real S3 server."""
+"""Stores under the contract: a directory, a strict fake, moto over HTTP, and a real S3 server."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def moto_endpoint(bucket_name: str) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def bucket_name() -> str:
-    """Name the bucket that moto and the fake have."""
+    """Return the name of the bucket in moto and in the fake."""
     return DESTINATION.removeprefix("s3://")
 
 
 @pytest.fixture
 def fake_endpoint(bucket_name: str) -> Iterator[str]:
-    """Serve a fake S3 of this test's own, with the machine's time."""
+    """Serve a separate fake S3 for this test, with the machine's clock."""
     with served(FakeS3(bucket=bucket_name)) as endpoint:
         yield endpoint
 
@@ -47,13 +47,13 @@ def fake_endpoint(bucket_name: str) -> Iterator[str]:
     ]
 )
 def kind(request: pytest.FixtureRequest) -> str:
-    """Name the kind of store under test."""
+    """Return the kind of store under test."""
     return request.param
 
 
 @pytest.fixture
 def on_disk() -> Iterator[Path]:
-    """A directory on a disk, also where `make test` keeps other files in memory: disks give inodes anew."""
+    """Return a directory on disk even if `make test` keeps other files in memory: disks reuse inodes."""
     with tempfile.TemporaryDirectory(prefix="lockgate-", dir="/var/tmp") as root:
         yield Path(root)
 
@@ -62,7 +62,7 @@ def on_disk() -> Iterator[Path]:
 def open_at(
     kind: str, request: pytest.FixtureRequest, on_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], Store]:
-    """Open stores of the kind under test, at names that lie beside each other and are new to this test."""
+    """Return a function that opens stores of the kind under test at sibling names, new to this test."""
     if kind == "local":
         return lambda name: open_store(str(on_disk / name), Settings())
     if kind in {"moto", "fake-s3"}:
@@ -75,7 +75,7 @@ def open_at(
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
-    # moto answers some refusals with a 500, which a second try does not better.
+    # moto answers some refusals with a 500, for which a retry is useless.
     settings = Settings(s3_endpoint_url=endpoint, s3_region="us-east-1", s3_max_attempts=1)
     folder = secrets.token_hex(8)
     return lambda name: open_store(f"{destination}/{folder}/{name}", settings)
@@ -83,5 +83,5 @@ def open_at(
 
 @pytest.fixture
 def store(open_at: Callable[[str], Store]) -> Store:
-    """Open one empty store of the kind under test, trusted with all that the kinds can do."""
+    """Return an empty store of the kind under test with all capabilities enabled."""
     return open_at("dataset")

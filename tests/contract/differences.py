@@ -1,7 +1,7 @@
-"""Where stores that pass the contract differ from S3 all the same: questions, and what each answers.
+"""Differences between S3 and stores that pass the contract, as questions with the answer of each store.
 
-The store contract asks only what Lockgate relies on. What it must not rely on stands here, as data: each
-question is put to S3's own kinds and to moto, and the answer must be the one that the table gives.
+The store contract covers only behaviour that Lockgate relies on. This table lists behaviour that it must
+not rely on: each question is put to S3 and its fake and to moto, and the answer must match the table.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from botocore.exceptions import ClientError
 
 @dataclass(frozen=True)
 class Bucket:
-    """Where a question is asked.
+    """The bucket in which a question is asked.
 
     Attributes:
-        client: boto3's.
-        folder: New to this question; ends in a slash.
+        client: boto3 client.
+        folder: Folder that is new to this question; ends in a slash.
     """
 
     client: Any
@@ -31,7 +31,7 @@ class Bucket:
         return {"Bucket": self.name, "Key": self.folder + key}
 
     def uploaded(self, key: str = "a") -> dict[str, Any]:
-        """Upload one part; returns what completes it."""
+        """Upload one part and return the arguments of its completion."""
         upload_id = self.client.create_multipart_upload(**self.at(key))["UploadId"]
         part = self.client.upload_part(**self.at(key), UploadId=upload_id, PartNumber=1, Body=b"data")
         parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
@@ -39,7 +39,7 @@ class Bucket:
 
 
 def said(call: Callable[..., object], **arguments: object) -> str:
-    """Return the word with which a call is refused, or that it is not."""
+    """Return the status and error code of a refused call, or `done`."""
     try:
         call(**arguments)
     except ClientError as fault:
@@ -95,9 +95,9 @@ class Difference:
     """One question.
 
     Attributes:
-        ask: Puts it, and returns the answer in a word.
-        s3: What S3 answers, and the strict fake.
-        moto: What moto answers.
+        ask: Ask the question and return the answer in a word.
+        s3: Answer of S3 and of the strict fake.
+        moto: Answer of moto.
     """
 
     ask: Callable[[Bucket], str]
@@ -118,4 +118,4 @@ DIFFERENCES: Final[dict[str, Difference]] = {
     "two uploads in pages of one": Difference(_list_two_uploads_one_a_page, s3="1, more", moto="2, no more"),
     "when an upload was begun": Difference(_ask_when_an_upload_was_begun, s3="just now", moto="in 2010"),
 }
-"""S3 itself has answered both to a completion that is repeated: nobody may rely on either."""
+"""Real S3 has given both answers to a repeated completion, so code must accept either."""

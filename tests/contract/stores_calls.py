@@ -1,4 +1,4 @@
-"""Calls that the store contract makes often, and races."""
+"""Common calls of the store contract, and concurrent calls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def upload(store: Store, key: str, *chunks: bytes) -> PendingUpload:
 
 
 def race(calls: Sequence[Callable[[], object]]) -> list[object]:
-    """Make all calls at once; returns their answers, or the errors of ours that they raised."""
+    """Make all calls concurrently and return their results or the Lockgate errors they raised."""
     start = Barrier(len(calls))
 
     def run(call: Callable[[], object]) -> object:

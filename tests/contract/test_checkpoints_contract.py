@@ -1,4 +1,4 @@
-"""Checkpoints in every kind of store: a journal's whole life with them, as its operator lives it."""
+"""Checkpoints in every kind of store: the whole life of a journal, with the commands of its operator."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MIB = 1024 * 1024
 
 @pytest.fixture
 def kept(open_at: Callable[[str], Store]) -> Store:
-    """Where the checkpoints are."""
+    """Return the store of the checkpoints."""
     return open_at("checkpoints")
 
 
@@ -39,7 +39,7 @@ def kept(open_at: Callable[[str], Store]) -> Store:
 def operator(
     kept: Store, kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Run:
-    """Run `lockgate journal` as somebody does whose settings name that store, on any machine."""
+    """Return a function that runs `lockgate journal` with settings for that store, as on any machine."""
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("LOCKGATE_CHECKPOINT_URL", kept.url)
     if kind != "local":
@@ -51,13 +51,13 @@ def operator(
     root = build()
 
     def run(*arguments: str) -> Any:
-        close_journals()  # each command is a process of its own
+        close_journals()  # each command runs in a process of its own
         return CliRunner().invoke(root, ["journal", *arguments])
 
     return run
 
 
-def told(operator: Run, *arguments: str) -> Any:
+def json_output(operator: Run, *arguments: str) -> Any:
     result = operator(*arguments, "--json")
     assert result.exit_code == 0, result.stderr
     return document(result)
@@ -77,19 +77,19 @@ def names(store: Store, prefix: str) -> list[str]:
     return [info.key for page in store.pages(prefix) for info in page]
 
 
-def test_a_journal_whose_database_is_lost_lives_on_from_its_checkpoints(
+def test_a_journal_with_a_lost_database_is_restored_from_its_checkpoints(
     operator: Run, kept: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database, replacement = tmp_path / "journal.db", tmp_path / "replacement.db"
     lost, spare = f"sqlite:///{database}", f"sqlite:///{replacement}"
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", lost)
     write(lost, take("a"), job(1), task(1), ClaimName(store="s3://lake", name="n", body="AAAA"))
-    assert told(operator, "checkpoint")["checkpoint"]["stamp"] == {"epoch": 1, "sequence": 4}
-    assert told(operator, "verify")["findings"] == []
-    assert told(operator, "prune", "--yes")["entries"] == 4
+    assert json_output(operator, "checkpoint")["checkpoint"]["stamp"] == {"epoch": 1, "sequence": 4}
+    assert json_output(operator, "verify")["findings"] == []
+    assert json_output(operator, "prune", "--yes")["entries"] == 4
     write(lost, take("b"), job(1, "committed"))
-    assert told(operator, "checkpoint")["checkpoint"]["stamp"] == {"epoch": 1, "sequence": 6}
-    assert told(operator, "verify")["checkpoints"] == [
+    assert json_output(operator, "checkpoint")["checkpoint"]["stamp"] == {"epoch": 1, "sequence": 6}
+    assert json_output(operator, "verify")["checkpoints"] == [
         {"epoch": 1, "sequence": 4},
         {"epoch": 1, "sequence": 6},
     ]
@@ -98,17 +98,17 @@ def test_a_journal_whose_database_is_lost_lives_on_from_its_checkpoints(
     for file in tmp_path.glob("journal.db*"):
         file.unlink()
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", spare)
-    restored, again = told(operator, "restore"), told(operator, "restore")
+    restored, again = json_output(operator, "restore"), json_output(operator, "restore")
 
     assert (restored["stamp"], restored["is_repeat"]) == ({"epoch": 1000, "sequence": 6}, False)
     assert (again["stamp"], again["is_repeat"]) == (restored["stamp"], True)
     assert rows(spare) == before
     assert operator("prune", "--yes").exit_code == SafeModeError.exit_code
-    assert told(operator, "leave-safe-mode") == {"was_in_safe_mode": True, "leases": 2}
+    assert json_output(operator, "leave-safe-mode") == {"was_in_safe_mode": True, "leases": 2}
     write(spare, take("c"))
-    assert told(operator, "checkpoint")["checkpoint"]["stamp"]["epoch"] == 1000
-    assert told(operator, "verify")["findings"] == []
-    assert told(operator, "prune", "--yes")["entries"] > 0
+    assert json_output(operator, "checkpoint")["checkpoint"]["stamp"]["epoch"] == 1000
+    assert json_output(operator, "verify")["findings"] == []
+    assert json_output(operator, "prune", "--yes")["entries"] > 0
     assert len(names(kept, "main/epochs/")) == 1
 
 
@@ -118,12 +118,12 @@ def test_two_restores_of_one_journal_never_begin_the_same_epoch(
     urls = [f"sqlite:///{tmp_path / name}.db" for name in ("lost", "one", "other")]
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", urls[0])
     write(urls[0], take("a"))
-    told(operator, "checkpoint")
+    json_output(operator, "checkpoint")
 
     epochs = []
     for url in urls[1:]:
         monkeypatch.setenv("LOCKGATE_JOURNAL_URL", url)
-        epochs.append(told(operator, "restore")["stamp"]["epoch"])
+        epochs.append(json_output(operator, "restore")["stamp"]["epoch"])
 
     assert epochs == [1000, 2000]
 
@@ -148,7 +148,7 @@ def test_a_snapshot_of_several_parts_is_restored_whole(kept: Store, tmp_path: Pa
 
 
 @pytest.mark.parametrize("size", [10, 5 * MIB + 10], ids=["small", "in-parts"])
-def test_of_two_that_take_the_same_checkpoint_one_makes_it_and_it_stays(kept: Store, size: int) -> None:
+def test_the_first_of_two_writers_of_one_checkpoint_creates_it_and_it_is_kept(kept: Store, size: int) -> None:
     checkpoints = Checkpoints(kept, "main", part_bytes=5 * MIB)
 
     first = checkpoints.create(Stamp(1, 1), io.BytesIO(b"1" * size))

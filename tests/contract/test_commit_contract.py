@@ -1,4 +1,4 @@
-"""The commit protocol over every store: what a directory keeps, moto and a real S3 server keep too."""
+"""The commit protocol over every store: directory, moto and a real S3 server behave alike."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def world(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> World:
-    """A destination of the kind of store under test, with one published job."""
+    """Return a destination in the kind of store under test with one published job."""
     if kind in {"moto", "fake-s3"}:
         endpoint = request.getfixturevalue(f"{kind.removesuffix('-s3')}_endpoint")
         monkeypatch.setenv("LOCKGATE_S3_ENDPOINT_URL", endpoint)
@@ -39,7 +39,9 @@ def world(
 
 
 @pytest.mark.parametrize("mode", ["append", "replace"])
-def test_a_job_is_invisible_then_whole_and_leaves_nothing_open(world: World, mode: str) -> None:
+def test_a_job_is_invisible_until_its_commit_then_complete_and_leaves_no_open_uploads(
+    world: World, mode: str
+) -> None:
     with world.open_job("new", mode=mode) as job:
         write(job, "loser", {"loser.csv": b"1"})
         loser = next(job.pending_sets())
@@ -57,7 +59,7 @@ def test_a_job_is_invisible_then_whole_and_leaves_nothing_open(world: World, mod
     assert len(listed) == receipt.files == len(NEW)
 
 
-def test_a_neighbour_whose_name_begins_alike_keeps_its_uploads(
+def test_a_neighbour_with_the_same_name_prefix_keeps_its_uploads(
     world: World, open_at: Callable[[str], Store]
 ) -> None:
     neighbour = World(world.root, open_at("dataset1").url, world.clock)
@@ -99,7 +101,7 @@ def test_a_crash_at_a_sample_of_calls_leaves_all_or_nothing(
     assert FAILPOINTS.observer is None
 
 
-def test_a_sweep_tells_the_bytes_of_what_an_ended_job_left_and_takes_only_what_it_is_asked_for(
+def test_a_sweep_reports_the_bytes_left_by_an_ended_job_and_aborts_only_what_its_filter_matches(
     world: World,
 ) -> None:
     job = world.attach("old-g1")

@@ -1,4 +1,4 @@
-"""Files of every size and name through a job, on every store, and what is said of them at their beginning."""
+"""Files of every size and name, and their options at opening, committed by a job on every store."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def world(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> World:
-    """An empty destination of the kind of store under test."""
+    """Return an empty destination in the kind of store under test."""
     if kind in {"moto", "fake-s3"}:
         endpoint = request.getfixturevalue(f"{kind.removesuffix('-s3')}_endpoint")
         monkeypatch.setenv("LOCKGATE_S3_ENDPOINT_URL", endpoint)
@@ -43,7 +43,7 @@ def world(
 
 
 @pytest.mark.parametrize("committer", ["magic", "staging"])
-def test_files_around_the_size_of_a_part_arrive_whole(world: World, committer: str) -> None:
+def test_files_around_the_size_of_a_part_are_committed_whole(world: World, committer: str) -> None:
     files = {f"{name}.bin": bytes([number]) * size for number, (name, size) in enumerate(SIZES.items(), 1)}
     with world.open_job("sales", committer=committer) as job:
         write(job, "t", files)
@@ -57,7 +57,7 @@ def test_files_around_the_size_of_a_part_arrive_whole(world: World, committer: s
 
 
 @pytest.mark.parametrize("committer", ["magic", "staging"])
-def test_names_arrive_as_they_were_written(world: World, committer: str) -> None:
+def test_names_are_committed_unchanged(world: World, committer: str) -> None:
     files = {name: name.encode() for name in NAMES}
     with world.open_job("sales", committer=committer) as job:
         write(job, "t", files)
@@ -66,8 +66,8 @@ def test_names_arrive_as_they_were_written(world: World, committer: str) -> None
     assert world.live() == world.keys()
 
 
-def test_a_directory_that_a_task_wrote_arrives_with_all_that_is_in_it(world: World) -> None:
-    # An index file is such an output: one name that stands for a folder of data and index.
+def test_a_directory_written_by_a_task_is_committed_with_all_its_files(world: World) -> None:
+    # An index file is such an output: one name for a folder with data and index.
     index = {"part-0.map/data.bin": b"1", "part-0.map/index.bin": b"2", "part-0.map/deep/er/bloom.bin": b""}
     with world.open_job("sales") as job:
         write(job, "t0", index)
@@ -91,7 +91,7 @@ def test_two_jobs_to_one_path_do_not_touch_each_others_uploads(world: World) -> 
     assert world.open_uploads() == []
 
 
-def test_replace_takes_only_the_partitions_that_receive_data_and_only_when_the_job_commits(
+def test_replace_removes_only_partitions_that_receive_data_and_only_when_the_job_commits(
     world: World,
 ) -> None:
     old = {"day=1/old.csv": b"1", "day=2/old.csv": b"2", "day=20/old.csv": b"20"}
@@ -109,10 +109,10 @@ def test_replace_takes_only_the_partitions_that_receive_data_and_only_when_the_j
 
 
 @pytest.mark.parametrize("committer", ["magic", "staging"])
-def test_storage_class_type_and_metadata_survive_the_delay(
+def test_storage_class_type_and_metadata_are_kept_until_the_commit(
     kind: str, world: World, committer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A class that the real server under test does not offer is refused by it, and told by no look-alike.
+    # The real server under test refuses a class that it does not offer, so it gets the default class.
     storage_class = "STANDARD" if kind == "s3-server" else "STANDARD_IA"
     world.options = {"s3_storage_class": storage_class}
     with world.open_job("sales", committer=committer) as job:
@@ -124,10 +124,10 @@ def test_storage_class_type_and_metadata_survive_the_delay(
         job.commit()
     (key,) = world.keys()
     if kind == "local":
-        assert world.store.get(key) == b"1"  # a file system keeps none of it, and that is no error
+        assert world.store.get(key) == b"1"  # a file system stores none of them, without an error
         return
     bucket, _, prefix = world.url.removeprefix("s3://").partition("/")
-    # A session of its own: boto3's keeps the credentials of the first store that a test asked.
+    # A separate session: the default one of boto3 keeps the credentials of the first store in a test.
     session = boto3.session.Session(region_name="us-east-1")
     client = session.client("s3", endpoint_url=os.environ["LOCKGATE_S3_ENDPOINT_URL"])
     found = client.head_object(Bucket=bucket, Key=f"{prefix}/{key}")

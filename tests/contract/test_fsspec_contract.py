@@ -1,4 +1,4 @@
-"""pandas, Polars, PyArrow and DuckDB through the file system face, over every store."""
+"""pandas, Polars, PyArrow and DuckDB through the fsspec file system, over every store."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def world(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> World:
-    """An empty destination of the kind of store under test."""
+    """Return an empty destination in the kind of store under test."""
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("LOCKGATE_S3_REGION", "us-east-1")
     if kind in {"moto", "fake-s3"}:
@@ -126,7 +126,7 @@ def new_fs(**options: object) -> LockgateFileSystem:
 
 
 def path_of(world: World) -> str:
-    """The destination, as a path of the file system."""
+    """Return the destination as a path of the file system."""
     return str(LockgateFileSystem._strip_protocol(world.url))
 
 
@@ -135,7 +135,9 @@ def rows(table: pa.Table) -> list[dict[str, object]]:
     return sorted(found, key=lambda row: row["id"])  # type: ignore[arg-type, return-value]
 
 
-def test_what_each_library_writes_is_pending_until_the_job_commits_and_then_read_by_all(world: World) -> None:
+def test_files_of_each_library_are_pending_until_the_job_commits_and_then_readable_by_all(
+    world: World,
+) -> None:
     with world.open_job("day") as job:
         for name, writer in WRITERS.items():
             with job_filesystem(job, name) as (fs, root):
@@ -187,7 +189,7 @@ def test_a_library_that_fails_half_way_leaves_nothing(world: World) -> None:
     assert world.open_uploads() == []
 
 
-def test_a_library_that_wants_to_rename_is_told_what_to_do(world: World) -> None:
+def test_a_rename_by_a_library_raises_an_error_with_the_remedy(world: World) -> None:
     with world.open_job("day") as job:
         with (
             pytest.raises(duckdb.Error, match="USE_TMP_FILE false"),
@@ -197,7 +199,7 @@ def test_a_library_that_wants_to_rename_is_told_what_to_do(world: World) -> None
         assert world.open_uploads() == []
 
 
-def test_the_examples_of_the_documentation_run_as_they_stand(
+def test_the_examples_of_the_documentation_run_unchanged(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = "".join(re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL))

@@ -1,4 +1,4 @@
-"""A scan after a failure of everything, over every store: from a prefix back to the jobs."""
+"""A scan of a prefix finds its jobs again after a complete failure, over every store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def lake(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> World:
-    """A prefix below which destinations lie, and which may be one itself; without a journal."""
+    """Return a prefix with destinations below it, which can be a destination itself; without a journal."""
     if kind in {"moto", "fake-s3"}:
         endpoint = request.getfixturevalue(f"{kind.removesuffix('-s3')}_endpoint")
         monkeypatch.setenv("LOCKGATE_S3_ENDPOINT_URL", endpoint)
@@ -48,7 +48,7 @@ def under(world: World, journal: str, clock: ManualClock) -> World:
 
 
 def abandoned(world: World, name: str, path: str = "day=1/a.csv") -> Job:
-    """A job whose driver is gone, undecided."""
+    """Return an undecided job whose driver is gone."""
     job = world.open_job(name)
     write(job, "t", {path: b"1"})
     job.close()
@@ -65,7 +65,7 @@ def found_by(lake: World, *, dry_run: bool = False) -> dict[str, RecoveryResult]
 def test_a_scan_finds_every_destination_below_the_prefix_and_settles_its_jobs(lake: World) -> None:
     sales, web, idle = below(lake, "sales"), below(lake, "logs/web"), below(lake, "logs/idle")
     jobs = [abandoned(sales, "sales"), abandoned(web, "web")]
-    jobs.append(idle.open_job("idle"))  # has no upload open
+    jobs.append(idle.open_job("idle"))  # this job has no open upload
     jobs[-1].close()
     decided = sales.open_job("decided")
     write(decided, "t", {"b.csv": b"2"})
@@ -98,7 +98,7 @@ def test_a_dry_run_of_a_scan_changes_nothing(lake: World) -> None:
     assert len(sales.open_uploads()) == 1
 
 
-def test_of_a_destination_above_only_jobs_with_uploads_below_the_prefix_are_settled(lake: World) -> None:
+def test_only_jobs_with_uploads_below_the_prefix_are_settled_at_a_destination_above_it(lake: World) -> None:
     here, elsewhere = abandoned(lake, "here"), abandoned(lake, "elsewhere", "day=10/a.csv")
     lake.clock.now += LONG
 
@@ -108,7 +108,7 @@ def test_of_a_destination_above_only_jobs_with_uploads_below_the_prefix_are_sett
     assert elsewhere.phase() is JobPhase.OPEN
 
 
-def test_a_neighbour_whose_name_begins_alike_is_not_scanned(lake: World) -> None:
+def test_a_neighbour_with_the_same_name_prefix_is_not_scanned(lake: World) -> None:
     job = abandoned(below(lake, "sales0"), "theirs")
     lake.clock.now += LONG
 
@@ -117,7 +117,7 @@ def test_a_neighbour_whose_name_begins_alike_is_not_scanned(lake: World) -> None
     assert job.phase() is JobPhase.OPEN
 
 
-def test_a_destination_within_a_destination_is_found(lake: World) -> None:
+def test_a_nested_destination_is_found(lake: World) -> None:
     outer, inner = abandoned(lake, "outer"), abandoned(below(lake, "day=1/inner"), "inner")
     lake.clock.now += LONG
 
@@ -126,7 +126,7 @@ def test_a_destination_within_a_destination_is_found(lake: World) -> None:
     assert (outer.phase(), inner.phase()) == (JobPhase.FAILED, JobPhase.FAILED)
 
 
-def test_a_claim_that_cannot_be_read_hides_no_job(lake: World) -> None:
+def test_an_unreadable_claim_hides_no_job(lake: World) -> None:
     sales = below(lake, "sales")
     job = abandoned(sales, "sales")
     sales.store.put(f"_lockgate/ids/{job.short_id}", b"?")
@@ -135,8 +135,8 @@ def test_a_claim_that_cannot_be_read_hides_no_job(lake: World) -> None:
     assert found_by(lake)[job.job_id].ended is JobPhase.FAILED
 
 
-def test_with_a_lost_journal_young_jobs_are_left_old_ones_settled_and_all_registered(lake: World) -> None:
-    clock = ManualClock(time.time())  # what is young, the store's clock says
+def test_without_the_journal_young_jobs_are_kept_old_ones_settled_and_all_registered(lake: World) -> None:
+    clock = ManualClock(time.time())  # the age of a job is taken from the store's clock
     lost, new = under(lake, "lost", clock), under(lake, "new", clock)
     sales = below(lost, "sales")
     job = abandoned(sales, "sales")
@@ -153,6 +153,6 @@ def test_with_a_lost_journal_young_jobs_are_left_old_ones_settled_and_all_regist
     assert sales.open_uploads() == []
 
 
-def test_a_scan_of_what_is_no_place_says_what_to_write(lake: World) -> None:
+def test_a_scan_of_an_invalid_prefix_names_the_remedy(lake: World) -> None:
     with pytest.raises(InvalidInputError, match="write s3://bucket/prefix"):
         list(scan("ftp://lake", settings=lake.settings))

@@ -1,4 +1,4 @@
-"""What every store promises of its objects, whatever lies under it."""
+"""Guarantees of every store for its objects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STRANGE_KEYS = [
 
 
 class TestObjects:
-    def test_what_was_put_is_read_back_with_its_size_and_version(self, store: Store) -> None:
+    def test_an_object_is_read_back_with_its_size_and_version(self, store: Store) -> None:
         made = store.put("a/b.txt", b"hello")
 
         found = store.head("a/b.txt")
@@ -63,7 +63,7 @@ class TestObjects:
         assert store.get("a", start=99, length=1) == b""
         assert store.get("a", length=0) == b""
 
-    def test_an_empty_object_is_an_object(self, store: Store) -> None:
+    def test_an_empty_object_exists(self, store: Store) -> None:
         store.create("empty", b"")
 
         assert store.head("empty").size == 0
@@ -71,7 +71,7 @@ class TestObjects:
         assert keys(store) == ["empty"]
 
     @pytest.mark.parametrize("call", ["get", "head"])
-    def test_reading_what_is_not_there_says_so(self, store: Store, call: str) -> None:
+    def test_reading_a_missing_object_raises_not_found(self, store: Store, call: str) -> None:
         store.put("folder/object", b"")
 
         for absent in ("nothing", "folder", "folder/nothing", "folder/object/below"):
@@ -79,7 +79,7 @@ class TestObjects:
                 getattr(store, call)(absent)
 
     @pytest.mark.parametrize("key", STRANGE_KEYS)
-    def test_a_strange_name_means_itself(self, store: Store, key: str) -> None:
+    def test_an_unusual_name_is_taken_literally(self, store: Store, key: str) -> None:
         store.create(key, key.encode())
 
         assert keys(store) == [key]
@@ -88,7 +88,7 @@ class TestObjects:
         assert store.delete_many([key]) == []
         assert keys(store) == []
 
-    def test_a_name_of_900_bytes_is_a_name(self, store: Store) -> None:
+    def test_a_name_of_900_bytes_is_accepted(self, store: Store) -> None:
         key = "/".join("é" * 90 for _ in range(5))
         assert len(key.encode()) > 900
 
@@ -126,7 +126,7 @@ class TestCreate:
             store.create("marker", b"second")
         assert store.get("marker") == b"first"
 
-    def test_of_sixteen_creators_exactly_one_wins(self, store: Store) -> None:
+    def test_exactly_one_of_sixteen_creators_wins(self, store: Store) -> None:
         for number in range(3):
             key = f"log/{number}.turn"
             answers = race([lambda me=me, key=key: store.create(key, b"%d" % me) for me in range(RACERS)])
@@ -135,7 +135,7 @@ class TestCreate:
             assert all(isinstance(a, AlreadyExistsError) for a in answers if isinstance(a, Exception))
             assert store.get(key) == b"%d" % winners[0]
 
-    def test_a_create_whose_answer_was_lost_is_found_when_read_back(self, store: Store) -> None:
+    def test_a_create_whose_answer_was_lost_is_recognised_when_read_back(self, store: Store) -> None:
         FAILPOINTS.arm({"decide.create.after": "lost"})
         try:
             with step("decide"), pytest.raises(OutcomeUnknownError):
@@ -158,14 +158,14 @@ class TestConditions:
         assert store.head("_SUCCESS").version == second.version
         assert store.get("_SUCCESS") == b"second"
 
-    def test_a_conditional_put_of_what_is_not_there_makes_nothing(self, store: Store) -> None:
+    def test_a_conditional_put_to_a_missing_object_creates_nothing(self, store: Store) -> None:
         version = store.put("other", b"").version
 
         with pytest.raises(PreconditionFailedError):
             store.put("a/b", b"", if_version=version)
         assert keys(store) == ["other"]
 
-    def test_of_sixteen_conditional_puts_exactly_one_wins(self, store: Store) -> None:
+    def test_exactly_one_of_sixteen_conditional_puts_wins(self, store: Store) -> None:
         version = store.put("lease", b"free").version
 
         answers = race(
@@ -191,7 +191,7 @@ class TestConditions:
 
 
 class TestDelete:
-    def test_what_is_deleted_is_gone_and_deleting_it_again_changes_nothing(self, store: Store) -> None:
+    def test_a_deleted_object_is_gone_and_a_second_delete_changes_nothing(self, store: Store) -> None:
         store.put("a/b/c", b"")
         store.put("a/d", b"")
 
@@ -201,10 +201,10 @@ class TestDelete:
 
         assert keys(store) == ["a/d"]
 
-    def test_emptying_a_folder_never_loses_what_is_being_made_in_it(self, store: Store) -> None:
+    def test_emptying_a_folder_never_loses_an_object_being_created_in_it(self, store: Store) -> None:
         def make(key: str) -> None:
             for _ in range(50):
-                # A server over a file system may refuse such a create, but then says so.
+                # A server over a file system may refuse such a create, but must report the refusal.
                 with suppress(NotAppliedError):
                     store.create(key, b"x")
                     return
@@ -251,7 +251,7 @@ class TestListing:
         assert keys(one) == ["a"]
         assert open_uploads(one) == []
 
-    def test_a_listing_goes_on_after_any_key(self, store: Store) -> None:
+    def test_a_listing_can_continue_after_any_key(self, store: Store) -> None:
         names = ["a", "b-c", "b/1", "b/2/x", "b/3", "c/1"]
         for name in names:
             store.put(name, b"")
@@ -291,7 +291,7 @@ class TestListing:
 
 
 class TestProbe:
-    def test_a_probe_finds_the_promises_kept_and_leaves_nothing(self, store: Store) -> None:
+    def test_a_probe_confirms_all_capabilities_and_leaves_nothing(self, store: Store) -> None:
         store.put("bystander", b"")
         report = probe(store)
 
@@ -303,7 +303,7 @@ class TestProbe:
         assert keys(store) == ["bystander"]
         assert open_uploads(store) == []
 
-    def test_a_store_can_be_trusted_with_less_and_stays_the_same_store(self, store: Store) -> None:
+    def test_a_store_can_be_opened_with_fewer_capabilities(self, store: Store) -> None:
         capabilities = msgspec.structs.replace(store.capabilities, conditional_delete=False)
         careful = with_capabilities(store, capabilities)
 
@@ -313,7 +313,7 @@ class TestProbe:
 
 
 class TestWatching:
-    def test_every_call_passes_a_point_before_and_after_and_is_counted(self, store: Store) -> None:
+    def test_every_call_passes_a_failpoint_before_and_after_and_is_counted(self, store: Store) -> None:
         seen: list[str] = []
         assert isinstance(store, InstrumentedStore)
         FAILPOINTS.observer = seen.append

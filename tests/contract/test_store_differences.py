@@ -1,4 +1,4 @@
-"""Where moto is not S3: the table of differences holds, so nobody trusts a test that moto cannot fail."""
+"""Differences between moto and S3 match their table, so that no test relies on behaviour of moto alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.contract.differences import DIFFERENCES, Bucket
 
 @pytest.fixture(params=["fake", "moto"])
 def asked(request: pytest.FixtureRequest) -> str:
-    """Name the store that is asked."""
+    """Return the name of the store that is asked."""
     return request.param
 
 
@@ -33,7 +33,7 @@ def bucket(asked: str, request: pytest.FixtureRequest, bucket_name: str) -> Iter
 
 
 @pytest.mark.parametrize("question", DIFFERENCES)
-def test_each_store_answers_as_the_table_of_differences_says(
+def test_each_store_answers_as_recorded_in_the_table_of_differences(
     bucket: Bucket, asked: str, question: str
 ) -> None:
     difference = DIFFERENCES[question]

@@ -1,4 +1,4 @@
-"""What every store promises of its pending uploads, whatever lies under it."""
+"""Guarantees of every store for its pending uploads."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.stores import Part, Store
 from tests.contract.stores_calls import RACERS, keys, open_uploads, race, upload
 
-# moto answers 500 where S3 says NoSuchUpload (see `differences`); the caller then asks `holds`, which must be
-# right either way.
+# moto answers 500 where S3 answers NoSuchUpload (see `differences`). The caller then calls `holds`, which
+# must be right in both cases.
 GONE = (UploadGoneError, OutcomeUnknownError)
 
 
@@ -31,7 +31,7 @@ def part_bytes(store: Store) -> int:
 
 class TestUploads:
     @pytest.mark.parametrize("extra", [None, -1, 0, 1])
-    def test_a_file_of_any_size_is_whole_when_it_is_completed(
+    def test_a_file_of_any_size_is_complete_after_its_completion(
         self, store: Store, part_bytes: int, extra: int | None
     ) -> None:
         data = b"" if extra is None else (b"0123456789abcdef" * (part_bytes // 16 + 1))[: part_bytes + extra]
@@ -44,12 +44,12 @@ class TestUploads:
         assert store.get("day=1/p.parquet") == data
         assert store.head("day=1/p.parquet").version == made.version
 
-    def test_a_file_of_one_byte_is_whole_when_it_is_completed(self, store: Store) -> None:
+    def test_a_file_of_one_byte_is_complete_after_its_completion(self, store: Store) -> None:
         store.complete_upload(upload(store, "a", b"x"))
 
         assert store.get("a") == b"x"
 
-    def test_nobody_sees_an_upload_before_it_is_completed(self, store: Store) -> None:
+    def test_an_upload_is_invisible_before_it_is_completed(self, store: Store) -> None:
         pending = upload(store, "day=1/p.parquet", b"data")
 
         assert keys(store) == []
@@ -63,7 +63,7 @@ class TestUploads:
         assert open_uploads(store) == []
         assert store.holds(pending)
 
-    def test_parts_may_come_in_parallel_and_in_any_order(self, store: Store, part_bytes: int) -> None:
+    def test_parts_can_be_uploaded_in_parallel_and_in_any_order(self, store: Store, part_bytes: int) -> None:
         token = new_token()
         upload_id = store.begin_upload("a", token)
         chunks = [b"1" * part_bytes, b"2" * part_bytes, b"3"]
@@ -74,7 +74,7 @@ class TestUploads:
 
         assert store.get("a") == b"".join(chunks)
 
-    def test_a_part_that_is_written_again_replaces_the_first(self, store: Store, part_bytes: int) -> None:
+    def test_a_part_that_is_written_again_replaces_the_first_one(self, store: Store, part_bytes: int) -> None:
         token = new_token()
         upload_id = store.begin_upload("a", token)
         store.put_part("a", upload_id, 1, 0, b"x" * part_bytes)
@@ -102,7 +102,7 @@ class TestUploads:
         with pytest.raises(InvalidInputError, match="10000"):
             store.put_part("a", upload_id, number, 0, b"x")
 
-    def test_completion_replaces_a_foreign_object_unless_told_not_to(self, store: Store) -> None:
+    def test_completion_replaces_a_foreign_object_unless_if_absent_is_set(self, store: Store) -> None:
         store.put("a", b"foreign")
         pending = upload(store, "a", b"ours")
         assert not store.holds(pending)
@@ -117,7 +117,7 @@ class TestUploads:
         assert store.holds(pending)
         assert open_uploads(store) == []
 
-    def test_of_sixteen_conditional_completions_exactly_one_wins(self, store: Store) -> None:
+    def test_exactly_one_of_sixteen_conditional_completions_wins(self, store: Store) -> None:
         pendings = [upload(store, "day=1/a", b"%d" % me) for me in range(RACERS)]
 
         answers = race([lambda p=p: store.complete_upload(p, if_absent=True) for p in pendings])
@@ -128,7 +128,7 @@ class TestUploads:
         assert [me for me in range(RACERS) if store.holds(pendings[me])] == winners
         assert len(open_uploads(store)) == RACERS - 1
 
-    def test_completions_of_one_upload_at_once_leave_it_whole(self, store: Store) -> None:
+    def test_concurrent_completions_of_one_upload_leave_it_complete(self, store: Store) -> None:
         pending = upload(store, "day=1/a", b"data")
 
         answers = race([lambda: store.complete_upload(pending) for _ in range(8)])
@@ -163,7 +163,7 @@ class TestUploads:
         store.delete("a")
         assert not store.holds(twin)
 
-    def test_an_aborted_upload_is_gone_for_good(self, store: Store) -> None:
+    def test_an_aborted_upload_cannot_be_completed(self, store: Store) -> None:
         pending = upload(store, "a", b"data")
         store.abort_upload(pending.key, pending.upload_id)
         store.abort_upload(pending.key, pending.upload_id)
@@ -176,12 +176,12 @@ class TestUploads:
         assert not store.holds(pending)
         assert keys(store) == []
 
-    def test_an_aborted_upload_never_replaces_what_stands_at_its_key(self, store: Store) -> None:
+    def test_an_aborted_upload_never_replaces_the_object_at_its_key(self, store: Store) -> None:
         store.put("a", b"stays")
         pending = upload(store, "a", b"data")
         store.abort_upload(pending.key, pending.upload_id)
 
-        # One real server says that this completion succeeded: only `holds` can be believed.
+        # One real server reports success for this completion: only `holds` is reliable.
         with suppress(*GONE):
             store.complete_upload(pending)
         assert not store.holds(pending)
@@ -195,7 +195,7 @@ class TestUploads:
         assert store.get("a") == b"data"
         assert store.holds(pending)
 
-    def test_an_open_upload_tells_its_bytes_part_by_part(self, store: Store, part_bytes: int) -> None:
+    def test_the_size_of_an_open_upload_grows_with_each_part(self, store: Store, part_bytes: int) -> None:
         upload_id = store.begin_upload("a", new_token())
         assert store.upload_bytes("a", upload_id) == 0
         store.put_part("a", upload_id, 1, 0, b"x" * part_bytes)
@@ -203,7 +203,7 @@ class TestUploads:
         store.put_part("a", upload_id, 2, part_bytes, b"last")
         assert store.upload_bytes("a", upload_id) == part_bytes + 4
 
-    def test_an_upload_that_is_not_open_has_no_bytes_to_tell(self, store: Store) -> None:
+    def test_an_upload_that_is_not_open_has_no_size(self, store: Store) -> None:
         completed, aborted = upload(store, "a", b"data"), upload(store, "b", b"data")
         store.complete_upload(completed)
         store.abort_upload(aborted.key, aborted.upload_id)
@@ -213,7 +213,7 @@ class TestUploads:
                 store.upload_bytes(pending.key, pending.upload_id)
 
     @pytest.mark.parametrize("upload_id", ["nonsense", "0" * 32, "../../a", "~x"])
-    def test_an_id_that_no_upload_ever_had_is_gone_already(self, store: Store, upload_id: str) -> None:
+    def test_an_unknown_upload_id_counts_as_already_aborted(self, store: Store, upload_id: str) -> None:
         pending = msgspec.structs.replace(upload(store, "a", b"data"), upload_id=upload_id)
 
         store.abort_upload("a", upload_id)

@@ -1,7 +1,7 @@
 """Crash before and after every store and journal call where the journal is the arbiter, and recover.
 
-What a dead process leaves is what stood in the store and in the journal when it died. So one run is watched,
-and what stood at each of its calls is recovered from elsewhere, with connections of its own to both.
+A dead process leaves the state of the store and the journal at its death. So one run is observed, and the
+state at each of its calls is recovered by another client with separate connections to both.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ every_mode = pytest.mark.parametrize("mode", MODES)
 
 @pytest.fixture
 def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3World]:
-    """A destination with one published job."""
+    """Return a destination with one published job."""
     with arbiter_world(tmp_path, monkeypatch) as world:
         world.driver.run("old", OLD)
         yield world
 
 
 def recovered(world: World, mode: str, where: str) -> bool:
-    """Recover what stands, and look; returns whether the job is there."""
+    """Recover the remaining state, check it, and return whether the job is published."""
     assert mode == "replace" or OLD.items() <= world.visible().items(), f"{where}: older data are gone"
     results = world.recover()
     assert all(result.ended in TERMINAL for result in results), (where, results)
@@ -50,7 +50,7 @@ def aborted_job(world: World) -> None:
         opened.abort()
 
 
-def test_the_store_is_never_asked_for_a_condition_that_it_would_ignore(s3: S3World) -> None:
+def test_no_conditional_request_is_sent_to_a_store_that_ignores_conditions(s3: S3World) -> None:
     requests = s3.seen_in(lambda: job(s3.driver, "replace"))
     assert len(requests) > 100
     assert not any(seen.conditional for seen in requests)
@@ -71,12 +71,12 @@ def test_a_crash_at_any_store_or_journal_call_leaves_all_or_nothing(
         f"calls of the journal, {sum(outcomes)} published, rest undone"
     )
     assert calls_of_the_journal > 20
-    # Undone up to the decision, published from it on: one switch, and never back.
+    # The job is undone before the decision and published after it: the state switches once.
     assert outcomes == sorted(outcomes)
     assert {False, True} == set(outcomes)
 
 
-def test_the_decision_is_the_journals_claim_whether_its_copy_stands_or_not(s3: S3World) -> None:
+def test_the_claim_in_the_journal_is_the_decision_with_or_without_its_copy(s3: S3World) -> None:
     left = left_by(s3, s3.driver, lambda: job(s3.driver, "replace"))
     claimed = [one for one in left if "decide.journal-write.after" in one.points]
     assert len(claimed) == 1
@@ -94,7 +94,7 @@ def test_a_crash_of_an_abort_leaves_nothing_of_the_job(s3: S3World, tell: Tell) 
 
 
 @every_mode
-def test_a_crash_of_the_recovery_is_recovered_too(s3: S3World, mode: str, tell: Tell) -> None:
+def test_a_crash_during_recovery_is_recovered(s3: S3World, mode: str, tell: Tell) -> None:
     pairs = 0
     for first in left_by(s3, s3.driver, lambda: job(s3.driver, mode))[:: rounds(24, 6)]:
         world = found_by_another(s3, first)
@@ -106,7 +106,7 @@ def test_a_crash_of_the_recovery_is_recovered_too(s3: S3World, mode: str, tell: 
     assert pairs > rounds(25, 100)
 
 
-def test_a_run_that_really_dies_leaves_what_a_snapshot_shows(s3: S3World) -> None:
+def test_a_run_that_really_dies_leaves_the_same_state_as_a_snapshot(s3: S3World) -> None:
     (before,) = left_by(s3, s3.driver, lambda: None)
     outcomes = []
     for number in range(0, 1000, 37):
@@ -160,7 +160,7 @@ def test_a_journal_that_fails_at_any_call_leaves_all_or_nothing(
 
 
 def _fails(world: World, point: str, strike: Strike, times: int) -> bool:
-    """Run the job while the journal fails so often from a point on; returns whether the job raised."""
+    """Run the job while the journal fails this often from a failpoint on; return whether the job raised."""
     struck, side = 0, point[point.rindex(".") :]
 
     def observe(name: str) -> None:

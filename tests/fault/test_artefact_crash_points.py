@@ -1,7 +1,7 @@
-"""Crash before and after every call of a job with artefacts: its upload, its set-up, its end, what follows.
+"""Crash before and after every call of a job with artefacts: upload, set-up, end, and deletion.
 
-As `test_commit_journal_crash_points.py`. Two things must hold wherever it died: what a job that has not ended
-refers to can be read, also after sweeps; and when recovery and the sweeps are done, nothing is left of it.
+See `test_commit_journal_crash_points.py`. Two invariants hold for every crash: blobs of a job that has not
+ended can be read, also after sweeps; and after recovery and the sweeps nothing is left of the job.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ NEW = {"a.csv": b"new"}
 
 @pytest.fixture(autouse=True)
 def fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here processes die, not machines: what was written is there, whether it is durable or not."""
+    """Disable fsync: only processes die here, not machines, so all written data remain."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
 @pytest.fixture
 def worlds(tmp_path: Path) -> Iterator[Iterator[World]]:
-    """Endless fresh destinations, with a journal and two stores of blobs."""
+    """Yield fresh destinations with a journal and two stores of blobs, without end."""
     yield (fresh(tmp_path / f"world-{number}") for number in count())
     FAILPOINTS.observer = None
     FAILPOINTS.arm({})
@@ -56,12 +56,12 @@ def worlds(tmp_path: Path) -> Iterator[Iterator[World]]:
 
 def fresh(root: Path) -> World:
     world = one_by_one(with_blobs(World(root, str(root / "dest"))))
-    world.run("old", OLD)  # the destination has been probed
+    world.run("old", OLD)  # probes the destination
     return world
 
 
 def job(world: World, how: str) -> None:
-    """A whole job, from its upload to the deletion of what it was set up with."""
+    """Run a whole job, from the upload of its artefacts to their deletion."""
     handle = uploaded(world)
     with world.open_job("etl", artefacts=handle) as opened:
         write(opened, "t", NEW)
@@ -79,7 +79,7 @@ def job(world: World, how: str) -> None:
 
 
 def settled(snapshot: Snapshot, ran: World) -> tuple[bool, int]:
-    """Sweep, recover, sweep; returns whether the job is there, and how many blobs a live job had."""
+    """Sweep, recover and sweep again; return whether the job is published and the blobs of a live job."""
     close_journals()  # the process is dead
     world, where = snapshot.move_to(ran), snapshot.points[0]
     live = check_live(world)

@@ -1,4 +1,4 @@
-"""Kill -9 a blob server, a cache and a sweep before every step: no live byte is lost, nothing is left."""
+"""Kill -9 a blob server, a cache and a sweep before every step: no live blob is lost, no garbage is left."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.support.soak import IS_SOAK
 pytestmark = pytest.mark.fault
 
 AFTER_S = INTERVAL_S + HARD_S
-"""What was staged at the beginning is due, and every lease has lapsed."""
+"""Time after which blobs staged at the beginning are due and every lease has lapsed."""
 
 
 @pytest.fixture
 def tmp_path(tmp_path: Path) -> Iterator[Path]:
-    """In memory where the machine has that: here processes die, not machines."""
+    """Return a directory in memory if the machine has one: only processes die here, not machines."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as root:
         yield Path(root)
@@ -35,17 +35,17 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def kept(tmp_path: Path) -> list[BlobInfo]:
-    """The blobs that are kept in what every run begins with."""
+    """Return the blobs that are kept in the initial state of every run."""
     return prepare(tmp_path / "template")
 
 
-def is_looked_at(step: str, before: Sequence[str]) -> bool:
-    """Return whether to check what this death left; in `make test` each kind of step, and every third."""
+def is_checked(step: str, before: Sequence[str]) -> bool:
+    """Return whether to check this state: after new kinds of step and every third, or always in a soak."""
     return IS_SOAK or step not in before or len(before) % 3 == 0
 
 
 def upload_and_submit(world: BlobWorld, say: Say) -> None:
-    """A job's life until it runs."""
+    """Run a job's life until it is running."""
     server = world.server
     upload_set = server.begin_set("new")
     blobs = [
@@ -64,7 +64,7 @@ def upload_and_submit(world: BlobWorld, say: Say) -> None:
 
 
 def fail_and_finish(world: BlobWorld, say: Say) -> None:
-    """A job's end: nothing of it needs to stay."""
+    """End a job of which nothing has to be kept."""
     world.server.fail("sales")
     world.server.finish("sales")
 
@@ -75,20 +75,20 @@ def sweep(world: BlobWorld, say: Say) -> None:
 
 
 def refill(world: BlobWorld, say: Say) -> None:
-    """A server that lost its disk: it starts, and hands out what outlives that."""
+    """Start a server that lost its disk and read the blobs that survive this."""
     world.server.holdings.local.delete_all()
     recover(world.server.holdings)
     (library,) = (row for row in world.server.page("sales") if row.guarantee == "ha" and not row.staged_s)
     world.server.reader.path(*library.key)
 
 
-def test_a_server_that_is_killed_at_any_step_of_a_jobs_uploads_loses_nothing_and_leaves_nothing(
+def test_a_server_killed_at_any_step_of_a_jobs_uploads_loses_nothing_and_leaves_no_garbage(
     tmp_path: Path, kept: list[BlobInfo], tell: Tell
 ) -> None:
     deaths = Deaths(tmp_path / "world", tmp_path / "template", upload_and_submit, after_s=1.0)
     steps = []
     for death in deaths.each():
-        if is_looked_at(death.step, steps):
+        if is_checked(death.step, steps):
             where = f"{len(steps)} {death.step}"
             assert_settled(tmp_path / "world", deaths.dies_s, [*kept, *death.told], where)
         steps.append(death.step)
@@ -96,27 +96,27 @@ def test_a_server_that_is_killed_at_any_step_of_a_jobs_uploads_loses_nothing_and
     assert {"rename", "fsync", "blob-put.journal-write.before", "blob-put.journal-write.after"} <= set(steps)
 
 
-def test_a_server_that_is_killed_at_any_step_of_a_jobs_end_leaves_nothing_of_it(
+def test_a_server_killed_at_any_step_of_a_jobs_end_leaves_nothing_of_the_job(
     tmp_path: Path, kept: list[BlobInfo], tell: Tell
 ) -> None:
     deaths = Deaths(tmp_path / "world", tmp_path / "template", fail_and_finish, after_s=AFTER_S)
     others = [blob for blob in kept if blob.job_id != "sales"]
     steps = []
     for death in deaths.each():
-        if is_looked_at(death.step, steps):
+        if is_checked(death.step, steps):
             assert_settled(tmp_path / "world", deaths.dies_s, others, f"{len(steps)} {death.step}")
         steps.append(death.step)
     tell(f"{len(steps) - 1} deaths of a server amid a job's end")
     assert {"unlink", "rmdir"} <= set(steps)
 
 
-def test_a_sweep_that_is_killed_at_any_step_is_finished_by_the_next(
+def test_the_next_sweep_finishes_one_that_was_killed_at_any_step(
     tmp_path: Path, kept: list[BlobInfo], tell: Tell
 ) -> None:
     deaths = Deaths(tmp_path / "world", tmp_path / "template", sweep, after_s=AFTER_S)
     steps = []
     for death in deaths.each():
-        if is_looked_at(death.step, steps):
+        if is_checked(death.step, steps):
             assert_settled(tmp_path / "world", deaths.dies_s, kept, f"{len(steps)} {death.step}")
         steps.append(death.step)
     tell(f"{len(steps) - 1} deaths of a sweep")
@@ -125,7 +125,7 @@ def test_a_sweep_that_is_killed_at_any_step_is_finished_by_the_next(
     )
 
 
-def test_a_server_that_is_killed_at_any_step_of_its_recovery_recovers_again(
+def test_a_server_killed_at_any_step_of_its_recovery_recovers_again(
     tmp_path: Path, kept: list[BlobInfo], tell: Tell
 ) -> None:
     deaths = Deaths(tmp_path / "world", tmp_path / "template", refill, after_s=AFTER_S)
@@ -133,7 +133,7 @@ def test_a_server_that_is_killed_at_any_step_of_its_recovery_recovers_again(
     steps = []
     for death in deaths.each():
         steps.append(death.step)
-        if not is_looked_at(death.step, steps[:-1]):
+        if not is_checked(death.step, steps[:-1]):
             continue
         with world_at(tmp_path / "world", deaths.dies_s) as world:
             for lost in (blob for blob in kept if blob is not library):
@@ -155,7 +155,7 @@ def cache_of(world: BlobWorld) -> BlobCache:
     )
 
 
-def test_a_cache_that_is_killed_at_any_step_hands_out_nothing_else_and_leaves_nothing(
+def test_a_cache_killed_at_any_step_serves_only_correct_bytes_and_leaves_nothing(
     tmp_path: Path, kept: list[BlobInfo], tell: Tell
 ) -> None:
     library, message, log = kept

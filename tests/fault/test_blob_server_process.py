@@ -1,4 +1,4 @@
-"""A blob server's process: stopped in order, killed, and fed with more than it may hold."""
+"""A blob server's process: graceful stop, kill, and blobs larger than its memory limit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def listens(url: str) -> bool:
     return False
 
 
-def test_a_server_that_is_asked_to_stop_finishes_what_is_under_way(tmp_path: Path) -> None:
+def test_a_server_that_is_asked_to_stop_finishes_its_current_requests(tmp_path: Path) -> None:
     def source(server: ServerProcess) -> Iterator[bytes]:
         yield b"first" * MIB
         server.process.terminate()
@@ -61,7 +61,7 @@ def test_a_server_that_is_asked_to_stop_finishes_what_is_under_way(tmp_path: Pat
 
 
 class KillsOnce:
-    """A source that can be read again, and amid whose first reading the server is killed and started anew."""
+    """A rereadable source; during its first read the server is killed and restarted."""
 
     def __init__(self, server: ServerProcess, *pieces: bytes) -> None:
         self._server = server
@@ -79,7 +79,7 @@ class KillsOnce:
         yield from self._pieces[1:]
 
 
-def test_an_upload_outlives_the_servers_death(tmp_path: Path) -> None:
+def test_an_upload_survives_the_death_of_the_server(tmp_path: Path) -> None:
     pieces = [os.urandom(2 * MIB) for _ in range(3)]
     with server_process(tmp_path) as server, client_of(server.url) as client:
         blob = client.put(KillsOnce(server, *pieces), job_id="sales")
@@ -89,7 +89,7 @@ def test_an_upload_outlives_the_servers_death(tmp_path: Path) -> None:
     assert [found.blob_key for found in local.blobs("sales")] == [blob.blob_key]
 
 
-def test_a_stream_that_died_with_the_server_leaves_nothing_when_it_is_back(tmp_path: Path) -> None:
+def test_a_stream_that_failed_with_the_server_leaves_nothing_after_its_restart(tmp_path: Path) -> None:
     with server_process(tmp_path) as server, client_of(server.url) as client:
         source = KillsOnce(server, *[b"x" * 2 * MIB] * 3)
         with pytest.raises(OutcomeUnknownError, match="cannot be read again"):
@@ -98,7 +98,7 @@ def test_a_stream_that_died_with_the_server_leaves_nothing_when_it_is_back(tmp_p
     assert under_way(tmp_path) == []
 
 
-def test_a_download_outlives_the_servers_death(tmp_path: Path) -> None:
+def test_a_download_survives_the_death_of_the_server(tmp_path: Path) -> None:
     data = os.urandom(24 * MIB)
     with server_process(tmp_path) as server, client_of(server.url) as client:
         blob = client.put(data, job_id="sales")
@@ -122,7 +122,7 @@ def test_memory_is_constant_in_the_size_of_a_blob(tmp_path: Path) -> None:
         piece = os.urandom(MIB)
 
         def moved(pieces: int) -> int:
-            """Put, get, and get again from the HA store; returns the server's peak."""
+            """Put a blob, get it, and get it again from the HA store; return the server's peak memory."""
             blob = client.put((piece for _ in range(pieces)), job_id="sales")
             cache = LocalBlobs(tmp_path / "cache")
             client.fetch(cache, "sales", blob.blob_key)

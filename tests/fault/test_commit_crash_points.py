@@ -1,9 +1,9 @@
-"""Crash before and after every storage call of a job, recover from another process, and look.
+"""Crash before and after every storage call of a job, recover from another process, and check the result.
 
-What a dead process leaves is what stood in the directory when it died. So one run of every committer is
-watched, and what stood at each of its calls is recovered from elsewhere; points between which nothing changed
-leave the same. That a run which really dies leaves no more and no less is shown for `magic`, and with real
-processes and a real kill -9 in `test_commit_kill.py`.
+A dead process leaves the state of the directory at its death. So one run of every committer is observed, and
+the state at each of its calls is recovered by another client; calls without a change in between share a
+state. A test for `magic` shows that a run that really dies leaves the same state; `test_commit_kill.py` shows
+it with real processes and kill -9.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ every_mode = pytest.mark.parametrize("mode", MODES)
 
 @pytest.fixture(autouse=True)
 def fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here processes die, not machines: what was written is there, whether it is durable or not."""
+    """Disable fsync: only processes die here, not machines, so all written data remain."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
 @pytest.fixture
 def worlds(tmp_path: Path) -> Iterator[Iterator[World]]:
-    """Endless fresh destinations with one published job."""
+    """Yield fresh destinations with one published job, without end."""
     world = one_by_one(World(tmp_path / "first", str(tmp_path / "first" / "dest")))
     published = snapshots_of(world, lambda: world.run("old", OLD), tmp_path / "snapshots")[-1]
     yield (published.copy_to(tmp_path / f"copy-{number}") for number in count())
@@ -62,13 +62,13 @@ def worlds(tmp_path: Path) -> Iterator[Iterator[World]]:
 
 
 def snapshots_of_job(world: World, mode: str, committer: str) -> list[Snapshot]:
-    """Keep what a job's crash leaves, at every point."""
+    """Save the state that a crash of the job leaves at every failpoint."""
     watched = one_by_one(world)
     return snapshots_of(watched, lambda: job(watched, mode, committer), world.root.parent)
 
 
 def recovered(snapshot: Snapshot, mode: str, committer: str, where: str) -> bool:
-    """Recover from elsewhere what stands, and look; returns whether the job is there."""
+    """Recover the remaining state from another client, check it, and return whether the job is published."""
     world = snapshot.world()
     before = world.visible()
     assert mode == "replace" or set(OLD.items()) <= set(before.items()), f"{where}: older data are missing"
@@ -90,14 +90,14 @@ def test_a_crash_at_any_storage_call_leaves_all_or_nothing(
         outcomes += [recovered(snapshot, mode, committer, snapshot.points[0])] * len(snapshot.points)
     tell(f"{committer}, {mode}: {len(outcomes)} crash points, {sum(outcomes)} published, rest undone")
     assert len(outcomes) > 100
-    # Undone up to the decision, published from it on: one switch, and never back.
+    # The job is undone before the decision and published after it: the state switches once.
     assert outcomes == sorted(outcomes)
     assert {False, True} == set(outcomes)
 
 
 @every_committer
 @pytest.mark.parametrize("how", ["abort", "revert"])
-def test_a_crash_of_a_job_that_is_taken_back_leaves_nothing_of_it(
+def test_a_crash_of_a_job_that_is_rolled_back_leaves_nothing_of_it(
     worlds: Iterator[World], committer: str, how: str, tell: Tell
 ) -> None:
     world = one_by_one(next(worlds))
@@ -111,7 +111,7 @@ def test_a_crash_of_a_job_that_is_taken_back_leaves_nothing_of_it(
 
 @every_mode
 @every_committer
-def test_a_crash_of_the_recovery_is_recovered_too(
+def test_a_crash_during_recovery_is_recovered(
     worlds: Iterator[World], mode: str, committer: str, tmp_path: Path, tell: Tell
 ) -> None:
     pairs = 0
@@ -125,7 +125,7 @@ def test_a_crash_of_the_recovery_is_recovered_too(
 
 
 @pytest.mark.parametrize("loses", [False, True], ids=["published", "reverted"])
-def test_a_crash_while_old_files_make_way_leaves_all_of_them_or_the_whole_job(
+def test_a_crash_while_old_files_are_displaced_leaves_all_of_them_or_the_whole_job(
     tmp_path: Path, loses: bool, tell: Tell
 ) -> None:
     world = one_by_one(World(tmp_path / "first", str(tmp_path / "first" / "dest")))
@@ -147,7 +147,9 @@ def test_a_crash_while_old_files_make_way_leaves_all_of_them_or_the_whole_job(
 
 
 @every_mode
-def test_a_run_that_really_dies_leaves_what_a_snapshot_shows(worlds: Iterator[World], mode: str) -> None:
+def test_a_run_that_really_dies_leaves_the_same_state_as_a_snapshot(
+    worlds: Iterator[World], mode: str
+) -> None:
     outcomes = []
     for number in range(0, 400, 7):
         world = next(worlds)

@@ -1,9 +1,8 @@
 """Crash before and after every request that a job sends to S3, and fail every request in every way S3 can.
 
-What a dead process leaves is what stood in the store when it died. So one run is watched, and what stood
-before and after each of its requests is recovered by another process, with S3 clients of its own; points
-between which nothing changed leave the same, which is recovered once. That a run which really dies leaves
-just that is shown for a sample.
+A dead process leaves the state of the store at its death. So one run is observed, and the state before and
+after each of its requests is recovered by another process with separate S3 clients; equal states are
+recovered once. A test with a sample shows that a run that really dies leaves the same state.
 """
 
 from __future__ import annotations
@@ -58,28 +57,28 @@ FAULTS: Final[Sequence[tuple[Fault, Strikes]]] = (
     (faults.ERROR_IN_200, _fails_inside),
     (faults.ERROR_IN_200.after_the_effect(), _fails_inside),
     (faults.CONFLICT, _may_conflict),
-    # Something repeated the request on its way: it meets its own first try. S3 gives no 412 without a cause.
+    # A repeated request collides with its own first try. S3 never answers 412 without a cause.
     (faults.PRECONDITION_FAILED.after_the_effect(), lambda seen: seen.conditional),
 )
-"""Every way in which a request can fail, and which requests can; a 500 means no more than a lost answer."""
+"""Every way in which a request can fail, with the requests that can; a 500 leaves the outcome unknown."""
 
 
 @pytest.fixture
 def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3World]:
-    """A destination with one published job."""
+    """Return a destination with one published job."""
     with s3_world(tmp_path, monkeypatch) as world:
         world.driver.run("old", OLD)
         yield world
 
 
 def left_by(moments: Sequence[Moment]) -> list[tuple[Moment, int]]:
-    """Return what crashes leave, each with the number of points that leave it."""
+    """Return the states that crashes leave, each with the number of crash points that leave it."""
     groups = (list(group) for _, group in groupby(moments, key=lambda moment: moment.state))
     return [(group[0], len(group)) for group in groups]
 
 
 def recovered(s3: S3World, mode: str, where: str, committer: str = "magic") -> bool:
-    """Recover from elsewhere what stands, and look; returns whether the job is there."""
+    """Recover the remaining state from another client, check it, and return whether the job is published."""
     held = set(OLD.items()) <= set(s3.other.visible().items()) or mode == "replace"
     assert held, f"{where}: data that stood before are missing"
     results = s3.other.recover()
@@ -103,14 +102,14 @@ def test_a_crash_before_or_after_any_request_leaves_all_or_nothing(
         f"{len(moments) // 2} requests, {sum(outcomes)} published, rest undone"
     )
     assert len(outcomes) == len(moments) > 150
-    # Undone up to the decision, published from it on: one switch, and never back.
+    # The job is undone before the decision and published after it: the state switches once.
     assert outcomes == sorted(outcomes)
     assert {False, True} == set(outcomes)
 
 
 @pytest.mark.parametrize("options", REPEATED, ids=lambda options: options.repeated_completion)
 @pytest.mark.parametrize("committer", ["partitioned", "direct"])
-def test_a_crash_under_another_committer_leaves_all_or_nothing_too(
+def test_a_crash_under_another_committer_leaves_all_or_nothing(
     s3: S3World, committer: str, options: Options, tell: Tell
 ) -> None:
     moments = s3.moments_of(lambda: job(s3.driver, "replace", committer))
@@ -129,7 +128,7 @@ def test_a_crash_under_another_committer_leaves_all_or_nothing_too(
 
 @pytest.mark.parametrize("options", REPEATED, ids=lambda options: options.repeated_completion)
 @pytest.mark.parametrize("mode", MODES)
-def test_a_crash_before_or_after_any_request_of_the_recovery_is_recovered_too(
+def test_a_crash_before_or_after_any_request_of_the_recovery_is_recovered(
     s3: S3World, mode: str, options: Options, tell: Tell
 ) -> None:
     s3.fake.behave(options)
@@ -166,12 +165,12 @@ def test_a_run_that_dies_at_a_request_leaves_all_or_nothing(s3: S3World, mode: s
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("fault", "can_strike"), FAULTS, ids=[fault.name for fault, _ in FAULTS])
-def test_a_request_that_fails_once_in_a_way_that_s3_can_leaves_all_or_nothing(
+def test_a_request_that_fails_once_in_any_way_of_s3_leaves_all_or_nothing(
     s3: S3World, mode: str, fault: Fault, can_strike: Strikes, tell: Tell
 ) -> None:
     before = s3.fake.snapshot()
     requests = s3.seen_in(lambda: job(s3.driver, mode))
-    # Up to the plan, and where they only read, both modes ask alike: once is enough.
+    # Both modes send the same requests before the plan and when they only read, so one mode is enough.
     planned = next(seen.number for seen in requests if "/plan/" in seen.key)
     struck: Sequence[Seen] = [
         seen
@@ -195,7 +194,7 @@ def test_a_request_that_fails_once_in_a_way_that_s3_can_leaves_all_or_nothing(
 
 
 def _fails(s3: S3World, mode: str, where: str) -> bool:
-    """Run the job; returns whether it raised. If it did not, it must be committed."""
+    """Run the job and return whether it raised. If it did not, it must be committed."""
     try:
         job(s3.driver, mode)
     except LockgateError:

@@ -1,7 +1,7 @@
-"""Crash before and after every store and journal call of a job, recover from another process, and look.
+"""Crash before and after every store and journal call of a job, recover elsewhere, and check the result.
 
-As `test_commit_crash_points.py`, over a job whose leases are in a journal: the old data or the whole job, and
-the registry says what the store says, at the latest when it was made anew.
+See `test_commit_crash_points.py`; here the job's leases are in a journal. The old data or the whole job is
+visible, and the registry agrees with the store, at the latest after it was rebuilt.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ pytestmark = pytest.mark.fault
 
 @pytest.fixture(autouse=True)
 def fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here processes die, not machines: what was written is there, whether it is durable or not."""
+    """Disable fsync: only processes die here, not machines, so all written data remain."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
 @pytest.fixture
 def worlds(tmp_path: Path) -> Iterator[Iterator[World]]:
-    """Endless fresh destinations with one published job, whose lease was in the journal."""
+    """Yield fresh destinations with one published job, whose lease was in the journal, without end."""
     yield (published(tmp_path / f"world-{number}") for number in count())
     FAILPOINTS.observer = None
     FAILPOINTS.arm({})
@@ -50,7 +50,7 @@ def published(root: Path) -> World:
 
 
 def settled(snapshot: Snapshot, ran: World, mode: str) -> bool:
-    """Recover what stands, look, and look at the registry, too; returns whether the job is there."""
+    """Recover, check the destination and the registry, and return whether the job is published."""
     close_journals()  # the process is dead
     world, where = snapshot.move_to(ran), snapshot.points[0]
     results = world.recover()
@@ -69,13 +69,13 @@ def rescanned(world: World) -> list[RescanResult]:
 
 
 def phases_of(world: World) -> dict[str, str]:
-    """What the store says of each job."""
+    """Return the phase of each job in the store."""
     folders = Path(world.url, "_lockgate/jobs").iterdir()
     return {folder.name: str(world.attach(folder.name).phase()) for folder in folders}
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_crash_at_any_store_or_journal_call_leaves_all_or_nothing_and_a_registry_that_is_right(
+def test_a_crash_at_any_store_or_journal_call_leaves_all_or_nothing_and_a_correct_registry(
     worlds: Iterator[World], mode: str, tmp_path: Path, tell: Tell
 ) -> None:
     world = next(worlds)
@@ -93,7 +93,7 @@ def test_a_crash_at_any_store_or_journal_call_leaves_all_or_nothing_and_a_regist
 
 
 @pytest.mark.parametrize("how", ["abort", "revert"])
-def test_a_crash_of_a_job_that_is_taken_back_leaves_nothing_of_it_and_a_registry_that_is_right(
+def test_a_crash_of_a_job_that_is_rolled_back_leaves_nothing_of_it_and_a_correct_registry(
     worlds: Iterator[World], how: str, tmp_path: Path
 ) -> None:
     world = next(worlds)
@@ -103,9 +103,7 @@ def test_a_crash_of_a_job_that_is_taken_back_leaves_nothing_of_it_and_a_registry
     assert world.attach("new-g1").phase() is JobPhase.FAILED
 
 
-def test_a_crash_of_the_recovery_is_recovered_too(
-    worlds: Iterator[World], tmp_path: Path, tell: Tell
-) -> None:
+def test_a_crash_during_recovery_is_recovered(worlds: Iterator[World], tmp_path: Path, tell: Tell) -> None:
     world = next(worlds)
     pairs = 0
     for first in snapshots_of(world, lambda: job(world, "replace"), tmp_path / "first")[::12]:

@@ -1,4 +1,4 @@
-"""Kill -9 of a real driver before, in and after its job commit; recovery from this process."""
+"""Kill a real driver with -9 before, during and after its job commit, and recover from this process."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ PUBLISHED = {
 
 
 def in_both_modes(moments: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return each moment with a mode; in `make test` the modes take turns."""
+    """Return each moment with a mode; in `make test` the modes alternate."""
     pairs = [(when, mode) for when in moments for mode in ("append", "replace")]
     return pairs if IS_SOAK else [pairs[2 * number + number % 2] for number in range(len(moments))]
 
@@ -68,7 +68,7 @@ def world(tmp_path: Path) -> World:
 
 
 def drive(world: World, mode: str, failpoint: str) -> int:
-    """Run the driver in a process of its own; returns its exit status."""
+    """Run the driver in a separate process and return its exit status."""
     environment = {**os.environ, "LOCKGATE_FAILPOINTS": failpoint, "LOCKGATE_HOME": str(world.root / "home")}
     command = [sys.executable, "-c", DRIVER, world.url, mode]
     return subprocess.run(command, env=environment, timeout=60, check=False).returncode
@@ -99,7 +99,7 @@ def test_a_driver_killed_after_the_decision_is_finished_by_recovery(
     wanted = NEW if mode == "replace" else {**OLD, **NEW} | NEW
     seen = world.visible()
     if mode == "append":
-        # Both jobs have a day=0/a.csv; their short ids keep them apart.
+        # Both jobs have a day=0/a.csv; their short ids distinguish the files.
         assert len(world.keys()) == len(NEW) + len(OLD)
         assert set(NEW) <= set(seen)
     else:

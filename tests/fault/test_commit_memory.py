@@ -1,4 +1,4 @@
-"""The committing process needs no more memory for ten times the files."""
+"""The memory of the committing process does not grow with the number of files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Concurrent jobs on one destination, in every pair of modes, some of them killed with -9 and tried again.
+"""Concurrent jobs at one destination, in every pair of modes, some of them killed with -9 and retried.
 
-Real processes; what they leave equals what some serial order of the committed jobs leaves. A seed fixes who
-dies and where, not how the processes take turns on this machine: each run of a test is another schedule.
+The jobs are real processes. Their result equals that of some serial order of the committed jobs. A seed
+selects the killed processes and the points of their deaths, but not the scheduling by this machine: each
+run of a test is another schedule.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ pytestmark = pytest.mark.fault
 
 SHORT_LEASES: Final = {"lease_renew_s": 0.2, "lease_hard_s": 0.6, "commit_window_s": 0.4, "parallelism": 4}
 CALLS: Final = 110
-"""About as many storage calls as a whole job makes: a death is as likely at any of them, or after all."""
+"""Approximate number of storage calls of a whole job: a death is equally likely at each, or after all."""
 LIFE_S: Final = 0.5
 TRIES: Final = 10
 
@@ -84,12 +85,12 @@ FAIL_AND_FAIL: Final = [
 
 @dataclass
 class Contest:
-    """Drivers of one destination, running at once.
+    """Concurrent drivers of one destination.
 
     Attributes:
-        random: Says who dies and when.
-        leaves_some: Leave some of the killed to recovery, and let recovery run beside the drivers.
-        deaths: How many drivers and recoveries were killed.
+        random: Selects the processes to kill and the time.
+        leaves_some: Leave some killed jobs to recovery, and run recovery concurrently with the drivers.
+        deaths: Number of drivers and recoveries that were killed.
     """
 
     place: Place
@@ -100,7 +101,7 @@ class Contest:
     _running: dict[ForkServerProcess, JobOrder | None] = field(default_factory=dict)
 
     def run(self, orders: Sequence[JobOrder]) -> dict[str, int]:
-        """Run all to an end; returns the exit code of each job's last try."""
+        """Run all drivers to their end and return the exit code of each job's last try."""
         for order in orders:
             self._start(order)
         ended: dict[str, int] = {}
@@ -109,18 +110,18 @@ class Contest:
                 code = process.exitcode
                 self.deaths += code == KILLED
                 assert code in {COMMITTED, KILLED, REFUSED, TRY_AGAIN}, (process.name, code)
-                if order is not None and not self._goes_on(order, code):
+                if order is not None and not self._retries(order, code):
                     ended[order.name] = code
         return ended
 
     def end(self) -> None:
-        """Leave no process behind."""
+        """Kill all remaining processes."""
         for process in self._running:
             process.kill()
             process.join()
 
-    def _goes_on(self, order: JobOrder, code: int) -> bool:
-        """Try a job again, unless its end is known, or it is left to recovery."""
+    def _retries(self, order: JobOrder, code: int) -> bool:
+        """Retry a job unless its end is known or it is left to recovery; return whether it was retried."""
         is_final = code == COMMITTED or (code == REFUSED and order.mode == "fail")
         if code == KILLED and self.leaves_some:
             if self.random.random() < 0.5:
@@ -153,18 +154,18 @@ class Contest:
 
 
 def contest(world: World, orders: Sequence[JobOrder], seed: str, *, leaves_some: bool) -> set[str]:
-    """Run drivers at once, recover, and hold the end against serial orders; returns who committed."""
+    """Run drivers concurrently, recover, and compare with serial orders; return the committed jobs."""
     settings = {"home": world.root / "home", **world.options}
     environment = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     running = Contest(Place(world.url, settings, environment), Random(seed), leaves_some)
     try:
-        told = running.run(orders)
+        exit_codes = running.run(orders)
     finally:
         running.end()
     recovered = world.recover()
     assert [result for result in recovered if result.ended not in TERMINAL] == []
     assert world.recover() == []
-    # Who dies while it probes a new destination leaves an upload that no job owns: two sweeps take it.
+    # A process that dies while probing a new destination leaves an upload without an owner for two sweeps.
     assert [key for key in world.open_uploads() if not key.startswith("_lockgate/probe/")] == []
     for _ in range(2):
         sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
@@ -172,14 +173,14 @@ def contest(world: World, orders: Sequence[JobOrder], seed: str, *, leaves_some:
     assert world.open_uploads() == []
     assert world.live() == world.keys()
     committed = check_log(world, [BASE, *orders] if orders[0] != BASE else orders)
-    assert {name for name, code in told.items() if code == COMMITTED} <= committed
-    assert {name for name, code in told.items() if code == REFUSED}.isdisjoint(committed)
+    assert {name for name, code in exit_codes.items() if code == COMMITTED} <= committed
+    assert {name for name, code in exit_codes.items() if code == REFUSED}.isdisjoint(committed)
     print(f"seed '{seed}': {running.deaths} killed, tries {running.tries}, committed {sorted(committed)}")
     return committed
 
 
 def check_log(world: World, orders: Sequence[JobOrder]) -> set[str]:
-    """The destination holds what the committed jobs leave one after the other, and in the log's own order."""
+    """Check that the destination equals a serial execution of the committed jobs in the order of the log."""
     by_name = {order.name: order for order in orders}
     committed = [
         split_job_id(job.job_id)[0]
@@ -193,11 +194,11 @@ def check_log(world: World, orders: Sequence[JobOrder]) -> set[str]:
     assert [outcome.turn for outcome in outcomes] == list(range(1, len(outcomes) + 1))
     published = [outcome for outcome in outcomes if outcome.verdict == "published"]
     turns = [split_job_id(outcome.job_id)[0] for outcome in published]
-    assert sorted(turns) == sorted(committed)  # each once
-    told: State | None = EMPTY
+    assert sorted(turns) == sorted(committed)  # each file once
+    expected: State | None = EMPTY
     for name in turns:
-        told = None if told is None else after(told, by_name[name])
-    assert seen == told
+        expected = None if expected is None else after(expected, by_name[name])
+    assert seen == expected
     if published:
         assert json.loads(world.store.get("_SUCCESS"))["turn"] == published[-1].turn
     return set(committed)
@@ -210,7 +211,7 @@ def world(tmp_path: Path) -> World:
 
 @pytest.fixture
 def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    """A destination on the real S3 server."""
+    """Return a destination on the real S3 server."""
     for variable in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", os.environ["LOCKGATE_TEST_S3_KEY"])
@@ -233,7 +234,7 @@ def test_concurrent_jobs_leave_what_some_serial_order_leaves(world: World, name:
 
 
 @pytest.mark.parametrize("seed", range(rounds(2, 20)))
-def test_of_two_jobs_that_want_an_empty_destination_exactly_one_commits(world: World, seed: int) -> None:
+def test_exactly_one_of_two_jobs_that_require_an_empty_destination_commits(world: World, seed: int) -> None:
     assert len(contest(world, FAIL_AND_FAIL, f"fail + fail, {seed}", leaves_some=False)) == 1
 
 
@@ -246,5 +247,5 @@ def test_on_s3_concurrent_jobs_leave_what_some_serial_order_leaves(s3: World, na
 
 @pytest.mark.integration
 @pytest.mark.requires("s3-server")
-def test_on_s3_exactly_one_of_two_jobs_that_want_an_empty_destination_commits(s3: World) -> None:
+def test_on_s3_exactly_one_of_two_jobs_that_require_an_empty_destination_commits(s3: World) -> None:
     assert len(contest(s3, FAIL_AND_FAIL, "fail + fail on S3", leaves_some=False)) == 1

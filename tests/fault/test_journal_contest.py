@@ -1,6 +1,6 @@
-"""Ten drivers over one journal and a few destinations, three of them killed with -9 again and again.
+"""Ten drivers share one journal and a few destinations; three of them are killed with -9 repeatedly.
 
-`LOCKGATE_TEST_CONTEST_S` says for how long new jobs are begun; 8 s by default, 60 s in `make soak`.
+`LOCKGATE_TEST_CONTEST_S` is the time during which new jobs are started: 8 s by default, 60 s in `make soak`.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ pytestmark = pytest.mark.fault
 SECONDS: Final = float(os.environ.get("LOCKGATE_TEST_CONTEST_S", rounds("8", "60")))
 DRIVERS: Final = 10
 MORTALS: Final = 3
-"""So many of the drivers are killed."""
+"""Number of drivers that are killed."""
 DESTINATIONS: Final = 3
 DAYS: Final = 4
 LEASES: Final = {"lease_renew_s": 0.5, "lease_soft_s": 1.0, "lease_hard_s": 3.0, "commit_window_s": 2.0}
-"""Short, so that what was killed is recovered while the others go on."""
+"""Short limits, so that killed jobs are recovered while the other drivers run."""
 CALLS: Final = 110
-"""About as many storage calls as a whole job makes."""
+"""Approximate number of storage calls of a whole job."""
 PATIENCE_S: Final = 200.0
 
 
 @dataclass(frozen=True)
 class Seat:
-    """A place at the table: a driver that makes one job after the other, or a recovery of one destination."""
+    """A participant: a driver that runs one job after the other, or a recovery of one destination."""
 
     number: int
     is_recovery: bool = False
@@ -71,12 +71,12 @@ class Seat:
 
 @dataclass
 class Contest:
-    """Who runs, and what has been asked for.
+    """The participants and the jobs that were started.
 
     Attributes:
-        orders: Every job that was begun, by name; the destination of each.
-        told: The jobs whose drivers were told that they are committed.
-        deaths: How many drivers and recoveries were killed.
+        orders: Destination of every job that was started, by job name.
+        confirmed: Jobs whose drivers received the confirmation of their commit.
+        deaths: Number of drivers and recoveries that were killed.
         given_up: Jobs whose driver was killed and not replaced: recovery ends them.
     """
 
@@ -84,7 +84,7 @@ class Contest:
     random: Random
     ends_s: float
     orders: dict[str, tuple[Place, JobOrder]] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
+    confirmed: set[str] = field(default_factory=set)
     deaths: int = 0
     tries: int = 0
     recoveries: int = 0
@@ -92,7 +92,7 @@ class Contest:
     _running: dict[ForkServerProcess, tuple[Seat, str]] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Let all play until the time is over, and then those who are amid a job to its end."""
+        """Run all participants until the time is over, then let running jobs finish."""
         for number in range(DRIVERS):
             self._begin(Seat(number))
         for number in range(len(self.places)):
@@ -102,7 +102,7 @@ class Contest:
                 seat, name = self._running.pop(process)
                 code = process.exitcode
                 self.deaths += code == KILLED
-                # Refused is who woke up when its job was recovered, and decided without it.
+                # A driver is refused if it continues after recovery has decided its job.
                 assert code in {COMMITTED, KILLED, REFUSED, TRY_AGAIN}, (process.name, code)
                 if seat.is_recovery:
                     self._recover(seat)
@@ -110,19 +110,19 @@ class Contest:
                     self._go_on(seat, name, code)
 
     def end(self) -> None:
-        """Leave no process behind."""
+        """Kill all remaining processes."""
         for process in self._running:
             process.kill()
             process.join()
 
     @property
     def _is_over(self) -> bool:
-        """The time is, and on a slow machine, too, some have died in it."""
+        """Return whether the time is over and enough processes have died, also on a slow machine."""
         return time.monotonic() >= self.ends_s and self.deaths >= MORTALS
 
     def _go_on(self, seat: Seat, name: str, code: int) -> None:
         if code == COMMITTED:
-            self.told.add(name)
+            self.confirmed.add(name)
             self._begin(seat)
         elif code == KILLED and self.random.random() < 0.3:
             self.given_up += 1
@@ -131,7 +131,7 @@ class Contest:
             self._try(seat, name)
 
     def _begin(self, seat: Seat) -> None:
-        """Begin a new job, while there is time."""
+        """Start a new job unless the time is over."""
         if self._is_over:
             return
         name = f"job{len(self.orders)}"
@@ -151,7 +151,7 @@ class Contest:
         self._running[start_driver(place, order, death)] = (seat, name)
 
     def _recover(self, seat: Seat) -> None:
-        """Recover one destination again and again, as a schedule does."""
+        """Start another recovery of one destination, like a scheduled one."""
         if not self._is_over:
             self.recoveries += 1
             death = self._death() if self.random.random() < 0.2 else None
@@ -174,7 +174,7 @@ class Contest:
 
 @pytest.fixture
 def worlds(tmp_path: Path, postgres: Server) -> list[World]:
-    """Destinations that share a journal."""
+    """Return destinations that share a journal."""
     options = {**LEASES, "journal_url": postgres.new_database("contest")}
     clock = ManualClock(time.time())
     return [World(tmp_path, str(tmp_path / f"dest{n}"), clock, options) for n in range(DESTINATIONS)]
@@ -182,7 +182,7 @@ def worlds(tmp_path: Path, postgres: Server) -> list[World]:
 
 @pytest.mark.requires("postgres")
 @pytest.mark.timeout(SECONDS + 3 * PATIENCE_S)
-def test_of_ten_drivers_three_are_killed_and_every_job_ends_once(worlds: list[World], tell: Tell) -> None:
+def test_every_job_ends_once_when_three_of_ten_drivers_are_killed(worlds: list[World], tell: Tell) -> None:
     settings = {**worlds[0].options, "home": worlds[0].root / "home", "parallelism": 4}
     places = [Place(world.url, settings) for world in worlds]
     contest = Contest(places, Random("ten drivers"), time.monotonic() + SECONDS)
@@ -201,7 +201,7 @@ def test_of_ten_drivers_three_are_killed_and_every_job_ends_once(worlds: list[Wo
         committed |= check_destination(world, here)
         failed += check_registry(world)
     check_journal(worlds[0])
-    assert contest.told <= committed
+    assert contest.confirmed <= committed
     tell(
         f"{len(contest.orders)} jobs in {SECONDS:g} s and {contest.tries} tries, {contest.deaths} killed, "
         f"{contest.given_up} left to {contest.recoveries} recoveries; {len(committed)} committed, "
@@ -210,7 +210,7 @@ def test_of_ten_drivers_three_are_killed_and_every_job_ends_once(worlds: list[Wo
 
 
 def check_destination(world: World, orders: dict[str, JobOrder]) -> set[str]:
-    """The rows are those of the committed jobs in the order of the log, each once; returns their names."""
+    """Check that the rows are those of the committed jobs in log order, each once; return the job names."""
     committed = [
         split_job_id(job.job_id)[0]
         for job in list_jobs(world.url, settings=world.settings, clock=world.clock)
@@ -221,13 +221,13 @@ def check_destination(world: World, orders: dict[str, JobOrder]) -> set[str]:
     ]
     turns = [split_job_id(outcome.job_id)[0] for outcome in published]
     assert sorted(turns) == sorted(set(committed)) == sorted(committed)
-    told: State | None = EMPTY
+    expected: State | None = EMPTY
     for name in turns:
-        told = None if told is None else after(told, orders[name])
-    assert frozenset(world.visible().items()) == told
+        expected = None if expected is None else after(expected, orders[name])
+    assert frozenset(world.visible().items()) == expected
     assert world.live() == world.keys()
     assert len(world.keys()) == len(world.visible())
-    # Who dies while it probes a new destination leaves an upload that no job owns: two sweeps take it.
+    # A process that dies while probing a new destination leaves an upload without an owner for two sweeps.
     assert [key for key in world.open_uploads() if not key.startswith("_lockgate/probe/")] == []
     for _ in range(2):
         sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
@@ -237,9 +237,9 @@ def check_destination(world: World, orders: dict[str, JobOrder]) -> set[str]:
 
 
 def check_registry(world: World) -> int:
-    """After a rescan the registry says of every job what the store says; returns how many have failed."""
-    for told in rescan(world.url, settings=world.settings, clock=world.clock):
-        assert told.action != "leave alone"
+    """Check that the registry agrees with the store after a rescan; return the number of failed jobs."""
+    for result in rescan(world.url, settings=world.settings, clock=world.clock):
+        assert result.action != "leave alone"
     stored = {
         job.job_id: PHASES[job.phase]
         for job in list_jobs(world.url, settings=world.settings, clock=world.clock)
@@ -251,7 +251,7 @@ def check_registry(world: World) -> int:
 
 
 def check_journal(world: World) -> None:
-    """Its numbers have no gap, and no lease is left of what has ended."""
+    """Check that sequence numbers have no gaps and that no ended job has a lease."""
     with open_journal(str(world.options["journal_url"])) as journal:
         with journal.reading() as reading:
             sequences = [entry.sequence for entry in reading.entries(0, 1_000_000)]

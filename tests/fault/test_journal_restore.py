@@ -1,4 +1,4 @@
-"""Dying before and after every call of a checkpoint, a pruning, a restore; then the same again ends right."""
+"""Die before and after every call of a checkpoint, a pruning or a restore; its repetition succeeds."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _copies = count(1)
 
 @dataclass
 class Lost:
-    """One journal, of which every death gets a copy: two checkpoints, the older verified, entries after them.
+    """A journal that is copied for every death: two checkpoints, the older one verified, and later entries.
 
     Attributes:
-        stride: On SQLite every point is died at; on PostgreSQL, where a copy is slow, one of so many.
+        stride: Distance between tested crash points: 1 on SQLite, more on PostgreSQL, where copies are slow.
     """
 
     original: JournalWorld
@@ -46,7 +46,7 @@ class Lost:
         return 1 if self.server is None else 4
 
     def copy(self) -> JournalWorld:
-        """Copy it, with an empty spare database beside it."""
+        """Return a copy with an additional empty database."""
         name = f"copy_{next(_copies)}"
         root = self.original.root.parent / name
         shutil.copytree(self.original.root / "checkpoints", root / "checkpoints")
@@ -58,11 +58,11 @@ class Lost:
         return JournalWorld(root, self.server.url_of(name), self.server.new_database(f"{name}_spare"), clock)
 
     def dead(self, work: Work, before: Work | None = None) -> Iterator[tuple[JournalWorld, str]]:
-        """Yield a copy in which the work died, for every point that it passes.
+        """Yield a copy in which the work died, for every failpoint of the work.
 
         Args:
-            work: Dies.
-            before: Lives, and is done before it.
+            work: Function that dies.
+            before: Function that is called before the work and succeeds.
         """
         for number in count(1, self.stride):
             world = self.copy()
@@ -94,7 +94,7 @@ def kept_sequences(world: JournalWorld, url: str = "") -> list[int]:
         return [entry.sequence for entry in reading.entries(0, 1000)]
 
 
-def test_a_checkpoint_that_dies_anywhere_is_made_by_the_next(lost: Lost, tell: Tell) -> None:
+def test_the_next_checkpoint_replaces_one_that_died_at_any_call(lost: Lost, tell: Tell) -> None:
     points = 0
     for world, where in lost.dead(JournalWorld.checkpoint):
         points += 1
@@ -106,7 +106,7 @@ def test_a_checkpoint_that_dies_anywhere_is_made_by_the_next(lost: Lost, tell: T
     tell(f"{points} deaths of a checkpoint")
 
 
-def test_verifying_that_dies_anywhere_vouches_for_nothing_wrong(lost: Lost, tell: Tell) -> None:
+def test_a_verification_that_dies_at_any_call_confirms_no_wrong_checkpoint(lost: Lost, tell: Tell) -> None:
     points = 0
     for world, where in lost.dead(JournalWorld.verify):
         points += 1
@@ -116,7 +116,7 @@ def test_verifying_that_dies_anywhere_vouches_for_nothing_wrong(lost: Lost, tell
     tell(f"{points} deaths of verifying")
 
 
-def test_pruning_that_dies_anywhere_is_gone_on_with_by_the_next(
+def test_the_next_pruning_continues_one_that_died_at_any_call(
     lost: Lost, tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lockgate.storage_core.journal.checkpoint.prune.SLICE", 4)
@@ -142,7 +142,7 @@ def test_pruning_that_dies_anywhere_is_gone_on_with_by_the_next(
 
 
 @pytest.mark.parametrize("with_entries", [False, True])
-def test_a_restore_that_dies_anywhere_is_done_by_the_next(
+def test_the_next_restore_completes_one_that_died_at_any_call(
     lost: Lost, tell: Tell, *, with_entries: bool
 ) -> None:
     rows = lost.copy().rows() if with_entries else rows_at_the_newest_checkpoint(lost.copy())
@@ -168,7 +168,7 @@ def rows_at_the_newest_checkpoint(world: JournalWorld) -> object:
     return world.rows(world.spare_url)
 
 
-def test_no_two_restores_have_an_epoch_in_common_wherever_one_died(lost: Lost) -> None:
+def test_no_two_restores_share_an_epoch_wherever_one_died(lost: Lost) -> None:
     for world, where in lost.dead(JournalWorld.restore):
         with world.open(world.spare_url) as journal:
             died_in = journal.status().stamp.epoch
@@ -180,7 +180,7 @@ def test_no_two_restores_have_an_epoch_in_common_wherever_one_died(lost: Lost) -
         assert len(claims) == restored.stamp.epoch // 1000, where
 
 
-def test_going_on_in_place_that_dies_anywhere_is_done_by_the_next(lost: Lost, tell: Tell) -> None:
+def test_the_next_restore_in_place_completes_one_that_died_at_any_call(lost: Lost, tell: Tell) -> None:
     def go_on(world: JournalWorld) -> Stamp:
         with world.open() as journal:
             return restore_in_place(journal, world.checkpoints)
@@ -197,7 +197,7 @@ def test_going_on_in_place_that_dies_anywhere_is_done_by_the_next(lost: Lost, te
     tell(f"{points} deaths of going on in place")
 
 
-def test_leaving_safe_mode_that_dies_anywhere_is_done_by_the_next(lost: Lost, tell: Tell) -> None:
+def test_safe_mode_can_be_left_after_a_death_at_any_call_of_leaving_it(lost: Lost, tell: Tell) -> None:
     def leave(world: JournalWorld) -> None:
         with world.open(world.spare_url) as journal:
             leave_safe_mode(journal)
@@ -220,7 +220,7 @@ def test_leaving_safe_mode_that_dies_anywhere_is_done_by_the_next(lost: Lost, te
 
 
 @pytest.mark.parametrize("point", ["restore.create", "restore.journal-restore"])
-def test_a_restore_whose_answer_is_lost_is_found_done_or_done_again(lost: Lost, point: str) -> None:
+def test_a_restore_whose_answer_is_lost_is_recognised_or_repeated(lost: Lost, point: str) -> None:
     world = lost.copy()
     FAILPOINTS.arm({f"{point}.after": "lost"})
     try:
@@ -251,10 +251,10 @@ def test_a_restore_in_two_processes_at_once_is_done_once(lost: Lost) -> None:
         subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    told = [(process.communicate(timeout=300), process.returncode) for process in both]
+    results = [(process.communicate(timeout=300), process.returncode) for process in both]
 
-    assert {code for _, code in told} <= {0, 8}, told
-    assert 0 in {code for _, code in told}, told
+    assert {code for _, code in results} <= {0, 8}, results
+    assert 0 in {code for _, code in results}, results
     assert world.rows(world.spare_url) == world.rows()
     assert world.verify(world.spare_url).findings == ()
 

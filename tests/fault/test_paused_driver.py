@@ -1,7 +1,7 @@
-"""A driver that is stopped for longer than its hard limit, and wakes up beside its successor.
+"""A driver is stopped for longer than its hard limit and continues while its successor runs.
 
-Real processes, SIGSTOP and SIGCONT. Nothing waits for a time: the stop lasts until the journal shows the
-lease as lapsed.
+The test uses real processes, SIGSTOP and SIGCONT. It does not wait for a fixed time: the stop lasts until
+the journal shows the lease as lapsed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from tests.support.processes.paused_driver import COMMITTED, PATIENCE_S, READY, 
 pytestmark = pytest.mark.fault
 
 SHORT: Final = {"lease_renew_s": 0.2, "lease_soft_s": 1.0, "lease_hard_s": 2.0, "commit_window_s": 1.0}
-"""The paused driver's; its successor has the limits that all have.
+"""Limits of the paused driver; its successor has the common limits.
 
-As by default, the commit window is shorter than the hard limit: who slept over that asks the journal again.
+As by default, the commit window is shorter than the hard limit: a driver that slept longer checks the journal
+again.
 """
 SLEEPER: Final = {"day=1/a.csv": b"of the sleeper"}
 SUCCESSOR: Final = {"day=1/a.csv": b"of the successor"}
@@ -48,7 +49,7 @@ def journal(journal_url: str) -> Iterator[Journal]:
 
 
 class Scene:
-    """One driver that sleeps over its hard limit, and what happens meanwhile."""
+    """A driver that sleeps longer than its hard limit, and its surroundings."""
 
     def __init__(self, world: World, journal: Journal) -> None:
         self.world = world
@@ -56,9 +57,9 @@ class Scene:
         self._drivers: list[PausedDriver] = []
 
     def put_to_sleep(self, pauses_at: str) -> PausedDriver:
-        """Stop a driver that holds its lease, and wait until that has lapsed.
+        """Stop a driver that holds its lease, and wait until the lease has lapsed.
 
-        On a machine that stands still for two seconds a driver loses its lease awake: then another is begun.
+        If the machine stalls for two seconds, a running driver loses its lease; then another one is started.
         """
         order = Order(
             self.world.url, "etl", SLEEPER, {**self.world.settings.model_dump(), **SHORT}, pauses_at
@@ -75,7 +76,7 @@ class Scene:
         return driver
 
     def wake(self, driver: PausedDriver) -> str:
-        """Let it go on; returns how it ends."""
+        """Continue the driver and return its exit code."""
         driver.go_on()
         os.kill(driver.pid, signal.SIGCONT)
         return driver.hear()
@@ -85,7 +86,7 @@ class Scene:
             driver.end()
 
     def _stop(self, driver: PausedDriver) -> None:
-        """Stop it where it is not amid a transaction: that would stop all others, until it is cut off."""
+        """Stop the driver outside a transaction: within one it would block all other processes."""
         while True:
             os.kill(driver.pid, signal.SIGSTOP)
             if is_free(self.journal):
@@ -109,7 +110,7 @@ def scene(world: World, journal: Journal) -> Iterator[Scene]:
 
 
 def is_free(journal: Journal) -> bool:
-    """Whether no process is amid a transaction in the journal's database."""
+    """Return whether no process has an open transaction in the journal's database."""
     url = journal.database.url
     if journal.database.is_sqlite:
         with closing(sqlite3.connect(url.database or "", timeout=0.05, isolation_level=None)) as connection:
@@ -135,7 +136,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 def check_rows(world: World) -> None:
-    """The successor's rows are there exactly once, and nothing of the sleeper's."""
+    """Check that the successor's rows are visible exactly once and no rows of the sleeper."""
     assert world.visible() == SUCCESSOR
     assert world.live() == world.keys()
     assert world.open_uploads() == []
@@ -152,14 +153,14 @@ def test_a_driver_that_wakes_up_beside_its_successor_is_fenced(scene: Scene, pau
     check_rows(scene.world)
 
 
-def test_a_driver_that_slept_between_its_last_look_and_the_decision_meets_its_successors(
+def test_a_driver_that_slept_before_its_decision_finds_its_successors_decision(
     scene: Scene,
 ) -> None:
     sleeper = scene.put_to_sleep("decide.create.before")
     with scene.world.open_job("etl") as job:
         write(job, "task-0", SUCCESSOR)
         receipt = job.commit()
-    assert scene.wake(sleeper) == COMMITTED  # as its job is: by the decision that stands
+    assert scene.wake(sleeper) == COMMITTED  # the successor's decision has committed the job
     assert scene.world.attach(job.job_id).receipt == receipt
     check_rows(scene.world)
 

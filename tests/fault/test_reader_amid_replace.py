@@ -1,4 +1,4 @@
-"""A table is replaced, the driver killed, recovery ends it: who reads by the log sees the old or the new."""
+"""A log reader sees the old or the new table while a killed replacement is finished by recovery."""
 
 from __future__ import annotations
 
@@ -51,9 +51,7 @@ def drive(world: World, death: Death | None = None, version: str = "new", retent
 
 
 @pytest.mark.parametrize("when", [*BEFORE, *AFTER])
-def test_a_reader_by_the_log_sees_the_old_table_or_the_new_one_whenever_the_driver_dies(
-    world: World, when: str
-) -> None:
+def test_a_log_reader_sees_the_old_or_the_new_table_whenever_the_driver_dies(world: World, when: str) -> None:
     with reading(world.url) as reader:
         assert reader.catch_up() == {OLD}
         assert drive(world, Death(at_point={**BEFORE, **AFTER}[when])) == KILLED
@@ -62,12 +60,12 @@ def test_a_reader_by_the_log_sees_the_old_table_or_the_new_one_whenever_the_driv
         assert settled.ended is JobPhase.COMMITTED
         assert reader.catch_up() == {NEW}
     versions = [seen.digest for seen in reader.seen]
-    assert versions == sorted(versions, key=[OLD, NEW].index)  # nothing else, and never back again
+    assert versions == sorted(versions, key=[OLD, NEW].index)  # no other state, and no switch back
     assert world.live() == world.keys()
 
 
 @pytest.mark.parametrize("when", ["amid the completions", "after the outcome"])
-def test_with_retention_no_file_goes_under_a_readers_hands(world: World, when: str) -> None:
+def test_with_retention_no_file_is_deleted_during_a_read(world: World, when: str) -> None:
     with reading(world.url) as reader:
         reader.catch_up()
         death = Death(at_point={**BEFORE, **AFTER}[when])

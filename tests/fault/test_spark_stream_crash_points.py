@@ -1,4 +1,4 @@
-"""A streaming batch dies at every storage call, and its query is started again on the same checkpoint."""
+"""A streaming batch dies at every storage call, and its query is restarted with the same checkpoint."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ EARLIER, ROWS = [1, 2], [3, 4, 5]
 def tasks(monkeypatch: pytest.MonkeyPatch) -> TasksHere:
     here = TasksHere()
     monkeypatch.setattr(task_write, "TaskContext", here)
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # processes die here, no power is lost: half of the time
+    monkeypatch.setattr(
+        os, "fsync", lambda _: None
+    )  # only processes die here, so fsync is disabled: this halves the time
     return here
 
 
 @pytest.fixture
 def streams(tmp_path: Path, tasks: TasksHere) -> Iterator[Iterator[Stream]]:
-    """Endless fresh copies of a destination to which the query has published one batch."""
+    """Yield fresh copies of a destination with one published batch of the query, without end."""
     first = Stream(str(tmp_path / "first"), tasks)
     first.publish(EARLIER)
 
@@ -48,9 +50,9 @@ def streams(tmp_path: Path, tasks: TasksHere) -> Iterator[Iterator[Stream]]:
     FAILPOINTS.arm({})
 
 
-# A sample: the job commit itself is crashed at every call elsewhere. Odd strides take both sides of a call.
+# This is a sample: other tests crash the job commit at every call. Odd strides cover both sides of a call.
 @pytest.mark.parametrize(("overwrite", "stride"), [(False, 3), (True, 11)], ids=["append", "complete"])
-def test_a_batch_that_dies_at_any_storage_call_is_there_once_after_its_replay(
+def test_a_batch_that_dies_at_any_storage_call_is_visible_once_after_its_replay(
     streams: Iterator[Stream], *, overwrite: bool, stride: int, tell: Tell
 ) -> None:
     expected = ROWS if overwrite else [*EARLIER, *ROWS]
@@ -72,7 +74,7 @@ def test_a_batch_that_dies_at_any_storage_call_is_there_once_after_its_replay(
 
 
 @pytest.mark.parametrize("action", ["lost", "refuse"])
-def test_a_batch_of_which_a_call_is_lost_or_refused_is_there_once_after_its_replay(
+def test_a_batch_with_a_lost_or_refused_call_is_visible_once_after_its_replay(
     streams: Iterator[Stream], action: str
 ) -> None:
     names: list[str] = []
@@ -82,7 +84,7 @@ def test_a_batch_of_which_a_call_is_lost_or_refused_is_there_once_after_its_repl
     for name in dict.fromkeys(names):
         stream = next(streams)
         FAILPOINTS.arm({name: action})
-        with suppress(LockgateError):  # Spark ends the query with it
+        with suppress(LockgateError):  # Spark ends the query with this error
             stream.publish(ROWS, batch=1)
         FAILPOINTS.arm({})
 

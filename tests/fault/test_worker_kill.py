@@ -1,4 +1,4 @@
-"""Workers are killed with -9 in the middle of task commits; every row is visible once, no upload stays."""
+"""Workers are killed with -9 during task commits; every row is visible once and no upload remains."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.workers.celery_worker import StagedJob, embedded_broker, wait
 pytestmark = [pytest.mark.fault, pytest.mark.integration]
 
 REDELIVERY_S = "3"
-"""Far shorter than a deployment's, so that a dead worker's tasks are soon another's."""
+"""Much shorter than in a deployment, so that tasks of a dead worker are soon redelivered."""
 
 
 @pytest.fixture(scope="module")
@@ -40,15 +40,15 @@ def check_rows_exactly_once(staged: StagedJob) -> None:
 
 
 POINTS = [
-    "task-write.begin.after",  # an upload is open that nobody knows of
-    "task-write.seal.after",  # it is whole, and stands in no pending set
+    "task-write.begin.after",  # an open upload is recorded nowhere
+    "task-write.seal.after",  # the upload is complete but in no pending set
     "task-commit.create.before",
     "task-commit.create.after",  # the task is committed, its message not acknowledged
 ]
 
 
 @pytest.mark.parametrize("point", ["task-write.begin.after", "task-commit.create.after"])
-def test_when_a_pool_child_is_killed_in_a_task_commit_another_worker_gets_the_task(
+def test_another_worker_gets_the_task_of_a_pool_child_killed_in_a_task_commit(
     tmp_path: Path, settings: Settings, point: str
 ) -> None:
     staged = StagedJob(tmp_path, settings)
@@ -64,7 +64,7 @@ def test_when_a_pool_child_is_killed_in_a_task_commit_another_worker_gets_the_ta
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_when_a_whole_worker_is_killed_in_a_task_commit_another_one_gets_the_task(
+def test_another_worker_gets_the_task_of_a_whole_worker_killed_in_a_task_commit(
     tmp_path: Path, settings: Settings, point: str
 ) -> None:
     staged = StagedJob(tmp_path, settings)
@@ -82,9 +82,7 @@ def test_when_a_whole_worker_is_killed_in_a_task_commit_another_one_gets_the_tas
     check_rows_exactly_once(staged)
 
 
-def test_when_a_worker_is_killed_while_it_completes_a_plan_another_one_goes_on(
-    tmp_path: Path, settings: Settings
-) -> None:
+def test_another_worker_continues_a_plan_whose_worker_was_killed(tmp_path: Path, settings: Settings) -> None:
     staged = StagedJob(tmp_path, settings)
     with worker_process(tmp_path / "log-0"):
         commit_tasks(*staged.ids, staged.task_ids, timeout_s=300)
@@ -97,7 +95,7 @@ def test_when_a_worker_is_killed_while_it_completes_a_plan_another_one_goes_on(
         receipt = driver.submit(staged.attach().commit, complete=complete_by_workers)
         assert first.process.wait(300) == -signal.SIGKILL
         assert 0 < len(staged.listed()) < staged.files
-        assert staged.visible_rows() == []  # readers of the manifest see whole jobs only
+        assert staged.visible_rows() == []  # readers of the manifest see only whole jobs
         with worker_process(tmp_path / "log-2", name="second"):
             receipt.result()
 
@@ -105,7 +103,7 @@ def test_when_a_worker_is_killed_while_it_completes_a_plan_another_one_goes_on(
 
 
 @pytest.mark.parametrize("order", [signal.SIGTERM, signal.SIGQUIT], ids=["warm", "cold"])
-def test_tasks_of_a_preempted_worker_are_done_by_another_and_count_as_no_failure(
+def test_another_worker_runs_the_tasks_of_a_preempted_one_without_counting_a_failure(
     tmp_path: Path, settings: Settings, order: signal.Signals
 ) -> None:
     staged = StagedJob(tmp_path, settings, files=24)
@@ -116,13 +114,13 @@ def test_tasks_of_a_preempted_worker_are_done_by_another_and_count_as_no_failure
         os.kill(first.pid, order)
         first.process.wait(300)
         with worker_process(tmp_path / "log-2", name="second"):
-            # The driver gives up at the first task that fails: none does.
+            # The driver would give up at the first failed task; none fails.
             assert [row["task_id"] for row in rows.result()] == staged.task_ids
 
     check_rows_exactly_once(staged)
 
 
-def test_when_the_broker_is_killed_and_started_again_its_messages_are_worked_on(
+def test_messages_are_processed_after_the_broker_was_killed_and_restarted(
     tmp_path: Path, settings: Settings
 ) -> None:
     staged = StagedJob(tmp_path, settings)
@@ -142,7 +140,7 @@ def test_when_the_broker_is_killed_and_started_again_its_messages_are_worked_on(
     check_rows_exactly_once(staged)
 
 
-def test_when_the_broker_does_not_come_back_the_outcome_is_unknown_and_a_repetition_settles_it(
+def test_the_outcome_is_unknown_if_the_broker_stays_down_and_a_repetition_settles_it(
     tmp_path: Path, settings: Settings
 ) -> None:
     staged = StagedJob(tmp_path, settings)

@@ -69,18 +69,18 @@ def test_a_job_is_set_up_with_artefacts_and_keeps_them_until_its_end(blobs_world
 def test_the_record_of_a_job_names_its_artefacts(blobs_world: World) -> None:
     handle = uploaded(blobs_world)
     job = blobs_world.open_job("etl", artefacts=handle)
-    told = json.loads(Path(blobs_world.url, "_lockgate/jobs/etl-g1/job.json").read_text())
-    assert told["spec"]["artefacts"] == handle
+    document = json.loads(Path(blobs_world.url, "_lockgate/jobs/etl-g1/job.json").read_text())
+    assert document["spec"]["artefacts"] == handle
     assert job.spec.artefacts == artefacts_of(handle)
     assert blobs_world.attach("etl-g1").spec.artefacts == artefacts_of(handle)
     job.abort()
 
 
-def test_a_record_from_before_artefacts_reads_as_one_without(blobs_world: World) -> None:
+def test_a_record_from_before_artefacts_is_read_as_one_without_artefacts(blobs_world: World) -> None:
     blobs_world.run("etl", {"a.csv": b"1"})
-    told = json.loads(Path(blobs_world.url, "_lockgate/jobs/etl-g1/job.json").read_text())
-    del told["spec"]["artefacts"]
-    assert decode(JobRecord, json.dumps(told).encode(), "job.json").spec.artefacts is None
+    document = json.loads(Path(blobs_world.url, "_lockgate/jobs/etl-g1/job.json").read_text())
+    del document["spec"]["artefacts"]
+    assert decode(JobRecord, json.dumps(document).encode(), "job.json").spec.artefacts is None
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_record_from_before_artefacts_reads_as_one_without(blobs_world: World)
         {"more": 1},
     ],
 )
-def test_a_handle_that_is_none_is_refused_before_anything_is_written(
+def test_an_invalid_handle_is_refused_before_anything_is_written(
     blobs_world: World, change: dict[str, object]
 ) -> None:
     handle = {"job_id": "etl", "blob_keys": [KEY], "names": ["rates.py"], **change}
@@ -125,7 +125,7 @@ def test_a_set_up_that_comes_too_late_names_the_blob_and_leaves_nothing(blobs_wo
     assert (bytes_of(blobs_world), rows_of(blobs_world)) == ([], [])
 
 
-def test_of_a_set_up_that_lacks_one_blob_the_others_are_swept(blobs_world: World) -> None:
+def test_if_a_set_up_lacks_one_blob_the_other_blobs_are_swept(blobs_world: World) -> None:
     handle = uploaded(blobs_world)
     handle = {**handle, "blob_keys": [*handle["blob_keys"], KEY], "names": ["a.py", "b.py"], "uses": []}
     with pytest.raises(ArtefactsGoneError, match=KEY):
@@ -134,7 +134,7 @@ def test_of_a_set_up_that_lacks_one_blob_the_others_are_swept(blobs_world: World
     assert (bytes_of(blobs_world), rows_of(blobs_world)) == ([], [])
 
 
-def test_artefacts_of_a_job_that_has_ended_are_of_no_use_to_the_next(blobs_world: World) -> None:
+def test_artefacts_of_an_ended_job_are_refused_for_the_next_job(blobs_world: World) -> None:
     handle = uploaded(blobs_world)
     blobs_world.run("etl", {"a.csv": b"1"}, artefacts=handle)
     with pytest.raises(ArtefactsGoneError, match="upload them again"):
@@ -145,7 +145,7 @@ def test_artefacts_of_a_job_that_has_ended_are_of_no_use_to_the_next(blobs_world
     assert blobs_world.visible() == {"b.csv": b"2"}
 
 
-def test_artefacts_of_another_job_that_runs_are_refused_and_stay_with_it(blobs_world: World) -> None:
+def test_artefacts_of_another_running_job_are_refused_and_stay_with_it(blobs_world: World) -> None:
     handle = uploaded(blobs_world)
     first = blobs_world.open_job("etl", artefacts=handle)
     with pytest.raises(ArtefactsGoneError, match="belong to job etl-g1"):
@@ -156,7 +156,7 @@ def test_artefacts_of_another_job_that_runs_are_refused_and_stay_with_it(blobs_w
     assert is_ended(blobs_world)
 
 
-def test_a_retry_with_the_same_artefacts_meets_its_job_and_takes_them_once(blobs_world: World) -> None:
+def test_a_retry_with_the_same_artefacts_finds_its_job_and_takes_them_once(blobs_world: World) -> None:
     handle = uploaded(blobs_world)
     first = blobs_world.open_job("etl", artefacts=handle)
     blobs_world.clock.sleep(60)
@@ -176,7 +176,7 @@ def test_a_retry_with_other_artefacts_is_another_job(blobs_world: World) -> None
     job.abort()
 
 
-def test_a_new_driver_keeps_what_can_be_made_again_while_it_can_be_had(blobs_world: World) -> None:
+def test_a_new_driver_keeps_recreatable_artefacts_while_they_exist(blobs_world: World) -> None:
     handle = uploaded(blobs_world, guarantee="recreatable")
     blobs_world.open_job("etl", artefacts=handle).park()
     with server(blobs_world) as blobs:
@@ -188,7 +188,7 @@ def test_a_new_driver_keeps_what_can_be_made_again_while_it_can_be_had(blobs_wor
     job.abort()
 
 
-def test_a_new_driver_of_a_job_whose_artefacts_were_let_go_is_told_so_and_the_job_is_over(
+def test_a_new_driver_of_a_job_whose_artefacts_were_released_fails_and_the_job_ends(
     blobs_world: World,
 ) -> None:
     handle = uploaded(blobs_world, guarantee="recreatable")
@@ -201,14 +201,14 @@ def test_a_new_driver_of_a_job_whose_artefacts_were_let_go_is_told_so_and_the_jo
     assert blobs_world.attach("etl-g1").phase() is JobPhase.FAILED
 
 
-def test_a_commit_that_is_repeated_asks_for_no_artefacts(blobs_world: World) -> None:
+def test_a_repeated_commit_needs_no_artefacts(blobs_world: World) -> None:
     job = blobs_world.run("etl", {"a.csv": b"1"}, artefacts=uploaded(blobs_world))
     assert drop(blobs_world)
     assert blobs_world.attach("etl-g1").commit() == job.receipt
 
 
 @pytest.mark.parametrize("how", ["abort", "recovery", "another process", "the journal was away"])
-def test_whoever_ends_a_job_ends_its_blobs(blobs_world: World, how: str) -> None:
+def test_every_way_to_end_a_job_deletes_its_blobs(blobs_world: World, how: str) -> None:
     job = blobs_world.open_job("etl", artefacts=uploaded(blobs_world))
     if how == "abort":
         blobs_world.attach(job.job_id).abort("by hand")
@@ -230,7 +230,7 @@ def test_whoever_ends_a_job_ends_its_blobs(blobs_world: World, how: str) -> None
     assert (bytes_of(blobs_world), rows_of(blobs_world)) == ([], [])
 
 
-def test_a_destination_that_was_deleted_ends_its_jobs_blobs_as_it_is_scanned(blobs_world: World) -> None:
+def test_a_scan_of_a_deleted_destination_deletes_its_jobs_blobs(blobs_world: World) -> None:
     blobs_world.open_job("etl", artefacts=uploaded(blobs_world))
     for path in sorted(Path(blobs_world.url).rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
@@ -238,7 +238,7 @@ def test_a_destination_that_was_deleted_ends_its_jobs_blobs_as_it_is_scanned(blo
     assert is_ended(blobs_world)
 
 
-def test_nothing_of_a_job_that_runs_is_deleted_at_once(blobs_world: World) -> None:
+def test_nothing_of_a_running_job_is_deleted_at_once(blobs_world: World) -> None:
     job = blobs_world.open_job("etl", artefacts=uploaded(blobs_world))
     before = bytes_of(blobs_world)
     assert not drop(blobs_world)
@@ -246,7 +246,7 @@ def test_nothing_of_a_job_that_runs_is_deleted_at_once(blobs_world: World) -> No
     job.abort()
 
 
-def test_what_cannot_be_deleted_at_once_is_left_to_the_sweep(
+def test_blobs_that_cannot_be_deleted_at_once_are_left_to_the_sweep(
     blobs_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     blobs_world.open_job("etl", artefacts=uploaded(blobs_world)).abort()

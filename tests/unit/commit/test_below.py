@@ -1,4 +1,4 @@
-"""A destination in a folder of another: what lies in it is its own, whatever the one above does."""
+"""Nested destinations: operations on the outer destination never touch files of the nested one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.fake_s3 import Options
 from tests.support.s3.destination import S3World, s3_world
 
 THEIRS = {"b.csv": b"below", "B.csv": b"Below", "2026/b.csv": b"deep below"}
-"""Names on both sides of where `_lockgate/` stands in a listing."""
+"""Names that sort before and after `_lockgate/` in a listing."""
 OURS = {"ours.csv": b"above"}
 
 
@@ -26,7 +26,7 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3World]:
 
 @pytest.fixture(params=["local", "s3"])
 def above(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    """An empty destination in a directory, and one in the strict fake S3."""
+    """Return an empty destination in a directory or in the strict fake S3."""
     if request.param == "s3":
         found: S3World = request.getfixturevalue("s3")
         return found.driver
@@ -34,7 +34,7 @@ def above(request: pytest.FixtureRequest, tmp_path: Path) -> World:
 
 
 def below(above: World, folder: str = "below") -> World:
-    """A destination in a folder of another one, with data."""
+    """Return a nested destination with data."""
     found = World(above.root, f"{above.url}/{folder}", above.clock, above.options)
     found.run("theirs", THEIRS, unique_filenames=False)
     return found
@@ -45,7 +45,7 @@ def is_untouched(world: World) -> bool:
 
 
 @pytest.mark.parametrize("folder", ["below", "Below", "x/2026/below"])
-def test_replace_takes_all_data_but_that_of_a_destination_below(above: World, folder: str) -> None:
+def test_replace_removes_all_data_except_that_of_a_nested_destination(above: World, folder: str) -> None:
     theirs = below(above, folder)
     above.store.put(f"{folder}-not/foreign.csv", b"foreign")
     above.store.put("Foreign.csv", b"foreign")
@@ -57,7 +57,7 @@ def test_replace_takes_all_data_but_that_of_a_destination_below(above: World, fo
     assert is_untouched(theirs)
 
 
-def test_replacing_a_partition_leaves_a_destination_that_the_partition_lies_in_alone(above: World) -> None:
+def test_replacing_a_partition_does_not_touch_a_nested_destination_that_contains_it(above: World) -> None:
     theirs = World(above.root, f"{above.url}/below", above.clock, above.options)
     theirs.run("theirs", {"day=1/b.csv": b"below"})
     above.run("ours", {"below/day=1/ours.csv": b"above"}, mode="replace", scope="partitions")
@@ -65,7 +65,7 @@ def test_replacing_a_partition_leaves_a_destination_that_the_partition_lies_in_a
     assert len(theirs.live()) == 1
 
 
-def test_the_data_of_a_destination_below_do_not_make_this_one_occupied(above: World) -> None:
+def test_data_of_a_nested_destination_do_not_make_the_outer_one_occupied(above: World) -> None:
     theirs = below(above)
     above.run("ours", OURS, mode="fail")
     assert above.visible() == OURS
@@ -81,7 +81,7 @@ def test_a_file_that_was_written_before_its_folder_became_a_destination_is_repla
     assert is_untouched(theirs)
 
 
-def test_a_file_that_a_destination_below_overwrote_is_forgotten_and_left_there(above: World) -> None:
+def test_a_file_that_a_nested_destination_overwrote_is_dropped_from_the_log_and_kept(above: World) -> None:
     above.run("old", {"below/b.csv": b"old"}, unique_filenames=False)
     theirs = World(above.root, f"{above.url}/below", above.clock, above.options)
     theirs.run("theirs", THEIRS, unique_filenames=False, allow_irreversible=True)
@@ -107,7 +107,7 @@ def test_a_listing_of_many_folders_is_not_followed_by_a_request_for_each(s3: S3W
     assert len(seen) <= pages * (1 + depth)
 
 
-def test_a_folder_that_the_listing_has_not_told_of_is_asked_about_once(s3: S3World) -> None:
+def test_a_folder_that_was_not_listed_is_looked_up_once(s3: S3World) -> None:
     store = s3.driver.store
     store.put("2026/_lockgate/ids/x", b"1")
     below = NestedDestinations(store)

@@ -1,4 +1,4 @@
-"""Which committer a job gets: its option, or the setting for its destination's prefix or for all."""
+"""The committer of a job: its option, else the setting for the destination's prefix, else the default."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def test_the_longest_prefix_that_holds_the_destination_names_its_committer(
     assert configured_committer(destination, Settings(committers=BY_PREFIX), "by default") == committer
 
 
-def test_the_setting_counts_where_no_prefix_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_setting_applies_where_no_prefix_matches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKGATE_COMMITTER", "staging")
     monkeypatch.setenv("LOCKGATE_COMMITTERS", '{"s3://lake/": "partitioned"}')
     assert configured_committer("s3://other/x", Settings(), "magic") == "staging"
     assert configured_committer("s3://lake/x", Settings(), "magic") == "partitioned"
 
 
-def test_a_job_s_own_word_wins_over_the_settings(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_s_own_option_wins_over_the_settings(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKGATE_COMMITTER", "staging")
     with world.open_job("configured") as configured, world.open_job("asked", committer="magic") as asked:
         assert (configured.spec.committer, asked.spec.committer) == ("staging", "magic")
 
 
-def test_a_committer_that_is_not_known_is_named_with_those_that_are(
+def test_the_error_for_an_unknown_committer_lists_the_known_ones(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(InvalidInputError, match="committer 'majic' is not known; use one of magic, staging"):
@@ -53,7 +53,7 @@ def test_a_committer_that_is_not_known_is_named_with_those_that_are(
         world.open_job("sales")
 
 
-def test_every_committer_says_what_it_promises() -> None:
+def test_every_committer_documents_its_guarantees() -> None:
     for name, committer in COMMITTERS.items():
         assert committer.name == name
         assert committer.uncommitted

@@ -1,4 +1,4 @@
-"""Every committer, the same life: when its files are first seen, and what is left when its job has ended."""
+"""Behaviour of every committer: when files become visible, and what remains after the end of the job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EARLY = [name for name, committer in COMMITTERS.items() if committer.visible_at 
 
 @pytest.fixture(params=COMMITTERS)
 def committer(request: pytest.FixtureRequest) -> Committer:
-    """Each in turn."""
+    """Return each committer."""
     return COMMITTERS[request.param]
 
 
@@ -41,12 +41,12 @@ def open_with(world: World, committer: Committer | str, name: str = "sales", **o
 
 
 def nothing_is_left(world: World) -> bool:
-    """Neither data nor uploads nor anything else beside our records."""
+    """Return whether nothing is left except our own records."""
     beside = [path.name for path in Path(world.url).iterdir() if path.name not in {"_lockgate", "_SUCCESS"}]
     return beside == [] and world.open_uploads() == []
 
 
-def test_nothing_is_seen_before_the_committer_says_so_and_everything_after_the_job_commit(
+def test_files_are_visible_no_earlier_than_the_committer_promises_and_all_after_the_job_commit(
     world: World, committer: Committer
 ) -> None:
     seen = {}
@@ -88,7 +88,7 @@ def test_a_reader_of_the_log_sees_the_job_only_with_its_outcome(world: World, co
     assert {live for _, live in seen} == {0, len(FILES)}
 
 
-def test_an_abort_leaves_nothing_and_may_be_repeated_with_the_ids_alone(
+def test_an_abort_leaves_nothing_and_can_be_repeated_with_only_the_ids(
     world: World, committer: Committer
 ) -> None:
     job = open_with(world, committer)
@@ -104,14 +104,14 @@ def test_an_abort_leaves_nothing_and_may_be_repeated_with_the_ids_alone(
     assert nothing_is_left(world)
 
 
-def test_an_abort_without_work_leaves_nothing(world: World, committer: Committer) -> None:
+def test_an_abort_of_a_job_without_files_leaves_nothing(world: World, committer: Committer) -> None:
     with open_with(world, committer) as job:
         job.attempt("t").abort()
         job.abort()
     assert nothing_is_left(world)
 
 
-def test_an_aborted_attempt_leaves_no_more_than_was_seen_and_its_task_can_be_tried_again(
+def test_an_aborted_attempt_leaves_only_visible_files_and_its_task_can_be_retried(
     world: World, committer: Committer
 ) -> None:
     with open_with(world, committer) as job:
@@ -129,7 +129,7 @@ def test_an_aborted_attempt_leaves_no_more_than_was_seen_and_its_task_can_be_tri
     assert world.visible() == FILES
 
 
-def test_a_file_that_is_dropped_is_not_committed_and_may_be_written_again(
+def test_a_discarded_file_is_not_committed_and_can_be_written_again(
     world: World, committer: Committer
 ) -> None:
     with open_with(world, committer) as job:
@@ -202,7 +202,7 @@ def test_a_task_commit_after_the_job_s_end_is_refused_and_shows_nothing(
 
 
 @pytest.mark.parametrize("same_input", [True, False])
-def test_a_second_run_of_the_driver_takes_over_the_tasks_of_equal_input(
+def test_a_second_run_of_the_driver_takes_over_tasks_with_equal_input(
     world: World, committer: Committer, same_input: bool
 ) -> None:
     assert committer.recovers_tasks
@@ -226,7 +226,7 @@ def test_a_second_run_of_the_driver_takes_over_the_tasks_of_equal_input(
     assert world.open_uploads() == []
 
 
-def test_odd_names_come_back_as_they_were(world: World, committer: Committer) -> None:
+def test_unusual_names_are_read_back_unchanged(world: World, committer: Committer) -> None:
     with open_with(world, committer) as job:
         write(job, "t", ODD)
         job.commit()
@@ -234,7 +234,7 @@ def test_odd_names_come_back_as_they_were(world: World, committer: Committer) ->
     assert world.live() == world.keys()
 
 
-def test_the_longest_name_is_taken_and_a_longer_one_refused(world: World, committer: Committer) -> None:
+def test_the_longest_name_is_accepted_and_a_longer_one_refused(world: World, committer: Committer) -> None:
     longest = "n" * (MAX_NAME_BYTES - len("-0123456789"))
     with open_with(world, committer) as job:
         write(job, "t", {f"d/{longest}": b"1"})
@@ -269,9 +269,9 @@ def test_replace_and_fail_leave_the_uncommitted_data_of_other_jobs_alone(
     assert world.live() == world.keys()
 
 
-def test_the_end_of_a_job_leaves_a_destination_below_alone(world: World, committer: Committer) -> None:
+def test_the_end_of_a_job_does_not_touch_a_nested_destination(world: World, committer: Committer) -> None:
     below = World(world.root, f"{world.url}/below", world.clock)
-    with open_with(below, committer) as job:  # a job of the same name, so its files carry the same short id
+    with open_with(below, committer) as job:  # a job with the same name, so its files have the same short id
         write(job, "t", {"a.csv": b"below"})
         job.commit()
     with open_with(world, committer) as job:
@@ -282,7 +282,7 @@ def test_the_end_of_a_job_leaves_a_destination_below_alone(world: World, committ
 
 
 @pytest.mark.parametrize("name", EARLY)
-def test_of_two_attempts_the_first_one_is_seen_until_the_job_commits_the_other(
+def test_the_first_of_two_attempts_is_visible_until_the_job_commits_the_second(
     world: World, name: str
 ) -> None:
     with open_with(world, name) as job:
@@ -295,7 +295,7 @@ def test_of_two_attempts_the_first_one_is_seen_until_the_job_commits_the_other(
 
 
 @pytest.mark.parametrize("name", EARLY)
-def test_a_file_that_cannot_be_shown_now_is_committed_with_the_next_try(world: World, name: str) -> None:
+def test_a_file_that_cannot_be_published_early_is_committed_by_the_next_try(world: World, name: str) -> None:
     with open_with(world, name) as job:
         attempt = job.attempt("t")
 
@@ -316,7 +316,7 @@ def test_a_file_that_cannot_be_shown_now_is_committed_with_the_next_try(world: W
 
 
 @pytest.mark.parametrize("name", EARLY)
-def test_a_committer_that_shows_files_early_wants_names_that_say_whose_they_are(
+def test_a_committer_that_publishes_early_requires_the_job_s_id_in_file_names(
     world: World, name: str
 ) -> None:
     with pytest.raises(InvalidInputError, match="recognised by the job's id in their names"):
@@ -324,7 +324,7 @@ def test_a_committer_that_shows_files_early_wants_names_that_say_whose_they_are(
     assert not Path(world.url).exists()
 
 
-def test_direct_wants_to_be_allowed(world: World) -> None:
+def test_the_direct_committer_requires_allow_unsafe(world: World) -> None:
     with pytest.raises(InvalidInputError, match="allow_unsafe=True"):
         world.open_job("sales", committer="direct")
     assert not Path(world.url).exists()

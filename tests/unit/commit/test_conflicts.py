@@ -51,7 +51,7 @@ def test_fail_refuses_a_destination_with_data_at_set_up(world: World, how: str) 
         world.open_job("sales", mode="fail")
 
 
-def test_fail_refuses_in_the_turn_what_came_after_set_up(world: World) -> None:
+def test_fail_refuses_in_its_turn_data_that_arrived_after_set_up(world: World) -> None:
     job = world.open_job("sales", mode="fail")
     write(job, "t", NEW)
     world.run("faster", {"a.csv": b"1"})
@@ -62,14 +62,14 @@ def test_fail_refuses_in_the_turn_what_came_after_set_up(world: World) -> None:
     assert world.open_uploads() == []
 
 
-def test_append_leaves_everything_else(world: World) -> None:
+def test_append_keeps_all_other_files(world: World) -> None:
     put(world, "theirs.csv")
     world.run("other", {"a.csv": b"1"})
     world.run("sales", NEW, mode="append")
     assert world.visible() == {"theirs.csv": b"theirs", "a.csv": b"1", **NEW}
 
 
-def test_replace_takes_managed_and_unmanaged_data_and_leaves_hidden_files(world: World) -> None:
+def test_replace_removes_managed_and_unmanaged_data_and_keeps_hidden_files(world: World) -> None:
     put(world, "theirs.csv")
     put(world, "_keep/z")
     world.run("other", {"a.csv": b"1"})
@@ -105,7 +105,7 @@ def test_an_object_that_changed_between_plan_and_deletion_is_kept_and_reported(w
     }
 
 
-def test_replaced_files_stay_for_their_retention_and_older_turns_can_be_read(world: World) -> None:
+def test_replaced_files_are_kept_for_their_retention_and_older_turns_can_be_read(world: World) -> None:
     from lockgate.storage_core.commit import sweep_uploads
 
     world.run("other", {"a.csv": b"1"})
@@ -121,7 +121,7 @@ def test_replaced_files_stay_for_their_retention_and_older_turns_can_be_read(wor
     assert again.jobs == ()
 
 
-def test_files_that_one_replace_retains_are_spared_by_the_next(world: World) -> None:
+def test_the_next_replace_keeps_files_that_an_earlier_one_retains(world: World) -> None:
     from lockgate.storage_core.commit import sweep_uploads
 
     world.run("other", {"a.csv": b"1"})
@@ -137,7 +137,7 @@ def test_files_that_one_replace_retains_are_spared_by_the_next(world: World) -> 
     assert world.visible() == NEW
 
 
-def test_append_refuses_columns_that_do_not_fit_and_evolves_on_request(world: World) -> None:
+def test_append_refuses_incompatible_columns_and_evolves_on_request(world: World) -> None:
     world.run("one", {"a.csv": b"1"}, columns=[("x", "int64"), ("y", "string")])
     with pytest.raises(ConflictError, match=r"x is string, not int64; z is new; y is missing"):
         world.open_job("two", columns=[("x", "string"), ("z", "int64")])
@@ -158,7 +158,7 @@ def test_unique_names_false_keeps_the_given_names_and_refuses_to_overwrite(world
     assert world.live() == world.keys()
 
 
-def test_eight_jobs_append_at_once_and_all_of_them_are_there(world: World) -> None:
+def test_files_of_eight_concurrent_appends_are_all_visible(world: World) -> None:
     errors: list[LockgateError] = []
 
     def run(number: int) -> None:
@@ -178,7 +178,7 @@ def test_eight_jobs_append_at_once_and_all_of_them_are_there(world: World) -> No
     assert world.manifest().turn == 8
 
 
-def test_of_two_drivers_of_one_job_the_newer_one_commits_and_the_older_is_fenced(world: World) -> None:
+def test_the_newer_of_two_drivers_of_one_job_commits_and_the_older_is_fenced(world: World) -> None:
     older = world.open_job("sales")
     write(older, "t", {"a.csv": b"older"})
     newer = world.open_job("sales")
@@ -193,7 +193,7 @@ def test_of_two_drivers_of_one_job_the_newer_one_commits_and_the_older_is_fenced
 
 
 class RenewingClock(ManualClock):
-    """A clock that renews the other driver's lease while one waits."""
+    """A clock that renews the other driver's lease during each wait."""
 
     renew: Callable[[], None]
 
@@ -203,13 +203,13 @@ class RenewingClock(ManualClock):
 
 
 def claim_turn(world: World, job: Job, number: int) -> None:
-    """Leave the store as a driver does that was stopped right after it claimed a turn."""
+    """Leave the store in the state of a driver that stopped right after it claimed a turn."""
     stamp = job._hold_lease().stamp
     record = TurnClaim(job_id=job.job_id, token=new_token(), stamp=stamp)
     world.store.create(turn_claim(number), encode(record))
 
 
-def test_a_turn_of_a_job_that_nobody_drives_is_passed(world: World) -> None:
+def test_a_turn_of_a_job_without_a_driver_is_passed(world: World) -> None:
     stuck = world.open_job("stuck")
     claim_turn(world, stuck, 1)
     stuck.park()
@@ -224,7 +224,7 @@ def test_a_turn_that_an_earlier_driver_of_a_live_job_claimed_is_passed(world: Wo
     dead = world.open_job("slow")
     claim_turn(world, dead, 1)
     dead.close()
-    retry = world.open_job("slow")  # writes for hours
+    retry = world.open_job("slow")  # the task takes hours to write
     world.run("sales", NEW)
     assert world.manifest().turn == 2
     write(retry, "t", {"late.csv": b"1"})
@@ -232,7 +232,7 @@ def test_a_turn_that_an_earlier_driver_of_a_live_job_claimed_is_passed(world: Wo
     assert world.visible() == {"late.csv": b"1", **NEW}
 
 
-def test_a_live_job_that_holds_the_turn_is_waited_for_and_then_named(tmp_path: Path) -> None:
+def test_a_job_waits_for_a_live_turn_holder_and_then_names_it(tmp_path: Path) -> None:
     clock = RenewingClock()
     world = World(tmp_path, str(tmp_path / "dest"), clock)
     live = world.open_job("live")
@@ -274,7 +274,7 @@ def test_a_job_whose_turn_holder_cannot_be_read_stays_undecided(world: World) ->
         ({"replaced_retention_s": -1.0}, "must not be negative"),
     ],
 )
-def test_a_bad_option_is_named_with_its_remedy_and_nothing_is_made(
+def test_an_invalid_option_is_named_with_its_remedy_and_nothing_is_created(
     world: World, options: dict[str, object], word: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=word):
@@ -283,7 +283,7 @@ def test_a_bad_option_is_named_with_its_remedy_and_nothing_is_made(
 
 
 @pytest.mark.parametrize("path", ["../a", "/a", "a//b", "_a", "x/.b", "a\\b", "", "a/"])
-def test_a_path_that_leaves_or_hides_is_refused(world: World, path: str) -> None:
+def test_a_path_outside_the_destination_or_hidden_is_refused(world: World, path: str) -> None:
     with world.open_job("sales") as job, job.attempt("t") as attempt, pytest.raises(InvalidInputError):
         attempt.open(path)
 
@@ -306,6 +306,6 @@ def test_a_destination_that_is_a_file_is_refused(world: World) -> None:
         world.open_job("sales")
 
 
-def test_hidden_is_what_spark_hides() -> None:
+def test_the_files_that_spark_hides_are_hidden() -> None:
     hidden = ["_a", ".a", "x/_a/b", "x/.a", "_SUCCESS", ".a=1/b"]
     assert [key for key in [*hidden, "a", "_a=1/b", "x/a_b", "x.y"] if is_hidden(key)] == hidden

@@ -1,4 +1,4 @@
-"""The job commit, call by call: decisions, lost or odd answers, and the state after a failure."""
+"""The job commit, call by call: decisions, lost or unusual answers, and the state after a failure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def unobserved() -> Iterator[None]:
 
 @pytest.fixture
 def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3World]:
-    """Return a destination in the strict fake store, with one published job."""
+    """Return a destination in the strict fake store with one published job."""
     with s3_world(tmp_path, monkeypatch) as world:
         world.driver.run("old", OLD)
         world.fake.faults.clear()
@@ -57,7 +57,7 @@ def at(point: str, act: Callable[[], object]) -> None:
 # The lease.
 
 
-def test_with_a_lease_that_was_just_renewed_the_commit_starts_and_asks_for_no_more(world: World) -> None:
+def test_a_commit_with_a_freshly_renewed_lease_starts_without_another_renewal(world: World) -> None:
     job = world.open_job("sales")
     write(job, "t", NEW)
     passed: list[str] = []
@@ -67,7 +67,7 @@ def test_with_a_lease_that_was_just_renewed_the_commit_starts_and_asks_for_no_mo
     assert "lease.put.before" not in before
 
 
-def test_a_lease_that_grew_old_is_renewed_before_the_commit_starts(world: World) -> None:
+def test_an_old_lease_is_renewed_before_the_commit_starts(world: World) -> None:
     job = world.open_job("sales")
     write(job, "t", NEW)
     world.clock.now += world.settings.commit_window_s
@@ -79,7 +79,7 @@ def test_a_lease_that_grew_old_is_renewed_before_the_commit_starts(world: World)
 
 
 @pytest.mark.parametrize("how", ["refused", "lost to another driver"])
-def test_with_a_stale_lease_that_cannot_be_renewed_no_commit_starts(world: World, how: str) -> None:
+def test_no_commit_starts_with_a_stale_lease_that_cannot_be_renewed(world: World, how: str) -> None:
     world.run("old", OLD)
     job = world.open_job("sales", mode="replace")
     write(job, "t", NEW)
@@ -97,10 +97,10 @@ def test_with_a_stale_lease_that_cannot_be_renewed_no_commit_starts(world: World
     job.close()
 
 
-# Two committers.
+# Concurrent commits.
 
 
-def test_of_two_committers_at_once_one_decides_and_the_other_changes_nothing(world: World) -> None:
+def test_one_of_two_concurrent_commits_decides_and_the_other_changes_nothing(world: World) -> None:
     job = world.open_job("sales")
     write(job, "t", NEW)
     standing: dict[str, str] = {}
@@ -138,7 +138,7 @@ def test_of_two_committers_at_once_one_decides_and_the_other_changes_nothing(wor
         "end.create.after",
     ],
 )
-def test_a_lost_answer_on_a_marker_or_a_completion_settles_to_success(world: World, point: str) -> None:
+def test_a_lost_answer_to_a_marker_or_a_completion_resolves_to_success(world: World, point: str) -> None:
     FAILPOINTS.arm({point: "lost"})
     job = world.run("sales", NEW)
     assert job.phase() is JobPhase.COMMITTED
@@ -146,7 +146,7 @@ def test_a_lost_answer_on_a_marker_or_a_completion_settles_to_success(world: Wor
     assert json.loads(world.store.get(SUCCESS))["job_id"] == job.job_id
 
 
-def test_a_lost_answer_on_a_success_file_that_replaces_another_settles_to_success(world: World) -> None:
+def test_a_lost_answer_to_the_replacement_of_a_success_file_resolves_to_success(world: World) -> None:
     world.run("old", OLD)
     FAILPOINTS.arm({"success.put.after": "lost"})
     job = world.run("sales", NEW)
@@ -169,7 +169,9 @@ ANSWERS = [
 
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: answer.name)
-def test_whatever_a_completion_answers_the_object_tells(s3: S3World, answer: Fault, times: int) -> None:
+def test_the_outcome_of_a_completion_is_read_from_the_object_whatever_the_answer(
+    s3: S3World, answer: Fault, times: int
+) -> None:
     s3.fake.faults.at(answer, operation="CompleteMultipartUpload", nth=2, times=times)
     job = s3.driver.run("new", NEW, mode="replace")
     assert job.phase() is JobPhase.COMMITTED
@@ -178,8 +180,8 @@ def test_whatever_a_completion_answers_the_object_tells(s3: S3World, answer: Fau
     assert s3.other.open_uploads() == []
 
 
-def test_a_conflict_that_ends_an_upload_loses_its_file_and_reverts_the_job(s3: S3World) -> None:
-    # On AWS a 409 means that the upload is gone: begin again. There is nothing to begin again with here.
+def test_a_conflict_that_ends_an_upload_reverts_the_job(s3: S3World) -> None:
+    # On AWS a 409 means that the upload is gone and must be repeated. Its data are not available here.
     s3.fake.faults.at(faults.CONFLICT, operation="CompleteMultipartUpload", nth=2)
     with pytest.raises(JobFailedError, match="1 pending files were lost for good"):
         s3.driver.run("new", NEW, mode="replace")
@@ -193,7 +195,7 @@ def test_a_conflict_that_ends_an_upload_loses_its_file_and_reverts_the_job(s3: S
 
 
 @pytest.mark.parametrize("lost", range(len(NEW)))
-def test_a_definite_failure_at_any_file_reverts_those_before_it_and_aborts_those_after_it(
+def test_a_definite_failure_at_a_file_reverts_the_files_before_it_and_aborts_those_after_it(
     world: World, lost: int
 ) -> None:
     world.options = {"parallelism": 1}
@@ -215,9 +217,7 @@ def test_a_definite_failure_at_any_file_reverts_those_before_it_and_aborts_those
 
 
 @pytest.mark.parametrize("verb", ["abort", "delete"])
-def test_a_revert_that_fails_itself_deletes_no_more_and_is_finished_by_recovery(
-    world: World, verb: str
-) -> None:
+def test_a_failed_revert_stops_deleting_and_is_finished_by_recovery(world: World, verb: str) -> None:
     world.run("old", OLD)
     job = world.open_job("sales", mode="replace")
     write(job, "t", NEW)
@@ -247,19 +247,17 @@ def test_a_revert_that_fails_itself_deletes_no_more_and_is_finished_by_recovery(
 # `_SUCCESS` and the clean-up.
 
 
-def test_the_success_file_of_an_older_job_tells_of_it_until_the_new_one_has_published(world: World) -> None:
+def test_the_success_file_describes_the_older_job_until_the_new_one_has_published(world: World) -> None:
     world.run("old", OLD)
-    told: list[str] = []
-    at("success.head.before", lambda: told.append(json.loads(world.store.get(SUCCESS))["job_id"]))
+    read_job_ids: list[str] = []
+    at("success.head.before", lambda: read_job_ids.append(json.loads(world.store.get(SUCCESS))["job_id"]))
     job = world.run("new", NEW, mode="replace")
-    assert told == ["old-g1"]
+    assert read_job_ids == ["old-g1"]
     assert json.loads(world.store.get(SUCCESS))["job_id"] == job.job_id
 
 
 @pytest.mark.parametrize("verb", ["list", "delete_many", "delete"])
-def test_a_clean_up_that_fails_takes_nothing_from_a_published_job_and_is_done_later(
-    world: World, verb: str
-) -> None:
+def test_a_failed_clean_up_does_not_affect_a_published_job_and_is_done_later(world: World, verb: str) -> None:
     def refuse(name: str) -> None:
         if name == f"clean-up.{verb}.before":
             raise StoreUnavailableError(f"{name} was refused")
@@ -278,7 +276,7 @@ def test_a_clean_up_that_fails_takes_nothing_from_a_published_job_and_is_done_la
     assert world.visible() == NEW
 
 
-def test_a_clean_up_may_be_repeated_by_anyone(world: World) -> None:
+def test_any_process_can_repeat_a_clean_up(world: World) -> None:
     job = world.run("sales", NEW)
     standing = {info.key: info.version for page in world.store.pages() for info in page}
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Files that are seen before their job commits, and several attempts that write the same one."""
+"""Files that are visible before their job commits, and several attempts that write the same file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def unobserved() -> Iterator[None]:
 
 
 def at(number: int, act: Callable[[], object]) -> list[str]:
-    """Do something, once, when a storage call's point of this number is passed, from 0; returns its name."""
+    """Call a function once at the storage failpoint of this index; return the name of the failpoint."""
     passed: list[str] = []
     there: list[str] = []
 
@@ -45,8 +45,8 @@ def at(number: int, act: Callable[[], object]) -> list[str]:
     return there
 
 
-def publish_amid(world: World, number: int, drop: Callable[[Attempt], None], *texts: bytes) -> bool:
-    """Publish an attempt while the one whose file is seen gives it up; False if there is no such point."""
+def publish_during_discard(world: World, number: int, drop: Callable[[Attempt], None], *texts: bytes) -> bool:
+    """Publish one attempt while another discards its visible file; False if there is no such failpoint."""
     with world.open_job(f"sales {number}", committer="direct", allow_unsafe=True) as job:
         loser, winner = job.attempt("t"), job.attempt("t")
         for attempt, text in zip((loser, winner), texts, strict=True):
@@ -61,13 +61,13 @@ def publish_amid(world: World, number: int, drop: Callable[[Attempt], None], *te
 
 
 @pytest.mark.parametrize("drop", DROPS.values(), ids=DROPS)
-def test_an_attempt_that_gives_its_file_up_leaves_the_one_that_is_published_meanwhile(
+def test_an_attempt_that_discards_its_file_keeps_the_one_published_meanwhile(
     world: World, drop: Callable[[Attempt], None]
 ) -> None:
     points = 0
     for number in count():
         here = World(world.root, f"{world.url}/{number}", world.clock)
-        if not publish_amid(here, number, drop, b"loser", b"the winner"):
+        if not publish_during_discard(here, number, drop, b"loser", b"the winner"):
             break
         points += 1
         assert here.visible() == {"a.csv": b"the winner"}
@@ -76,14 +76,14 @@ def test_an_attempt_that_gives_its_file_up_leaves_the_one_that_is_published_mean
 
 
 @pytest.mark.parametrize("drop", DROPS.values(), ids=DROPS)
-def test_a_published_file_of_the_same_bytes_is_not_taken_for_the_one_that_is_given_up(
+def test_a_published_file_with_the_same_bytes_is_not_mistaken_for_the_discarded_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drop: Callable[[Attempt], None]
 ) -> None:
     points = 0
     with s3_world(tmp_path, monkeypatch) as s3:
         for number in count():
             here = World(s3.driver.root, f"{s3.driver.url}/{number}", s3.driver.clock, s3.driver.options)
-            if not publish_amid(here, number, drop, b"same", b"same"):
+            if not publish_during_discard(here, number, drop, b"same", b"same"):
                 break
             points += 1
             assert here.visible() == {"a.csv": b"same"}
@@ -91,7 +91,7 @@ def test_a_published_file_of_the_same_bytes_is_not_taken_for_the_one_that_is_giv
 
 
 @pytest.mark.parametrize("drop", DROPS.values(), ids=DROPS)
-def test_a_file_that_is_given_up_after_it_was_seen_goes_at_the_job_s_end(
+def test_a_file_discarded_after_it_was_visible_is_deleted_at_the_job_s_end(
     world: World, drop: Callable[[Attempt], None]
 ) -> None:
     with world.open_job("sales", committer="direct", allow_unsafe=True) as job:
@@ -107,7 +107,7 @@ def test_a_file_that_is_given_up_after_it_was_seen_goes_at_the_job_s_end(
 
 
 @pytest.mark.parametrize("is_seen_already", [False, True])
-def test_a_file_that_is_lost_in_being_shown_fails_its_attempt_and_the_next_try_is_published(
+def test_a_file_lost_during_early_publication_fails_its_attempt_and_the_next_try_is_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_seen_already: bool
 ) -> None:
     with s3_world(tmp_path, monkeypatch) as s3:
@@ -117,7 +117,7 @@ def test_a_file_that_is_lost_in_being_shown_fails_its_attempt_and_the_next_try_i
                 write(job, "t", {"a.csv": b"first"})
                 world.clock.sleep(1)
             attempt = job.attempt("t")
-            s3.fake.faults.at(CONFLICT, operation="CompleteMultipartUpload")  # which ends the upload
+            s3.fake.faults.at(CONFLICT, operation="CompleteMultipartUpload")  # this ends the upload
             file = attempt.open("a.csv")
             file.write(b"lost")
             with pytest.raises(UploadGoneError, match="the file is lost; run the task again"):
@@ -131,7 +131,7 @@ def test_a_file_that_is_lost_in_being_shown_fails_its_attempt_and_the_next_try_i
         assert world.open_uploads() == []
 
 
-def test_a_file_whose_showing_got_no_answer_is_committed_whatever_came_of_it(
+def test_a_file_whose_early_publication_got_no_answer_is_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with s3_world(tmp_path, monkeypatch, s3_max_attempts=1) as s3:
@@ -144,7 +144,7 @@ def test_a_file_whose_showing_got_no_answer_is_committed_whatever_came_of_it(
         assert s3.driver.visible() == {"seen.csv": b"1", "open.csv": b"1"}
 
 
-def test_the_commit_asks_about_files_that_are_seen_already_several_at_a_time(world: World) -> None:
+def test_the_commit_checks_visible_files_several_at_a_time(world: World) -> None:
     together = threading.Barrier(world.settings.parallelism, timeout=30)
     job = world.open_job("sales", committer="direct", allow_unsafe=True)
     write(job, "t", {f"{number}.csv": b"1" for number in range(2 * world.settings.parallelism)})
@@ -158,7 +158,7 @@ def test_the_commit_asks_about_files_that_are_seen_already_several_at_a_time(wor
     assert not together.broken
 
 
-def test_files_that_were_seen_and_not_published_go_while_they_are_listed(
+def test_visible_files_that_were_not_published_are_deleted_during_the_listing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with s3_world(tmp_path, monkeypatch, Options(page_size=1)) as s3:

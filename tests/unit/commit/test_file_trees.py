@@ -1,4 +1,4 @@
-"""Jobs in a directory: files that are published in place, and path conflicts of files and folders."""
+"""Jobs in a directory: files are published in place; files and folders can have path conflicts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def visible_file(world: World) -> Path:
 
 
 @every_renaming
-def test_a_file_can_be_sought_in_and_becomes_the_object_without_a_copy(world: World, committer: str) -> None:
+def test_a_pending_file_is_seekable_and_becomes_the_object_without_a_copy(
+    world: World, committer: str
+) -> None:
     with world.open_job("sales", committer=committer) as job:
         with job.attempt("t", "try-0") as attempt:
             with attempt.open("day=1/a.csv") as file:
@@ -63,7 +65,7 @@ def test_a_file_can_be_sought_in_and_becomes_the_object_without_a_copy(world: Wo
 
 
 @every_renaming
-def test_a_staged_file_is_taken_as_it_lies_and_may_be_taken_again(
+def test_a_staged_file_is_added_without_a_copy_and_can_be_added_again(
     world: World, committer: str, tmp_path: Path
 ) -> None:
     staged = tmp_path / "stage" / "a.csv"
@@ -83,7 +85,7 @@ def test_a_staged_file_is_taken_as_it_lies_and_may_be_taken_again(
 
 
 @every_renaming
-def test_a_staged_file_of_another_file_system_is_copied(
+def test_a_staged_file_on_another_file_system_is_copied(
     world: World, committer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def adopt_file(*_: object) -> None:
@@ -101,7 +103,9 @@ def test_a_staged_file_of_another_file_system_is_copied(
     assert world.visible() == {"a.csv": b"12345", "b.csv": b"b"}
 
 
-def test_a_staged_file_of_another_size_than_promised_is_not_taken(world: World, tmp_path: Path) -> None:
+def test_a_staged_file_whose_size_differs_from_the_declared_one_is_refused(
+    world: World, tmp_path: Path
+) -> None:
     staged = tmp_path / "a.csv"
     staged.write_bytes(b"12345")
     with world.open_job("sales", committer="file-v1") as job:
@@ -128,7 +132,7 @@ def test_a_staged_file_that_is_written_to_after_its_task_commit_reverts_the_job(
 
 
 @every_renaming
-def test_the_end_of_a_job_removes_its_temporary_files_and_nobody_else_s(world: World, committer: str) -> None:
+def test_the_end_of_a_job_removes_only_its_own_temporary_files(world: World, committer: str) -> None:
     jobs = [world.open_job(name, committer=committer) for name in ("one", "other")]
     for job in jobs:
         with job.attempt("dead").open("dead.csv") as file:
@@ -156,7 +160,7 @@ def test_a_temporary_directory_that_is_a_link_is_refused_and_not_followed(
     assert elsewhere.is_dir()
 
 
-def test_attempts_are_made_while_other_jobs_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attempts_can_start_while_other_jobs_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with world.open_job("sales", committer="file-v1") as job:
         mkdir = os.mkdir
         meddled: list[str] = []
@@ -165,7 +169,7 @@ def test_attempts_are_made_while_other_jobs_end(world: World, monkeypatch: pytes
             top = Path(world.url, "_temporary")
             if not meddled and Path(path).parent == top and top.exists():
                 meddled.append(path)
-                top.rmdir()  # another job's end found it empty
+                top.rmdir()  # the end of another job found the directory empty
             mkdir(path, *rest, **folder)  # type: ignore[arg-type]
 
         monkeypatch.setattr(os, "mkdir", meddle)
@@ -176,7 +180,7 @@ def test_attempts_are_made_while_other_jobs_end(world: World, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("committer", ["magic", "staging", "partitioned", "file-v1"])
-def test_a_file_where_a_job_needs_a_folder_is_found_before_anything_is_seen(
+def test_a_file_where_a_job_needs_a_folder_is_detected_before_anything_is_visible(
     world: World, committer: str
 ) -> None:
     world.run("old", {"old.csv": b"0"})
@@ -190,7 +194,7 @@ def test_a_file_where_a_job_needs_a_folder_is_found_before_anything_is_seen(
     assert world.open_uploads() == []
 
 
-def test_a_file_in_the_way_of_one_that_is_shown_early_fails_its_task_commit(world: World) -> None:
+def test_a_file_in_the_way_of_an_early_published_one_fails_its_task_commit(world: World) -> None:
     Path(world.url).mkdir()
     (Path(world.url) / "day=1").write_bytes(b"in the way")
     with pytest.raises(InvalidInputError, match="a parent of it is a file"):
@@ -200,7 +204,7 @@ def test_a_file_in_the_way_of_one_that_is_shown_early_fails_its_task_commit(worl
     assert world.open_uploads() == []
 
 
-def test_a_folder_where_a_job_writes_a_file_is_found_before_anything_is_seen(world: World) -> None:
+def test_a_folder_where_a_job_writes_a_file_is_detected_before_anything_is_visible(world: World) -> None:
     (Path(world.url) / "a.csv" / "_empty").mkdir(parents=True)
     with world.open_job("sales", unique_filenames=False) as job:
         write(job, "t", {"a.csv": b"1", "b.csv": b"2"})
@@ -209,7 +213,7 @@ def test_a_folder_where_a_job_writes_a_file_is_found_before_anything_is_seen(wor
     assert world.visible() == {}
 
 
-def test_two_tasks_of_which_one_needs_the_other_s_file_for_a_folder_are_refused(world: World) -> None:
+def test_two_tasks_that_use_one_path_as_file_and_as_folder_are_refused(world: World) -> None:
     with world.open_job("sales", unique_filenames=False) as job:
         write(job, "t", {"a": b"1"})
         write(job, "u", {"a/b/c": b"2"})
@@ -221,7 +225,7 @@ def test_two_tasks_of_which_one_needs_the_other_s_file_for_a_folder_are_refused(
 
 OLD = {"x": b"old x", "y/z": b"old z", "y/deep/w": b"old w", "other": b"old"}
 NEW = {"x/a": b"new a", "x/b": b"new b", "y": b"new y", "n": b"new n"}
-"""A folder for the file `x`, and a file for the folder `y`."""
+"""New files that replace the file `x` by a folder and the folder `y` by a file."""
 
 
 def open_merging(world: World, **options: object) -> Job:
@@ -242,30 +246,30 @@ def lose_upload(world: World, job: Job, path: str) -> None:
         world.store.abort_upload(uploads[0].key, uploads[0].upload_id)
 
 
-def made_way(world: World) -> list[Path]:
+def files_aside(world: World) -> list[Path]:
     return [Path(world.url, key) for key in displaced_files(JobFolder(world.store, JobId("new-g1")))]
 
 
-def test_in_replace_file_v1_lets_old_files_make_way_for_folders_and_folders_for_files(world: World) -> None:
+def test_a_replace_by_file_v1_displaces_old_files_for_folders_and_folders_for_files(world: World) -> None:
     with open_merging(world) as job:
         write(job, "t", NEW)
         job.commit()
     assert world.visible() == NEW
     assert world.live() == world.keys()
-    assert made_way(world) == []
+    assert files_aside(world) == []
     assert {fate.key: (fate.fate, fate.detail) for fate in fates(job) if fate.key in OLD} == {
         **dict.fromkeys(("x", "y/z", "y/deep/w"), ("removed", "it was displaced")),
         "other": ("removed", ""),
     }
 
 
-def test_a_revert_gives_what_made_way_its_name_back(world: World) -> None:
+def test_a_revert_moves_displaced_files_back(world: World) -> None:
     with open_merging(world) as job:
         write(job, "t", NEW)
         lost = next(file for file in next(job.pending_sets()).files if file.path == "n")
 
         def lose(name: str) -> None:
-            if name == "make-way.move.after" and made_way(world):
+            if name == "make-way.move.after" and files_aside(world):
                 FAILPOINTS.observer = None
                 world.store.abort_upload(lost.key, lost.upload.upload_id)
 
@@ -277,10 +281,10 @@ def test_a_revert_gives_what_made_way_its_name_back(world: World) -> None:
             FAILPOINTS.observer = None
     assert world.visible() == OLD
     assert world.live() == world.keys()
-    assert made_way(world) == []
+    assert files_aside(world) == []
 
 
-def test_what_made_way_and_finds_its_name_taken_is_kept_aside_and_reported(world: World) -> None:
+def test_a_displaced_file_whose_name_is_taken_is_kept_aside_and_reported(world: World) -> None:
     with open_merging(world) as job:
         write(job, "t", NEW)
         lost = next(file for file in next(job.pending_sets()).files if file.path == "n")
@@ -299,7 +303,7 @@ def test_what_made_way_and_finds_its_name_taken_is_kept_aside_and_reported(world
         finally:
             FAILPOINTS.observer = None
     assert world.visible() == {**{path: OLD[path] for path in OLD if path != "x"}, "x/foreign": b"foreign"}
-    (aside,) = made_way(world)
+    (aside,) = files_aside(world)
     assert aside.read_bytes() == OLD["x"]
     (fate,) = (fate for fate in fates(job) if fate.key == "x")
     assert fate.fate == "kept"
@@ -308,13 +312,13 @@ def test_what_made_way_and_finds_its_name_taken_is_kept_aside_and_reported(world
 
 @pytest.fixture
 def unobserved() -> Iterator[None]:
-    """Release all threads that wait in failpoints after the test."""
+    """Release all threads that wait at failpoints after the test."""
     yield
     FAILPOINTS.observer = None
 
 
 @pytest.mark.usefixtures("unobserved")
-def test_nothing_makes_way_for_a_committer_that_wakes_up_behind_the_revert(world: World) -> None:
+def test_a_committer_that_wakes_up_after_the_revert_displaces_nothing(world: World) -> None:
     late = open_merging(world)
     write(late, "t", NEW)
 
@@ -336,14 +340,14 @@ def test_nothing_makes_way_for_a_committer_that_wakes_up_behind_the_revert(world
     FAILPOINTS.observer = None
     assert world.visible() == OLD
     assert world.live() == world.keys()
-    assert made_way(world) == []
+    assert files_aside(world) == []
 
 
 @pytest.mark.usefixtures("unobserved")
 @pytest.mark.parametrize(
     ("times", "error"), [(1, JobFailedError), (RESTORE_TRIES, OutcomeUnknownError)], ids=["once", "ever"]
 )
-def test_what_makes_way_again_while_it_gets_its_name_back_gets_it_again(
+def test_a_file_displaced_again_while_it_is_moved_back_is_moved_back_again(
     world: World, times: int, error: type[LockgateError]
 ) -> None:
     job = open_merging(world)
@@ -352,7 +356,7 @@ def test_what_makes_way_again_while_it_gets_its_name_back_gets_it_again(
     version = tree.head("x").version
 
     def make_way_again(name: str) -> None:
-        if name == "make-way.move.after" and made_way(world):
+        if name == "make-way.move.after" and files_aside(world):
             lose_upload(world, job, "n")
         if name == "move-back.create.before" and left[0]:
             left[0] -= 1
@@ -365,11 +369,11 @@ def test_what_makes_way_again_while_it_gets_its_name_back_gets_it_again(
     world.recover()
     assert job.phase() is JobPhase.FAILED
     assert world.visible() == OLD
-    assert made_way(world) == []
+    assert files_aside(world) == []
 
 
 @pytest.mark.usefixtures("unobserved")
-def test_an_old_folder_in_which_nothing_lies_aside_any_more_goes(world: World) -> None:
+def test_an_old_job_folder_without_displaced_files_is_deleted(world: World) -> None:
     job = open_merging(world)
     write(job, "t", NEW)
     FAILPOINTS.observer = lambda name: lose_upload(world, job, "n") if name == "make-way.move.after" else None
@@ -385,7 +389,7 @@ def test_an_old_folder_in_which_nothing_lies_aside_any_more_goes(world: World) -
 
 
 @pytest.mark.parametrize("options", [{"committer": "magic"}, {"mode": "append"}], ids=str)
-def test_nothing_makes_way_for_other_committers_and_modes(world: World, options: dict[str, str]) -> None:
+def test_other_committers_and_modes_displace_nothing(world: World, options: dict[str, str]) -> None:
     with open_merging(world, **options) as job:
         write(job, "t", {"x/a": b"new a"})
         with pytest.raises(ConflictError, match="x is in the way of x/a"):
@@ -393,7 +397,7 @@ def test_nothing_makes_way_for_other_committers_and_modes(world: World, options:
     assert world.visible() == OLD
 
 
-def test_a_folder_with_files_that_the_job_does_not_replace_does_not_make_way(world: World) -> None:
+def test_a_folder_with_files_that_the_job_does_not_replace_is_not_displaced(world: World) -> None:
     with open_merging(world) as job:
         Path(world.url, "y", "_hidden").write_bytes(b"not data")
         write(job, "t", NEW)
@@ -402,12 +406,12 @@ def test_a_folder_with_files_that_the_job_does_not_replace_does_not_make_way(wor
     assert world.visible() == OLD
 
 
-def test_what_made_way_is_retained_as_long_as_what_is_replaced(world: World) -> None:
+def test_displaced_files_are_retained_as_long_as_replaced_ones(world: World) -> None:
     with open_merging(world, replaced_retention_s=3600.0) as job:
         write(job, "t", NEW)
         job.commit()
-    assert len(made_way(world)) == 3
+    assert len(files_aside(world)) == 3
     world.clock.sleep(3601)
     sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
-    assert made_way(world) == []
+    assert files_aside(world) == []
     assert world.visible() == NEW

@@ -1,4 +1,4 @@
-"""Records that a hostile hand changed: whatever they say, nothing outside the destination is touched."""
+"""Records changed by an attacker: no content of a record affects anything outside the destination."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.strategies import JSON_VALUES, mutations, records, to_json
 
 settings.register_profile(
     "fuzz",
-    derandomize=not IS_SOAK,  # the same examples on every machine: what fails here fails everywhere
+    derandomize=not IS_SOAK,  # the same examples on every machine, so that a failure can be reproduced
     database=None,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
@@ -47,7 +47,7 @@ DAY: Final = 86_400.0
 @settings(FUZZ, max_examples=rounds(20, 1_000))
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.data())
-def test_a_changed_record_is_read_as_it_stands_or_refused(kind: type[Record], data: st.DataObject) -> None:
+def test_a_changed_record_is_read_unchanged_or_refused(kind: type[Record], data: st.DataObject) -> None:
     document = data.draw(records(kind))
     assert encode(decode(kind, to_json(document), "key"))
     hostile = data.draw(mutations(document, "/victim"))
@@ -60,14 +60,14 @@ def test_a_changed_record_is_read_as_it_stands_or_refused(kind: type[Record], da
 
 @settings(FUZZ, max_examples=rounds(300, 10_000))
 @given(st.sampled_from(KINDS), JSON_VALUES.map(to_json) | st.binary(max_size=60))
-def test_no_other_json_is_taken_for_a_record(kind: type[Record], data: bytes) -> None:
+def test_no_other_json_is_accepted_as_a_record(kind: type[Record], data: bytes) -> None:
     with pytest.raises(MalformedRecordError, match=r"^key: not a readable"):
         decode(kind, data, "key")
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A destination as some moment left it, beside a victim; copied for every example."""
+    """A destination in a certain state, next to a victim directory; copied for every example."""
 
     root: Path
 
@@ -80,7 +80,7 @@ class Scene:
         return self.root / "victim"
 
     def copy_to(self, root: Path) -> Scene:
-        """Copy by hard links, for a file's inode says whose upload it is."""
+        """Copy with hard links, because the owner of an upload is identified by the file's inode."""
         shutil.copytree(self.root, root, copy_function=os.link, dirs_exist_ok=True)
         return Scene(root)
 
@@ -91,7 +91,7 @@ class Scene:
 
 
 def undecided(world: World) -> None:
-    """A job that replaces: two tasks have committed, one try was ruled out, its driver is gone."""
+    """Build a replacing job with two committed tasks, one rejected attempt and a dead driver."""
     job = world.open_job("sales", mode="replace", committer="staging")
     staging = Path(job.staging_dir, "stage")
     staging.mkdir(parents=True)
@@ -104,7 +104,7 @@ def undecided(world: World) -> None:
 
 
 def ready(world: World) -> None:
-    """As `undecided`, and every task has committed: recovery resumes it."""
+    """Build `undecided` with every task committed: recovery resumes the job."""
     with world.open_job("sales", mode="replace", on_lapse="resume", audit=True) as job:
         job.expect([ExpectedTask(task_id=TaskId("t"))])
         write(job, "t", {"day=1/new.csv": b"new"})
@@ -112,7 +112,7 @@ def ready(world: World) -> None:
 
 
 def crashed(at: str, **options: object) -> Callable[[World], None]:
-    """A job that replaces, whose driver died at a point of its commit."""
+    """Return a builder of a replacing job whose driver died at a failpoint of its commit."""
 
     def build(world: World) -> None:
         def die(point: str) -> None:
@@ -134,7 +134,7 @@ def crashed(at: str, **options: object) -> Callable[[World], None]:
 
 
 def retaining(world: World) -> None:
-    """A committed job whose replaced files a later sweep deletes."""
+    """Build a committed job whose replaced files are deleted by a later sweep."""
     world.run("sales", {"day=1/new.csv": b"new"}, mode="replace", replaced_retention_s=DAY)
     upload = world.store.begin_upload("nobody-s.csv", "0" * 32)  # type: ignore[arg-type]
     assert upload
@@ -188,9 +188,9 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
 
 @pytest.fixture(scope="module")
 def scenes() -> Iterator[Callable[[str], Scene]]:
-    """Build each moment once."""
+    """Build each scene once."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log, "CHECKPOINT_TURNS", 1)  # a checkpoint after every turn
+        patch.setattr(log, "CHECKPOINT_TURNS", 1)  # write a checkpoint after every turn
         built: dict[str, Scene] = {}
 
         def scene(name: str) -> Scene:
@@ -210,7 +210,7 @@ def scenes() -> Iterator[Callable[[str], Scene]]:
 @settings(FUZZ, max_examples=rounds(8, 200))
 @pytest.mark.parametrize("name", RECORDS)
 @given(data=st.data())
-def test_nothing_outside_the_destination_is_touched_on_a_records_word(
+def test_no_record_makes_anything_outside_the_destination_change(
     name: str, scenes: Callable[[str], Scene], data: st.DataObject
 ) -> None:
     moment, pattern = RECORDS[name]
@@ -223,7 +223,7 @@ def test_nothing_outside_the_destination_is_touched_on_a_records_word(
             data.draw(mutations(json.loads(record.read_bytes()), str(scene.victim))),
         )
         patch.setenv("LOCKGATE_HOME", str(scene.root / "home"))
-        patch.setattr(os, "fsync", lambda descriptor: None)  # what is durable is not looked at here
+        patch.setattr(os, "fsync", lambda descriptor: None)  # durability is not tested here
         before = everything_but(scene.root, "dest", "home")
         drive(scene)
         assert everything_but(scene.root, "dest", "home") == before
@@ -231,19 +231,19 @@ def test_nothing_outside_the_destination_is_touched_on_a_records_word(
 
 
 def record_at(scene: Scene, pattern: str) -> Path:
-    """Return the newest record that matches: a glob, and after a colon the type of the record."""
+    """Return the newest record that matches a glob, optionally followed by a colon and the record's type."""
     path, _, tag = pattern.partition(": ")
     found = sorted((scene.root / "dest").glob(path), key=lambda file: file.stat().st_mtime_ns)
     return next(file for file in reversed(found) if not tag or json.loads(file.read_bytes())["record"] == tag)
 
 
 def plant(dest: Path, path: Path, data: bytes) -> None:
-    """Put a record in another's place; where its digest is its name, everywhere that name stands too.
+    """Replace a record. If it is named by its digest, update every reference to that name, too.
 
-    So a hostile hand would do it; a digest that does not fit is refused at once.
+    An attacker would do the same; a digest that does not match is refused at once.
     """
     old = next((name for name in (path.stem, path.parent.name) if re.fullmatch("[0-9a-f]{64}", name)), None)
-    path.unlink()  # it is another example's too
+    path.unlink()  # the hard link is shared with other examples
     if old is None:
         path.write_bytes(data)
         return
@@ -258,7 +258,7 @@ def plant(dest: Path, path: Path, data: bytes) -> None:
 
 
 def drive(scene: Scene) -> None:
-    """Do all that anyone does with a destination, each step whatever became of the one before."""
+    """Perform every operation on a destination; each step runs even if the previous one failed."""
     world = scene.world
 
     def work() -> None:
@@ -269,7 +269,7 @@ def drive(scene: Scene) -> None:
                 commit_staged_task(world.url, "sales-g1", job.job_attempt, task.task_id)
         job.commit()
 
-    def write_on() -> None:
+    def run_next_job() -> None:
         with world.open_job("next", mode="replace") as job:
             write(job, "t", {"day=3/next.csv": b"next"})
             job.commit()
@@ -286,13 +286,13 @@ def drive(scene: Scene) -> None:
         for key in read_manifest(world.url, settings=world.settings).files:
             assert Path(os.path.normpath(scene.root / "dest" / key)).is_relative_to(scene.root / "dest"), key
 
-    for step in (read, work, write_on, recover, sweep, sweep, read):
+    for step in (read, work, run_next_job, recover, sweep, sweep, read):
         with suppress(LockgateError):
             step()
 
 
 def everything_but(root: Path, *folders: str) -> dict[str, bytes]:
-    """Return the content of all files below a root, and its folders, without some."""
+    """Return the content of all files and the folders below a root, except for some."""
     return {
         str(path.relative_to(root)): path.read_bytes() if path.is_file() else b"a folder"
         for path in root.rglob("*")
@@ -300,7 +300,7 @@ def everything_but(root: Path, *folders: str) -> dict[str, bytes]:
     }
 
 
-# What the fuzz and its reading of the code found.
+# Defects that were found by this fuzz test and by review.
 
 
 def change(world: World, key: str, **fields: object) -> None:
@@ -329,7 +329,7 @@ def test_a_checkpoint_that_names_a_file_outside_is_refused(
 
 
 @pytest.mark.parametrize("key", [layout.checkpoint(1), layout.turn_outcome(1)])
-def test_a_record_of_the_log_that_is_another_turns_is_refused(
+def test_a_log_record_of_another_turn_is_refused(
     world: World, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log, "CHECKPOINT_TURNS", 1)
@@ -344,7 +344,7 @@ def test_a_record_of_the_log_that_is_another_turns_is_refused(
 @pytest.mark.parametrize(
     ("field", "value"), [("job_id", "other-g1"), ("job_attempt", "../../victim"), ("job_id", "../x-g1")]
 )
-def test_a_lease_of_another_job_or_with_an_id_that_leads_out_is_refused(
+def test_a_lease_of_another_job_or_with_an_escaping_id_is_refused(
     world: World, field: str, value: str
 ) -> None:
     job = world.open_job("sales")
@@ -355,6 +355,6 @@ def test_a_lease_of_another_job_or_with_an_id_that_leads_out_is_refused(
         world.attach("sales-g1").commit()
 
 
-def test_a_generation_that_no_number_can_hold_is_no_job_id() -> None:
+def test_a_job_id_whose_generation_overflows_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="is not a job id"):
         split_job_id(f"sales-g{'9' * 5000}")

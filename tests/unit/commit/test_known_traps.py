@@ -1,4 +1,4 @@
-"""Known defects of other committers, each as a test of the correct behaviour."""
+"""Known defects of other committers, each with a test of the correct behaviour."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def unobserved() -> Iterator[None]:
 
 @pytest.mark.parametrize("committer", ["magic", "staging", "file-v1"])
 @pytest.mark.parametrize("side", ["before", "after"])
-def test_a_task_that_is_cut_off_in_its_commit_leaves_its_uploads_to_the_jobs_end(
+def test_uploads_of_a_task_interrupted_in_its_commit_remain_until_the_jobs_end(
     world: World, side: str, committer: str
 ) -> None:
     job = world.open_job("sales", committer=committer)
@@ -62,11 +62,11 @@ def test_a_loser_never_writes_that_the_job_failed_while_the_winner_commits(world
     passed: list[str] = []
 
     def lose(name: str) -> None:
-        """Let the loser commit, be fenced or fail, all during the winner's commit."""
+        """Run the loser's commit during the winner's; it is fenced or fails."""
         passed.append(name)
         if name == point:
             FAILPOINTS.observer = None
-            with pytest.raises(LockgateError):  # of a loser whose data cannot be right
+            with pytest.raises(LockgateError):  # the loser selects an attempt that does not exist
                 loser.commit(winners={"t": "nobody"})  # type: ignore[dict-item]
             FAILPOINTS.observer = passed.append
 
@@ -83,7 +83,7 @@ def test_a_loser_never_writes_that_the_job_failed_while_the_winner_commits(world
     assert world.visible() == NEW
 
 
-def test_a_loser_that_comes_to_its_abort_after_the_decision_leaves_the_winner_alone(world: World) -> None:
+def test_a_loser_that_aborts_after_the_decision_does_not_affect_the_winner(world: World) -> None:
     job = world.open_job("sales")
     write(job, "t", NEW)
     loser = world.attach(job.job_id)
@@ -103,7 +103,7 @@ def test_a_loser_that_comes_to_its_abort_after_the_decision_leaves_the_winner_al
 
 @dataclass
 class CountingClock(ManualClock):
-    """A clock that counts the waits, and renews the other job's lease during each."""
+    """A clock that counts the waits and renews the other job's lease during each of them."""
 
     pauses: list[float] = field(default_factory=list)
     meanwhile: Callable[[], None] = lambda: None
@@ -115,12 +115,12 @@ class CountingClock(ManualClock):
 
 
 def hold_turn(world: World, job: Job, number: int) -> None:
-    """Leave the store as it is while a live driver is between its turn and its decision."""
+    """Leave the store in the state of a live driver between its turn and its decision."""
     claimed = TurnClaim(job_id=job.job_id, token=new_token(), stamp=job._hold_lease().stamp)
     world.store.create(turn_claim(number), encode(claimed))
 
 
-def test_whoever_waits_for_a_turn_pauses_between_two_looks_and_longer_each_time(tmp_path: Path) -> None:
+def test_a_job_that_waits_for_a_turn_polls_with_growing_pauses(tmp_path: Path) -> None:
     clock = CountingClock()
     world = World(tmp_path, str(tmp_path / "dest"), clock)
     live, job = world.open_job("live"), world.open_job("sales")
@@ -134,14 +134,14 @@ def test_whoever_waits_for_a_turn_pauses_between_two_looks_and_longer_each_time(
     FAILPOINTS.observer = None
     assert sum(clock.pauses) >= TURN_WAIT_S
     assert clock.pauses[:5] == [0.1, 0.2, 0.4, 0.8, 1.6]
-    # A look is a listing, whose end is one request more, and the last look is followed by no pause.
+    # Each poll is a listing, whose end takes one more request. No pause follows the last poll.
     assert len(looks) <= 2 * (len(clock.pauses) + 2)
     assert len(clock.pauses) <= TURN_WAIT_S / 2 + 10
     live.close()
     job.close()
 
 
-def test_whoever_waits_looks_often_again_when_the_next_turn_begins(tmp_path: Path) -> None:
+def test_a_waiting_job_polls_often_again_when_the_next_turn_begins(tmp_path: Path) -> None:
     clock = CountingClock()
     world = World(tmp_path, str(tmp_path / "dest"), clock)
     others = [world.open_job(name) for name in ("first", "second")]
@@ -165,7 +165,7 @@ def test_whoever_waits_looks_often_again_when_the_next_turn_begins(tmp_path: Pat
         other.close()
 
 
-def test_a_clean_up_of_generation_1_takes_nothing_of_generation_10(world: World) -> None:
+def test_a_clean_up_of_generation_1_deletes_nothing_of_generation_10(world: World) -> None:
     for _ in range(9):
         world.run("sales", NEW)
     tenth = world.open_job("sales")
@@ -174,7 +174,7 @@ def test_a_clean_up_of_generation_1_takes_nothing_of_generation_10(world: World)
     write(tenth, "t10", {"b.csv": b"10"})
     tenth.park(timeout_s=100 * DAY)
     world.attach("sales-g1").finish()
-    world.clock.now += 40 * DAY  # the folders of earlier generations have had their time
+    world.clock.now += 40 * DAY  # the retention of earlier generations' folders is over
     sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
     assert list(world.store.pages("_lockgate/jobs/sales-g1/")) == []
     assert world.attach("sales-g10").commit().files == 2
@@ -220,7 +220,7 @@ def test_no_thread_outlives_a_job_however_it_ends(world: World) -> None:
     fenced = world.open_job("fenced")
     write(fenced, "t", NEW)
     world.open_job("fenced").close()
-    world.clock.now += 60  # its next renewal is due
+    world.clock.now += 60  # the next renewal is due
     with pytest.raises(FencedError):
         fenced.attempt("u").commit()
     fenced.close()
@@ -228,7 +228,7 @@ def test_no_thread_outlives_a_job_however_it_ends(world: World) -> None:
     assert {thread.name for thread in set(threading.enumerate()) - before} == set()
 
 
-def test_an_empty_success_file_is_no_manifest_and_the_next_job_replaces_it(world: World) -> None:
+def test_an_empty_success_file_is_not_used_as_a_manifest_and_the_next_job_replaces_it(world: World) -> None:
     path = Path(world.url)
     path.mkdir()
     (path / SUCCESS).write_bytes(b"")
@@ -243,7 +243,7 @@ def test_an_empty_success_file_is_no_manifest_and_the_next_job_replaces_it(world
 
 
 @pytest.mark.parametrize("point", ["head", "holds", "delete"])
-def test_a_revert_keeps_a_foreign_object_that_takes_a_key_while_it_looks(world: World, point: str) -> None:
+def test_a_revert_keeps_a_foreign_object_written_to_a_key_during_its_check(world: World, point: str) -> None:
     watched = World(world.root, world.url, world.clock, {"parallelism": 1})
     job = watched.open_job("sales", unique_filenames=False, allow_irreversible=True)
     write(job, "t", NEW)

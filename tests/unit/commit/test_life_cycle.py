@@ -35,7 +35,7 @@ def test_nothing_is_visible_before_the_commit_and_everything_after_it(world: Wor
     assert (receipt.files, receipt.size, receipt.turn) == (3, sum(map(len, FILES.values())), 1)
 
 
-def test_the_success_file_lists_exactly_what_a_listing_finds(world: World) -> None:
+def test_the_success_file_names_exactly_the_files_that_a_listing_finds(world: World) -> None:
     world.run("sales", FILES, description="of May")
     summary = json.loads(world.store.get(SUCCESS))
     assert {entry["key"]: entry["size"] for entry in summary["listing"]} == world.keys()
@@ -83,7 +83,7 @@ def test_an_empty_job_and_an_empty_task_commit(world: World) -> None:
     assert json.loads(world.store.get(SUCCESS))["job_id"] == "empty-task-g1"
 
 
-def test_of_two_attempts_of_a_task_only_the_chosen_ones_files_appear(world: World) -> None:
+def test_only_the_files_of_the_selected_attempt_of_a_task_appear(world: World) -> None:
     with world.open_job("sales") as job:
         first, second = job.attempt("t"), job.attempt("t")
         for attempt, text in ((second, b"second"), (first, b"first")):
@@ -96,7 +96,7 @@ def test_of_two_attempts_of_a_task_only_the_chosen_ones_files_appear(world: Worl
     assert world.open_uploads() == []
 
 
-def test_without_a_driver_s_word_the_newest_attempt_counts(world: World) -> None:
+def test_the_newest_attempt_counts_unless_the_driver_chooses(world: World) -> None:
     with world.open_job("sales") as job:
         for text in (b"older", b"newer"):
             world.clock.now += 1
@@ -105,7 +105,7 @@ def test_without_a_driver_s_word_the_newest_attempt_counts(world: World) -> None
     assert world.visible() == {"a.csv": b"newer"}
 
 
-def test_an_attempt_that_is_aborted_by_its_ids_is_never_chosen(world: World) -> None:
+def test_an_attempt_aborted_by_its_ids_is_never_selected(world: World) -> None:
     with world.open_job("sales") as job:
         attempt = job.attempt("t")
         with attempt.open("a.csv") as file:
@@ -118,7 +118,7 @@ def test_an_attempt_that_is_aborted_by_its_ids_is_never_chosen(world: World) -> 
     assert world.open_uploads() == []
 
 
-def test_a_task_that_never_committed_is_invisible_and_its_uploads_go(world: World) -> None:
+def test_a_task_that_never_committed_is_invisible_and_its_uploads_are_aborted(world: World) -> None:
     with world.open_job("sales") as job:
         attempt = job.attempt("dead")
         with attempt.open("dead.csv") as file:
@@ -142,7 +142,7 @@ def test_a_missing_expected_task_fails_the_job_before_anything_is_visible(world:
     assert world.open_uploads() == []
 
 
-def test_tasks_that_name_their_input_count_only_when_somebody_said_which_input(world: World) -> None:
+def test_tasks_that_name_their_input_count_only_if_the_driver_selects_an_input(world: World) -> None:
     job = world.open_job("sales")
     with job.attempt("t", input_digest="a-try-of-spark") as attempt, attempt.open("half.csv") as file:
         file.write(b"1")
@@ -152,7 +152,7 @@ def test_tasks_that_name_their_input_count_only_when_somebody_said_which_input(w
     assert (world.visible(), world.open_uploads()) == ({}, [])
 
 
-def test_abort_drops_everything_and_is_repeatable(world: World) -> None:
+def test_abort_discards_everything_and_is_repeatable(world: World) -> None:
     job = world.open_job("sales")
     write(job, "t", FILES)
     assert job.abort() is JobPhase.FAILED
@@ -197,7 +197,7 @@ def test_an_exception_in_a_task_aborts_its_uploads_and_nothing_else(world: World
     assert world.visible() == {"a.csv": b"2"}
 
 
-def test_a_file_that_is_forgotten_half_written_is_not_sealed(world: World) -> None:
+def test_a_file_abandoned_half_written_is_not_sealed(world: World) -> None:
     with world.open_job("sales") as job:
         attempt = job.attempt("t")
         writer = attempt.open_upload("a.csv")
@@ -208,7 +208,7 @@ def test_a_file_that_is_forgotten_half_written_is_not_sealed(world: World) -> No
         assert job.commit().files == 0
 
 
-def test_a_recomputation_takes_the_place_of_the_generation_before_it(world: World) -> None:
+def test_a_recomputation_replaces_the_previous_generation(world: World) -> None:
     world.run("other", {"z.csv": b"z"})
     world.run("sales", {"a.csv": b"1", "b.csv": b"1"})
     second = world.run("sales", {"a.csv": b"2"})
@@ -217,7 +217,7 @@ def test_a_recomputation_takes_the_place_of_the_generation_before_it(world: Worl
     assert world.live() == world.keys()
 
 
-def test_with_rerun_once_a_committed_run_is_met_again_and_publishes_nothing_more(world: World) -> None:
+def test_with_rerun_once_a_committed_run_is_reused_and_publishes_nothing_more(world: World) -> None:
     receipt = world.run("batch-7", {"a.csv": b"1"}, rerun="once").receipt
     with world.open_job("batch-7", rerun="once") as again:
         assert again.receipt == receipt
@@ -228,20 +228,20 @@ def test_with_rerun_once_a_committed_run_is_met_again_and_publishes_nothing_more
     assert world.manifest().turn == 1
 
 
-def test_with_rerun_once_a_run_that_failed_may_be_tried_again(world: World) -> None:
+def test_with_rerun_once_a_failed_run_can_be_retried(world: World) -> None:
     with world.open_job("batch-7", rerun="once") as job:
         job.abort()
     world.run("batch-7", {"a.csv": b"1"}, rerun="once")
     assert world.visible() == {"a.csv": b"1"}
 
 
-def test_a_recomputation_with_rerun_append_leaves_the_earlier_files(world: World) -> None:
+def test_a_recomputation_with_rerun_append_keeps_the_earlier_files(world: World) -> None:
     world.run("sales", {"a.csv": b"1"}, rerun="append")
     world.run("sales", {"b.csv": b"2"}, rerun="append")
     assert world.visible() == {"a.csv": b"1", "b.csv": b"2"}
 
 
-def test_a_retry_meets_its_own_undecided_job_and_not_the_first_runs_tasks(world: World) -> None:
+def test_a_retry_resumes_its_undecided_job_without_the_tasks_of_the_first_run(world: World) -> None:
     first = world.open_job("sales")
     write(first, "t", {"a.csv": b"1", "only-in-the-first-plan.csv": b"1"})
     first.close()
@@ -254,13 +254,13 @@ def test_a_retry_meets_its_own_undecided_job_and_not_the_first_runs_tasks(world:
     assert world.open_uploads() == []
 
 
-def test_a_retry_that_asks_for_something_else_is_refused_with_both_words(world: World) -> None:
+def test_a_retry_with_different_options_is_refused_with_both_values(world: World) -> None:
     world.open_job("sales", mode="append").close()
     with pytest.raises(ConflictError, match="mode: 'append', now 'replace'"):
         world.open_job("sales", mode="replace")
 
 
-def test_two_texts_that_look_alike_are_two_jobs(world: World) -> None:
+def test_two_names_that_look_alike_are_two_jobs(world: World) -> None:
     assert world.open_job("a/b").job_id != world.open_job("a:b").job_id
 
 
@@ -270,7 +270,7 @@ def test_a_job_without_a_name_is_refused(world: World, name: str) -> None:
         world.open_job(name)
 
 
-def test_the_staging_committer_gives_real_files_and_commits_the_same(world: World) -> None:
+def test_the_staging_committer_provides_real_files_and_commits_the_same_data(world: World) -> None:
     with world.open_job("sales", committer="staging") as job:
         with job.attempt("t") as attempt:
             with attempt.open("day=1/a.csv") as file:
@@ -284,8 +284,8 @@ def test_the_staging_committer_gives_real_files_and_commits_the_same(world: Worl
     assert [path for path in (world.root / "home" / "staging").rglob("*") if path.is_file()] == []
 
 
-def test_a_large_file_goes_in_parts_and_comes_back_whole(world: World) -> None:
-    data = bytes(range(256)) * 50_000  # 12.8 MB: three parts
+def test_a_large_file_is_uploaded_in_parts_and_read_back_whole(world: World) -> None:
+    data = bytes(range(256)) * 50_000  # 12.8 MB, that is three parts
     with world.open_job("sales") as job:
         with job.attempt("t") as attempt, attempt.open("a.bin") as file:
             for start in range(0, len(data), 70_001):

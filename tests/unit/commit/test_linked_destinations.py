@@ -1,4 +1,4 @@
-"""A directory is one destination under all its symbolic links: one lease and one row for each job."""
+"""All symbolic links to a directory name one destination: each job has one lease and one row."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from tests.support.commit.destination import World, write
 
 @pytest.fixture
 def by_link(journal_world: World) -> World:
-    """The destination by the name of a link in its path."""
+    """Return the destination by a path that contains a symbolic link."""
     Path(journal_world.root, "linked").symlink_to(journal_world.root)
     return replace(journal_world, url=str(journal_world.root / "linked" / "dest"))
 
 
 @contextmanager
 def earlier_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Name places as they are given, as the journal knew them once."""
+    """Keep URLs as given, without resolving links, as earlier versions did."""
     with monkeypatch.context() as patched:
         patched.setattr("lockgate.storage_core.commit.destination.location.realpath", lambda path: path)
         yield
@@ -60,7 +60,7 @@ def state(world: World, job_id: str) -> JobLeaseState:
     return leases_for(world.settings, world.clock).look(folder).state
 
 
-def test_a_place_is_named_by_the_path_without_links_and_a_bucket_as_it_is(
+def test_a_directory_is_identified_by_its_resolved_path_and_a_bucket_by_its_url(
     journal_world: World, by_link: World
 ) -> None:
     real = f"file://{journal_world.url}"
@@ -70,7 +70,7 @@ def test_a_place_is_named_by_the_path_without_links_and_a_bucket_as_it_is(
     assert (canonical_url(bucket), symlinked_url(bucket)) == ("s3://lake/sales", None)
 
 
-def test_a_place_whose_links_lead_round_in_a_circle_is_told_of_by_whoever_opens_it(by_link: World) -> None:
+def test_opening_a_destination_with_circular_links_raises_an_error(by_link: World) -> None:
     circle = Path(by_link.root, "circle")
     circle.symlink_to(circle)
     assert canonical_url(open_store(f"file://{circle}/dest", by_link.settings)) == f"file://{circle}/dest"
@@ -78,7 +78,7 @@ def test_a_place_whose_links_lead_round_in_a_circle_is_told_of_by_whoever_opens_
         list(rescan(str(circle / "dest"), settings=by_link.settings, clock=by_link.clock))
 
 
-def test_whoever_comes_by_another_name_meets_the_same_lease(journal_world: World, by_link: World) -> None:
+def test_a_driver_that_uses_another_link_finds_the_same_lease(journal_world: World, by_link: World) -> None:
     first = by_link.open_job("sales")
     assert state(journal_world.elsewhere(), first.job_id) is JobLeaseState.LIVE
     left = recover_job(journal_world.url, first.job_id, settings=by_link.settings, clock=by_link.clock)
@@ -102,7 +102,7 @@ def test_whoever_comes_by_another_name_meets_the_same_lease(journal_world: World
         assert list(rescan(world.url, settings=world.settings, clock=world.clock)) == []
 
 
-def test_a_job_that_registry_and_destination_both_name_is_settled_once(by_link: World) -> None:
+def test_a_job_named_by_registry_and_destination_is_settled_once(by_link: World) -> None:
     by_link.open_job("sales").close()
     by_link.clock.sleep(1_000_000)
 
@@ -113,7 +113,7 @@ def test_a_job_that_registry_and_destination_both_name_is_settled_once(by_link: 
     assert both.expired == of_registry.expired
 
 
-def test_a_job_that_was_set_up_when_places_had_several_names_keeps_its_lease(
+def test_a_job_set_up_before_links_were_resolved_keeps_its_lease(
     journal_world: World, by_link: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with earlier_version(monkeypatch):
@@ -133,7 +133,7 @@ def test_a_job_that_was_set_up_when_places_had_several_names_keeps_its_lease(
     assert leases(by_link) == []
 
 
-def test_a_job_that_lapsed_when_places_had_several_names_is_settled_and_known_by_one(
+def test_a_job_that_lapsed_before_links_were_resolved_is_settled_under_one_name(
     journal_world: World, by_link: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with earlier_version(monkeypatch):
@@ -148,7 +148,7 @@ def test_a_job_that_lapsed_when_places_had_several_names_is_settled_and_known_by
     assert expired_jobs(by_link.settings, by_link.clock) == UnendedJobs()
 
 
-def test_rescan_forgets_ended_jobs_by_the_name_of_the_link_and_leaves_those_under_way(
+def test_rescan_removes_ended_jobs_under_the_link_name_and_keeps_those_under_way(
     journal_world: World, by_link: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with earlier_version(monkeypatch):

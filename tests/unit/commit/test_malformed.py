@@ -1,6 +1,6 @@
-"""Every record of the protocol, malformed in every way: one clear error that names file and field.
+"""Every malformed record of the protocol raises one clear error that names the file and the field.
 
-Nothing becomes visible on its word, and no job is aborted for a fault that is not its own.
+A malformed record makes nothing visible, and no job is aborted because of another job's record.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REQUIRED = {
     "turn": "token",
     "outcome": "verdict",
 }
-"""Of each record, a field that must be there."""
+"""A required field of each record."""
 
 ANY_RECORD: dict[str, tuple[Change, str]] = {
     "another version": (lambda d: d.update(version=2), "field version is 2"),
@@ -68,7 +68,7 @@ def unobserved() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def staged(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Path], Stage]:
-    """Give a copy of a stage, which is made once: most of a test's time would go there."""
+    """Return a function that copies a stage. Each stage is built only once to save time."""
     made: dict[str, Stage] = {}
 
     def copy(name: str, root: Path) -> Stage:
@@ -153,7 +153,7 @@ def test_megabytes_of_garbage_are_refused_by_name(
 ) -> None:
     stage = staged(record, tmp_path)
     with (tmp_path / "dest" / stage.key).open("wb") as garbage:
-        garbage.truncate(size)  # zeros that take no disk
+        garbage.truncate(size)  # a sparse file of zeros
     refused(stage, stage.key, "not a readable" if size < MAX_RECORD_BYTES else "more than a record may have")
 
 
@@ -166,7 +166,7 @@ def test_a_plan_whose_bytes_do_not_match_its_name_is_refused(
     refused(stage, stage.key, "another digest")
 
 
-# What only a pending set can be.
+# Inconsistencies of pending sets.
 
 
 def first(document: dict[str, Any]) -> dict[str, Any]:
@@ -205,7 +205,7 @@ OF_PENDING_SETS: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("fault", OF_PENDING_SETS)
-def test_a_pending_set_that_cannot_be_is_refused_and_its_job_aborted(
+def test_an_inconsistent_pending_set_is_refused_and_its_job_aborted(
     fault: str, staged: Callable[[str, Path], Stage], tmp_path: Path
 ) -> None:
     stage, (change, word) = staged("pending set", tmp_path), OF_PENDING_SETS[fault]
@@ -218,7 +218,7 @@ def test_a_pending_set_that_cannot_be_is_refused_and_its_job_aborted(
     assert stage.world.open_uploads() == []
 
 
-def test_another_jobs_upload_in_a_pending_set_is_refused_and_stays_that_jobs(world: World) -> None:
+def test_a_pending_set_with_another_jobs_upload_is_refused_and_that_upload_is_kept(world: World) -> None:
     theirs, mine = world.open_job("theirs"), world.open_job("mine")
     for job in (theirs, mine):
         write(job, "t", {"a.csv": job.job_id.encode()})
@@ -235,11 +235,11 @@ def test_another_jobs_upload_in_a_pending_set_is_refused_and_stays_that_jobs(wor
     assert world.visible() == {"a.csv": b"theirs-g1"}
 
 
-# What is not of one job.
+# Records that are shared by jobs.
 
 
 @pytest.mark.parametrize("record", LOG)
-def test_a_log_that_cannot_be_read_aborts_no_job_and_each_goes_on_when_it_is_mended(
+def test_an_unreadable_log_aborts_no_job_and_every_job_continues_once_it_is_repaired(
     record: str, world: World
 ) -> None:
     stage = RECORDS[record](world)
@@ -260,7 +260,7 @@ def test_a_log_that_cannot_be_read_aborts_no_job_and_each_goes_on_when_it_is_men
     assert stage.world.visible() == {**stage.visible, **NEW}
 
 
-def test_a_manifest_is_not_read_from_a_log_that_cannot_be(
+def test_no_manifest_is_read_from_an_unreadable_log(
     staged: Callable[[str, Path], Stage], tmp_path: Path
 ) -> None:
     stage = staged("outcome", tmp_path)
@@ -272,7 +272,7 @@ def test_a_manifest_is_not_read_from_a_log_that_cannot_be(
 @pytest.mark.parametrize(
     "record", [name for name in RECORDS if name.startswith("COMMIT") or name == "job.json"]
 )
-def test_recovery_touches_nothing_on_the_word_of_a_marker_that_cannot_be_read(
+def test_recovery_changes_nothing_because_of_an_unreadable_marker(
     record: str, staged: Callable[[str, Path], Stage], tmp_path: Path
 ) -> None:
     stage = staged(record, tmp_path)

@@ -1,4 +1,4 @@
-"""Every conflict mode, for the whole destination and by partition, over every way a destination can stand."""
+"""Every conflict mode, for the whole destination and by partition, with each state of a destination."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ NEW = {"day=2/new.csv": b"new"}
 MODES = ("fail", "append", "replace")
 SCOPES = ("destination", "partitions")
 STANDING: Mapping[str, Mapping[str, bytes] | None] = {"empty": None, "existing": OLD, "empty result": {}}
-"""What an earlier job left: there was none, it left files, or it published none."""
+"""Files of an earlier job: no job ran, it published files, or it published none."""
 
 
 @pytest.mark.parametrize("standing", STANDING)
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("mode", MODES)
-def test_a_mode_meets_what_is_there_in_its_way(world: World, mode: str, scope: str, standing: str) -> None:
+def test_every_mode_handles_existing_data_as_documented(
+    world: World, mode: str, scope: str, standing: str
+) -> None:
     old = STANDING[standing]
     if old is not None:
         world.run("old", old)
@@ -41,7 +43,7 @@ def test_a_mode_meets_what_is_there_in_its_way(world: World, mode: str, scope: s
 
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("mode", MODES)
-def test_a_job_without_files_meets_what_is_there_in_its_modes_way(
+def test_a_job_without_files_handles_existing_data_as_its_mode_does(
     world: World, mode: str, scope: str
 ) -> None:
     world.run("old", OLD)
@@ -54,7 +56,9 @@ def test_a_job_without_files_meets_what_is_there_in_its_modes_way(
     assert world.live() == world.keys()
 
 
-def test_replace_deletes_only_after_every_new_file_is_there_and_the_outcome_is_decided(world: World) -> None:
+def test_replace_deletes_only_after_every_new_file_is_visible_and_the_outcome_is_decided(
+    world: World,
+) -> None:
     world.run("old", OLD)
     seen: list[tuple[str, set[str]]] = []
 

@@ -1,4 +1,4 @@
-"""Conflicts by partition: only what receives data is looked at, or replaced."""
+"""Conflicts by partition: only partitions that receive data are checked or replaced."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_partition_is_the_folder_down_to_the_last_column_value(key: str, parti
     assert partition_of(key) == partition
 
 
-def test_what_is_listed_covers_every_partition_once() -> None:
+def test_the_listed_prefixes_cover_every_partition_once() -> None:
     assert EVERYWHERE.prefixes() == [""]
     assert Scope(frozenset({"day=1", "day=10"})).prefixes() == ["day=1/", "day=10/"]
     assert Scope(frozenset({"2026", "2026/05"})).prefixes(["2026/05/07/a", "2027/a"]) == ["2026/", "2027/"]
@@ -53,7 +53,7 @@ def test_what_is_listed_covers_every_partition_once() -> None:
 @pytest.mark.parametrize(
     "options", [{"committer": "partitioned"}, {"committer": "magic", "scope": "partitions"}]
 )
-def test_replace_takes_only_the_partitions_that_receive_data(table: World, options: dict[str, str]) -> None:
+def test_replace_removes_only_the_partitions_that_receive_data(table: World, options: dict[str, str]) -> None:
     put(table, "day=2/theirs.csv")
     put(table, "day=22/theirs.csv")
     receipt = table.run("new", NEW, mode="replace", **options).receipt
@@ -73,7 +73,7 @@ def test_a_file_at_the_top_replaces_files_at_the_top_and_no_partition(table: Wor
     assert table.visible() == {"day=1/a.csv": b"old 1", "day=2/b.csv": b"old 2", "new.csv": b"n"}
 
 
-def test_append_by_partition_leaves_everything(table: World) -> None:
+def test_append_by_partition_keeps_everything(table: World) -> None:
     table.run("new", NEW, mode="append", committer="partitioned")
     assert table.visible() == {**OLD, **NEW}
 
@@ -104,14 +104,14 @@ def test_an_empty_job_replaces_no_partition(table: World) -> None:
     assert table.visible() == OLD
 
 
-def test_a_recomputation_takes_its_earlier_files_from_every_partition(table: World) -> None:
+def test_a_recomputation_removes_its_earlier_files_from_every_partition(table: World) -> None:
     table.run("new", {"day=2/c.csv": b"1", "day=5/e.csv": b"1"}, mode="replace", committer="partitioned")
     table.run("new", {"day=2/c.csv": b"2"}, mode="replace", committer="partitioned")
     assert table.visible() == {"day=1/a.csv": b"old 1", "top.csv": b"old top", "day=2/c.csv": b"2"}
     assert table.live() == table.keys()
 
 
-def test_the_partitioned_committer_refuses_to_settle_conflicts_for_the_whole(world: World) -> None:
+def test_the_partitioned_committer_refuses_the_scope_of_the_whole_destination(world: World) -> None:
     with pytest.raises(InvalidInputError, match="resolves conflicts by partition"):
         world.open_job("new", committer="partitioned", scope="destination")
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Schedules that once failed: zombies, lost answers, refusals, and jobs that meet each other."""
+"""Schedules that once failed: zombies, lost answers, refusals, and concurrent jobs."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def sweep(world: World) -> dict[str, SweepAction]:
     return {fate.key: fate.action for fate in report.uploads}
 
 
-# Completions that are refused.
+# Refused completions.
 
 
-def test_a_completion_that_is_refused_for_good_reverts_the_job_and_frees_the_turn(world: World) -> None:
+def test_a_permanently_refused_completion_reverts_the_job_and_frees_the_turn(world: World) -> None:
     world.run("old", {"old.csv": b"0"})
     job = world.open_job("one", mode="replace")
     write(job, "t", {"dir/a.csv": b"1", "b.csv": b"2"})
-    # A file stands where the key's folder should be: this completion can never succeed.
+    # A file has the name of the key's folder, so this completion can never succeed.
     with (
         at("decide.create.after", lambda: (Path(world.url) / "dir").write_bytes(b"in the way")),
         pytest.raises(JobFailedError, match="lost for good"),
@@ -80,7 +80,7 @@ def test_a_completion_that_is_refused_for_good_reverts_the_job_and_frees_the_tur
     assert world.visible() == {"old.csv": b"0", **NEW}
 
 
-def test_a_sweep_looks_once_more_for_files_of_a_reverted_job(world: World) -> None:
+def test_a_sweep_checks_once_more_for_files_of_a_reverted_job(world: World) -> None:
     job = world.open_job("one")
     write(job, "t", NEW)
     lost, kept = next(job.pending_sets()).files
@@ -175,14 +175,14 @@ def test_a_zombie_whose_plan_fails_does_not_pass_the_turn_in_which_its_job_was_d
     died: list[JobPhase] = []
     job = world.open_job("sales")
     write(job, "t", NEW)
-    # The successor has decided and dies; then the store is busy, once, while the zombie still plans.
+    # The successor decides and dies. Then the store is busy once, while the zombie is still planning.
     with at("plan.uploads.before", successor):
         assert job.commit().files == 2
     assert (died, job.phase()) == ([JobPhase.DECIDED], JobPhase.COMMITTED)
     assert world.visible() == NEW
 
 
-def test_a_turn_whose_commit_met_a_busy_store_is_used_by_its_retry(world: World) -> None:
+def test_the_retry_of_a_commit_that_met_a_busy_store_uses_the_same_turn(world: World) -> None:
     job = world.open_job("sales")
     write(job, "t", NEW)
     FAILPOINTS.arm({"plan.uploads.before": "refuse"})
@@ -191,7 +191,7 @@ def test_a_turn_whose_commit_met_a_busy_store_is_used_by_its_retry(world: World)
     assert job.commit().turn == 1
 
 
-def test_a_turn_whose_commit_met_a_conflict_is_passed_by_the_next_job(world: World) -> None:
+def test_the_next_job_passes_a_turn_whose_commit_met_a_conflict(world: World) -> None:
     world.run("old", {"old.csv": b"0"})
     job = world.open_job("sales")
     write(job, "t", NEW)
@@ -205,7 +205,7 @@ def test_a_turn_whose_commit_met_a_conflict_is_passed_by_the_next_job(world: Wor
     assert world.visible() == {"old.csv": b"0", "next.csv": b"3"}
 
 
-def test_workers_that_attach_by_the_jobs_id_alone_write_for_its_driver(world: World) -> None:
+def test_workers_that_attach_with_only_the_job_id_write_for_its_driver(world: World) -> None:
     job = world.open_job("sales")
     for number, path in enumerate(NEW):
         write(world.attach(job.job_id), f"t{number}", {path: NEW[path]})
@@ -213,17 +213,17 @@ def test_workers_that_attach_by_the_jobs_id_alone_write_for_its_driver(world: Wo
     assert world.visible() == NEW
 
 
-# Answers that are lost, and a store that is busy.
+# Lost answers and a busy store.
 
 
 @pytest.mark.parametrize("point", ["setup", "task-commit", "turn", "plan", "decide", "outcome", "end"])
-def test_a_create_that_is_refused_once_is_tried_again(world: World, point: str) -> None:
+def test_a_create_that_is_refused_once_is_retried(world: World, point: str) -> None:
     FAILPOINTS.arm({f"{point}.create.before": "refuse"})
     world.run("sales", NEW)
     assert world.visible() == NEW
 
 
-def test_a_store_that_is_busy_for_long_leaves_the_job_undecided_in_a_with_block_too(world: World) -> None:
+def test_a_store_that_is_busy_for_long_leaves_the_job_undecided_also_in_a_with_block(world: World) -> None:
     def run() -> None:
         with world.open_job("sales") as job:
             write(job, "t", NEW)
@@ -238,7 +238,7 @@ def test_a_store_that_is_busy_for_long_leaves_the_job_undecided_in_a_with_block_
     assert world.visible() == NEW
 
 
-def test_a_lost_task_commit_whose_read_back_is_refused_keeps_its_uploads(world: World) -> None:
+def test_a_task_commit_without_an_answer_or_a_read_back_keeps_its_uploads(world: World) -> None:
     job = world.open_job("sales")
     attempt = job.attempt("t")
     with attempt.open("a.csv") as file:
@@ -267,7 +267,7 @@ def test_a_staging_attempt_can_be_committed_again_after_a_lost_answer(world: Wor
     assert world.visible() == {"a.csv": b"1"}
 
 
-def test_a_commit_that_fails_leaves_no_thread_that_keeps_its_lease_alive(world: World) -> None:
+def test_a_failed_commit_leaves_no_thread_that_renews_its_lease(world: World) -> None:
     world.open_job("sales").close()
     before = set(threading.enumerate())
     FAILPOINTS.arm({"load.list.before": "refuse"})
@@ -276,7 +276,7 @@ def test_a_commit_that_fails_leaves_no_thread_that_keeps_its_lease_alive(world: 
     assert set(threading.enumerate()) <= before
 
 
-def test_a_report_names_each_file_once_with_what_became_of_it(world: World) -> None:
+def test_a_report_names_each_file_once_with_its_outcome(world: World) -> None:
     job = world.run("sales", NEW, unique_filenames=False)
     report = job._folder.report()
     assert report is not None
@@ -290,7 +290,7 @@ def test_a_report_names_each_file_once_with_what_became_of_it(world: World) -> N
 @pytest.mark.parametrize(
     "change", [{"short_id": "aa/../../victim"}, {"generation": 2}, {"name": "other"}, {"job_id": "other-g1"}]
 )
-def test_a_job_record_that_was_tampered_with_is_refused(world: World, change: dict[str, object]) -> None:
+def test_a_tampered_job_record_is_refused(world: World, change: dict[str, object]) -> None:
     job = world.open_job("sales")
     key = job._folder.key("job.json")
     world.store.put(key, json.dumps({**json.loads(world.store.get(key)), **change}).encode())
@@ -325,7 +325,7 @@ def test_a_reader_whose_listing_missed_an_outcome_reads_it_by_name(world: World)
     log = world.store.pages
 
     class Behind:
-        """Return a listing whose second page was read after two more turns had ended."""
+        """A store whose second listing page is read after two more turns have ended."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(world.store, name)
@@ -345,7 +345,7 @@ def test_a_recovery_of_a_mistyped_destination_writes_nothing_there(tmp_path: Pat
     assert not (tmp_path / "typo").exists()
 
 
-def test_the_removal_of_an_old_folder_that_was_cut_short_is_finished(world: World) -> None:
+def test_an_interrupted_removal_of_an_old_folder_is_finished(world: World) -> None:
     for _ in range(2):
         world.run("sales", NEW)
     world.store.delete("_lockgate/jobs/sales-g1/job.json")
@@ -355,7 +355,7 @@ def test_the_removal_of_an_old_folder_that_was_cut_short_is_finished(world: Worl
     assert [job.job_id for job in found] == ["sales-g2"]
 
 
-def test_a_folder_that_is_not_ours_among_the_jobs_is_passed_over(world: World) -> None:
+def test_a_foreign_folder_among_the_jobs_is_skipped(world: World) -> None:
     world.run("sales", NEW)
     world.store.create("_lockgate/jobs/notes/readme.txt", b"x")
     assert [job.job_id for job in list_jobs(world.url, settings=world.settings)] == ["sales-g1"]
@@ -376,7 +376,7 @@ def test_a_resumed_job_waits_for_the_audit_that_it_requires(world: World) -> Non
     assert found.ended is JobPhase.COMMITTED
 
 
-def test_a_run_after_a_crash_amid_an_abort_gets_a_new_generation(world: World) -> None:
+def test_a_run_after_a_crash_during_an_abort_gets_a_new_generation(world: World) -> None:
     job = world.open_job("sales")
     write(job, "t", NEW)
     FAILPOINTS.arm({"end.put.before": "lost"})

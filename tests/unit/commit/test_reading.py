@@ -1,4 +1,4 @@
-"""A reader whose files go between the manifest and their opening begins anew, and only then."""
+"""A reader starts over only if its files are deleted between reading the manifest and opening them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tests.support.commit.destination import World, plain
 
 
 class Reader:
-    """Reads every live file; before each reading something may happen elsewhere.
+    """Reads every live file; before each of the first reads another job replaces the files.
 
     Attributes:
-        turns: Of the manifests that it was given.
+        turns: Turns of the manifests that were passed in.
     """
 
     def __init__(self, world: World, *, replacements: int = 0, keep_s: float = 0.0) -> None:
@@ -41,7 +41,7 @@ def table_world(world: World) -> World:
     return world
 
 
-def test_files_that_are_there_are_read_once(table_world: World) -> None:
+def test_existing_files_are_read_once(table_world: World) -> None:
     reader = Reader(table_world)
     assert read_live(table_world.url, reader, settings=table_world.settings) == table("1")
     assert reader.turns == [1]
@@ -52,7 +52,7 @@ def test_a_destination_without_a_job_has_no_files(world: World) -> None:
 
 
 @pytest.mark.parametrize("replacements", [1, 3, TRIES - 1])
-def test_files_that_were_replaced_meanwhile_are_read_anew_all_of_one_turn(
+def test_after_a_replacement_all_files_are_read_again_from_one_turn(
     table_world: World, replacements: int
 ) -> None:
     reader = Reader(table_world, replacements=replacements)
@@ -61,20 +61,20 @@ def test_files_that_were_replaced_meanwhile_are_read_anew_all_of_one_turn(
     assert reader.turns == list(range(1, replacements + 2))
 
 
-def test_replaced_files_that_are_kept_make_nobody_begin_anew(table_world: World) -> None:
+def test_replaced_files_that_are_retained_do_not_restart_a_reader(table_world: World) -> None:
     reader = Reader(table_world, replacements=1, keep_s=3_600.0)
     assert read_live(table_world.url, reader, settings=table_world.settings) == table("1")
     assert reader.turns == [1]
 
 
-def test_a_reader_that_is_always_outrun_gives_up_in_the_end(table_world: World) -> None:
+def test_a_reader_that_meets_a_replacement_every_time_gives_up(table_world: World) -> None:
     reader = Reader(table_world, replacements=TRIES)
     with pytest.raises(ObjectNotFoundError):
         read_live(table_world.url, reader, settings=table_world.settings)
     assert len(reader.turns) == TRIES
 
 
-def test_a_live_file_that_is_gone_for_good_is_not_asked_for_again(table_world: World) -> None:
+def test_the_read_of_a_live_file_that_is_missing_is_not_repeated(table_world: World) -> None:
     table_world.store.delete(next(iter(table_world.keys())))
     reader = Reader(table_world)
     with pytest.raises(ObjectNotFoundError):
@@ -82,7 +82,7 @@ def test_a_live_file_that_is_gone_for_good_is_not_asked_for_again(table_world: W
     assert reader.turns == [1]
 
 
-def test_an_error_that_says_nothing_of_missing_files_is_the_readers_own(table_world: World) -> None:
+def test_an_error_that_is_not_about_missing_files_is_raised_unchanged(table_world: World) -> None:
     asked: list[int] = []
 
     def fail(manifest: Manifest) -> None:
@@ -95,7 +95,7 @@ def test_an_error_that_says_nothing_of_missing_files_is_the_readers_own(table_wo
     assert asked == [1]
 
 
-def test_readers_name_the_errors_by_which_they_miss_files(table_world: World) -> None:
+def test_readers_declare_their_errors_for_missing_files(table_world: World) -> None:
     turns: list[int] = []
 
     def read(manifest: Manifest) -> int:
@@ -109,6 +109,6 @@ def test_readers_name_the_errors_by_which_they_miss_files(table_world: World) ->
     assert turns == [1, 2]
 
 
-def test_a_destination_that_cannot_be_is_refused(world: World) -> None:
+def test_an_invalid_destination_is_refused(world: World) -> None:
     with pytest.raises(InvalidInputError):
         read_live("ftp://nowhere", Reader(world), settings=world.settings)

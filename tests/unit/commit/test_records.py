@@ -1,4 +1,4 @@
-"""Records read back from a store are untrusted: a fault is one clear error, and nothing becomes visible."""
+"""Records read from a store are untrusted: a fault raises one clear error and nothing becomes visible."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_malformed_pending_set_fails_the_job_before_anything_is_visible(world:
 
 
 @pytest.mark.parametrize("garbage", [b"", b"{", b"\xff\xfe", b"[" * 5_000, b"null", b"{}" * 10])
-def test_a_truncated_or_garbled_pending_set_is_named(world: World, garbage: bytes) -> None:
+def test_the_error_for_a_truncated_or_garbled_pending_set_names_it(world: World, garbage: bytes) -> None:
     job = world.open_job("sales")
     write(job, "t", {"a.csv": b"1"})
     key = job._folder.pending_set_key("t", next(job.pending_sets()).attempt_id)  # type: ignore[arg-type]
@@ -77,7 +77,7 @@ def test_a_truncated_or_garbled_pending_set_is_named(world: World, garbage: byte
     assert world.visible() == {}
 
 
-def test_a_plan_that_was_tampered_with_is_refused_and_touches_nothing(world: World) -> None:
+def test_a_tampered_plan_is_refused_and_changes_nothing(world: World) -> None:
     from lockgate.storage_core.failpoints import FAILPOINTS
 
     job = world.open_job("sales")
@@ -103,7 +103,7 @@ def test_a_plan_that_was_tampered_with_is_refused_and_touches_nothing(world: Wor
     assert job.phase() is JobPhase.DECIDED
 
 
-def test_a_vanished_upload_is_found_before_the_decision(world: World) -> None:
+def test_a_missing_upload_is_detected_before_the_decision(world: World) -> None:
     job = world.open_job("sales")
     write(job, "t", {"a.csv": b"1", "b.csv": b"2"})
     (pending, _) = next(job.pending_sets()).files
@@ -114,7 +114,7 @@ def test_a_vanished_upload_is_found_before_the_decision(world: World) -> None:
     assert (world.visible(), world.open_uploads()) == ({}, [])
 
 
-def test_an_upload_that_is_lost_after_the_decision_reverts_the_job_and_keeps_what_was_there(
+def test_an_upload_lost_after_the_decision_reverts_the_job_and_keeps_existing_data(
     world: World,
 ) -> None:
     from lockgate.storage_core.errors import JobFailedError
@@ -164,7 +164,7 @@ def test_no_key_escapes_its_destination(text: str) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=40))
-def test_no_job_id_is_taken_that_is_not_one(text: str) -> None:
+def test_an_invalid_job_id_is_refused(text: str) -> None:
     try:
         name, generation = split_job_id(text)
     except LockgateError:
@@ -173,7 +173,7 @@ def test_no_job_id_is_taken_that_is_not_one(text: str) -> None:
     assert "/" not in text
 
 
-def test_the_short_id_stands_before_the_first_ending() -> None:
+def test_the_short_id_is_inserted_before_the_first_suffix() -> None:
     short: Any = "abcdefghij"
     assert with_short_id("day=1/a.csv.gz", short) == "day=1/a-abcdefghij.csv.gz"
     assert with_short_id("x.y/plain", short) == "x.y/plain-abcdefghij"

@@ -19,7 +19,7 @@ def fates_of(world: World, job_id: str) -> list[tuple[str, str]]:
     return sorted((plain(fate.key), fate.fate) for fate in read_file_fates(world.attach(job_id)._folder))
 
 
-def test_the_report_of_a_committed_job_names_what_came_and_what_went(world: World) -> None:
+def test_the_report_of_a_committed_job_names_published_and_deleted_files(world: World) -> None:
     world.run("old", {"old.csv": b"o"})
     job = world.run("new", {"new.csv": b"n"}, mode="replace")
     assert fates_of(world, job.job_id) == [("new.csv", "published"), ("old.csv", "removed")]
@@ -35,13 +35,13 @@ def test_the_report_of_an_aborted_job_names_its_uploads(world: World) -> None:
     assert fates_of(world, job.job_id) == [("a.csv", "aborted")]
 
 
-def test_the_report_of_a_reverted_job_names_what_was_lost_and_what_was_taken_back(
+def test_the_report_of_a_reverted_job_names_lost_and_reverted_files(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = world.open_job("sales")
     write(job, "t", {"a.csv": b"a", "b.csv": b"b"})
     lost = next(upload for page in world.store.upload_pages() for upload in page if "b-" in upload.key)
-    # The preflight saw the upload; then another tool aborts it.
+    # The preflight finds the upload, then another tool aborts it.
     monkeypatch.setattr(
         "lockgate.storage_core.commit.decide.plan._preflight",
         lambda *_: world.store.abort_upload(lost.key, lost.upload_id),
@@ -52,7 +52,7 @@ def test_the_report_of_a_reverted_job_names_what_was_lost_and_what_was_taken_bac
     assert world.visible() == {}
 
 
-def test_a_long_report_lies_in_shards_and_still_names_every_file(
+def test_a_long_report_is_stored_in_shards_and_names_every_file(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_report, "SHARD_ENTRIES", 5)

@@ -1,4 +1,4 @@
-"""Staging directories of jobs that know nothing of each other, and ends that are told once."""
+"""Staging directories of unrelated jobs, and correct reports of a job's end."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from lockgate.storage_core.errors import ConflictError
 from tests.support.commit.destination import World, write
 
 
-def test_jobs_of_one_name_at_two_destinations_keep_their_staged_files_apart(tmp_path: Path) -> None:
+def test_jobs_with_one_name_at_two_destinations_do_not_share_staged_files(tmp_path: Path) -> None:
     here, elsewhere = World(tmp_path, str(tmp_path / "here")), World(tmp_path, str(tmp_path / "elsewhere"))
     mine, other = (world.open_job("sales", committer="staging") for world in (here, elsewhere))
     attempt = mine.attempt("t")
     with attempt.open("a.csv") as file:
         file.write(b"mine")
     write(other, "t", {"b.csv": b"other"})
-    other.commit()  # ends the other job, and drops its staging directory
+    other.commit()  # ends the other job and removes its staging directory
     attempt.commit()
     mine.commit()
     assert here.visible() == {"a.csv": b"mine"}
 
 
-def test_a_task_whose_staged_files_are_gone_does_not_commit_without_them(world: World) -> None:
+def test_a_task_whose_staged_files_are_missing_does_not_commit(world: World) -> None:
     with world.open_job("sales", committer="staging") as job:
         attempt = job.attempt("t")
         with attempt.open("a.csv") as file:
@@ -37,7 +37,7 @@ def test_a_task_whose_staged_files_are_gone_does_not_commit_without_them(world: 
         assert list(job.pending_sets()) == []
 
 
-def test_a_job_that_its_own_commit_aborted_is_not_said_to_be_taken_over(
+def test_a_job_aborted_by_its_own_commit_is_not_reported_as_taken_over(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     def second() -> None:

@@ -17,7 +17,7 @@ from tests.support.commit.destination import Crash, World, write
 FILES = {"day=1/a.csv": b"1\n", "day=2/b.csv": b"2\n" * 3}
 
 
-def told(world: World) -> dict[str, Any]:
+def success_summary(world: World) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(world.store.get(SUCCESS))
     return document
 
@@ -28,13 +28,13 @@ def full_listing(world: World, summary: dict[str, Any]) -> list[dict[str, Any]]:
     return [file for shard in shards for file in shard["files"]]
 
 
-def test_it_tells_who_published_what_and_how_long_that_took(world: World) -> None:
+def test_the_success_file_names_the_job_its_files_and_its_duration(world: World) -> None:
     world.run("old", {"old.csv": b"0" * 10})
     with world.open_job("sales", mode="replace", description="of May") as job:
         write(job, "t", FILES)
         world.clock.sleep(90)
         receipt = job.commit()
-    summary = told(world)
+    summary = success_summary(world)
     assert (summary["name"], summary["version"], summary["job_id"]) == ("lockgate", 1, "sales-g1")
     assert (summary["committer"], summary["mode"], summary["description"]) == ("magic", "replace", "of May")
     assert summary["started_s"] == job.record.created_s
@@ -47,21 +47,21 @@ def test_it_tells_who_published_what_and_how_long_that_took(world: World) -> Non
     assert summary["hostname"] in summary["diagnostics"]["decided_by"]
 
 
-def test_its_metrics_count_what_was_done(world: World) -> None:
+def test_the_metrics_of_the_success_file_count_the_work_done(world: World) -> None:
     world.run("old", {"old.csv": b"0" * 10})
     world.run("sales", FILES, mode="replace")
-    metrics = told(world)["metrics"]
+    metrics = success_summary(world)["metrics"]
     assert (metrics["files_published"], metrics["files_removed"]) == (2, 1)
     assert (metrics["bytes_replaced"], metrics["parts"]) == (10, 2)
     assert (metrics["requests_begin"], metrics["requests_complete"]) == (2, 2)
 
 
-def test_a_long_listing_is_cut_and_its_links_lead_to_all_files(
+def test_a_long_listing_is_truncated_and_its_links_lead_to_all_files(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(success_file, "MAX_LISTED", 3)
     world.run("sales", {f"{number:02}.csv": b"x" * number for number in range(10)})
-    summary = told(world)
+    summary = success_summary(world)
     assert (len(summary["filenames"]), len(summary["listing"]), summary["omitted"]) == (3, 3, 7)
     listing = full_listing(world, summary)
     assert {file["key"]: file["size"] for file in listing} == world.keys() == world.live()
@@ -72,32 +72,34 @@ def test_a_long_listing_is_cut_and_its_links_lead_to_all_files(
     assert [f"_lockgate/shards/{ref['digest']}.json" for ref in outcome["added"]] == summary["shards"]
 
 
-def test_it_stays_small_however_many_files_a_job_has(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_success_file_stays_small_for_any_number_of_files(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(success_file, "MAX_LISTED", 10)
     sizes = []
     for count in (10, 60):
         world.run(f"job-{count}", {f"{number:02}.csv": b"" for number in range(count)})
         sizes.append(world.store.head(SUCCESS).size)
-    assert told(world)["omitted"] == 50
-    assert sizes[1] < sizes[0] + 500  # fifty files more would be thousands of bytes
+    assert success_summary(world)["omitted"] == 50
+    assert sizes[1] < sizes[0] + 500  # fifty more files would take thousands of bytes
 
 
 @pytest.mark.parametrize("foreign", [b"", b"{}", b"not json", b'{"name":"org.apache.hadoop","version":1}'])
-def test_a_success_file_of_another_tool_is_never_taken_for_a_manifest(world: World, foreign: bytes) -> None:
+def test_a_success_file_of_another_tool_is_never_used_as_a_manifest(world: World, foreign: bytes) -> None:
     world.store.put("theirs.parquet", b"1")
     world.store.put(SUCCESS, foreign)
     assert success_file.find_success(world.store) is None
     assert world.live() == {}
     assert world.manifest().turn == 0
     world.run("sales", {"a.csv": b"1"})
-    assert list(world.live()) == told(world)["filenames"]
+    assert list(world.live()) == success_summary(world)["filenames"]
     world.store.put(SUCCESS, foreign)
     assert len(world.live()) == 1
     world.run("more", {"b.csv": b"1"})
-    assert told(world)["job_id"] == "more-g1"
+    assert success_summary(world)["job_id"] == "more-g1"
 
 
-def test_a_finisher_that_was_paused_never_writes_over_a_later_jobs(world: World) -> None:
+def test_a_paused_finisher_never_overwrites_the_success_file_of_a_later_job(world: World) -> None:
     first = world.open_job("first")
     write(first, "t", {"a.csv": b"1"})
 
@@ -111,13 +113,13 @@ def test_a_finisher_that_was_paused_never_writes_over_a_later_jobs(world: World)
     FAILPOINTS.observer = None
     world.run("second", {"b.csv": b"2"})
     world.recover()
-    assert told(world)["job_id"] == "second-g1"
+    assert success_summary(world)["job_id"] == "second-g1"
     assert len(world.live()) == 2
 
 
-def test_a_job_that_fails_leaves_the_last_one_s(world: World) -> None:
+def test_a_failed_job_keeps_the_previous_success_file(world: World) -> None:
     world.run("sales", {"a.csv": b"1"})
     with world.open_job("failed") as job:
         write(job, "t", {"b.csv": b"1"})
         job.abort()
-    assert told(world)["job_id"] == "sales-g1"
+    assert success_summary(world)["job_id"] == "sales-g1"

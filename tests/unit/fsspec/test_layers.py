@@ -1,4 +1,4 @@
-"""Text and compression over a pending file: whole with its block or its task, gone with an exception."""
+"""Text and compression over a pending file: committed whole, or discarded after an exception."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def unpacked(data: bytes, options: Mapping[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("layers", LAYERS)
-def test_what_a_block_wrote_is_committed_whole(
+def test_a_file_written_in_a_block_is_committed_whole(
     world: World, fs: LockgateFileSystem, job: Job, layers: str
 ) -> None:
     options = LAYERS[layers]
@@ -72,7 +72,7 @@ def test_what_a_block_wrote_is_committed_whole(
 
 
 @pytest.mark.parametrize("layers", LAYERS)
-def test_an_exception_in_the_block_drops_the_file_and_its_name_is_free_again(
+def test_an_exception_in_the_block_discards_the_file_and_frees_its_name(
     world: World, fs: LockgateFileSystem, job: Job, layers: str
 ) -> None:
     options = LAYERS[layers]
@@ -119,7 +119,7 @@ def test_files_that_are_open_at_the_end_of_a_transaction_are_committed_whole(
 
 
 @pytest.mark.parametrize("layers", LAYERS)
-def test_a_transaction_that_raised_leaves_nothing_of_its_open_files(
+def test_a_transaction_that_raised_discards_its_open_files(
     world: World, fs: LockgateFileSystem, job: Job, layers: str
 ) -> None:
     options = LAYERS[layers]
@@ -131,7 +131,7 @@ def test_a_transaction_that_raised_leaves_nothing_of_its_open_files(
 
 
 @pytest.mark.parametrize("layers", [name for name in LAYERS if name != "bytes"])
-def test_a_file_whose_last_bytes_the_store_refuses_is_not_kept_without_them(
+def test_a_file_whose_last_bytes_the_store_refuses_is_discarded(
     world: World, fs: LockgateFileSystem, layers: str
 ) -> None:
     options = LAYERS[layers]
@@ -153,7 +153,7 @@ def test_a_file_whose_last_bytes_the_store_refuses_is_not_kept_without_them(
 
 
 @pytest.mark.parametrize("options", [{"encoding": "no-such"}, {"newline": "x"}, {"compression": "no-such"}])
-def test_an_option_that_cannot_be_leaves_no_empty_file(
+def test_an_invalid_option_leaves_no_empty_file(
     world: World, fs: LockgateFileSystem, job: Job, options: dict[str, Any]
 ) -> None:
     root = fs.begin_task(job, "part-0")

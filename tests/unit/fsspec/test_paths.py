@@ -1,4 +1,4 @@
-"""The path algebra of the file system face: what a path below a magic directory names."""
+"""Parsing of paths below a magic directory in the fsspec file system."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def target(path: str) -> str:
         ("lockgate:///", ""),
     ],
 )
-def test_every_way_to_write_a_path_becomes_one(url: str, path: str) -> None:
+def test_every_spelling_of_a_path_is_normalised(url: str, path: str) -> None:
     assert strip_protocol(url) == path
     assert strip_protocol(path) == path
 
 
 @pytest.mark.parametrize("destination", ["file:///lake/sales", "s3://lake/sales", "s3://lake", "file:///"])
-def test_a_destination_and_its_path_lead_to_each_other(destination: str) -> None:
+def test_a_destination_and_its_path_convert_into_each_other(destination: str) -> None:
     assert destination_at(fs_path(destination)) == destination
 
 
 @pytest.mark.parametrize("path", ["lake/sales", "s3", "s3/", "/lake//sales", "/lake/../sales", "s3/lake/./a"])
-def test_a_path_that_is_not_absolute_or_takes_steps_is_refused_with_the_remedy(path: str) -> None:
+def test_a_relative_path_or_one_with_dot_segments_is_refused_with_the_remedy(path: str) -> None:
     with pytest.raises(InvalidInputError, match=r"write lockgate:///directory|write it without"):
         check_path(path)
 
@@ -75,9 +75,7 @@ def test_a_path_on_s3_needs_a_bucket(path: str) -> None:
         ("__base/__magic/a", "__magic/a"),
     ],
 )
-def test_the_last_base_is_where_the_destinations_path_begins_and_without_one_the_name_is_kept(
-    below: str, expected: str
-) -> None:
+def test_the_target_begins_after_the_last_base_or_is_only_the_file_name(below: str, expected: str) -> None:
     assert target(f"{TASK}/{below}") == expected
 
 
@@ -107,7 +105,7 @@ def test_a_path_without_a_child_names_the_jobs_or_the_tasks_directory() -> None:
 
 
 @pytest.mark.parametrize("path", [TASK, f"{TASK}/__base", f"{TASK}/x/__base"])
-def test_a_directory_of_the_protocol_is_no_file(path: str) -> None:
+def test_a_directory_of_the_protocol_is_not_a_file(path: str) -> None:
     with pytest.raises(InvalidInputError, match="names a directory, not a file; add a file's name"):
         target(path)
 
@@ -138,14 +136,14 @@ def test_any_other_path_is_not_magic(path: str) -> None:
         ("/lake/__magic_job-day-g1/part-0/__magic_job-day-g2/a", "is below another"),
     ],
 )
-def test_an_untrusted_path_that_cannot_be_is_refused_by_name(path: str, fault: str) -> None:
+def test_an_invalid_untrusted_path_is_refused_by_name(path: str, fault: str) -> None:
     with pytest.raises(InvalidInputError) as refused:
         magic_path(path)
     assert fault in str(refused.value)
     assert repr(path)[1:8] in str(refused.value)
 
 
-def test_the_root_that_a_task_is_given_maps_back_to_it() -> None:
+def test_the_root_of_a_task_maps_back_to_the_task() -> None:
     root = magic_root("s3://lake/sales", JobId("day-g1"), "part-0")
     found = magic_path(f"{root}/a/b")
     assert root == "s3/lake/sales/__magic_job-day-g1/part-0/__base"

@@ -1,4 +1,4 @@
-"""Reading through the file system face: whole jobs only, as one turn of the log left a destination."""
+"""Reading through the fsspec file system: only whole jobs, in the state of one turn of the log."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def new_fs(world: World, **options: object) -> LockgateFileSystem:
 
 
 def contents(fs: LockgateFileSystem, url: str) -> dict[str, bytes]:
-    """What a reader of a directory sees: contents by the path below it, without the short id."""
+    """Return the contents of a directory by relative path, without the short id."""
     return {plain(path.removeprefix(f"{url}/")): fs.cat_file(path) for path in fs.find(url)}
 
 
-def test_the_live_files_are_there_and_read_back(world: World, fs: LockgateFileSystem) -> None:
+def test_live_files_are_listed_and_read_back(world: World, fs: LockgateFileSystem) -> None:
     world.run("day", DAYS)
     assert contents(fs, world.url) == DAYS
     assert contents(fs, f"{world.url}/day=1") == {"a.csv": b"one"}
@@ -46,7 +46,7 @@ def test_the_live_files_are_there_and_read_back(world: World, fs: LockgateFileSy
     assert not fs.isdir(f"{world.url}/day=3")
 
 
-def test_a_file_tells_its_size_its_job_and_when_it_was_completed(
+def test_file_information_has_the_size_the_job_and_the_completion_time(
     world: World, fs: LockgateFileSystem
 ) -> None:
     job = world.run("day", {"a.csv": b"one"})
@@ -71,7 +71,7 @@ def test_any_range_of_a_file_is_read(world: World, fs: LockgateFileSystem) -> No
     assert fs.tail(path, 4) == data[-4:]
 
 
-def test_unpublished_hidden_and_foreign_files_are_not_there(world: World, fs: LockgateFileSystem) -> None:
+def test_unpublished_hidden_and_foreign_files_are_not_listed(world: World, fs: LockgateFileSystem) -> None:
     world.run("day", {"a.csv": b"one"})
     world.store.put("foreign.csv", b"not of any job")
     world.store.put("_hidden/b.csv", b"hidden")
@@ -84,7 +84,7 @@ def test_unpublished_hidden_and_foreign_files_are_not_there(world: World, fs: Lo
                 fs.open(f"{world.url}/{name}")
 
 
-def test_a_directory_is_no_file(world: World, fs: LockgateFileSystem) -> None:
+def test_a_directory_is_not_a_file(world: World, fs: LockgateFileSystem) -> None:
     world.run("day", DAYS)
     with pytest.raises(IsADirectoryError):
         fs.open(f"{world.url}/day=1")
@@ -127,7 +127,7 @@ def test_a_walk_sees_one_turn_and_the_next_walk_the_newest(world: World, fs: Loc
     assert len(fs.find(world.url)) == 4
 
 
-def test_a_descent_by_listings_sees_one_turn_until_it_starts_anew(
+def test_a_descent_by_listings_sees_one_turn_until_it_starts_over(
     world: World, fs: LockgateFileSystem
 ) -> None:
     world.run("one", {"day=1/a.csv": b"1"})
@@ -147,7 +147,7 @@ def test_a_new_file_is_found_by_its_name_without_a_listing(world: World, fs: Loc
     assert fs.cat_file(new) == b"2"
 
 
-def test_invalidate_cache_forgets_what_was_read(world: World, fs: LockgateFileSystem) -> None:
+def test_invalidate_cache_discards_cached_reads(world: World, fs: LockgateFileSystem) -> None:
     world.run("one", {"day=1/a.csv": b"1"})
     assert len(fs.ls(f"{world.url}/day=1")) == 1
     world.run("two", {"day=1/b.csv": b"2"})
@@ -156,9 +156,7 @@ def test_invalidate_cache_forgets_what_was_read(world: World, fs: LockgateFileSy
     assert len(fs.ls(f"{world.url}/day=1")) == 2
 
 
-def test_a_destination_that_did_not_change_costs_a_walk_one_listing(
-    world: World, fs: LockgateFileSystem
-) -> None:
+def test_a_walk_over_an_unchanged_destination_costs_one_listing(world: World, fs: LockgateFileSystem) -> None:
     world.run("day", DAYS)
     fs.find(world.url)
     calls: list[str] = []
@@ -183,7 +181,7 @@ def test_a_replaced_file_stays_readable_by_name_while_the_store_has_it(
     assert not new_fs(world).exists(old)
 
 
-def test_a_replaced_file_that_is_gone_says_so_and_what_to_do(world: World, fs: LockgateFileSystem) -> None:
+def test_the_error_for_a_deleted_replaced_file_names_the_remedy(world: World, fs: LockgateFileSystem) -> None:
     world.run("old", {"a.csv": b"old"})
     (old,) = fs.find(world.url)
     world.run("new", {"a.csv": b"new"}, mode="replace")
@@ -191,9 +189,7 @@ def test_a_replaced_file_that_is_gone_says_so_and_what_to_do(world: World, fs: L
         fs.cat_file(old)
 
 
-def test_a_file_that_was_changed_behind_the_log_is_not_read_short(
-    world: World, fs: LockgateFileSystem
-) -> None:
+def test_a_file_changed_outside_the_log_is_not_read_truncated(world: World, fs: LockgateFileSystem) -> None:
     world.run("day", {"a.csv": b"long enough"})
     (path,) = fs.find(world.url)
     Path(path).write_bytes(b"short")
@@ -201,7 +197,7 @@ def test_a_file_that_was_changed_behind_the_log_is_not_read_short(
         fs.cat_file(path)
 
 
-def test_as_of_shows_an_older_turn_for_ever(world: World) -> None:
+def test_as_of_always_shows_the_same_older_turn(world: World) -> None:
     world.run("one", {"a.csv": b"1"})
     world.run("two", {"b.csv": b"2"})
     first, empty = new_fs(world, as_of=1), new_fs(world, as_of=0)
@@ -213,7 +209,7 @@ def test_as_of_shows_an_older_turn_for_ever(world: World) -> None:
 
 
 @pytest.mark.parametrize("as_of", [-1, "1", 1.5, True])
-def test_a_turn_that_cannot_be_is_refused(world: World, as_of: object) -> None:
+def test_an_invalid_turn_is_refused(world: World, as_of: object) -> None:
     with pytest.raises(InvalidInputError, match="as_of="):
         new_fs(world, as_of=as_of)
 
@@ -224,7 +220,7 @@ def test_a_turn_beyond_the_log_is_refused(world: World) -> None:
         new_fs(world, as_of=2).ls(world.url)
 
 
-def test_the_nearest_destination_above_a_path_is_the_one_that_is_read(world: World) -> None:
+def test_the_nearest_destination_above_a_path_is_read(world: World) -> None:
     inner = World(world.root, f"{world.url}/inner", world.clock)
     world.run("outer", {"a.csv": b"outer", "inner/x.csv": b"outer, beside"})
     inner.run("inner", {"day=1/b.csv": b"inner"})
@@ -234,7 +230,7 @@ def test_the_nearest_destination_above_a_path_is_the_one_that_is_read(world: Wor
     assert contents(fs, world.url) == {"a.csv": b"outer", "inner/x.csv": b"outer, beside"}
 
 
-def test_a_destination_that_is_named_is_the_one_that_is_read(world: World) -> None:
+def test_an_explicitly_named_destination_is_read(world: World) -> None:
     inner = World(world.root, f"{world.url}/inner", world.clock)
     world.run("outer", {"inner/x.csv": b"outer"})
     inner.run("inner", {"b.csv": b"inner"})
@@ -245,7 +241,7 @@ def test_a_destination_that_is_named_is_the_one_that_is_read(world: World) -> No
             fs.info(f"{world.url}-beside/a.csv")
 
 
-def test_where_no_job_was_ever_set_up_nothing_is_published(world: World, fs: LockgateFileSystem) -> None:
+def test_a_path_where_no_job_was_set_up_has_no_published_files(world: World, fs: LockgateFileSystem) -> None:
     with pytest.raises(FileNotFoundError, match="no job was ever set up here or in a directory above"):
         fs.ls(world.url)
     assert fs.find(world.url) == []
@@ -254,12 +250,14 @@ def test_where_no_job_was_ever_set_up_nothing_is_published(world: World, fs: Loc
         assert fs.ls(world.url) == []
 
 
-def test_trouble_with_a_destination_is_not_taken_for_no_file(world: World, fs: LockgateFileSystem) -> None:
+def test_an_error_of_a_destination_is_not_reported_as_a_missing_file(
+    world: World, fs: LockgateFileSystem
+) -> None:
     with pytest.raises(InvalidInputError, match="write lockgate:///directory"):
         fs.exists("relative/path")
 
 
-def test_a_file_system_that_is_pickled_reads_elsewhere_what_it_reads_here(world: World) -> None:
+def test_a_pickled_file_system_reads_the_same_files_elsewhere(world: World) -> None:
     world.run("one", {"a.csv": b"1"})
     world.run("two", {"b.csv": b"2"})
     copy = pickle.loads(pickle.dumps(new_fs(world, as_of=1)))

@@ -1,4 +1,4 @@
-"""Task commits through the file system face: by hand, in a transaction, by `job_filesystem`; tries."""
+"""Task commits through the fsspec file system: explicit, in a transaction, by `job_filesystem`; retries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def fs(world: World) -> LockgateFileSystem:
     return LockgateFileSystem(settings=world.settings)
 
 
-def test_a_second_task_commit_is_the_same_and_takes_no_more_files(
+def test_a_second_task_commit_returns_the_same_and_accepts_no_more_files(
     world: World, fs: LockgateFileSystem
 ) -> None:
     with world.open_job("day") as job:
@@ -35,7 +35,7 @@ def test_a_second_task_commit_is_the_same_and_takes_no_more_files(
     assert world.visible() == {"a.csv": b"one"}
 
 
-def test_an_instance_that_wrote_nothing_does_not_commit_an_empty_task_in_anothers_place(
+def test_an_instance_that_wrote_nothing_does_not_commit_an_empty_task(
     world: World, fs: LockgateFileSystem
 ) -> None:
     with world.open_job("day") as job:
@@ -45,7 +45,7 @@ def test_an_instance_that_wrote_nothing_does_not_commit_an_empty_task_in_another
             other.commit_task(root_of(job))
 
 
-def test_a_task_without_data_commits_where_that_is_said(world: World, fs: LockgateFileSystem) -> None:
+def test_a_task_without_data_commits_if_that_is_allowed(world: World, fs: LockgateFileSystem) -> None:
     with world.open_job("day") as job:
         with pytest.raises(ConflictError, match="commits with allow_empty=True"):
             fs.commit_task(root_of(job))
@@ -55,7 +55,7 @@ def test_a_task_without_data_commits_where_that_is_said(world: World, fs: Lockga
     assert world.visible() == {}
 
 
-def test_a_second_try_in_one_thread_does_not_commit_what_the_first_one_left(world: World) -> None:
+def test_a_second_try_in_one_thread_does_not_commit_files_of_the_first(world: World) -> None:
     def run_task(name: str, *, fails: bool) -> None:
         fs = LockgateFileSystem(settings=world.settings)
         fs.pipe(f"{root_of(job)}/{name}.csv", name.encode())
@@ -73,7 +73,7 @@ def test_a_second_try_in_one_thread_does_not_commit_what_the_first_one_left(worl
 
 
 @pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_amid_a_task_an_instance_is_not_duplicated(
+def test_an_instance_is_not_duplicated_during_a_task(
     world: World, fs: LockgateFileSystem, duplicate: Callable[[LockgateFileSystem], object]
 ) -> None:
     with world.open_job("day") as job:
@@ -87,7 +87,7 @@ def test_amid_a_task_an_instance_is_not_duplicated(
     assert world.visible() == {"a.csv": b"one"}
 
 
-def test_what_another_instance_wrote_in_its_place_is_not_left_out_by_an_empty_commit(
+def test_no_empty_task_is_committed_if_another_instance_wrote_its_files(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCKGATE_HOME", str(world.root / "home"))
@@ -103,7 +103,7 @@ def test_what_another_instance_wrote_in_its_place_is_not_left_out_by_an_empty_co
     assert world.visible() == {}
 
 
-def test_after_an_abort_the_task_is_written_again(world: World, fs: LockgateFileSystem) -> None:
+def test_a_task_can_be_written_again_after_an_abort(world: World, fs: LockgateFileSystem) -> None:
     with world.open_job("day") as job:
         late = fs.open(f"{root_of(job)}/late.csv", "wb")
         late.write(b"late")
@@ -144,7 +144,7 @@ def test_a_transaction_commits_every_task_that_it_wrote(world: World, fs: Lockga
     assert len(world.visible()) == 4
 
 
-def test_a_transaction_that_raised_aborts_its_tasks_and_the_next_one_starts_anew(
+def test_a_transaction_that_raised_aborts_its_tasks_and_the_next_one_starts_over(
     world: World, fs: LockgateFileSystem
 ) -> None:
     with world.open_job("day") as job:
@@ -157,7 +157,7 @@ def test_a_transaction_that_raised_aborts_its_tasks_and_the_next_one_starts_anew
     assert world.visible() == {"a.csv": b"whole"}
 
 
-def test_a_transaction_past_which_everything_was_written_says_so(
+def test_a_transaction_whose_files_were_all_written_by_another_instance_fails(
     world: World, fs: LockgateFileSystem
 ) -> None:
     with world.open_job("day") as job:
@@ -173,7 +173,7 @@ def test_a_transaction_past_which_everything_was_written_says_so(
     assert world.visible() == {}
 
 
-def test_an_aborted_attempt_does_not_commit_what_it_dropped(world: World) -> None:
+def test_an_aborted_attempt_does_not_commit_its_discarded_files(world: World) -> None:
     with world.open_job("day") as job:
         attempt = job.attempt("part-0")
         with attempt.open("a.csv") as file:
@@ -195,7 +195,7 @@ def by_hand(fs: LockgateFileSystem, root: str) -> None:
 
 
 @pytest.mark.parametrize("commit", [by_transaction, by_hand])
-def test_a_task_commit_without_an_answer_drops_nothing_and_a_second_one_settles_it(
+def test_a_task_commit_without_an_answer_discards_nothing_and_a_second_one_settles_it(
     world: World, fs: LockgateFileSystem, commit: Callable[[LockgateFileSystem, str], None]
 ) -> None:
     lost = False
@@ -232,7 +232,7 @@ def test_job_filesystem_commits_the_task_at_its_end(world: World) -> None:
     assert world.visible() == {"day=1/a.csv": b"one"}
 
 
-def test_job_filesystem_drops_all_when_its_block_raises(world: World) -> None:
+def test_job_filesystem_discards_all_files_when_its_block_raises(world: World) -> None:
     with world.open_job("day") as job:
         with pytest.raises(RuntimeError, match="boom"), job_filesystem(job, "part-0") as (fs, root):
             write_half(fs.open(f"{root}/a.csv", "wb"))

@@ -1,4 +1,4 @@
-"""Writing through the file system face: pending files of one attempt, a task commit, or nothing."""
+"""Writing through the fsspec file system: files of an attempt are pending until its task commit."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_two_instances_are_two_attempts_of_a_task(world: World, fs: LockgateFile
     assert world.visible() == {"a.csv": b"second"}
 
 
-def test_what_was_just_written_is_known_without_a_request(world: World, fs: LockgateFileSystem) -> None:
+def test_files_just_written_are_listed_without_a_request(world: World, fs: LockgateFileSystem) -> None:
     with world.open_job("day") as job:
         root = root_of(job)
         fs.pipe(f"{root}/day=1/a.csv", b"one")
@@ -149,7 +149,7 @@ def test_a_file_is_written_once(world: World, fs: LockgateFileSystem) -> None:
     assert world.visible() == {"a.csv": b"one"}
 
 
-def test_without_a_base_files_of_one_name_in_two_folders_would_be_one_and_are_refused(
+def test_without_a_base_files_with_one_name_in_two_folders_are_refused(
     world: World, fs: LockgateFileSystem
 ) -> None:
     with world.open_job("day") as job:
@@ -188,7 +188,7 @@ def test_a_removed_file_is_not_committed_and_may_be_written_again(
     assert world.open_uploads() == []
 
 
-def test_a_directory_that_holds_files_is_not_removed_alone(world: World, fs: LockgateFileSystem) -> None:
+def test_a_directory_that_holds_files_is_not_removed(world: World, fs: LockgateFileSystem) -> None:
     with world.open_job("day") as job:
         fs.pipe(f"{root_of(job)}/day=1/a.csv", b"one")
         with pytest.raises(InvalidInputError, match="the directory is not empty"):
@@ -198,7 +198,7 @@ def test_a_directory_that_holds_files_is_not_removed_alone(world: World, fs: Loc
 
 
 @pytest.mark.parametrize("committer", ["magic", "staging", "file-v1", "file-v2"])
-def test_a_file_whose_block_raised_is_dropped_even_if_the_task_goes_on(
+def test_a_file_whose_block_raised_is_discarded_even_if_the_task_continues(
     world: World, fs: LockgateFileSystem, committer: str
 ) -> None:
     with world.open_job("day", committer=committer) as job:
@@ -230,7 +230,7 @@ def test_a_published_file_is_copied_into_a_task(world: World, fs: LockgateFileSy
 
 
 @pytest.mark.parametrize("call", ["open", "mkdir", "rm", "rmdir", "commit_task", "abort_task"])
-def test_outside_of_a_magic_directory_a_destination_is_not_changed(
+def test_a_destination_is_read_only_outside_a_magic_directory(
     world: World, fs: LockgateFileSystem, call: str
 ) -> None:
     world.run("old", {"a.csv": b"one"})
@@ -243,12 +243,12 @@ def test_outside_of_a_magic_directory_a_destination_is_not_changed(
     assert world.visible() == {"a.csv": b"one"}
 
 
-def test_a_path_without_a_task_takes_no_file(world: World, fs: LockgateFileSystem) -> None:
+def test_no_file_can_be_written_to_a_path_without_a_task(world: World, fs: LockgateFileSystem) -> None:
     with world.open_job("day") as job, pytest.raises(InvalidInputError, match="names a job, not a task"):
         fs.open(root_of(job).split("/part-0")[0], "wb")
 
 
-def test_a_job_that_is_not_there_is_named(world: World, fs: LockgateFileSystem) -> None:
+def test_the_error_for_a_missing_job_names_it(world: World, fs: LockgateFileSystem) -> None:
     with pytest.raises(ObjectNotFoundError, match="none-g1"):
         fs.open(f"{world.url}/__magic_job-none-g1/part-0/__base/a.csv", "wb")
 
@@ -259,7 +259,7 @@ def test_a_hidden_name_is_refused(world: World, fs: LockgateFileSystem, name: st
         fs.open(f"{root_of(job)}/{name}", "wb")
 
 
-def test_every_error_of_a_refusal_is_lockgates_or_the_operating_systems(
+def test_every_refusal_raises_an_error_of_lockgate_or_of_the_operating_system(
     world: World, fs: LockgateFileSystem
 ) -> None:
     for path in (

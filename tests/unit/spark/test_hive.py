@@ -1,4 +1,4 @@
-"""Partition folders: what Spark writes is what we write, and it reads back the same."""
+"""Partition folders: names are the same as those of Spark and are read back unchanged."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PRINTABLE = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, 
         (float("-inf"), "-Infinity"),
     ],
 )
-def test_a_value_becomes_the_folder_that_spark_makes_of_it(value: object, folder: str) -> None:
+def test_a_value_becomes_the_same_folder_name_as_in_spark(value: object, folder: str) -> None:
     assert partition_folder(["v"], [value]) == f"v={folder}"
 
 
@@ -58,12 +58,12 @@ def test_columns_are_nested_in_their_order_and_their_names_are_escaped_too() -> 
 
 
 @given(PRINTABLE)
-def test_escaping_reads_back_the_same(text: str) -> None:
+def test_escaping_is_reversible(text: str) -> None:
     assert unescape(escape(text)) == text
 
 
 @given(PRINTABLE, PRINTABLE)
-def test_every_value_that_is_accepted_makes_a_safe_key_and_reads_back(column: str, value: str) -> None:
+def test_every_accepted_value_makes_a_safe_key_and_is_read_back(column: str, value: str) -> None:
     try:
         key = f"{partition_folder([column], [value])}/part-0.parquet"
         check_key(key)
@@ -77,16 +77,16 @@ def test_a_value_in_another_unicode_form_is_refused_with_its_column() -> None:
         partition_folder(["city"], ["Sa\u0303o"])
 
 
-def test_a_null_folder_reads_back_as_null_and_plain_folders_are_no_columns() -> None:
+def test_a_null_folder_is_read_back_as_null_and_plain_folders_are_not_columns() -> None:
     found = partition_values("raw/day=__HIVE_DEFAULT_PARTITION__/c=a%2Fb/part-1.parquet")
     assert found == {"day": None, "c": "a/b"}
 
 
-def test_a_name_with_an_equals_sign_is_a_file_and_no_column() -> None:
+def test_a_file_name_with_an_equals_sign_is_not_a_column() -> None:
     assert partition_values("day=1") == {}
 
 
-def test_a_lone_percent_sign_stays_as_it_is() -> None:
+def test_a_lone_percent_sign_is_unchanged() -> None:
     assert unescape("5%-6%zz") == "5%-6%zz"
 
 

@@ -16,7 +16,7 @@ def test_a_plain_append_has_the_defaults() -> None:
     assert options.files.max_open_files == 64
 
 
-def test_spark_lower_cases_the_names_and_they_are_known_all_the_same() -> None:
+def test_option_names_that_spark_has_lower_cased_are_known() -> None:
     options = write_options(
         {
             "path": "s3://lake/sales",
@@ -46,7 +46,7 @@ def test_spark_lower_cases_the_names_and_they_are_known_all_the_same() -> None:
     assert options.part_bytes == 5 * 1024 * 1024
 
 
-def test_a_list_of_partition_columns_may_hold_names_with_commas() -> None:
+def test_a_list_of_partition_columns_can_contain_names_with_commas() -> None:
     options = write_options({"path": "/d", "partitionby": '["a,b", "c"]'}, overwrite=False)
     assert options.partition_by == ("a,b", "c")
 
@@ -75,7 +75,7 @@ def test_an_explicit_mode_wins_over_sparks(overwrite: bool) -> None:
         ({"path": "/d", "commit": "never"}, r"commit='never'.*job, task"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(options: dict[str, str], says: str) -> None:
+def test_an_invalid_option_is_refused_by_name(options: dict[str, str], says: str) -> None:
     with pytest.raises(InvalidInputError, match=says):
         write_options(options, overwrite=False)
 

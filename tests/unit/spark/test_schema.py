@@ -33,7 +33,7 @@ SALES = StructType().add("id", LongType()).add("Day", StringType()).add("city", 
     ids=lambda kind: kind.simpleString(),
 )
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_type_that_would_change_is_refused_by_column(kind: DataType, nested: bool) -> None:
+def test_a_type_that_would_not_round_trip_is_refused_by_column(kind: DataType, nested: bool) -> None:
     held: DataType = (
         ArrayType(MapType(StringType(), StructType([StructField("x", kind)]))) if nested else kind
     )
@@ -62,7 +62,7 @@ def test_partition_columns_are_found_without_regard_to_case() -> None:
         (StructType().add("a", StructType()), [], "struct without fields"),
     ],
 )
-def test_what_cannot_be_is_refused(schema: StructType, partition_by: list[str], says: str) -> None:
+def test_invalid_columns_are_refused(schema: StructType, partition_by: list[str], says: str) -> None:
     with pytest.raises(InvalidInputError, match=says):
         check_columns(schema, partition_by)
 

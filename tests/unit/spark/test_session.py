@@ -1,4 +1,4 @@
-"""Missing or old Java is one clear error with the remedy, before anything is started."""
+"""A missing or old Java raises one clear error with the remedy before anything is started."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ def _java(home: Path, script: str) -> None:
     (home / "bin" / "java").chmod(0o755)
 
 
-def test_no_java_on_the_path_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_error_for_a_missing_java_names_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
@@ -34,7 +36,7 @@ def test_no_java_on_the_path_is_said_with_the_remedy(monkeypatch: pytest.MonkeyP
         ("echo nonsense", "does not run"),
     ],
 )
-def test_a_java_that_spark_cannot_use_is_named(
+def test_the_error_for_an_unsupported_java_names_its_version(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, found: str
 ) -> None:
     _java(tmp_path, script)
@@ -43,14 +45,14 @@ def test_a_java_that_spark_cannot_use_is_named(
         check_java()
 
 
-def test_an_empty_java_home_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_error_for_an_empty_java_home_names_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(MissingPartError, match=rf"no java under JAVA_HOME={tmp_path}"):
         check_java()
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "21", "25-ea"])
-def test_a_newer_java_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str) -> None:
+def test_a_newer_java_is_accepted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str) -> None:
     _java(tmp_path, f"echo 'openjdk version \"{version}\"' >&2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     check_java()

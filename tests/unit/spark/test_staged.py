@@ -1,4 +1,4 @@
-"""The frozen listing of a stage, and how workers share it out; needs no Spark."""
+"""The frozen listing of a stage and its division into tasks; needs no Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _stage(root: Path, files: dict[str, int], *, finished: bool = True) -> Path:
     return root
 
 
-def test_a_listing_has_what_a_reader_would_see_with_sizes_by_path(tmp_path: Path) -> None:
+def test_a_listing_has_the_files_a_reader_would_see_with_sizes_by_path(tmp_path: Path) -> None:
     stage = _stage(
         tmp_path,
         {
@@ -44,14 +44,14 @@ def test_a_listing_has_what_a_reader_would_see_with_sizes_by_path(tmp_path: Path
     ]
 
 
-def test_a_stage_without_the_writers_mark_is_incomplete(tmp_path: Path) -> None:
+def test_a_stage_without_the_writers_marker_is_incomplete(tmp_path: Path) -> None:
     stage = _stage(tmp_path, {"a.parquet": 1}, finished=False)
     with pytest.raises(ConflictError, match="no _SUCCESS"):
         list_staged(stage)
     assert [file.path for file in list_staged(stage, marker=None)] == ["a.parquet"]
 
 
-def test_a_stage_that_this_machine_does_not_see_is_refused(tmp_path: Path) -> None:
+def test_a_stage_that_this_machine_cannot_access_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="disk that workers see"):
         list_staged(tmp_path / "elsewhere")
 
@@ -82,14 +82,14 @@ def test_the_same_files_make_the_same_tasks_in_any_order() -> None:
     assert group_into_tasks(shuffled, target_bytes=300) == group_into_tasks(files, target_bytes=300)
 
 
-def test_other_bytes_under_the_same_name_have_another_digest() -> None:
+def test_different_bytes_under_the_same_name_have_another_digest() -> None:
     (one,) = group_into_tasks([StagedFile(path="a", size=1)])
     (other,) = group_into_tasks([StagedFile(path="a", size=2)])
     assert one.task_id == other.task_id
     assert one.input_digest != other.input_digest
 
 
-def test_no_files_are_no_tasks() -> None:
+def test_an_empty_listing_gives_no_tasks() -> None:
     assert group_into_tasks([]) == ()
 
 

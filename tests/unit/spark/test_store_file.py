@@ -1,4 +1,4 @@
-"""A stored object read by ranges: the same bytes as the object, in few requests."""
+"""Reading a stored object by ranges returns the object's bytes in few requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DATA = bytes(range(256)) * 4096  # 1 MiB
 
 
 class Counted:
-    """The one call of a store that reading takes, counted."""
+    """A store that implements and counts the only call that reading needs."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -51,7 +51,7 @@ def test_small_reads_side_by_side_cost_one_request() -> None:
     assert store.ranges == [(0, READ_AHEAD_BYTES)]
 
 
-def test_reads_near_the_end_fetch_what_lies_before_it() -> None:
+def test_reads_near_the_end_also_fetch_the_bytes_before_them() -> None:
     file, store = _file()
     file.seek(-8, io.SEEK_END)
     assert file.read(8) == DATA[-8:]
@@ -60,7 +60,7 @@ def test_reads_near_the_end_fetch_what_lies_before_it() -> None:
     assert len(store.ranges) == 1
 
 
-def test_a_file_of_no_bytes_is_read_without_a_request() -> None:
+def test_an_empty_file_is_read_without_a_request() -> None:
     file, store = _file(b"")
     assert file.read() == b""
     assert store.ranges == []

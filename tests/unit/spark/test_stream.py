@@ -1,4 +1,4 @@
-"""Batches of a streaming query, run by run: replays, zombies and drivers that die; needs no Java."""
+"""Batches of a streaming query, run by run: replays, zombies and dead drivers; needs no Java."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.spark.streaming_query import QUERY, SparkTask, Stream, TasksH
 
 
 class DaysLater(SystemClock):
-    """Three days from now: every lease and every park has lapsed."""
+    """A clock three days ahead: every lease and every park deadline has lapsed."""
 
     def now_s(self) -> float:
         return super().now_s() + 3 * 86_400
@@ -36,12 +36,12 @@ def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
     return Stream(str(tmp_path / "sales"), tasks)
 
 
-def test_planning_a_batch_asks_nothing_of_the_store(stream: Stream) -> None:
+def test_planning_a_batch_makes_no_store_calls(stream: Stream) -> None:
     stream.run()
     assert not Path(stream.destination).exists()
 
 
-def test_a_batch_is_a_job_that_its_tasks_set_up_and_its_driver_commits(stream: Stream) -> None:
+def test_tasks_set_up_the_job_of_a_batch_and_the_driver_commits_it(stream: Stream) -> None:
     run = stream.run()
     messages = stream.tasks_of(run, [1, 2, 3])
     (job,) = list_jobs(stream.destination)
@@ -57,7 +57,7 @@ def test_a_batch_is_a_job_that_its_tasks_set_up_and_its_driver_commits(stream: S
     assert stream.open_uploads() == []
 
 
-def test_the_writer_travels_to_tasks_that_run_in_another_directory(
+def test_the_writer_works_in_tasks_that_run_in_another_directory(
     stream: Stream, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -85,14 +85,14 @@ def test_a_batch_without_rows_costs_no_call(stream: Stream) -> None:
     assert not Path(stream.destination).exists()
 
 
-def test_a_task_without_rows_has_no_part_in_its_batch(stream: Stream) -> None:
+def test_a_task_without_rows_adds_nothing_to_its_batch(stream: Stream) -> None:
     run = stream.run()
     run.commit([stream.task(run, 0, []), stream.task(run, 1, [7])], 0)
     assert stream.ids() == [7]
     assert len(read_manifest(stream.destination).files) == 1
 
 
-def test_a_complete_result_replaces_the_one_before_also_where_it_has_no_rows(stream: Stream) -> None:
+def test_a_complete_result_replaces_the_previous_one_even_if_it_has_no_rows(stream: Stream) -> None:
     stream.publish([1, 2], overwrite=True)
     stream.publish([3, 4], batch=1, overwrite=True)
     assert stream.ids() == stream.listed_ids() == [3, 4]
@@ -114,21 +114,21 @@ def test_a_replay_of_a_published_batch_writes_nothing(stream: Stream) -> None:
     assert stream.jobs() == [("batch-0-g1", JobPhase.COMMITTED)]
 
 
-def test_a_batch_that_is_skipped_is_told_with_its_job_and_turn(
+def test_a_skipped_batch_is_logged_with_its_job_and_turn(
     stream: Stream, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "lockgate.stream")
     stream.publish([0], batch=7)
     stream.publish([1, 2])
     assert caplog.records == []
-    stream.publish([3, 4])  # a checkpoint that was copied or edited hands other rows to a known batch
+    stream.publish([3, 4])  # a copied or edited checkpoint gives other rows to a known batch
     assert stream.ids() == [0, 1, 2]
-    (told,) = caplog.records
-    assert told.levelname == "WARNING"
-    assert f"batch 0: job stream-{QUERY}-batch-0-g1 has already published it in turn 2" in told.getMessage()
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert f"batch 0: job stream-{QUERY}-batch-0-g1 has already published it in turn 2" in record.getMessage()
 
 
-def test_a_replay_of_a_published_batch_is_dropped_also_where_the_query_has_changed(stream: Stream) -> None:
+def test_a_replay_of_a_published_batch_is_skipped_even_if_the_query_has_changed(stream: Stream) -> None:
     stream.publish([1, 2])
     run = stream.run(schema=StructType().add("id", LongType()).add("day", StringType()), partitionby="day")
     run.commit(stream.tasks_of(run, [1, 2]), 0)
@@ -152,7 +152,7 @@ def test_a_batch_that_lost_an_upload_after_its_decision_is_written_again(stream:
     assert stream.jobs() == [("batch-0-g1", JobPhase.FAILED), ("batch-0-g2", JobPhase.COMMITTED)]
 
 
-def test_only_the_tries_that_spark_let_win_count(stream: Stream) -> None:
+def test_only_task_attempts_that_spark_committed_count(stream: Stream) -> None:
     run = stream.run()
     stream.task(run, 0, [7, 8])
     winner = stream.task(run, 0, [1, 2])
@@ -162,9 +162,9 @@ def test_only_the_tries_that_spark_let_win_count(stream: Stream) -> None:
     assert stream.open_uploads() == []
 
 
-def test_a_replay_of_an_unfinished_batch_takes_no_task_of_the_run_before(stream: Stream) -> None:
+def test_a_replay_of_an_unfinished_batch_uses_no_task_of_the_previous_run(stream: Stream) -> None:
     killed = stream.run()
-    stream.task(killed, 0, [1, 2])  # Spark may split the rows otherwise the next time
+    stream.task(killed, 0, [1, 2])  # Spark may split the rows differently the next time
     stream.task(killed, 1, [3])
     run = stream.run()
     run.commit([stream.task(run, 0, [1, 2, 3])], 0)
@@ -183,7 +183,7 @@ def test_a_zombie_that_ends_while_the_replay_runs_does_not_commit(stream: Stream
     assert stream.open_uploads() == []
 
 
-def test_a_zombie_that_starts_while_the_replay_runs_costs_a_try_and_no_more(stream: Stream) -> None:
+def test_a_zombie_that_starts_during_the_replay_costs_only_one_try(stream: Stream) -> None:
     killed, run = stream.run(), stream.run()
     with pytest.raises(FencedError, match="lost the job"):
         stream.task(run, 0, [1, 2], on_the_way=lambda: stream.task(killed, 0, [1, 2]))
@@ -213,7 +213,7 @@ def test_two_drivers_that_both_commit_a_batch_publish_it_once(stream: Stream) ->
     assert stream.open_uploads() == []
 
 
-def test_a_batch_that_spark_gives_up_leaves_nothing_and_its_replay_is_the_next_generation(
+def test_a_batch_that_spark_aborts_leaves_nothing_and_its_replay_is_the_next_generation(
     stream: Stream,
 ) -> None:
     run = stream.run()
@@ -225,7 +225,7 @@ def test_a_batch_that_spark_gives_up_leaves_nothing_and_its_replay_is_the_next_g
     assert stream.jobs() == [("batch-0-g1", JobPhase.FAILED), ("batch-0-g2", JobPhase.COMMITTED)]
 
 
-def test_a_batch_of_which_no_task_told_anything_waits_for_its_replay(stream: Stream) -> None:
+def test_a_batch_aborted_without_task_messages_waits_for_its_replay(stream: Stream) -> None:
     run = stream.run()
     stream.task(run, 0, [1])
     run.abort([None, None], 0)
@@ -238,15 +238,15 @@ def test_a_batch_of_which_no_task_told_anything_waits_for_its_replay(stream: Str
 
 def test_a_driver_that_was_replaced_does_not_abort_its_successors_batch(stream: Stream) -> None:
     killed, run = stream.run(), stream.run()
-    told = stream.tasks_of(killed, [1, 2])
+    stale = stream.tasks_of(killed, [1, 2])
     messages = stream.tasks_of(run, [1, 2])
-    killed.abort(told, 0)
+    killed.abort(stale, 0)
     run.commit(messages, 0)
-    killed.abort(told, 0)
+    killed.abort(stale, 0)
     assert stream.ids() == [1, 2]
 
 
-def test_a_batch_whose_driver_never_came_back_is_aborted_by_recovery(stream: Stream) -> None:
+def test_recovery_aborts_a_batch_whose_driver_never_came_back(stream: Stream) -> None:
     run = stream.run()
     stream.tasks_of(run, [1, 2])
     (job,) = list_jobs(stream.destination)
@@ -288,14 +288,14 @@ def test_a_query_without_batches_is_refused(stream: Stream) -> None:
         ({"partbytes": "1"}, "lockgate stream: option partBytes='1' must be"),
     ],
 )
-def test_an_option_that_means_nothing_for_a_stream_is_refused_by_name(
+def test_an_option_without_meaning_for_a_stream_is_refused_by_name(
     options: dict[str, str], says: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=says):
         stream_options({"path": "/data/sales", **options}, overwrite=False)
 
 
-def test_a_stream_takes_the_options_of_a_write_and_sparks_own() -> None:
+def test_a_stream_accepts_the_options_of_a_write_and_those_of_spark() -> None:
     given = {"path": "/data", "checkpointlocation": "/ck", "queryname": "sales", "partitionby": "day"}
     options = stream_options(given, overwrite=True)
     assert (options.mode, options.partition_by, options.query_name) == ("replace", ("day",), "sales")

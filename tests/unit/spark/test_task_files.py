@@ -1,4 +1,4 @@
-"""How a task's rows become files: partitions, few open files, row groups, statistics. No Spark, no store."""
+"""Writing a task's rows to files: partitions, few open files, row groups, statistics. No Spark, no store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Kept:
 
 @dataclass
 class Destination:
-    """All pending files of a task, by path; counts how many are open at a time."""
+    """All pending files of a task by path; counts the files open at the same time."""
 
     files: dict[str, Kept] = field(default_factory=dict)
     most_open: int = 0
@@ -89,7 +89,7 @@ def test_rows_without_partitions_make_one_file_with_the_tasks_number() -> None:
     assert there.files[path].closed
 
 
-def test_every_row_lands_in_its_partition_once_and_the_column_leaves_the_file() -> None:
+def test_every_row_is_written_to_its_partition_once_without_the_partition_column() -> None:
     there = Destination()
     days = ["a/b", None, "a/b", "", "ü", "a/b"]
     with _task(there, partition_by=("day",)) as task:
@@ -145,7 +145,7 @@ def test_sorted_rows_make_one_file_a_partition_whatever_the_limit() -> None:
     assert there.most_open == 1
 
 
-def test_a_file_ends_at_its_greatest_number_of_rows() -> None:
+def test_a_file_holds_at_most_the_configured_number_of_rows() -> None:
     there = Destination()
     with _task(there, max_records_per_file=4) as task:
         task.add(_batch(range(10)))
@@ -153,7 +153,7 @@ def test_a_file_ends_at_its_greatest_number_of_rows() -> None:
     assert [file.rows for file in there.files.values()] == [4, 4, 4]
 
 
-def test_batches_are_gathered_to_row_groups_of_the_asked_size() -> None:
+def test_batches_are_combined_into_row_groups_of_the_requested_size() -> None:
     there = Destination()
     with _task(there, row_group_rows=7) as task:
         for start in range(0, 20, 4):
@@ -163,7 +163,7 @@ def test_batches_are_gathered_to_row_groups_of_the_asked_size() -> None:
     assert [footer.row_group(n).num_rows for n in range(footer.num_row_groups)] == [7, 7, 6]
 
 
-def test_gathered_rows_of_all_open_files_together_are_bounded() -> None:
+def test_buffered_rows_of_all_open_files_are_bounded_in_total() -> None:
     there = Destination()
     limit = 2000
     task = _task(there, partition_by=("day",), row_group_bytes=limit)
@@ -174,7 +174,7 @@ def test_gathered_rows_of_all_open_files_together_are_bounded() -> None:
     assert len(there.rows()) == 50 * 64
 
 
-def test_rows_and_statistics_go_with_the_file() -> None:
+def test_rows_and_statistics_are_recorded_with_the_file() -> None:
     there = Destination()
     batch = pa.RecordBatch.from_pydict(
         {"id": pa.array([5, None, 9]), "name": pa.array([None, None, None], "string")}
@@ -194,7 +194,7 @@ def test_a_long_value_is_left_out_of_the_statistics() -> None:
     assert file.statistics["name"] == ColumnStatistics(nulls=0)
 
 
-def test_only_repetitive_columns_have_a_dictionary() -> None:
+def test_only_columns_with_repeated_values_have_a_dictionary() -> None:
     there = Destination()
     with _task(there) as task:
         task.add(
@@ -209,7 +209,7 @@ def test_only_repetitive_columns_have_a_dictionary() -> None:
 
 
 @pytest.mark.parametrize(("keep_empty", "files"), [(True, 1), (False, 0)])
-def test_a_first_task_without_rows_leaves_the_columns(keep_empty: bool, files: int) -> None:
+def test_a_first_task_without_rows_records_the_columns(keep_empty: bool, files: int) -> None:
     there = Destination()
     options = {"task": 0, "schema": SCHEMA, "partition_by": (), "options": FileOptions()}
     with TaskFiles(there.open, keep_empty=keep_empty, **options):  # type: ignore[arg-type]
@@ -238,7 +238,7 @@ def test_three_hundred_partitions_keep_sixty_four_files_open() -> None:
     assert sorted(n for _, n in there.rows()) == list(range(1200))
 
 
-def test_rows_of_many_partitions_in_any_order_are_gathered_to_one_file_each() -> None:
+def test_rows_of_many_partitions_in_any_order_are_combined_into_one_file_each() -> None:
     there = Destination()
     with _task(there, partition_by=("day",)) as task:
         for start in range(0, 60_000, 300):
@@ -263,7 +263,7 @@ def test_a_null_struct_with_fields_that_are_declared_not_null_is_written() -> No
     assert file.read().to_pylist() == [{"s": {"a": 1}, "m": None}, {"s": None, "m": None}]
 
 
-def test_a_row_group_that_cannot_be_written_leaves_no_noise_and_no_sealed_file() -> None:
+def test_a_failed_row_group_leaves_no_warnings_and_no_sealed_file() -> None:
     schema = pa.schema([pa.field("s", pa.int64(), nullable=False)])
     there = Destination()
     task = TaskFiles(
@@ -275,7 +275,7 @@ def test_a_row_group_that_cannot_be_written_leaves_no_noise_and_no_sealed_file()
     assert [file.closed for file in there.files.values()] == [False]
 
 
-def test_uncompressed_files_say_so_by_their_name() -> None:
+def test_names_of_uncompressed_files_have_no_codec() -> None:
     there = Destination()
     with _task(there, compression="none") as task:
         task.add(_batch(range(1)))

@@ -1,4 +1,4 @@
-"""What planning a direct write does to the destination; needs no Java."""
+"""Effects of planning a direct write on the destination; needs no Java."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def destination(tmp_path: Path) -> Iterator[str]:
     FAILPOINTS.arm({})
 
 
-def test_planning_sets_the_job_up_and_parks_it(destination: str) -> None:
+def test_planning_sets_up_the_job_and_parks_it(destination: str) -> None:
     plan_write(SALES, write_options({"path": destination, "jobname": "nightly"}, overwrite=False))
     (job,) = list_jobs(destination)
     assert (job.job_id, job.phase, job.lease) == ("nightly-g1", JobPhase.OPEN, "parked")
     assert attach_job(destination, job.job_id).record.spec.columns is not None
 
 
-def test_the_writer_travels_to_other_processes_and_finds_the_job_there(
+def test_the_writer_finds_its_job_in_other_processes(
     destination: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -49,14 +49,14 @@ def test_the_writer_travels_to_other_processes_and_finds_the_job_there(
     assert job.phase is JobPhase.FAILED
 
 
-def test_abort_is_left_to_whoever_commits(destination: str) -> None:
+def test_abort_leaves_a_job_open_that_a_later_step_commits(destination: str) -> None:
     options = {"path": destination, "jobname": "nightly", "commit": "task"}
     plan_write(SALES, write_options(options, overwrite=False)).abort([None])
     (job,) = list_jobs(destination)
     assert job.phase is JobPhase.OPEN
 
 
-def test_abort_after_the_decision_undoes_nothing(destination: str) -> None:
+def test_abort_after_the_decision_reverts_nothing(destination: str) -> None:
     writer = plan_write(SALES, write_options({"path": destination, "jobname": "nightly"}, overwrite=False))
     (summary,) = list_jobs(destination)
     job = attach_job(destination, summary.job_id)
@@ -71,7 +71,7 @@ def test_abort_after_the_decision_undoes_nothing(destination: str) -> None:
     assert len(read_manifest(destination).files) == 1
 
 
-def test_a_retry_whose_earlier_try_was_decided_finishes_it_and_says_so(destination: str) -> None:
+def test_a_retry_finishes_a_decided_earlier_try_and_reports_it(destination: str) -> None:
     columns = recorded_columns(SALES, [])
     job = open_job(destination, "nightly", columns=columns)
     with job.attempt("part-00000") as attempt, attempt.open("part-00000.parquet") as file:
@@ -86,7 +86,7 @@ def test_a_retry_whose_earlier_try_was_decided_finishes_it_and_says_so(destinati
     assert len(read_manifest(destination).files) == 1
 
 
-def test_a_job_id_that_is_not_there_is_named(destination: str) -> None:
+def test_the_error_for_an_unknown_job_id_names_it(destination: str) -> None:
     options = {"path": destination, "jobid": "nightly-g1", "jobattempt": "a1"}
     with pytest.raises(ObjectNotFoundError, match="no job nightly-g1"):
         plan_write(SALES, write_options(options, overwrite=False))

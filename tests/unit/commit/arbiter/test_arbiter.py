@@ -1,4 +1,4 @@
-"""The journal as arbiter for stores without conditional create: of those who create a name, one wins."""
+"""The journal as arbiter for stores without conditional create: exactly one creator of a name wins."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LONG = b"x" * (INLINE_BYTES + 1)
 
 @pytest.fixture(autouse=True)
 def disarmed() -> Iterator[None]:
-    """Leave no failpoint armed behind."""
+    """Disarm all failpoints after the test."""
     yield
     FAILPOINTS.observer = None
     FAILPOINTS.arm({})
@@ -48,7 +48,7 @@ def disarmed() -> Iterator[None]:
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Store:
-    """A store that nobody trusts with conditions: what it would refuse, nobody asks it."""
+    """Return a store without conditional requests: none are sent to it."""
     store = open_store(str(tmp_path / "dest"))
     capabilities = msgspec.structs.replace(
         store.capabilities, conditional_create=False, conditional_put=False, conditional_delete=False
@@ -66,7 +66,7 @@ def arbitrated(plain: Store, journal: Journal) -> ArbitratedStore:
 
 
 def dies_at(point: str, run: Callable[[], object]) -> None:
-    """Run, and die at a point of that name."""
+    """Run a function and raise at the failpoint of this name."""
 
     def observe(name: str) -> None:
         if name == point:
@@ -80,8 +80,8 @@ def dies_at(point: str, run: Callable[[], object]) -> None:
         FAILPOINTS.observer = None
 
 
-def at_once(calls: Sequence[Callable[[], object]]) -> list[object]:
-    """Make all calls at once; returns their answers, or the errors that they raised."""
+def concurrently(calls: Sequence[Callable[[], object]]) -> list[object]:
+    """Make all calls concurrently and return their results or the errors they raised."""
     start = threading.Barrier(len(calls))
 
     def run(call: Callable[[], object]) -> object:
@@ -108,14 +108,14 @@ class TestNames:
         assert store.get(NAME) == b"first"
 
     @pytest.mark.parametrize("length", [1, len(LONG)], ids=["short", "long"])
-    def test_of_creators_with_connections_of_their_own_exactly_one_wins(
+    def test_exactly_one_of_several_creators_with_separate_connections_wins(
         self, plain: Store, journal_url: str, length: int
     ) -> None:
         journals = [open_journal(journal_url) for _ in range(RACERS)]
         stores = [arbitrated(plain, journal) for journal in journals]
         bodies = [b"%d" % number * length for number in range(RACERS)]
         try:
-            answers = at_once(
+            answers = concurrently(
                 [lambda s=s, b=b: s.create(NAME, b) for s, b in zip(stores, bodies, strict=True)]
             )
             winners = [me for me, answer in enumerate(answers) if not isinstance(answer, Exception)]
@@ -128,7 +128,7 @@ class TestNames:
 
     @pytest.mark.parametrize("data", [b"mine", b"", LONG], ids=["short", "empty", "long"])
     @pytest.mark.parametrize("call", ["get", "head", "create"])
-    def test_a_name_whose_claimant_died_before_the_copy_is_written_by_whoever_comes_by(
+    def test_the_next_caller_writes_a_name_whose_claimant_died_before_the_copy(
         self, plain: Store, store: ArbitratedStore, journal_url: str, data: bytes, call: str
     ) -> None:
         dies_at("test.journal-write.after", lambda: store.create(NAME, data))
@@ -154,7 +154,7 @@ class TestNames:
         store.create(NAME, b"another's")
         assert plain.get(NAME) == b"another's"
 
-    def test_a_long_record_never_goes_through_the_journal(
+    def test_a_long_record_is_never_stored_in_the_journal(
         self, store: ArbitratedStore, journal: Journal
     ) -> None:
         store.create(NAME, LONG)
@@ -165,7 +165,7 @@ class TestNames:
         assert len(claimed.body) < 100
         assert len(entry.payload) < 500
 
-    def test_a_long_record_that_was_changed_before_its_copy_was_made_is_never_written(
+    def test_a_long_record_that_changed_before_its_copy_is_never_written(
         self, plain: Store, store: ArbitratedStore
     ) -> None:
         dies_at("test.journal-write.after", lambda: store.create(NAME, LONG))
@@ -179,7 +179,7 @@ class TestNames:
         plain.put(aside, LONG)
         assert store.get(NAME) == LONG
 
-    def test_names_that_are_digests_and_the_summary_for_readers_need_no_arbiter(
+    def test_shards_named_by_digest_and_the_success_file_make_no_claim(
         self, store: ArbitratedStore, journal: Journal
     ) -> None:
         record = ShortIdClaim(job_id=JobId("sales-g1"))
@@ -192,7 +192,7 @@ class TestNames:
         assert store.claims.names() == []
         assert journal.status().stamp.sequence == 0
 
-    def test_what_the_journal_is_no_arbiter_of_is_refused(self, store: ArbitratedStore) -> None:
+    def test_conditional_creation_of_data_files_is_refused(self, store: ArbitratedStore) -> None:
         token = new_token()
         upload_id = store.begin_upload("a", token)
         part = store.put_part("a", upload_id, 1, 0, b"x")
@@ -206,7 +206,7 @@ class TestNames:
         store.complete_upload(pending)
         assert keys(store) == ["a"]
 
-    def test_an_object_that_the_journal_has_lost_is_respected(
+    def test_an_object_whose_claim_the_journal_has_lost_is_not_overwritten(
         self, plain: Store, store: ArbitratedStore
     ) -> None:
         plain.put(NAME, b"from before the journal was restored")
@@ -227,7 +227,7 @@ class TestDeletion:
         with pytest.raises(ObjectNotFoundError):
             store.head(NAME)
 
-    def test_deleting_many_releases_those_that_are_claimed(self, store: ArbitratedStore) -> None:
+    def test_deleting_many_names_releases_those_that_are_claimed(self, store: ArbitratedStore) -> None:
         names = [f"_lockgate/jobs/a-g1/tasks/t/{number}.pendingset" for number in range(5)]
         for name in names[:3]:
             store.create(name, b"x")
@@ -237,7 +237,7 @@ class TestDeletion:
         assert store.claims.names() == []
         assert keys(store) == []
 
-    def test_a_deletion_that_died_after_the_claims_release_leaves_the_object_to_refuse_others(
+    def test_after_a_deletion_that_died_past_the_claims_release_the_object_still_refuses_others(
         self, store: ArbitratedStore
     ) -> None:
         store.create(NAME, b"first")
@@ -250,7 +250,7 @@ class TestDeletion:
 
 
 class TestTrouble:
-    def test_a_copy_that_the_store_refuses_leaves_the_outcome_unknown_for_the_claim_stands(
+    def test_a_refused_copy_leaves_the_outcome_unknown_because_the_claim_remains(
         self, plain: Store, store: ArbitratedStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
@@ -280,7 +280,7 @@ class TestTrouble:
         with step("test"):
             assert claim(store, "_lockgate/ids/abc", record) == record
 
-    def test_without_the_journal_nothing_is_created_and_nothing_concluded(
+    def test_without_the_journal_nothing_is_created_and_the_call_fails(
         self, plain: Store, store: ArbitratedStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
@@ -298,7 +298,7 @@ class TestTrouble:
         assert keys(plain) == []
         assert store.claims.names() == []
 
-    def test_a_journal_that_is_away_for_a_moment_is_asked_again(
+    def test_a_call_to_a_briefly_unavailable_journal_is_retried(
         self, store: ArbitratedStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
@@ -317,7 +317,7 @@ class TestTrouble:
         assert store.get(NAME) == b"mine"
         assert away == ["test.journal-read.before"] * 3 + ["test.journal-write.before"] * 3
 
-    def test_a_lost_answer_and_a_journal_that_is_down_then_are_no_refusal(
+    def test_a_lost_answer_followed_by_a_journal_outage_is_not_reported_as_a_refusal(
         self, store: ArbitratedStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)

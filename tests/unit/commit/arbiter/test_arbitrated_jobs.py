@@ -1,4 +1,4 @@
-"""Jobs at a store without conditional create: what they can do there, and what is refused and why."""
+"""Jobs at a store without conditional create: supported operations, and refusals with their reasons."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3World]:
         yield world
 
 
-def at_once(calls: Sequence[Callable[[], object]]) -> list[object]:
-    """Make all calls at once; returns their answers."""
+def concurrently(calls: Sequence[Callable[[], object]]) -> list[object]:
+    """Make all calls concurrently and return their results."""
     start = threading.Barrier(len(calls))
 
     def run(call: Callable[[], object]) -> object:
@@ -55,19 +55,19 @@ def keys(store: Store, prefix: str = "") -> list[str]:
 
 
 class TestDestinations:
-    def test_two_first_set_ups_at_once_agree_on_what_they_saw(self, s3: S3World) -> None:
+    def test_two_concurrent_first_set_ups_agree_on_the_capabilities(self, s3: S3World) -> None:
         driver = replace(s3.driver, options={**s3.driver.options, "parallelism": 4})
 
         def look(world: World) -> StoreRecord:
             found = with_probed_capabilities(world.store, world.settings, world.clock)
             return msgspec.json.decode(found.get(layout.PROBED), type=StoreRecord)
 
-        one, two = at_once([lambda: look(driver), lambda: look(s3.other)])
+        one, two = concurrently([lambda: look(driver), lambda: look(s3.other)])
         assert one == two
         assert isinstance(one, StoreRecord)
         assert not one.capabilities.conditional_create
 
-    def test_another_journal_than_the_destinations_is_refused_by_name(
+    def test_a_journal_other_than_the_destinations_is_refused_by_name(
         self, s3: S3World, tmp_path: Path
     ) -> None:
         s3.driver.run("old", OLD)
@@ -87,7 +87,7 @@ class TestDestinations:
         with pytest.raises(UnsupportedStoreError, match="LOCKGATE_JOURNAL_URL"):
             without.attach("old-g1")
 
-    def test_a_destination_that_was_deleted_by_hand_is_forgotten_by_hand(self, s3: S3World) -> None:
+    def test_claims_of_a_destination_deleted_by_hand_are_removed_by_a_command(self, s3: S3World) -> None:
         s3.driver.run("old", OLD)
         everything = keys(s3.other.store)
         journal = configured_journal(s3.driver.settings, s3.driver.clock)
@@ -109,14 +109,14 @@ class TestDestinations:
         [{"unique_filenames": False}, {"committer": "direct", "allow_unsafe": True}],
         ids=["plain names", "seen early"],
     )
-    def test_what_would_need_conditional_completions_is_refused_at_set_up(
+    def test_a_job_that_needs_conditional_completions_is_refused_at_set_up(
         self, s3: S3World, options: dict[str, object]
     ) -> None:
         with pytest.raises(UnsupportedStoreError, match="no conditional create"):
             s3.driver.open_job("new", **options)
         assert keys(s3.other.store, layout.JOBS) == []
 
-    def test_a_replace_that_would_take_a_foreign_file_away_is_refused(self, s3: S3World) -> None:
+    def test_a_replace_that_would_delete_a_foreign_file_is_refused(self, s3: S3World) -> None:
         s3.driver.run("old", OLD)
         s3.driver.store.put("day=1/foreign.csv", b"foreign")
 
@@ -126,7 +126,7 @@ class TestDestinations:
 
 
 class TestJobs:
-    def test_a_life_of_jobs_is_as_on_any_store(
+    def test_jobs_run_as_on_any_other_store(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, journal_url: str
     ) -> None:
         with arbiter_world(tmp_path, monkeypatch, journal_url) as s3:
@@ -148,7 +148,7 @@ class TestJobs:
         assert s3.other.open_uploads() == []
         assert s3.other.recover() == []
 
-    def test_what_a_driver_left_undecided_is_aborted_by_another_process(self, s3: S3World) -> None:
+    def test_another_process_aborts_a_job_that_a_driver_left_undecided(self, s3: S3World) -> None:
         job = s3.driver.open_job("left")
         write(job, "t", NEW)
         job.close()
@@ -158,9 +158,7 @@ class TestJobs:
         assert s3.other.visible() == {}
         assert s3.other.open_uploads() == []
 
-    def test_of_a_driver_and_a_recovery_that_decide_at_once_one_is_followed_by_both(
-        self, s3: S3World
-    ) -> None:
+    def test_a_driver_and_a_recovery_that_decide_at_once_follow_the_same_decision(self, s3: S3World) -> None:
         job = s3.driver.open_job("sales")
         write(job, "t", NEW)
         decided: list[JobPhase] = []
@@ -168,7 +166,7 @@ class TestJobs:
         other = replace(s3.other, clock=ManualClock(s3.other.clock.now))  # with a connection of its own
 
         def abort_meanwhile(name: str) -> None:
-            # The driver has seen that no decision stands, and is about to claim its own.
+            # The driver has seen that there is no decision, and is about to claim its own.
             if name == "decide.journal-write.before" and not decided:
                 FAILPOINTS.observer = None
                 decided.append(other.attach("sales-g1").abort("by another process"))
@@ -184,11 +182,11 @@ class TestJobs:
         write(first, "t", OLD)
         write(second, "t", NEW)
 
-        receipts = at_once([first.commit, second.commit])
+        receipts = concurrently([first.commit, second.commit])
         assert sorted(receipt.turn for receipt in receipts) == [1, 2]  # type: ignore[attr-defined]
         assert s3.other.visible() == {**OLD, **NEW}
 
-    def test_long_pending_sets_are_committed_and_leave_nothing_beside_them(
+    def test_long_pending_sets_are_committed_and_leave_no_temporary_objects(
         self, s3: S3World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("lockgate.storage_core.commit.setup.arbitrated_store.INLINE_BYTES", 100)
@@ -199,9 +197,7 @@ class TestJobs:
         assert s3.other.visible() == NEW
         assert s3.other.live() == s3.other.keys()
 
-    def test_a_buried_job_leaves_nothing_in_the_journal_but_its_short_id_and_its_turn(
-        self, s3: S3World
-    ) -> None:
+    def test_a_deleted_job_folder_leaves_no_claims_in_the_journal(self, s3: S3World) -> None:
         for _ in range(2):
             s3.driver.run("sales", NEW)
         claims = Claims(s3_journal(s3), s3.driver.url)
@@ -214,7 +210,7 @@ class TestJobs:
         assert keys(s3.other.store, "_lockgate/jobs/sales-g1/") == []
         assert [name for name in claims.names() if "/sales-g1/" in name] == []
 
-    def test_a_turn_that_a_dead_driver_claimed_and_did_not_copy_is_passed(self, s3: S3World) -> None:
+    def test_a_turn_that_a_dead_driver_claimed_but_did_not_copy_is_passed(self, s3: S3World) -> None:
         dead = s3.driver.open_job("dead")
         write(dead, "t", OLD)
 

@@ -1,4 +1,4 @@
-"""Recovery by the journal: which jobs it selects, and that one recovery at a time has a job."""
+"""Recovery by the journal: the selection of jobs, and one recovery at a time for each job."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def unended(world: World) -> UnendedJobs:
     return expired_jobs(world.settings, world.clock)
 
 
-def recover_whatever_lapsed(world: World, *, dry_run: bool = False) -> dict[str, RecoveryResult]:
+def recover_lapsed_jobs(world: World, *, dry_run: bool = False) -> dict[str, RecoveryResult]:
     results = recover_everything(world.settings, dry_run=dry_run, clock=world.clock)
     return {result.job_id: result for result in results}
 
@@ -98,7 +98,7 @@ def lease_of(world: World, job: Job) -> LeaseState | None:
     return None if view is None else view.state
 
 
-def test_only_lapsed_jobs_are_recovered_wherever_they_write(world: World) -> None:
+def test_only_lapsed_jobs_are_recovered_at_every_destination(world: World) -> None:
     other = beside(world, "other")
     first, second = abandoned(world), abandoned(other, "elsewhere")
     parked = other.open_job("parked")
@@ -128,7 +128,7 @@ def test_a_dry_run_takes_no_lease_and_changes_nothing(world: World) -> None:
     job = abandoned(world)
     lapse(world)
 
-    (found,) = recover_whatever_lapsed(world, dry_run=True).values()
+    (found,) = recover_lapsed_jobs(world, dry_run=True).values()
 
     assert (found.action, found.ended) == (RecoveryAction.ABORT, JobPhase.OPEN)
     assert lease_of(world, job) is LeaseState.HARD
@@ -139,7 +139,7 @@ def test_a_decided_job_is_rolled_forward_though_its_driver_may_live(world: World
     job = decided(world)
     assert lease_of(world, job) is LeaseState.HELD
 
-    (found,) = recover_whatever_lapsed(world).values()
+    (found,) = recover_lapsed_jobs(world).values()
 
     assert (found.action, found.ended) == (RecoveryAction.ROLL_FORWARD, JobPhase.COMMITTED)
     assert world.visible() == {"a.csv": b"1"}
@@ -147,7 +147,7 @@ def test_a_decided_job_is_rolled_forward_though_its_driver_may_live(world: World
     assert unended(world) == UnendedJobs()
 
 
-def test_an_ended_job_is_forgotten_by_its_lease(world: World) -> None:
+def test_recovery_drops_the_lease_of_an_ended_job(world: World) -> None:
     job = abandoned(world)
     lapse(world)
 
@@ -170,7 +170,7 @@ def test_a_job_that_only_a_driver_can_resume_is_given_back(world: World) -> None
     assert world.attach(job.job_id).job_attempt == attempt
 
 
-def test_a_job_without_a_lease_is_looked_at_when_it_is_old(world: World) -> None:
+def test_a_job_without_a_lease_is_checked_once_it_is_old(world: World) -> None:
     job = abandoned(world)
     heir = under(world, "heir.db")
     for _ in rescan(world.url, settings=heir.settings, clock=heir.clock):
@@ -197,7 +197,7 @@ def test_while_one_recovery_settles_a_job_others_leave_it_alone(world: World) ->
     assert recover(world, job).ended is JobPhase.COMMITTED
 
 
-def test_a_recovery_that_died_lapses_into_the_next_one(world: World) -> None:
+def test_the_next_recovery_takes_over_the_job_of_a_recovery_that_died(world: World) -> None:
     job = abandoned(world)
     lapse(world)
     die_at("abort-uploads.uploads.before", lambda: recover(world, job))
@@ -209,7 +209,7 @@ def test_a_recovery_that_died_lapses_into_the_next_one(world: World) -> None:
     assert world.open_uploads() == []
 
 
-def test_a_lease_that_a_recovery_took_as_the_job_ended_goes_with_the_next_one(world: World) -> None:
+def test_the_next_recovery_drops_a_lease_taken_while_the_job_was_ending(world: World) -> None:
     job = world.run("sales", {"a.csv": b"1"})
     resource = job_resource(job.destination, job.job_id)
     Leases(journal_of(world)).take(resource, "died", purpose="recover", soft_s=1.0, hard_s=1.0)
@@ -217,7 +217,7 @@ def test_a_lease_that_a_recovery_took_as_the_job_ended_goes_with_the_next_one(wo
     lapse(world)
     assert unended(world).expired == (JobAt(job.destination, job.job_id),)
 
-    (found,) = recover_whatever_lapsed(world).values()
+    (found,) = recover_lapsed_jobs(world).values()
 
     assert (found.action, found.ended) == (RecoveryAction.CLEAN_UP, JobPhase.COMMITTED)
     assert lease_of(world, job) is None
@@ -228,7 +228,7 @@ def test_a_driver_that_wakes_up_after_its_recovery_commits_nothing(world: World)
     driver = world.open_job("sales")
     write(driver, "t", {"a.csv": b"1"})
     lapse(world)
-    recover_whatever_lapsed(world)
+    recover_lapsed_jobs(world)
 
     with pytest.raises((FencedError, JobFailedError)):
         driver.commit()
@@ -276,7 +276,7 @@ def test_a_driver_that_comes_back_while_recovery_looks_keeps_its_job(
     assert world.visible() == {"a.csv": b"1"}
 
 
-def test_in_safe_mode_nothing_is_recovered_and_no_job_is_blamed(world: World) -> None:
+def test_recovery_in_safe_mode_leaves_all_jobs_and_reports_none_as_faulty(world: World) -> None:
     lapsed, rolling = abandoned(world, "lapsed"), decided(world, "rolling")
     lapse(world)
     journal = journal_of(world)
@@ -284,29 +284,29 @@ def test_in_safe_mode_nothing_is_recovered_and_no_job_is_blamed(world: World) ->
         enter_safe_mode(connection, journal.name, "restored", world.clock.now)
 
     for dry_run in (True, False):
-        found = recover_whatever_lapsed(world, dry_run=dry_run)
+        found = recover_lapsed_jobs(world, dry_run=dry_run)
         assert {r.action for r in found.values()} == {RecoveryAction.LEAVE}
         assert all("safe mode" in r.detail and not r.needs_an_operator for r in found.values())
         assert [job.phase() for job in (lapsed, rolling)] == [JobPhase.OPEN, JobPhase.DECIDED]
 
 
-def test_a_job_whose_folder_was_removed_by_hand_says_how_to_tell_the_journal(world: World) -> None:
+def test_the_report_of_a_job_whose_folder_was_removed_by_hand_names_the_remedy(world: World) -> None:
     abandoned(world)
     lapse(world)
     shutil.rmtree(world.url)
 
-    (found,) = recover_whatever_lapsed(world).values()
+    (found,) = recover_lapsed_jobs(world).values()
 
     assert (found.ended, found.needs_an_operator) == (None, True)
     assert f"`lockgate jobs rescan {found.destination}`" in found.detail
 
 
-def test_without_a_journal_nobody_knows_jobs_over_destinations(world: World) -> None:
+def test_listing_jobs_of_all_destinations_requires_a_journal(world: World) -> None:
     alone = under(world, "none")
     job = abandoned(alone)
 
     with pytest.raises(InvalidInputError, match="LOCKGATE_JOURNAL_URL=none"):
-        recover_whatever_lapsed(alone)
+        recover_lapsed_jobs(alone)
 
     assert expired_jobs_at(alone.url, settings=alone.settings, clock=alone.clock).left_alone == {LIVE: 1}
     lapse(alone)
@@ -315,7 +315,7 @@ def test_without_a_journal_nobody_knows_jobs_over_destinations(world: World) -> 
     assert recover(alone, job).ended is JobPhase.FAILED
 
 
-def test_what_two_ways_found_is_looked_at_once() -> None:
+def test_a_job_found_in_two_ways_is_listed_once() -> None:
     a, b = JobAt("file:///a", "x-g1"), JobAt("file:///a", "y-g1")  # type: ignore[arg-type]
 
     both = UnendedJobs(expired=(a,), left_alone={LIVE: 1}).union(

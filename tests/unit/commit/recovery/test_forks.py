@@ -1,4 +1,4 @@
-"""An attempt in a fork of its process is refused; the parent can still use it."""
+"""An attempt is refused in a forked process; the parent process can still use it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ PUBLISHED = {"a.csv": b"of the parent", "b.csv": b"of the parent"}
 
 
 def fork_and(world: World, act: str, committer: str) -> int:
-    """Do something in a fork, then let the parent go on and publish; returns how the fork ended."""
+    """Call a function in a fork, then publish in the parent; return the exit status of the fork."""
     command = [sys.executable, "-c", PROGRAM, str(world.root), world.url, committer, act]
     return subprocess.run(command, timeout=60, check=False).returncode
 
@@ -80,15 +80,13 @@ def test_a_fork_is_refused_at_once_and_changes_nothing_of_its_parent_s_attempt(
 
 
 @pytest.mark.parametrize("act", ["leave", "leave the job"])
-def test_a_fork_that_leaves_the_block_of_an_attempt_or_a_job_does_not_abort_it(
-    world: World, act: str
-) -> None:
+def test_a_fork_that_exits_the_block_of_an_attempt_or_a_job_does_not_abort_it(world: World, act: str) -> None:
     assert fork_and(world, act, "magic") == 0
     assert world.visible() == PUBLISHED
 
 
 @pytest.mark.parametrize("committer", COMMITTERS)
-def test_no_committer_takes_files_of_a_fork(world: World, committer: str) -> None:
+def test_no_committer_accepts_files_of_a_fork(world: World, committer: str) -> None:
     assert fork_and(world, "open", committer) == 0
     assert world.visible() == PUBLISHED
 

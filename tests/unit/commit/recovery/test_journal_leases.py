@@ -1,4 +1,4 @@
-"""A job whose leases are in the journal: prompt where the journal is there, safe where it is not."""
+"""Jobs with leases in the journal: recovery is prompt with the journal, and safe without it."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def look(world: World, job_id: str) -> JobLeaseView:
 
 
 def with_other_journal(world: World) -> World:
-    """The same destination from a machine that has a journal of its own."""
+    """Return the same destination on a machine with a different journal."""
     return replace(world.elsewhere(), root=world.root / "elsewhere")
 
 
 @contextmanager
 def journal_down() -> Iterator[None]:
-    """No journal can be reached."""
+    """Make every journal unreachable."""
 
     def refuse(database: Database) -> None:
         raise JournalUnavailableError(f"journal {database.name}: down on purpose")
@@ -102,7 +102,7 @@ def test_no_renewal_writes_to_the_store_and_one_thread_renews_for_all_jobs(journ
 
     standing = dict(records(journal_world))
     journal_world.clock.sleep(journal_world.settings.lease_soft_s)
-    jobs[0].attempt("t").commit()  # checks, and so renews, all of them
+    jobs[0].attempt("t").commit()  # checks all leases, which renews them
     journal_world.clock.sleep(journal_world.settings.lease_hard_s - 1)
 
     assert {look(journal_world, job.job_id).state for job in jobs} == {JobLeaseState.LIVE}
@@ -119,7 +119,7 @@ def records(world: World) -> Iterator[tuple[str, object]]:
             yield info.key, info
 
 
-def test_a_process_with_another_journal_sees_the_lease_as_unknown_and_is_told_which_it_is(
+def test_a_process_with_another_journal_sees_an_unknown_lease_and_the_name_of_its_journal(
     journal_world: World,
 ) -> None:
     with journal_world.open_job("sales") as job:
@@ -150,7 +150,7 @@ def infos(world: World) -> list:  # type: ignore[type-arg]
     return [info for page in world.store.pages("") for info in page]
 
 
-def test_a_task_in_an_executor_without_the_journal_goes_on(journal_world: World) -> None:
+def test_a_task_in_an_executor_without_the_journal_continues(journal_world: World) -> None:
     job = journal_world.open_job("sales")
     executor = replace(journal_world.elsewhere(), options={"journal_url": "none"})
     there = executor.attach(job.job_id)
@@ -177,14 +177,14 @@ def test_a_driver_with_another_journal_commits_without_a_lease(
     assert journal_world.visible() == {"a.csv": b"1"}
 
 
-def test_a_turn_of_a_job_whose_lease_cannot_be_read_is_waited_for_and_not_passed(
+def test_a_job_waits_for_a_turn_whose_holder_has_an_unreadable_lease(
     journal_world: World,
 ) -> None:
     other = journal_world.open_job("other")
     write(other, "t", {"a.csv": b"1"})
     journal_world.clock.sleep(journal_world.settings.commit_window_s)
     with journal_down(), pytest.raises(JournalUnavailableError):
-        other.commit()  # it has taken its turn by then
+        other.commit()  # the job has taken its turn by then
     there = with_other_journal(journal_world)
     mine = there.open_job("mine")
     write(mine, "t", {"b.csv": b"2"})
@@ -195,11 +195,11 @@ def test_a_turn_of_a_job_whose_lease_cannot_be_read_is_waited_for_and_not_passed
 
     assert there.clock.now - began_s >= TURN_WAIT_S
     other.commit()
-    there.attach_to(mine).commit()  # nobody has renewed its lease while a clock that tests own went on
+    there.attach_to(mine).commit()  # the lease was not renewed while the test's clock advanced
     assert journal_world.visible() == {"a.csv": b"1", "b.csv": b"2"}
 
 
-def test_a_job_json_of_before_the_journal_still_reads_and_has_heartbeats(journal_world: World) -> None:
+def test_a_job_json_from_before_the_journal_is_readable_and_has_heartbeats(journal_world: World) -> None:
     before = replace(journal_world, options={"journal_url": "none"})
     with before.open_job("sales") as job:
         write(job, "t", {"a.csv": b"1"})
@@ -256,7 +256,7 @@ def test_recovery_without_the_job_s_journal_sees_an_unknown_lease(journal_world:
     assert "down on purpose" in view.unread
 
 
-def test_a_task_goes_on_while_its_journal_is_down(
+def test_a_task_continues_while_its_journal_is_down(
     journal_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     with journal_world.open_job("sales") as job:
@@ -270,7 +270,7 @@ def test_a_task_goes_on_while_its_journal_is_down(
     assert journal_world.visible() == {"a.csv": b"1", "b.csv": b"2"}
 
 
-def test_the_clean_up_of_an_ended_job_that_was_cut_short_is_finished_by_recovery(
+def test_recovery_finishes_an_interrupted_clean_up_of_an_ended_job(
     journal_world: World,
 ) -> None:
     job = journal_world.open_job("sales")
@@ -289,11 +289,11 @@ def test_the_clean_up_of_an_ended_job_that_was_cut_short_is_finished_by_recovery
     assert journal_world.recover() == []
 
 
-def test_a_process_that_takes_its_own_job_twice_drives_it_by_the_newer_lease(journal_world: World) -> None:
+def test_a_process_that_opens_its_own_job_twice_drives_it_with_the_newer_lease(journal_world: World) -> None:
     first = journal_world.open_job("sales")
     second = journal_world.attach_to(first)
     second.hold()
-    first.close()  # gives up a lease that it has lost already
+    first.close()  # releases a lease that is already lost
 
     journal_world.clock.sleep(journal_world.settings.commit_window_s)
     write(second, "t", {"a.csv": b"1"})
@@ -302,7 +302,7 @@ def test_a_process_that_takes_its_own_job_twice_drives_it_by_the_newer_lease(jou
     assert journal_world.visible() == {"a.csv": b"1"}
 
 
-def test_the_lease_says_which_run_of_the_driver_it_is(journal_world: World) -> None:
+def test_the_lease_identifies_the_run_of_the_driver(journal_world: World) -> None:
     job = journal_world.open_job("sales")
     assert journal_world.elsewhere().attach(job.job_id).job_attempt == job.job_attempt
 

@@ -1,4 +1,4 @@
-"""A lease that is gone stays gone: whoever held it learns that the job is no longer theirs."""
+"""A lost lease is never revived, and its former holder is fenced."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.commit.destination import World, write
 
 @pytest.fixture(params=["heartbeats", "journal"])
 def either(world: World, request: pytest.FixtureRequest) -> World:
-    """A destination whose jobs have leases of either kind."""
+    """Return a destination for each kind of lease."""
     return world if request.param == "heartbeats" else request.getfixturevalue("journal_world")
 
 
@@ -40,7 +40,7 @@ def test_a_driver_whose_job_was_taken_over_stops_before_the_decision(either: Wor
     first = either.open_job("sales")
     write(first, "t", {"a.csv": b"1"})
     second = either.open_job("sales")
-    either.clock.sleep(either.settings.commit_window_s)  # or the lease is too young to be asked after
+    either.clock.sleep(either.settings.commit_window_s)  # otherwise the lease is too young to be checked
 
     with pytest.raises(FencedError):
         first.commit()
@@ -76,7 +76,7 @@ def test_a_parked_job_is_left_alone_until_its_deadline(either: World) -> None:
     assert leases.look(folder).state is JobLeaseState.LAPSED
 
 
-def test_the_next_step_takes_a_parked_job_up_and_commits_it(either: World) -> None:
+def test_the_next_step_takes_over_a_parked_job_and_commits_it(either: World) -> None:
     with either.open_job("sales") as job:
         write(job, "t", {"a.csv": b"1"})
     with either.attach(job.job_id) as step:
@@ -100,7 +100,7 @@ def test_a_lease_that_is_not_renewed_lapses_after_its_hard_limit(either: World) 
     job.close()
 
 
-def test_every_holder_s_stamp_is_greater_than_the_one_before(either: World) -> None:
+def test_the_stamp_of_each_holder_is_greater_than_the_previous_one(either: World) -> None:
     with either.open_job("sales") as job:
         leases, folder = leases_for(either.settings, either.clock), JobFolder(either.store, job.job_id)
         stamps = []

@@ -1,4 +1,4 @@
-"""Recovery and the sweep, row by row of the decision table."""
+"""Recovery and the sweep, for each row of the decision table."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_parked_job_is_left_alone_until_its_deadline(world: World) -> None:
     assert world.open_uploads() == []
 
 
-def test_a_lapsed_job_is_aborted_and_a_dry_run_only_says_so(world: World) -> None:
+def test_a_lapsed_job_is_aborted_and_a_dry_run_only_reports_it(world: World) -> None:
     job = world.open_job("sales")
     write(job, "t", {"a.csv": b"1"})
     job.close()
@@ -108,16 +108,16 @@ def test_contradicting_or_unreadable_markers_are_reported_and_nothing_is_touched
     assert "COMMIT_STARTED" in listed.detail
 
 
-def test_a_job_that_is_not_there_is_named(world: World) -> None:
+def test_the_error_for_a_missing_job_names_it(world: World) -> None:
     with pytest.raises(ObjectNotFoundError, match="no job ghost-g1"):
         recover(world, "ghost-g1")
 
 
-def test_the_sweep_never_touches_uploads_of_a_job_at_work(world: World) -> None:
+def test_the_sweep_never_touches_uploads_of_a_running_job(world: World) -> None:
     job = world.open_job("sales")
     write(job, "t", {"a.csv": b"1"})
     assert set(sweep(world).values()) == {SweepAction.KEEP}
-    world.clock.now += 30 * DAY  # lapsed: recovery must decide first
+    world.clock.now += 30 * DAY  # the lease has lapsed: recovery must decide first
     assert set(sweep(world).values()) == {SweepAction.KEEP}
     job._lease._renew()
     job.commit()
@@ -139,7 +139,7 @@ def test_the_sweep_aborts_what_a_zombie_opened_after_its_jobs_end(world: World) 
     writer.abort()
 
 
-def test_an_upload_without_an_owner_goes_only_at_the_second_sweep_and_when_nobody_may_write_it(
+def test_an_upload_without_an_owner_is_aborted_by_the_second_sweep_if_no_job_may_write_it(
     world: World,
 ) -> None:
     world.run("done", {"a.csv": b"1"})
@@ -155,7 +155,7 @@ def test_an_upload_without_an_owner_goes_only_at_the_second_sweep_and_when_nobod
     assert world.open_uploads() == []
 
 
-def test_the_sweep_of_a_destination_leaves_its_neighbour_alone(world: World) -> None:
+def test_the_sweep_of_a_destination_does_not_touch_its_neighbour(world: World) -> None:
     neighbour = World(world.root, f"{world.url}0", world.clock)
     neighbour.store.begin_upload("whose.bin", new_token())
     for _ in range(3):
@@ -164,7 +164,7 @@ def test_the_sweep_of_a_destination_leaves_its_neighbour_alone(world: World) -> 
     assert neighbour.open_uploads() == ["whose.bin"]
 
 
-def test_old_generations_folders_go_and_the_next_run_counts_on(world: World) -> None:
+def test_old_generations_folders_are_deleted_and_numbering_continues(world: World) -> None:
     for _ in range(3):
         world.run("sales", {"a.csv": b"1"})
     world.clock.now += 31 * DAY
@@ -174,7 +174,7 @@ def test_old_generations_folders_go_and_the_next_run_counts_on(world: World) -> 
     assert world.visible() == {"a.csv": b"4"}
 
 
-def test_a_failed_audit_is_never_committed_and_a_missing_one_neither(world: World) -> None:
+def test_a_job_with_a_failed_or_missing_audit_is_never_committed(world: World) -> None:
     failed = world.open_job("failed", audit=True)
     write(failed, "t", {"a.csv": b"1"})
     failed.record_audit(passed=False, suite="rows", summary={"rows": 0})
@@ -187,7 +187,7 @@ def test_a_failed_audit_is_never_committed_and_a_missing_one_neither(world: Worl
     assert (world.visible(), world.open_uploads()) == ({}, [])
 
 
-def test_a_verdict_over_other_data_does_not_open_the_gate(world: World) -> None:
+def test_an_audit_result_for_other_data_does_not_allow_the_commit(world: World) -> None:
     job = world.open_job("sales", audit=True)
     write(job, "t", {"a.csv": b"1"})
     job.record_audit(passed=True, suite="rows", summary={})
@@ -206,7 +206,7 @@ def test_a_passed_audit_is_bound_into_the_plan(world: World) -> None:
     assert world.visible() == {"a.csv": b"1"}
 
 
-def test_the_log_is_checkpointed_every_hundred_turns_and_folds_to_the_same(world: World) -> None:
+def test_the_log_is_checkpointed_every_hundred_turns_and_yields_the_same_state(world: World) -> None:
     for number in range(103):
         world.run(f"job-{number}", {f"{number}.csv": b"1"})
     assert world.store.head("_lockgate/log/00000100.checkpoint").size > 0

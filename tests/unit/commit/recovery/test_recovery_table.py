@@ -1,4 +1,4 @@
-"""The recovery table: each situation has exactly one row, and the costly listing is done at most once."""
+"""The recovery table: each situation has exactly one row, and the expensive listing is made at most once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POLICIES: tuple[OnLapse, ...] = get_args(OnLapse)
 
 
 @pytest.mark.parametrize(("found", "lease"), list(product(JobPhase, JobLeaseState)))
-def test_every_situation_meets_exactly_one_row(found: JobPhase, lease: JobLeaseState) -> None:
+def test_every_situation_matches_exactly_one_row(found: JobPhase, lease: JobLeaseState) -> None:
     for young, on_lapse in product((True, False), POLICIES):
         rows = [
             row
@@ -39,7 +39,7 @@ def test_a_decided_job_is_never_left_alone_and_never_aborted() -> None:
 
 
 @pytest.mark.parametrize(("lease", "listings"), [(JobLeaseState.UNKNOWN, 1), (JobLeaseState.LAPSED, 0)])
-def test_the_age_is_asked_once_and_only_where_it_counts(lease: JobLeaseState, listings: int) -> None:
+def test_the_age_is_read_once_and_only_where_it_matters(lease: JobLeaseState, listings: int) -> None:
     asked: list[None] = []
 
     def is_young() -> bool:

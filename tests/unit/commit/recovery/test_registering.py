@@ -1,4 +1,4 @@
-"""The registry follows a job's whole life, decides nothing, and can be rebuilt from the store."""
+"""The registry records the whole life of a job, decides nothing, and can be rebuilt from the store."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def rescanned(world: World, *, dry_run: bool = False) -> list[RescanResult]:
     return list(rescan(world.url, dry_run=dry_run, settings=world.settings, clock=world.clock))
 
 
-def told(results: list[RescanResult]) -> list[tuple[str, str, str | None, str | None]]:
+def changes_of(results: list[RescanResult]) -> list[tuple[str, str, str | None, str | None]]:
     return [(result.job_id, result.action, result.was, result.now) for result in results]
 
 
@@ -56,7 +56,7 @@ def lose_journal(world: World) -> None:
         path.unlink()
 
 
-def test_every_phase_has_a_word_in_the_registry() -> None:
+def test_the_registry_maps_every_phase() -> None:
     assert set(PHASES) == set(Phase)
 
 
@@ -104,7 +104,7 @@ def test_the_registry_follows_a_job_from_its_set_up_to_its_end(journal_world: Wo
     )
 
 
-def test_a_whole_job_is_four_transactions_and_one_for_each_task(journal_world: World) -> None:
+def test_a_whole_job_takes_four_transactions_and_one_for_each_task(journal_world: World) -> None:
     calls: Counter[str] = Counter()
 
     def count(point: str) -> None:
@@ -125,10 +125,10 @@ def test_a_whole_job_is_four_transactions_and_one_for_each_task(journal_world: W
         "record-job",
         *("record-job", "free-lease", "drop-lease"),
     ]
-    assert calls == {"write": 5, "read": 2}  # read: whether the journal is there, and whose lease it is
+    assert calls == {"write": 5, "read": 2}  # two reads: whether the journal exists, and who holds the lease
 
 
-def test_what_is_told_twice_is_told_once(journal_world: World) -> None:
+def test_repeated_ends_of_a_job_are_registered_once(journal_world: World) -> None:
     job = journal_world.run("sales", {"a.csv": b"1"})
     before = entries(journal_world)
 
@@ -139,7 +139,7 @@ def test_what_is_told_twice_is_told_once(journal_world: World) -> None:
 
 
 @pytest.mark.parametrize("end", ["abort", "revert"])
-def test_a_job_that_publishes_nothing_is_failed_in_the_registry_too(journal_world: World, end: str) -> None:
+def test_a_job_that_publishes_nothing_is_registered_as_failed(journal_world: World, end: str) -> None:
     with journal_world.open_job("sales") as job:
         write(job, "t", {"a.csv": b"1"})
         if end == "abort":
@@ -156,7 +156,7 @@ def test_a_job_that_publishes_nothing_is_failed_in_the_registry_too(journal_worl
     assert leases(journal_world) == []
 
 
-def test_a_new_driver_is_told_with_its_run(journal_world: World) -> None:
+def test_a_new_driver_is_registered_with_its_run(journal_world: World) -> None:
     journal_world.open_job("sales").close()
     second = journal_world.open_job("sales")
 
@@ -175,7 +175,7 @@ def test_recovery_from_elsewhere_ends_the_job_in_the_registry_and_its_lease(jour
     job.close()
 
 
-def test_an_emptied_destination_begins_anew_in_the_registry(journal_world: World) -> None:
+def test_jobs_of_an_emptied_destination_start_over_in_the_registry(journal_world: World) -> None:
     journal_world.run("sales", {"a.csv": b"1"})
     shutil.rmtree(journal_world.url)
     journal_world.clock.sleep(60)
@@ -187,7 +187,7 @@ def test_an_emptied_destination_begins_anew_in_the_registry(journal_world: World
     assert registered(journal_world, job.job_id).phase == "committed"
 
 
-def test_trouble_at_the_end_fails_no_job_and_rescan_makes_up_for_it(
+def test_a_journal_failure_at_the_end_fails_no_job_and_a_rescan_repairs_the_registry(
     journal_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     points = [f"register.journal-{verb}.{side}" for verb in ("write", "read") for side in ("before", "after")]
@@ -211,7 +211,7 @@ def test_trouble_at_the_end_fails_no_job_and_rescan_makes_up_for_it(
     assert rescanned(journal_world) == []
 
 
-def test_a_lost_journal_is_made_anew_from_the_store(journal_world: World) -> None:
+def test_a_lost_journal_is_rebuilt_from_the_store(journal_world: World) -> None:
     journal_world.run("done", {"a.csv": b"1"})
     journal_world.open_job("dropped").abort()
     with journal_world.open_job("parked") as parked:
@@ -223,9 +223,9 @@ def test_a_lost_journal_is_made_anew_from_the_store(journal_world: World) -> Non
         ("parked-g1", "record", None, "open"),
     ]
 
-    assert sorted(told(rescanned(journal_world, dry_run=True))) == wanted
+    assert sorted(changes_of(rescanned(journal_world, dry_run=True))) == wanted
     assert entries(journal_world) == []
-    assert sorted(told(rescanned(journal_world))) == wanted
+    assert sorted(changes_of(rescanned(journal_world))) == wanted
 
     assert registered(journal_world, "parked").job_attempt == parked.job_attempt
     before = entries(journal_world)
@@ -239,7 +239,7 @@ def test_rescan_forgets_a_job_whose_folder_is_gone(journal_world: World) -> None
     for job in ("sales-g1", "open-g1"):
         shutil.rmtree(Path(journal_world.url, "_lockgate/jobs", job))
 
-    assert sorted(told(rescanned(journal_world))) == [
+    assert sorted(changes_of(rescanned(journal_world))) == [
         ("open-g1", "forget", "open", None),
         ("sales-g1", "forget", "committed", None),
     ]
@@ -263,23 +263,23 @@ def test_rescan_drops_leases_of_jobs_that_are_over(journal_world: World) -> None
         ("gone-g1", "drop its lease", None, None),
     ]
 
-    assert told(rescanned(journal_world, dry_run=True)) == wanted
+    assert changes_of(rescanned(journal_world, dry_run=True)) == wanted
     assert len(leases(journal_world)) == 2
-    assert told(rescanned(journal_world)) == wanted
+    assert changes_of(rescanned(journal_world)) == wanted
     assert leases(journal_world) == []
     assert rescanned(journal_world) == []
 
 
-def test_rescan_takes_back_an_end_that_the_store_does_not_know(journal_world: World) -> None:
+def test_rescan_reverts_an_end_that_the_store_does_not_have(journal_world: World) -> None:
     job = journal_world.run("sales", {"a.csv": b"1"})
     for name in ("COMMIT_STARTED", "COMMIT_SUCCESS"):
         Path(journal_world.url, "_lockgate/jobs", job.job_id, name).unlink()
 
-    assert told(rescanned(journal_world)) == [("sales-g1", "record", "committed", "open")]
+    assert changes_of(rescanned(journal_world)) == [("sales-g1", "record", "committed", "open")]
     assert registered(journal_world, "sales").phase == "open"
 
 
-def test_rescan_believes_the_store_where_a_job_was_set_up_anew_by_a_clock_that_is_behind(
+def test_rescan_trusts_the_store_when_a_slow_clock_set_up_the_job_again(
     journal_world: World,
 ) -> None:
     journal_world.run("sales", {"a.csv": b"1"})
@@ -288,12 +288,12 @@ def test_rescan_believes_the_store_where_a_job_was_set_up_anew_by_a_clock_that_i
     journal_world.open_job("sales").close()
     assert registered(journal_world, "sales").phase == "committed", "it looks like a message that comes late"
 
-    assert told(rescanned(journal_world)) == [("sales-g1", "record", "committed", "open")]
+    assert changes_of(rescanned(journal_world)) == [("sales-g1", "record", "committed", "open")]
     assert registered(journal_world, "sales").phase == "open"
     assert rescanned(journal_world) == []
 
 
-def test_rescan_tells_of_a_job_that_cannot_be_read_and_goes_on(journal_world: World) -> None:
+def test_rescan_reports_an_unreadable_job_and_continues(journal_world: World) -> None:
     journal_world.run("good", {"a.csv": b"1"})
     journal_world.open_job("bad").close()
     lose_journal(journal_world)
@@ -314,12 +314,12 @@ def test_rescan_beside_a_running_job_changes_nothing_for_it(journal_world: World
     assert registered(journal_world, "sales").phase == "committed"
 
 
-def test_without_a_journal_there_is_nothing_to_make_anew(world: World) -> None:
+def test_rescan_requires_a_journal(world: World) -> None:
     with pytest.raises(InvalidInputError, match="no journal"):
         rescanned(world)
 
 
-def test_a_job_that_names_no_journal_is_known_to_the_registry_by_its_end(journal_world: World) -> None:
+def test_a_job_that_names_no_journal_is_registered_at_its_end(journal_world: World) -> None:
     before = replace(journal_world, options={"journal_url": "none"})
     with before.open_job("sales") as job:
         write(job, "t", {"a.csv": b"1"})

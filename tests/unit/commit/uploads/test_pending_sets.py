@@ -48,7 +48,7 @@ def pending_set(world: World, task: str, *, files: int) -> PendingSet:
     )
 
 
-def test_a_pending_set_comes_back_as_it_was(world: World) -> None:
+def test_a_pending_set_is_read_back_unchanged(world: World) -> None:
     world.open_job("sales").close()
     record = pending_set(world, "t", files=3)
     assert decode(PendingSet, encode(record), "x") == record
@@ -56,7 +56,7 @@ def test_a_pending_set_comes_back_as_it_was(world: World) -> None:
 
 
 @pytest.mark.parametrize("committer", ["magic", "staging", "partitioned", "file-v1"])
-def test_what_a_task_commit_returns_is_what_stands_in_the_store(world: World, committer: str) -> None:
+def test_a_task_commit_returns_the_stored_pending_set(world: World, committer: str) -> None:
     with world.open_job("sales", committer=committer) as job:
         attempt = job.attempt("t")
         with attempt.open("day=1/a.csv") as file:
@@ -66,7 +66,7 @@ def test_what_a_task_commit_returns_is_what_stands_in_the_store(world: World, co
         assert [len(found.files) for found in job.pending_sets("u")] == [0]
 
 
-def test_thousands_of_pending_sets_are_chosen_from_in_bounded_memory(world: World) -> None:
+def test_selection_from_thousands_of_pending_sets_needs_bounded_memory(world: World) -> None:
     world.open_job("sales").close()
     job = world.attach("sales-g1")
     sets, files = 2000, 20

@@ -1,4 +1,4 @@
-"""Files that a task writes to a disk first: open still, gone meanwhile, or dropped."""
+"""Files that a task first writes to disk: still open, deleted meanwhile, or discarded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ON_DISK = ("staging", "partitioned", "file-v1", "file-v2")
 
 
 def directory_of(job: Job) -> Path:
-    """Where all attempts of a job write."""
+    """Return the directory to which all attempts of a job write."""
     on_the_spot = job.spec.committer.startswith("file-")
     return (
         Path(job.destination.removeprefix("file://"), "_temporary") if on_the_spot else Path(job.staging_dir)
@@ -25,7 +25,7 @@ def directory_of(job: Job) -> Path:
 
 
 @pytest.mark.parametrize("committer", COMMITTERS)
-def test_a_file_that_is_open_at_the_task_commit_is_committed_as_far_as_it_was_written(
+def test_a_file_open_at_the_task_commit_is_committed_with_the_bytes_written_so_far(
     world: World, committer: str
 ) -> None:
     with world.open_job("sales", committer=committer, allow_unsafe=True) as job:
@@ -39,12 +39,12 @@ def test_a_file_that_is_open_at_the_task_commit_is_committed_as_far_as_it_was_wr
 
 
 @pytest.mark.parametrize("committer", ON_DISK)
-def test_what_cannot_be_written_any_more_at_the_task_commit_fails_it(world: World, committer: str) -> None:
+def test_buffered_bytes_that_cannot_be_written_fail_the_task_commit(world: World, committer: str) -> None:
     with world.open_job("sales", committer=committer) as job:
         attempt = job.attempt("t")
         file = attempt.open("a.csv")
         file.write(b"1234")
-        os.close(file.fileno())  # as a disk that fails: what is buffered has nowhere to go
+        os.close(file.fileno())  # like a failed disk: buffered bytes cannot be written
         with pytest.raises(StoreUnavailableError, match=r"close .*a\.csv"):
             attempt.commit()
         assert attempt.aborted
@@ -53,9 +53,7 @@ def test_what_cannot_be_written_any_more_at_the_task_commit_fails_it(world: Worl
 
 @pytest.mark.parametrize("committer", ON_DISK)
 @pytest.mark.parametrize("give_up", ["drop", "abort"])
-def test_a_file_that_is_given_up_while_it_is_open_is_closed(
-    world: World, committer: str, give_up: str
-) -> None:
+def test_a_file_discarded_while_open_is_closed(world: World, committer: str, give_up: str) -> None:
     with world.open_job("sales", committer=committer) as job:
         attempt = job.attempt("t")
         file = attempt.open("a.csv")
@@ -67,14 +65,14 @@ def test_a_file_that_is_given_up_while_it_is_open_is_closed(
 
 @pytest.mark.parametrize("committer", ON_DISK)
 @pytest.mark.parametrize("then", ["writes on", "commits"])
-def test_a_task_whose_directory_is_gone_does_not_commit_what_it_wrote_after(
+def test_a_task_whose_directory_was_removed_does_not_commit_later_files(
     world: World, committer: str, then: str
 ) -> None:
     with world.open_job("sales", committer=committer) as job:
         attempt = job.attempt("t")
         with attempt.open("day=1/a.csv") as file:
             file.write(b"first half")
-        shutil.rmtree(directory_of(job))  # as other tools clear `_temporary`, and reapers old files
+        shutil.rmtree(directory_of(job))  # other tools clear `_temporary`, and cleaners delete old files
         if then == "writes on":
             with pytest.raises(ConflictError, match="is gone, with the data that the task wrote"):
                 attempt.open("day=1/b.csv")
@@ -85,7 +83,7 @@ def test_a_task_whose_directory_is_gone_does_not_commit_what_it_wrote_after(
 
 
 @pytest.mark.parametrize("committer", ON_DISK)
-def test_a_task_of_which_one_file_is_gone_does_not_commit_the_others(world: World, committer: str) -> None:
+def test_a_task_with_a_missing_file_does_not_commit_the_others(world: World, committer: str) -> None:
     with world.open_job("sales", committer=committer) as job:
         attempt = job.attempt("t")
         for path in ("day=1/a.csv", "day=1/b.csv"):
@@ -98,7 +96,7 @@ def test_a_task_of_which_one_file_is_gone_does_not_commit_the_others(world: Worl
 
 
 @pytest.mark.parametrize("committer", ON_DISK)
-def test_files_that_a_writer_makes_and_renames_by_itself_are_committed(world: World, committer: str) -> None:
+def test_files_that_a_writer_creates_and_renames_itself_are_committed(world: World, committer: str) -> None:
     with world.open_job("sales", committer=committer) as job:
         with job.attempt("t") as attempt:
             own = attempt.temporary_dir if committer.startswith("file-") else attempt.staging_dir

@@ -1,4 +1,4 @@
-"""Which uploads a sweep may abort, for every filter, and the costs that it reports."""
+"""Uploads that a sweep may abort, for every filter, and the costs that it reports."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def stray(world: World, key: str, data: bytes = b"") -> None:
 
 
 def jobs_in_every_undecided_state(world: World) -> dict[str, Job]:
-    """Return one upload each of a live, a parked and a lapsed job, and of one with an unreadable lease."""
+    """Return one upload each of a live, a parked and a lapsed job, and of a job with an unreadable lease."""
     jobs = {name: world.open_job(name) for name in ("live", "parked", "lapsed", "unknown")}
     for name, job in jobs.items():
         write(job, "t", {f"{name}.csv": b"1"})
@@ -72,11 +72,11 @@ def jobs_in_every_undecided_state(world: World) -> dict[str, Job]:
     return jobs
 
 
-# Asked for by hand.
+# Filters set by an operator.
 
 
 @pytest.mark.parametrize("name", ["live", "parked", "lapsed", "unknown"])
-def test_an_upload_of_an_undecided_job_is_never_aborted_even_when_it_is_asked_for_by_owner(
+def test_an_upload_of_an_undecided_job_is_never_aborted_even_if_the_sweep_names_its_owner(
     world: World, name: str
 ) -> None:
     jobs = jobs_in_every_undecided_state(world)
@@ -106,7 +106,7 @@ def test_an_upload_of_a_decided_job_is_never_aborted_and_recovery_is_named(world
     assert world.visible() == {"a.csv": b"1"}
 
 
-def test_a_prefix_is_a_folder_and_never_touches_its_namesake(world: World) -> None:
+def test_a_prefix_is_a_folder_and_does_not_match_longer_names(world: World) -> None:
     job = world.run("ended", {"old.csv": b"0"})
     for folder in ("dataset1", "dataset1/day=1", "dataset10"):
         stray(world, f"{folder}/a-{job.short_id}.csv")
@@ -123,7 +123,7 @@ def test_a_prefix_that_leaves_the_destination_is_refused(world: World, prefix: s
         sweep(world, prefix=prefix)
 
 
-def test_age_and_owner_narrow_what_is_swept(world: World) -> None:
+def test_age_and_owner_limit_the_sweep(world: World) -> None:
     import time
 
     job = world.run("ended", {"old.csv": b"0"})
@@ -143,7 +143,7 @@ def test_age_and_owner_narrow_what_is_swept(world: World) -> None:
     assert world.open_uploads() == ["whose.bin"]
 
 
-def test_an_ownerless_upload_needs_two_sweeps_far_apart_however_it_is_asked_for(world: World) -> None:
+def test_an_ownerless_upload_needs_two_sweeps_far_apart_with_every_filter(world: World) -> None:
     stray(world, "day=1/whose.bin")
     for wanted in ({"prefix": "day=1"}, {"owner": "none"}, {"older_than_s": 0.0}):
         for _ in range(2):
@@ -153,7 +153,7 @@ def test_an_ownerless_upload_needs_two_sweeps_far_apart_however_it_is_asked_for(
     assert world.open_uploads() == []
 
 
-def test_a_narrow_sweep_forgets_nothing_that_a_whole_one_saw(world: World) -> None:
+def test_a_filtered_sweep_keeps_the_memory_of_a_full_one(world: World) -> None:
     stray(world, "day=1/a.bin")
     stray(world, "day=2/b.bin")
     sweep(world)
@@ -163,7 +163,7 @@ def test_a_narrow_sweep_forgets_nothing_that_a_whole_one_saw(world: World) -> No
     assert actions(sweep(world)) == {"day=2/b.bin": SweepAction.ABORT}
 
 
-def test_a_narrow_sweep_leaves_the_folders_of_jobs_alone(world: World) -> None:
+def test_a_filtered_sweep_does_not_touch_job_folders(world: World) -> None:
     for _ in range(2):
         world.run("sales", {"a.csv": b"1"})
     world.clock.now += 31 * DAY
@@ -185,10 +185,10 @@ def test_open_uploads_are_counted_as_they_are_listed(world: World) -> None:
     assert count() == 1
 
 
-# Two at once.
+# Concurrent sweeps.
 
 
-def test_two_sweeps_at_once_take_everything_once_and_neither_fails(world: World) -> None:
+def test_two_concurrent_sweeps_abort_everything_once_and_neither_fails(world: World) -> None:
     job = world.run("ended", {"old.csv": b"0"}, replaced_retention_s=100)
     world.run("later", {"new.csv": b"1"}, mode="replace", replaced_retention_s=100)
     for number in range(20):
@@ -220,14 +220,15 @@ def test_two_sweeps_at_once_take_everything_once_and_neither_fails(world: World)
     assert sweep(world).jobs == ()
 
 
-def test_a_sweep_that_is_ahead_of_another_in_a_job_s_clean_up_does_not_fail_it(world: World) -> None:
+def test_a_sweep_that_overtakes_another_in_a_job_s_clean_up_does_not_fail_it(world: World) -> None:
     world.run("old", {"old.csv": b"0"})
     world.run("new", {"new.csv": b"1"}, mode="replace", replaced_retention_s=100)
     world.clock.now += 101
     ahead: list[SweepReport] = []
 
     def rival(name: str) -> None:
-        # The first has read that the retention is over; the other does all of it before the plan is read.
+        # The first sweep has read that the retention is over. The other one finishes the clean-up before the
+        # first one reads the plan.
         if name == "sweep.uploads.before":
             FAILPOINTS.observer = None
             ahead.append(sweep(world))
@@ -241,10 +242,10 @@ def test_a_sweep_that_is_ahead_of_another_in_a_job_s_clean_up_does_not_fail_it(w
     assert world.visible() == {"new.csv": b"1"}
 
 
-# What it costs.
+# Reported costs.
 
 
-def test_a_report_adds_up_bytes_and_what_they_cost_a_month_by_action(world: World) -> None:
+def test_a_report_sums_bytes_and_monthly_cost_by_action(world: World) -> None:
     job = world.run("ended", {"old.csv": b"0"})
     stray(world, f"a-{job.short_id}.csv", b"x" * 3000)
     stray(world, "whose.bin", b"x" * 1000)
@@ -257,7 +258,7 @@ def test_a_report_adds_up_bytes_and_what_they_cost_a_month_by_action(world: Worl
     }
 
 
-def test_uploads_whose_listing_tells_no_bytes_are_asked_in_parallel_and_keep_their_order(
+def test_uploads_listed_without_sizes_are_measured_in_parallel_and_keep_their_order(
     world: World,
 ) -> None:
     from msgspec.structs import replace
@@ -275,7 +276,7 @@ def test_uploads_whose_listing_tells_no_bytes_are_asked_in_parallel_and_keep_the
             silent,
             {SweepAction.STAGE},
             settings=world.settings,
-            progress=lambda *told: heard.append(told),
+            progress=lambda *numbers: heard.append(numbers),
         )
     )
 
@@ -290,7 +291,7 @@ def test_uploads_whose_listing_tells_no_bytes_are_asked_in_parallel_and_keep_the
         store.upload_bytes("07.bin", silent[7].upload_id)
 
 
-def test_a_sweep_remembers_no_more_than_it_may_and_takes_the_rest_later(
+def test_a_sweep_remembers_a_bounded_number_of_uploads_and_aborts_the_rest_later(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lockgate.storage_core.commit.recovery.orphan_sweep.MAX_STAGED", 2)
@@ -304,7 +305,7 @@ def test_a_sweep_remembers_no_more_than_it_may_and_takes_the_rest_later(
     assert left == [3, 1, 0]
 
 
-# What ended jobs left for later.
+# Work that ended jobs left for later.
 
 
 def test_one_unreadable_marker_does_not_stop_the_sweep_of_the_other_jobs(world: World) -> None:
@@ -319,7 +320,7 @@ def test_one_unreadable_marker_does_not_stop_the_sweep_of_the_other_jobs(world: 
     assert world.live() == world.keys()
 
 
-def test_an_orphan_goes_also_where_a_job_with_unique_names_is_always_at_work(world: World) -> None:
+def test_an_orphan_is_aborted_even_if_a_job_with_unique_names_is_always_running(world: World) -> None:
     world.run("first", {"a.csv": b"1"})
     stray(world, "orphan.csv")
     for number in range(3):
@@ -331,7 +332,7 @@ def test_an_orphan_goes_also_where_a_job_with_unique_names_is_always_at_work(wor
     assert world.open_uploads() == []
 
 
-def test_the_second_look_after_a_revert_spares_what_a_later_generation_published(
+def test_the_second_check_after_a_revert_keeps_files_of_a_later_generation(
     world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     source = tmp_path / "source.csv"
@@ -363,7 +364,7 @@ def test_the_second_look_after_a_revert_spares_what_a_later_generation_published
     assert set(world.live()) == set(world.keys()) == {"a.csv", "b.csv"}
 
 
-def test_what_a_killed_attempt_wrote_after_its_jobs_end_goes(world: World) -> None:
+def test_files_that_a_killed_attempt_wrote_after_its_jobs_end_are_deleted(world: World) -> None:
     job = world.open_job("sales", committer="file-v1")
     late = job.attempt("t")
     write(job, "t", {"a.csv": b"1"})
@@ -378,7 +379,7 @@ def test_what_a_killed_attempt_wrote_after_its_jobs_end_goes(world: World) -> No
     assert world.visible() == {"a.csv": b"1"}
 
 
-def test_an_old_folder_stays_while_files_that_made_way_lie_in_it(world: World) -> None:
+def test_an_old_job_folder_is_kept_while_it_holds_displaced_files(world: World) -> None:
     for data in (b"1", b"2"):
         world.run("sales", {"a.csv": data})
     world.store.put("_lockgate/jobs/sales-g1/aside/0000", b"somebody's only copy")
@@ -388,7 +389,7 @@ def test_an_old_folder_stays_while_files_that_made_way_lie_in_it(world: World) -
     assert world.store.get("_lockgate/jobs/sales-g1/aside/0000") == b"somebody's only copy"
 
 
-def test_orphans_go_also_where_their_bytes_may_not_be_asked(
+def test_orphans_are_aborted_even_if_their_size_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with s3_world(tmp_path, monkeypatch) as s3:
@@ -407,7 +408,7 @@ def test_orphans_go_also_where_their_bytes_may_not_be_asked(
         assert world.open_uploads() == []
 
 
-def test_jobs_that_are_done_cost_recovery_and_sweep_no_request_each(world: World) -> None:
+def test_finished_jobs_add_no_requests_to_recovery_and_sweep(world: World) -> None:
     def calls(what: Callable[[], object]) -> int:
         seen: list[str] = []
         FAILPOINTS.observer = lambda name: seen.append(name) if name.endswith(".before") else None
@@ -423,7 +424,9 @@ def test_jobs_that_are_done_cost_recovery_and_sweep_no_request_each(world: World
     assert counts[0] == counts[1]
 
 
-def test_a_roll_of_many_pages_names_every_job_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_listing_of_many_pages_names_every_job_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(4):
         world.run(f"done-{number}", {f"{number}.csv": b"1"})
     jobs_in_every_undecided_state(world)

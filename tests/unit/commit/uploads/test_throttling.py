@@ -1,4 +1,4 @@
-"""Stores that are busy or lack a capability: a job ends correctly, or its error names what is missing."""
+"""Stores that are busy or lack a capability: a job ends correctly, or its error names the capability."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3World]:
 
 
 def job(s3: S3World) -> None:
-    """A job that makes every kind of request: it replaces, and leaves a loser's upload to be aborted."""
+    """Run a job that makes every kind of request: it replaces files and aborts an unselected upload."""
     with s3.driver.open_job("new", mode="replace") as opened:
         loser = opened.attempt("t")
         with loser.open("loser.csv") as file:
@@ -48,7 +48,7 @@ def job(s3: S3World) -> None:
 
 @pytest.mark.parametrize("nth", [1, 2, 3, 5, 8, 13, 21])
 @pytest.mark.parametrize("fault", [faults.SLOW_DOWN, faults.INTERNAL_ERROR], ids=lambda fault: fault.name)
-def test_every_call_survives_two_5xx(s3: S3World, fault: faults.Fault, nth: int) -> None:
+def test_every_call_survives_two_5xx_answers(s3: S3World, fault: faults.Fault, nth: int) -> None:
     s3.driver.run("old", OLD)
     s3.fake.faults.clear()
     for operation in OPERATIONS:
@@ -61,17 +61,17 @@ def test_every_call_survives_two_5xx(s3: S3World, fault: faults.Fault, nth: int)
     assert s3.other.attach("new-g1").phase() is JobPhase.COMMITTED
 
 
-def test_a_store_that_throttles_is_given_time_and_the_job_ends_well(s3: S3World) -> None:
+def test_calls_to_a_throttling_store_back_off_and_the_job_succeeds(s3: S3World) -> None:
     began_s = s3.driver.clock.now_s()
     s3.driver.run("old", OLD)
     s3.fake.faults.at(faults.SLOW_DOWN, operation="CompleteMultipartUpload", times=4)
     job(s3)
     assert s3.other.visible() == NEW
-    # Each try waits twice as long as the one before it.
+    # Each retry waits twice as long as the previous one.
     assert s3.driver.clock.now_s() - began_s >= 0.2 + 0.4
 
 
-def test_a_store_that_throttles_for_long_leaves_the_job_undecided_for_another_try(s3: S3World) -> None:
+def test_a_store_that_throttles_for_long_leaves_the_job_undecided_for_a_retry(s3: S3World) -> None:
     job = s3.driver.open_job("sales")
     write(job, "t", {"a.csv": b"1"})
     s3.fake.faults.clear()
@@ -84,7 +84,7 @@ def test_a_store_that_throttles_for_long_leaves_the_job_undecided_for_another_tr
     assert s3.other.visible() == {"a.csv": b"1"}
 
 
-def test_a_store_without_conditional_create_is_refused_and_nothing_is_left_there(
+def test_a_store_without_conditional_create_is_refused_and_left_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = Options(conditional_create=False)
@@ -96,7 +96,7 @@ def test_a_store_without_conditional_create_is_refused_and_nothing_is_left_there
 
 
 @pytest.mark.parametrize("repeated", ["succeeds", "no such upload"])
-def test_a_job_relies_on_neither_answer_to_a_repeated_completion(
+def test_a_job_accepts_either_answer_to_a_repeated_completion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repeated: str
 ) -> None:
     with s3_world(tmp_path, monkeypatch, Options(repeated_completion=repeated)) as s3:  # type: ignore[arg-type]
@@ -118,7 +118,9 @@ def test_listings_in_pages_of_one_find_everything(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("operation", ["PutObject", "CompleteMultipartUpload", "DeleteObject"])
-def test_a_probe_that_got_no_answer_once_takes_no_promise_for_broken(s3: S3World, operation: str) -> None:
+def test_a_probe_call_without_an_answer_does_not_count_as_a_missing_capability(
+    s3: S3World, operation: str
+) -> None:
     s3.fake.faults.at(faults.TIMED_OUT.after_the_effect(), operation=operation, nth=2, times=2)
     s3.driver.run("sales", NEW)
     assert s3.other.visible() == NEW

@@ -1,4 +1,4 @@
-"""Whose an open upload is: names that look like another's, plain names, and destinations in each other."""
+"""The owner of an open upload: similar names, plain names, and nested destinations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sweep(world: World) -> dict[str, SweepAction]:
     return {fate.key: fate.action for fate in report.uploads}
 
 
-def test_a_name_that_looks_like_an_ended_jobs_is_not_taken_for_its_upload(world: World) -> None:
+def test_an_upload_named_like_an_ended_jobs_is_not_attributed_to_it(world: World) -> None:
     ended = world.run("ended", {"old.csv": b"0"})
     job = world.open_job("sales")
     write(job, "t", {f"v2.part-{ended.short_id}": b"1"})
@@ -56,7 +56,7 @@ def test_uploads_of_a_lapsed_job_with_plain_names_wait_for_its_decision(world: W
     assert world.visible() == NEW
 
 
-def test_an_unreadable_pending_set_does_not_keep_a_job_with_plain_names_from_its_end(world: World) -> None:
+def test_a_job_with_plain_names_ends_despite_an_unreadable_pending_set(world: World) -> None:
     job = world.open_job("sales", unique_filenames=False)
     write(job, "t", NEW)
     key = job._folder.pending_set_key(TaskId("t"), next(job.pending_sets()).attempt_id)
@@ -70,7 +70,7 @@ def test_an_unreadable_pending_set_does_not_keep_a_job_with_plain_names_from_its
     assert world.open_uploads() == []
 
 
-def test_the_end_of_a_job_leaves_the_uploads_of_its_namesake_at_a_destination_below(world: World) -> None:
+def test_the_end_of_a_job_keeps_uploads_of_its_namesake_at_a_nested_destination(world: World) -> None:
     below = World(world.root, f"{world.url}/below", clock=world.clock)
     with below.open_job("sales") as theirs:
         write(theirs, "t", {"theirs.csv": b"t"})
@@ -80,7 +80,7 @@ def test_the_end_of_a_job_leaves_the_uploads_of_its_namesake_at_a_destination_be
     assert below.visible() == {"theirs.csv": b"t"}
 
 
-def test_an_upload_of_a_destination_below_is_left_to_its_own_sweep(world: World) -> None:
+def test_an_upload_of_a_nested_destination_is_left_to_its_own_sweep(world: World) -> None:
     below = World(world.root, f"{world.url}/below", world.clock)
     job = below.open_job("theirs")
     write(job, "t", NEW)

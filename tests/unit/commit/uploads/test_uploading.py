@@ -1,4 +1,4 @@
-"""Writing: what a task does when the store fails it, and what others see of its files meanwhile."""
+"""Writing: a task's reaction to store failures, and the visibility of its files meanwhile."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def unobserved() -> Iterator[None]:
 
 
 def refuse(point: str, times: int, words: Callable[[int], str] = str) -> list[int]:
-    """Let the store refuse at a point, so many times; returns the list of refusals, which grows."""
+    """Let the store refuse this many times at a failpoint; return the growing list of refusals."""
     refused: list[int] = []
     lock = threading.Lock()
 
@@ -51,7 +51,7 @@ def write_all(attempt: Attempt) -> None:
             file.write(data)
 
 
-def test_a_task_commit_that_is_refused_but_once_fewer_than_it_is_tried_passes(world: World) -> None:
+def test_a_task_commit_whose_last_try_is_accepted_succeeds(world: World) -> None:
     with world.open_job("sales") as job:
         attempt = job.attempt("t")
         write_all(attempt)
@@ -62,7 +62,7 @@ def test_a_task_commit_that_is_refused_but_once_fewer_than_it_is_tried_passes(wo
     assert world.visible() == FILES
 
 
-def test_a_task_commit_that_is_refused_as_often_as_it_is_tried_fails_and_aborts_its_uploads(
+def test_a_task_commit_whose_tries_are_all_refused_fails_and_aborts_its_uploads(
     world: World,
 ) -> None:
     with world.open_job("sales") as job:
@@ -98,11 +98,11 @@ def test_the_first_failure_of_one_file_among_many_aborts_all_uploads_of_the_atte
     with pytest.raises(StoreUnavailableError, match="refused"):
         run()
     FAILPOINTS.observer = None
-    assert world.attach("sales-g1").phase() is JobPhase.OPEN  # trouble with the store: the job may be retried
+    assert world.attach("sales-g1").phase() is JobPhase.OPEN  # a store error: the job may be retried
     assert (world.visible(), world.open_uploads()) == ({}, [])
 
 
-def test_of_several_failures_the_first_is_the_one_that_is_reported_also_when_the_abort_fails_too(
+def test_the_first_of_several_failures_is_reported_even_if_the_abort_fails(
     world: World,
 ) -> None:
     job = world.open_job("sales")
@@ -119,14 +119,16 @@ def test_of_several_failures_the_first_is_the_one_that_is_reported_also_when_the
     with pytest.raises(StoreUnavailableError, match=r"^task-write\.part\.before was refused$"):
         attempt.commit()
     FAILPOINTS.observer = None
-    assert len(world.open_uploads()) == len(FILES) + 1  # the abort was refused: they wait for the job's end
+    assert (
+        len(world.open_uploads()) == len(FILES) + 1
+    )  # the abort was refused: the uploads remain until the job's end
     write(job, "u", {"a.csv": b"1"})
     job.commit()
     assert world.visible() == {"a.csv": b"1"}
     assert world.open_uploads() == []
 
 
-def test_an_attempt_that_failed_takes_no_more_files_and_another_one_does(world: World) -> None:
+def test_a_failed_attempt_accepts_no_more_files_and_a_new_one_does(world: World) -> None:
     with world.open_job("sales") as job:
         attempt = job.attempt("t")
         refuse("task-write.part.before", 1)

@@ -1,4 +1,4 @@
-"""Files of every size on their way to S3: about a part's, and past 5 GiB where bytes are only counted."""
+"""Uploads of every size to S3: around one part, and more than 5 GiB, where bytes are only counted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3World]:
 
 
 @pytest.mark.parametrize("size", [0, 1, PART - 1, PART, PART + 1, 2 * PART])
-def test_a_file_of_any_size_is_whole_when_its_job_is_committed(s3: S3World, size: int) -> None:
+def test_a_file_of_any_size_is_complete_when_its_job_is_committed(s3: S3World, size: int) -> None:
     data = (b"0123456789abcdef" * (size // 16 + 1))[:size]
     s3.driver.run("job", {"a.csv": data})
 
@@ -34,7 +34,7 @@ def test_a_file_of_any_size_is_whole_when_its_job_is_committed(s3: S3World, size
     assert s3.fake.requests["UploadPart"] - _parts_of_the_probe(s3) == max(1, -(-size // PART))
 
 
-def test_a_file_of_more_than_5_gib_takes_parts_that_double_when_there_are_many(s3: S3World) -> None:
+def test_a_file_of_more_than_5_gib_uses_parts_that_double_in_size(s3: S3World) -> None:
     s3.driver.run("first", {"first.csv": b"1"})
     s3.fake.behave(Options(keeps_parts=False))
     chunk = bytes(2 * PART)
@@ -73,7 +73,7 @@ def test_a_file_of_more_than_5_gib_takes_parts_that_double_when_there_are_many(s
     ],
 )
 @pytest.mark.parametrize("fault", [faults.SLOW_DOWN, faults.INTERNAL_ERROR], ids=lambda fault: fault.name)
-def test_every_call_survives_two_5xx(s3: S3World, operation: str, fault: faults.Fault) -> None:
+def test_every_call_survives_two_5xx_answers(s3: S3World, operation: str, fault: faults.Fault) -> None:
     s3.driver.run("first", {"first.csv": b"1"})
     s3.fake.faults.at(fault, operation=operation, times=2)
     with s3.driver.open_job("job") as job:
