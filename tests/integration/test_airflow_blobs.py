@@ -117,7 +117,7 @@ def clear(airflow: Services, run_id: str, task_id: str) -> None:
     airflow.call("POST", "dags/blob_messages/clearTaskInstances", body)
 
 
-def test_a_log_is_shown_while_its_task_runs_and_when_its_worker_is_gone(
+def test_a_log_is_shown_while_its_task_runs_and_after_its_worker_is_gone(
     airflow: Services, settings: Settings, root: Path
 ) -> None:
     run_id = airflow.trigger("blob_log", {"enough": str(root / "enough")})
@@ -146,7 +146,7 @@ def test_a_log_is_shown_while_its_task_runs_and_when_its_worker_is_gone(
     assert said == ["the first line", "the last line"]
 
 
-def test_large_values_are_blobs_until_their_rows_go(
+def test_large_values_are_blobs_until_their_rows_are_deleted(
     airflow: Services, settings: Settings, root: Path
 ) -> None:
     run_id = airflow.trigger("blob_messages", {})
@@ -209,7 +209,7 @@ def test_large_values_are_blobs_until_their_rows_go(
     assert [len(referred(settings, "blob_messages", scope)) for scope in ("that-one", "")] == [4, 4]
 
 
-def test_a_deferred_task_goes_on_once_after_its_triggerer_was_killed(
+def test_a_deferred_task_resumes_once_after_its_triggerer_was_killed(
     airflow: Services, settings: Settings, root: Path
 ) -> None:
     awaited, resumed = root / "awaited", root / "resumed"
@@ -253,7 +253,7 @@ def is_deferred(airflow: Services, run_id: str) -> bool | None:
     return False if state == "failed" else None
 
 
-def test_a_value_that_one_celery_worker_pushed_is_pulled_by_another(airflow: Services, root: Path) -> None:
+def test_a_value_pushed_by_one_celery_worker_is_pulled_by_another(airflow: Services, root: Path) -> None:
     options = {"LOCKGATE_HOME": str(root / "server")}
     with server_process(root, options) as server, ExitStack() as stack:
         for name in ("near", "far"):

@@ -44,7 +44,7 @@ def visible(destination: str) -> list[str]:
     return [info.key for page in pages for info in page if not layout.is_hidden(info.key)]
 
 
-def test_wrong_data_are_never_visible_and_the_teardown_aborts_the_job(airflow: Airflow) -> None:
+def test_wrong_data_is_never_visible_and_the_teardown_aborts_the_job(airflow: Airflow) -> None:
     destination, ended = run(airflow, "wrong", suite=MANY_ROWS)
 
     assert states(ended) == {
@@ -64,7 +64,7 @@ def test_wrong_data_are_never_visible_and_the_teardown_aborts_the_job(airflow: A
     assert list((airflow.root / "home" / "staging").iterdir()) == []
 
 
-def test_a_run_in_another_format_is_completed_by_workers_and_raises_an_asset_event(airflow: Airflow) -> None:
+def test_workers_complete_a_run_in_another_format_and_emit_an_asset_event(airflow: Airflow) -> None:
     destination, ended = run(airflow, "right", format="json", complete_by="workers", columns=["row", "half"])
 
     assert set(states(ended).values()) == {"success"}, ended.log.read_text()[-5000:]

@@ -105,7 +105,7 @@ def test_a_retry_of_the_commit_task_publishes_every_row_once(
 
 
 @pytest.mark.parametrize(("point", "phase"), [BEFORE, WITHIN])
-def test_recovery_publishes_every_row_once_or_takes_all_back(
+def test_recovery_publishes_every_row_once_or_reverts_all(
     committed_tasks: StagedJob, point: str, phase: JobPhase
 ) -> None:
     staged = committed_tasks

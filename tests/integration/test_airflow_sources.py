@@ -45,7 +45,7 @@ def test_columns_and_rows_are_chosen_by_expressions(spark: SparkSession, orders:
         ({"columns": ["cast(id as"]}, "Syntax error"),
     ],
 )
-def test_what_cannot_be_read_is_one_error_in_one_line_with_a_remedy(
+def test_an_unreadable_source_is_a_one_line_error_with_a_remedy(
     spark: SparkSession, orders: str, wrong: dict[str, object], told: str
 ) -> None:
     asked = {"source": orders, "source_format": "csv", "source_options": {"header": "true"}, **wrong}

@@ -37,7 +37,7 @@ def brought_back(base: Server, archive: Path) -> Server:
     return server
 
 
-def test_a_journal_that_came_back_from_base_backup_and_wal_goes_on_without_issuing_a_stamp_twice(
+def test_a_journal_restored_from_base_backup_and_wal_issues_no_stamp_twice(
     tmp_path: Path,
 ) -> None:
     archive = tmp_path / "archive"

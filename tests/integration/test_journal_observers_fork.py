@@ -14,7 +14,7 @@ from tests.support.journal.observers import ObserverWorld, asked, take
 pytestmark = pytest.mark.integration
 
 
-def test_a_child_reads_at_observers_whatever_its_parents_threads_were_at(tmp_path: Path) -> None:
+def test_a_child_reads_at_observers_at_any_point_of_its_parents_threads(tmp_path: Path) -> None:
     world = ObserverWorld(tmp_path)
     try:
         take(world.journal)

@@ -97,7 +97,7 @@ def caught_up(client: Client) -> bool:
     return all(status.behind_entries == 0 for status in client.observers())
 
 
-def test_reads_go_to_a_standby_and_each_holds_what_its_client_has_written(pair: Pair) -> None:
+def test_reads_are_served_by_a_standby_and_include_the_clients_own_writes(pair: Pair) -> None:
     journal = pair.journal()
     take(journal)
     standby = pair.standby()
@@ -107,7 +107,7 @@ def test_reads_go_to_a_standby_and_each_holds_what_its_client_has_written(pair: 
         take(journal)
 
 
-def test_a_read_waits_for_a_standby_whose_replay_goes_on_in_time(pair: Pair) -> None:
+def test_a_read_waits_for_a_standby_that_catches_up_in_time(pair: Pair) -> None:
     journal = pair.journal()
     take(journal)
     standby = pair.standby()
@@ -121,7 +121,7 @@ def test_a_read_waits_for_a_standby_whose_replay_goes_on_in_time(pair: Pair) -> 
     assert figure("observer_waits_total") == waits + 1
 
 
-def test_a_read_goes_to_the_primary_when_a_standbys_replay_is_delayed_for_longer(pair: Pair) -> None:
+def test_a_read_is_served_by_the_primary_if_the_standby_catches_up_too_late(pair: Pair) -> None:
     journal = pair.journal()
     before = take(journal)
     standby = pair.standby(recovery_min_apply_delay="1h")
@@ -140,7 +140,7 @@ def test_a_read_goes_to_the_primary_when_a_standbys_replay_is_delayed_for_longer
     assert other.read(asked) == (pair.primary.port, 2)
 
 
-def test_a_read_of_a_standby_is_of_one_state_while_it_replays(pair: Pair) -> None:
+def test_a_read_at_a_replaying_standby_sees_one_consistent_state(pair: Pair) -> None:
     journal = pair.journal()
     take(journal)
     standby = pair.standby()
@@ -156,7 +156,7 @@ def test_a_read_of_a_standby_is_of_one_state_while_it_replays(pair: Pair) -> Non
     assert client.read(ask) == (1, 1, Stamp(1, 1))
 
 
-def test_reads_go_on_when_a_standby_is_killed_and_use_it_again_when_it_is_back(pair: Pair) -> None:
+def test_reads_continue_when_a_standby_is_killed_and_use_it_again_after_its_restart(pair: Pair) -> None:
     journal = pair.journal()
     take(journal)
     standby = pair.standby()
@@ -175,7 +175,7 @@ def test_reads_go_on_when_a_standby_is_killed_and_use_it_again_when_it_is_back(p
     assert client.read(asked) == (standby.port, 4)
 
 
-def test_a_read_whose_standby_is_killed_amid_the_answer_is_answered_by_the_primary(pair: Pair) -> None:
+def test_the_primary_serves_a_read_whose_standby_is_killed_during_the_response(pair: Pair) -> None:
     journal = pair.journal()
     take(journal)
     standby = pair.standby()
@@ -190,7 +190,7 @@ def test_a_read_whose_standby_is_killed_amid_the_answer_is_answered_by_the_prima
     assert client.read(ask) == (pair.primary.port, 1)
 
 
-def test_a_read_whose_standby_hangs_amid_the_answer_is_answered_by_the_primary(pair: Pair) -> None:
+def test_the_primary_serves_a_read_whose_standby_hangs_during_the_response(pair: Pair) -> None:
     journal = pair.journal()
     take(journal)
     standby = pair.standby()
@@ -220,7 +220,7 @@ def test_a_read_whose_standby_hangs_amid_the_answer_is_answered_by_the_primary(p
     assert len(stopped) == 1
 
 
-def test_a_promoted_standby_goes_on_in_a_new_epoch_and_what_survived_is_read_on(pair: Pair) -> None:
+def test_a_promoted_standby_continues_in_a_new_epoch_and_surviving_entries_stay_readable(pair: Pair) -> None:
     standby = pair.standby()
     journal = pair.journal(standby)
     client = pair.client(journal, standby, clock=ManualClock())
@@ -238,7 +238,7 @@ def test_a_promoted_standby_goes_on_in_a_new_epoch_and_what_survived_is_read_on(
     assert "it was promoted" in (status.why_down or "")
 
 
-def test_what_a_promotion_lost_is_told_until_an_explicit_msync(pair: Pair) -> None:
+def test_entries_lost_in_a_promotion_are_reported_until_an_explicit_msync(pair: Pair) -> None:
     standby = pair.standby()
     journal, survivor = pair.journal(standby), pair.journal(standby)
     client = pair.client(journal, standby, clock=ManualClock())

@@ -66,7 +66,7 @@ def _ids(destination: str) -> list[int]:
 
 
 @pytest.mark.parametrize("how", ["write", "save"])
-def test_a_speculative_copy_wins_and_the_slow_try_leaves_nothing(
+def test_a_speculative_copy_wins_and_the_slow_attempt_leaves_nothing(
     *, how: How, cluster_driver: Driver, destination: str, notes: Path, seen: Listing, open_uploads: Uploads
 ) -> None:
     executor, *workers = _write(cluster_driver, how, destination, "slow", notes)
@@ -84,7 +84,7 @@ def test_a_speculative_copy_wins_and_the_slow_try_leaves_nothing(
 
 
 @pytest.mark.parametrize("how", ["write", "save"])
-def test_a_task_whose_executor_is_killed_is_tried_again_and_its_rows_arrive_once(
+def test_a_task_is_retried_after_its_executor_was_killed_and_its_rows_arrive_once(
     *, how: How, cluster_driver: Driver, destination: str, notes: Path, seen: Listing, open_uploads: Uploads
 ) -> None:
     _write(cluster_driver, how, destination, "killed", notes)

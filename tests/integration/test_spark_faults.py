@@ -70,7 +70,7 @@ def _dying(how: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordB
 
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 @pytest.mark.parametrize("how", ["raises", "exits", "is-killed-with-its-writer"])
-def test_a_task_that_dies_is_tried_again_and_its_rows_arrive_once(
+def test_a_killed_task_is_retried_and_its_rows_arrive_once(
     spark: SparkSession, destination: str, open_uploads: Uploads, seen: Listing, how: str
 ) -> None:
     rows = spark.range(ROWS, numPartitions=2).selectExpr("id", "id % 5 AS day")
@@ -112,7 +112,7 @@ def _breaking() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]
 
 
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
-def test_a_job_of_which_spark_gave_up_cannot_be_committed_by_anybody_else(
+def test_a_job_abandoned_by_spark_cannot_be_committed_by_another_process(
     spark: SparkSession, destination: str, open_uploads: Uploads, seen: Listing
 ) -> None:
     # Several Arrow batches, of which the writer gets all but the last: what it then saves is half a task.
@@ -168,7 +168,7 @@ def _run_driver(destination: str, how: str, failpoint: str) -> int:
         ("outcome.create.after=kill", True),
     ],
 )
-def test_a_driver_that_is_killed_in_its_job_commit_is_settled_by_recovery(
+def test_recovery_settles_the_job_of_a_driver_killed_in_its_job_commit(
     spark: SparkSession, destination: str, open_uploads: Uploads, point: str, committed: bool
 ) -> None:
     assert _run_driver(destination, "write", point) == -9
@@ -190,7 +190,7 @@ def test_a_driver_that_is_killed_in_its_job_commit_is_settled_by_recovery(
         assert read_manifest(destination).files == {}
 
 
-def test_spark_calls_abort_after_the_decision_and_the_job_is_committed_all_the_same(
+def test_a_job_is_committed_although_spark_calls_abort_after_the_decision(
     spark: SparkSession, destination: str, open_uploads: Uploads
 ) -> None:
     # Spark commits a Python source in a process of its own; it dies, and Spark, which lives, aborts.
@@ -205,7 +205,7 @@ def test_spark_calls_abort_after_the_decision_and_the_job_is_committed_all_the_s
     assert open_uploads() == []
 
 
-def test_a_commit_process_that_dies_before_the_decision_leaves_nothing(
+def test_a_commit_process_killed_before_the_decision_leaves_nothing(
     destination: str, seen: Listing, open_uploads: Uploads
 ) -> None:
     assert _run_driver(destination, "save", "decide.create.before=kill") != 0
@@ -217,7 +217,7 @@ def test_a_commit_process_that_dies_before_the_decision_leaves_nothing(
     assert open_uploads() == []
 
 
-def test_a_retry_of_a_killed_driver_meets_its_own_commit(
+def test_a_retry_of_a_killed_driver_finds_its_own_commit(
     spark: SparkSession, destination: str, open_uploads: Uploads
 ) -> None:
     assert _run_driver(destination, "write", "complete.complete.after=kill@3") == -9

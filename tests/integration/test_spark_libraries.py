@@ -69,7 +69,7 @@ def applied(spark: SparkSession, module: str, expression: str) -> list[str]:
     return spark.sparkContext.parallelize(range(4), 2).mapPartitions(run).collect()
 
 
-def test_a_udf_imports_a_shipped_wheel_a_module_and_native_code_on_the_executors(
+def test_a_udf_imports_an_uploaded_wheel_a_module_and_native_code_on_the_executors(
     world: CacheWorld, spark: SparkSession
 ) -> None:
     from pyspark.sql.functions import udf
@@ -102,9 +102,7 @@ def test_a_udf_imports_a_shipped_wheel_a_module_and_native_code_on_the_executors
 
 
 @pytest.mark.skipif(not has_jdk(), reason="there is no JDK to build a jar with")
-def test_a_jar_that_is_added_later_works_in_sql(
-    world: CacheWorld, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_jar_added_later_works_in_sql(world: CacheWorld, spark: SparkSession, tmp_path: Path) -> None:
     artefacts = upload(world.server, "sales", {"plus-one.jar": jar(tmp_path / "java")})
     with LibraryCache(world.cache()).holding(artefacts) as libraries:
         add_libraries(spark, libraries)
@@ -158,7 +156,7 @@ def with_shipped(spark: SparkSession) -> dict[str, object]:
 
 
 @pytest.mark.skipif(not has_jdk(), reason="there is no JDK to build a jar with")
-def test_a_spark_child_is_made_with_its_jobs_libraries_and_a_later_one_downloads_nothing(
+def test_a_spark_child_starts_with_its_jobs_libraries_and_a_later_one_downloads_nothing(
     settings: Settings, tmp_path: Path
 ) -> None:
     with open_blobs(settings) as server:
@@ -185,7 +183,7 @@ def test_a_spark_child_is_made_with_its_jobs_libraries_and_a_later_one_downloads
         server.finish("sales")
 
 
-def test_a_spark_child_whose_library_is_gone_says_so_and_starts_no_session(settings: Settings) -> None:
+def test_a_spark_child_without_its_library_reports_it_and_starts_no_session(settings: Settings) -> None:
     with open_blobs(settings) as server:
         artefacts = upload(server, "sales", {"child_rates.py": b"RATE = 7"})
         server.finish("sales")
@@ -194,7 +192,7 @@ def test_a_spark_child_whose_library_is_gone_says_so_and_starts_no_session(setti
         SparkChild(Lines()).run(work)
 
 
-def test_the_operator_takes_the_output_of_an_upload() -> None:
+def test_the_operator_accepts_the_output_of_an_upload() -> None:
     operator = SparkWriteOperator(
         task_id="write", job={}, python_callable="m:f", artefacts={"job_id": "sales"}
     )

@@ -68,7 +68,7 @@ def destination(s3_environment: Mapping[str, str], monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("how", ["write", "save"])
-def test_partitioned_rows_are_all_there_after_the_commit(
+def test_all_partitioned_rows_are_visible_after_the_commit(
     how: How, s3_driver: Driver, destination: str, seen: Listing, open_uploads: Uploads
 ) -> None:
     s3_driver.ask("write", destination=destination, how=how, rows=ROWS)
@@ -95,7 +95,7 @@ def test_rows_are_invisible_until_the_decision(
     assert s3_driver.ask("days", destination=destination) == BY_DAY
 
 
-def test_files_of_several_parts_are_whole(
+def test_files_of_several_parts_are_complete(
     s3_driver: Driver, destination: str, open_uploads: Uploads, tmp_path: Path
 ) -> None:
     rows, part_bytes = 8_000_000, 5 * 2**20
@@ -112,7 +112,7 @@ def test_files_of_several_parts_are_whole(
     ("failpoint", "decided"),
     [("decide.create.before=kill", False), ("complete.complete.after=kill@4", True)],
 )
-def test_a_driver_killed_beside_its_decision_is_settled_by_recovery(
+def test_recovery_settles_the_job_of_a_driver_killed_around_its_decision(
     *,
     failpoint: str,
     decided: bool,
@@ -143,7 +143,9 @@ def test_a_driver_killed_beside_its_decision_is_settled_by_recovery(
     assert seen() == sorted(read_manifest(destination).files)
 
 
-def test_other_readers_open_what_spark_wrote(s3_driver: Driver, destination: str, tmp_path: Path) -> None:
+def test_other_readers_open_files_written_by_spark(
+    s3_driver: Driver, destination: str, tmp_path: Path
+) -> None:
     s3_driver.ask("write", destination=destination, how="write", rows=ROWS)
     for reader in (_arrow_over_s3, _polars_over_s3, _duckdb_over_a_copy):
         assert reader(destination, tmp_path) == BY_DAY, reader.__name__

@@ -222,7 +222,7 @@ def project(request: pytest.FixtureRequest, environment: CleanEnvironment, tmp_p
     return Project(environment, root, cwd, packages, variables)
 
 
-def test_a_wheel_holds_plain_files_of_one_package_and_what_it_needs(wheel: Path) -> None:
+def test_a_wheel_contains_plain_files_of_one_package_and_its_requirements(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         members = {member.filename: member for member in archive.infolist()}
         [metadata] = [archive.read(name).decode() for name in members if name.endswith(".dist-info/METADATA")]
@@ -245,7 +245,7 @@ def test_a_wheel_holds_plain_files_of_one_package_and_what_it_needs(wheel: Path)
     assert "\nClassifier: Framework :: Apache Airflow :: Provider\n" in metadata
 
 
-def test_a_wheel_of_the_sdist_is_the_wheel_of_the_checkout(wheel: Path, tmp_path: Path) -> None:
+def test_a_wheel_built_from_the_sdist_equals_the_wheel_of_the_checkout(wheel: Path, tmp_path: Path) -> None:
     with tarfile.open(build("sdist", ROOT, tmp_path)) as archive:
         assert not [member.name for member in archive if member.issym() or member.islnk()]
         subprocess.run(["tar", "-xf", archive.name, "-C", tmp_path], check=True)
@@ -290,7 +290,7 @@ def test_a_project_and_lockgate_load_side_by_side(project: Project) -> None:
 
 
 @pytest.mark.parametrize("project", ["root on PYTHONPATH"], indirect=True)
-def test_the_folder_of_the_dags_is_a_bundle_beside_the_projects_own(project: Project) -> None:
+def test_the_folder_of_the_dags_is_a_bundle_beside_the_projects_bundle(project: Project) -> None:
     ours = project.run("lockgate", "dags", "path").stdout.strip()
     assert ours == str(project.environment.site_packages / "lockgate" / "dags")
     bundles = [

@@ -57,7 +57,7 @@ def lose(settings: Settings, job: Artefacts) -> None:
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
-def test_tasks_of_two_jobs_import_each_its_own_version_and_leave_nothing(
+def test_tasks_of_two_jobs_import_their_own_versions_and_leave_nothing(
     tmp_path: Path, settings: Settings, pool: str
 ) -> None:
     old, new = uploaded(settings, "old", 1), uploaded(settings, "new", 2)
@@ -72,9 +72,7 @@ def test_tasks_of_two_jobs_import_each_its_own_version_and_leave_nothing(
     assert not (settings.home_dir / "blob-cache").exists()
 
 
-def test_a_worker_that_was_killed_leaves_its_cache_to_the_next_one(
-    tmp_path: Path, settings: Settings
-) -> None:
+def test_a_killed_worker_leaves_its_cache_to_the_next_one(tmp_path: Path, settings: Settings) -> None:
     job = uploaded(settings, "sales", 7)
     cached = settings.home_dir / "blob-cache" / "blobs" / "sales" / job.blobs[0].blob_key
     with worker_process(tmp_path / "first", application=APPLICATION) as worker:
@@ -88,7 +86,7 @@ def test_a_worker_that_was_killed_leaves_its_cache_to_the_next_one(
     assert not cached.exists()
 
 
-def test_a_task_whose_library_is_gone_fails_and_says_so(tmp_path: Path, settings: Settings) -> None:
+def test_a_task_with_a_missing_library_fails_and_reports_it(tmp_path: Path, settings: Settings) -> None:
     job = uploaded(settings, "sales", 7)
     with open_blobs(settings) as server:
         server.finish("sales")

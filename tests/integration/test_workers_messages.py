@@ -59,7 +59,7 @@ def got(result: AsyncResult) -> Any:
     return result.get()
 
 
-def test_what_a_client_sends_and_receives_travels_and_is_let_go(tmp_path: Path, settings: Settings) -> None:
+def test_messages_and_results_are_delivered_and_released(tmp_path: Path, settings: Settings) -> None:
     script = f"from {APPLICATION} import converse; print(converse({PATIENCE_S}))"
     with worker_process(tmp_path / "log", application=APPLICATION):
         said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=600)
@@ -69,7 +69,9 @@ def test_what_a_client_sends_and_receives_travels_and_is_let_go(tmp_path: Path, 
     assert len(owners(settings)) == 1
 
 
-def test_a_worker_that_stops_has_let_go_what_it_has_done(tmp_path: Path, settings: Settings) -> None:
+def test_a_stopped_worker_has_released_the_messages_of_its_completed_tasks(
+    tmp_path: Path, settings: Settings
+) -> None:
     with worker_process(tmp_path / "log", application=APPLICATION) as worker:
         results = [sent(message_tasks.grow, BIG, 0) for _ in range(5)]
         assert [got(result) for result in results] == [""] * 5
@@ -79,7 +81,7 @@ def test_a_worker_that_stops_has_let_go_what_it_has_done(tmp_path: Path, setting
     assert [owner for owner in owners(settings) if ":result:" not in owner] == []
 
 
-def test_a_lost_blob_fails_the_task_in_its_process(tmp_path: Path, settings: Settings) -> None:
+def test_a_lost_blob_fails_the_task_in_the_worker_process(tmp_path: Path, settings: Settings) -> None:
     result = sent(message_tasks.grow, BIG)
     (reference,) = configured_cache(settings).origin.references(owner=f"receiver:{result.id}")
     files = configured_cache(settings).origin.holdings.local  # type: ignore[attr-defined]
@@ -92,7 +94,7 @@ def test_a_lost_blob_fails_the_task_in_its_process(tmp_path: Path, settings: Set
 
 @pytest.mark.fault
 @pytest.mark.parametrize("whole", [False, True], ids=["pool process", "worker"])
-def test_when_a_task_is_killed_its_arguments_are_there_for_the_next(
+def test_arguments_of_a_killed_task_are_kept_for_its_redelivery(
     tmp_path: Path, settings: Settings, whole: bool
 ) -> None:
     result = sent(message_tasks.die, BIG, str(tmp_path / "marker"), whole)

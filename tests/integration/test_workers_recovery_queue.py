@@ -62,7 +62,7 @@ def test_workers_settle_many_jobs_of_several_destinations(tmp_path: Path, settin
     assert open_uploads(tmp_path / "lake-0") == open_uploads(tmp_path / "lake-1") == []
 
 
-def test_what_a_worker_was_killed_amid_is_settled_by_the_next(tmp_path: Path, settings: Settings) -> None:
+def test_the_job_of_a_killed_worker_is_settled_by_the_next_worker(tmp_path: Path, settings: Settings) -> None:
     lake = tmp_path / "lake"
     job = lapsed(lake, settings, "sales")
     deadly = {

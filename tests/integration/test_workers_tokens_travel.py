@@ -83,7 +83,7 @@ def without_tokens(task: Any) -> dict[str, Any]:
     return row
 
 
-def test_a_worker_reads_what_its_sender_has_written_before(settings: Settings, tmp_path: Path) -> None:
+def test_a_worker_reads_the_writes_of_its_sender(settings: Settings, tmp_path: Path) -> None:
     with worker_process(tmp_path / "log", application="tests.support.workers.reading_worker", pool="solo"):
         assert with_tokens(reading_worker.read) == {"rows": 1}
         take(opened(settings))
@@ -91,7 +91,7 @@ def test_a_worker_reads_what_its_sender_has_written_before(settings: Settings, t
         assert with_tokens(reading_worker.read) == {"rows": 2}
 
 
-def test_a_sender_reads_what_the_worker_has_written_for_it(settings: Settings, tmp_path: Path) -> None:
+def test_a_sender_reads_the_writes_of_the_worker(settings: Settings, tmp_path: Path) -> None:
     reads = configured_reads(settings)
     assert reads is not None
     with (

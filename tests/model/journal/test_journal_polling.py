@@ -36,7 +36,7 @@ def write_many(url: str, writer: int) -> None:
             journal.apply(claim(f"{writer}-{number}"))
 
 
-def test_a_reader_that_polls_beside_many_processes_misses_no_entry(
+def test_a_reader_polling_during_concurrent_writes_misses_no_entry(
     journal: Journal, journal_url: str
 ) -> None:
     writers = [PROCESSES.Process(target=write_many, args=(journal_url, number)) for number in range(WRITERS)]
@@ -80,7 +80,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 @pytest.mark.requires("postgres")
-def test_an_entry_that_commits_late_is_not_overtaken(postgres: Server) -> None:
+def test_a_reader_does_not_skip_an_entry_that_commits_late(postgres: Server) -> None:
     url = postgres.new_database("overtaken")
     with (
         open_journal(url) as slow,

@@ -30,7 +30,7 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
         yield Path(root)
 
 
-def test_a_journal_does_what_its_model_does(journal_url: str) -> None:
+def test_a_journal_behaves_like_its_model(journal_url: str) -> None:
     run_state_machine_as_test(type("Machine", (JournalMachine,), {"url": journal_url}), settings=EXAMPLES)
 
 
@@ -44,7 +44,7 @@ def new_url(journal_url: str, tmp_path: Path, request: pytest.FixtureRequest) ->
     return lambda: server.new_database(f"restored_{next(numbers)}")
 
 
-def test_a_journal_that_is_pruned_restored_and_observed_does_what_its_model_does(
+def test_a_journal_that_is_pruned_restored_and_observed_behaves_like_its_model(
     journal_url: str, new_url: Callable[[], str], tmp_path: Path
 ) -> None:
     of = {"url": journal_url, "new_url": staticmethod(new_url), "root": tmp_path}
