@@ -1,4 +1,4 @@
-"""The audit as an operator: Great Expectations over staged rows, a verdict that binds, and its failures."""
+"""Tests of the audit operator: Great Expectations over staged rows, the recorded verdict, and failures."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.support.workers.celery_worker import StagedJob
 
 pytestmark = [
     pytest.mark.integration,
-    # Great Expectations and PySpark warn of each other's and of pandas' versions when they are imported.
+    # On import, Great Expectations and PySpark warn about each other's versions and about pandas' version.
     pytest.mark.filterwarnings("ignore"),
 ]
 
 
 @pytest.fixture(autouse=True)
 def main_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give it a file: PySpark takes a process without one, such as each of `pytest -n`, for a doctest's."""
+    """Set `__file__` of the main module: without it, as in `pytest -n`, PySpark assumes a doctest."""
     monkeypatch.setattr(sys.modules["__main__"], "__file__", __file__, raising=False)
 
 

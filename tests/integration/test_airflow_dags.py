@@ -1,4 +1,4 @@
-"""Whole runs of the main job by Airflow itself, with a real worker and real Spark."""
+"""Tests of complete runs of the main job in Airflow, with a real worker and real Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MANY_ROWS = {
 
 
 def run(airflow: Airflow, name: str, **conf: Any) -> tuple[str, DagRun]:
-    """Write ten rows in two partitions; returns the destination and the run."""
+    """Write ten rows in two partitions; return the destination and the run."""
     source = airflow.root / f"{name}.json"
     source.write_text("".join(json.dumps({"row": n, "half": n % 2}) + "\n" for n in range(10)))
     destination = str(airflow.root / name)

@@ -1,4 +1,4 @@
-"""The recovery DAG, run by Airflow itself: it finds jobs through the registry, and fails only for people."""
+"""Airflow runs the recovery DAG: it finds jobs in the registry, and fails only if an operator is needed."""
 
 from __future__ import annotations
 

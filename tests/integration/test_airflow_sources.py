@@ -1,4 +1,4 @@
-"""What the main job reads: a source or an expression that is wrong is the user's to correct, not to retry."""
+"""Tests of the main job's sources: a wrong source or expression is a user error and is not retried."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def orders(tmp_path: Path) -> str:
-    """Three rows of CSV."""
+    """Return a CSV file with three rows."""
     file = tmp_path / "orders.csv"
     file.write_text("id,country\n1,be\n2,nl\n3,be\n")
     return str(file)

@@ -1,4 +1,4 @@
-"""The embedded broker: one real Redis a home, found by all, gone when stopped."""
+"""Tests of the embedded broker: one real Redis server per home, shared by all its processes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def settings(tmp_path: Path) -> Iterator[Settings]:
 def kill(pid: int, settings: Settings) -> None:
     os.kill(pid, signal.SIGKILL)
     with (broker_dir(settings) / "redis.lock").open("ab") as lock:
-        broker.fcntl.flock(lock, broker.fcntl.LOCK_EX)  # its lock goes with it: no need to guess how long
+        broker.fcntl.flock(lock, broker.fcntl.LOCK_EX)  # the kernel frees the lock at its death
 
 
 def test_the_second_caller_finds_the_broker_of_the_first(settings: Settings) -> None:
@@ -187,7 +187,7 @@ def test_a_port_taken_by_another_program_is_given_up(
     with ExitStack() as other:
 
         def takes_the_port() -> bool:
-            # Refused while the kernel still closes what the killed one had open.
+            # Refused while the kernel still closes the sockets of the killed process.
             with suppress(OSError):
                 port = int(address.removesuffix("/0"))
                 other.enter_context(broker.socket.create_server(("127.0.0.1", port)))

@@ -1,4 +1,4 @@
-"""`python -m examples.flights`, as a user starts it: its table, its end, and that nothing is left running."""
+"""Tests of `python -m examples.flights`: its table, its exit, and that no process is left running."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def demo(home: Path, **environment: str) -> subprocess.Popen[str]:
 
 
 def processes_of(home: Path) -> list[str]:
-    """Command lines of every process whose environment or arguments name this home."""
+    """Return the command lines of all processes whose environment or arguments name this home."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,6 +1,6 @@
-"""A process that forks with an open journal: the child's connections are its own, the parent's unharmed.
+"""After a fork with an open journal, the child has its own connections and the parent's still work.
 
-Spark's daemon and Celery's prefork pool fork so. Each test is a program of its own: pytest's process has
+Spark's daemon and Celery's prefork pool fork like this. Each test runs its own program: pytest's process has
 threads and journals of other tests.
 """
 
@@ -46,7 +46,7 @@ journal.apply(take("of the parent"))
 
 
 def run(url: str, program: str) -> None:
-    """Run a program to its end, which it reaches only if all that it asserts holds."""
+    """Run a program and require exit code 0: all of its assertions held."""
     done = subprocess.run(
         [sys.executable, "-c", BEGINNING + program, url],
         timeout=200,
@@ -159,7 +159,7 @@ holder = threading.Thread(target=hold)
 
 
 def test_a_fork_waits_for_an_sqlite_transaction_of_another_thread(journal_url: str) -> None:
-    """On PostgreSQL it need not wait; in both the child then works."""
+    """On PostgreSQL it does not wait; the child works with both databases."""
     run(
         journal_url,
         HOLDING
@@ -182,7 +182,7 @@ journal.close()
 
 
 def test_a_fork_during_an_endless_transaction_is_safe_for_parent_and_child(journal_url: str) -> None:
-    """The child is refused SQLite, which would believe the parent's locks; PostgreSQL's are the server's."""
+    """The child is refused SQLite, which would trust the parent's locks; PostgreSQL's are in the server."""
     run(
         journal_url,
         HOLDING

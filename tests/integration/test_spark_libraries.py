@@ -34,7 +34,7 @@ def world(tmp_path: Path) -> Iterator[CacheWorld]:
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """A home in which this process and its children are their own blob servers."""
+    """Return settings of a home in which this process and its children open the blobs themselves."""
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
     return load_settings()
 
@@ -43,22 +43,22 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 def _driver_path() -> Iterator[None]:
     path = list(sys.path)
     yield
-    sys.path[:] = path  # Spark adds to the driver's, for good
+    sys.path[:] = path  # Spark extends the driver's path permanently
 
 
 class Lines:
-    """A task's log."""
+    """Record the lines of a task's log."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     def info(self, message: str, *arguments: object) -> None:
-        """Take a line."""
+        """Record a line."""
         self.lines.append(message % arguments)
 
 
 def applied(spark: SparkSession, module: str, expression: str) -> list[str]:
-    """Import a module on the executors, and return what an expression of it is there."""
+    """Import a module on the executors and return the value of an expression there."""
 
     def run(rows: Iterator[int]) -> Iterator[str]:
         import importlib
@@ -98,7 +98,7 @@ def test_a_udf_imports_an_uploaded_wheel_a_module_and_native_code_on_the_executo
         assert [row.priced for row in rows] == [0, 14, 28]
         assert applied(spark, "shipped_native", "library.escape('<')") == ["&lt;"] * 4
         where = applied(spark, "shipped_rates", "library.__file__")
-        assert not any(str(world.path) in path for path in where)  # the executors' own copies
+        assert not any(str(world.path) in path for path in where)  # the executors have their own copies
 
 
 @pytest.mark.skipif(not has_jdk(), reason="there is no JDK to build a jar with")
@@ -112,7 +112,7 @@ def test_a_jar_added_later_works_in_sql(world: CacheWorld, spark: SparkSession, 
 
 
 def on_a_cluster(spark: SparkSession) -> list[str]:
-    """What the child process runs where executors are other machines, as far as Spark can tell."""
+    """Run in the child process on a cluster whose executors look like other machines to Spark."""
     rates = applied(spark, "cluster_rates", "library.RATE + row")
     native = applied(spark, "cluster_native", "library.escape('<')")
     return rates + native
@@ -141,7 +141,7 @@ def test_executors_of_a_cluster_fetch_the_libraries_from_the_driver(
 
 
 def with_shipped(spark: SparkSession) -> dict[str, object]:
-    """What the child process runs, in a session of its own."""
+    """Run in the child process with its own session."""
     from child_rates import RATE  # type: ignore[import-not-found]
 
     spark.udf.registerJavaFunction("plus_one", "lockgate.test.PlusOne", "long")
@@ -176,7 +176,7 @@ def test_a_spark_child_starts_with_its_jobs_libraries_and_a_later_one_downloads_
         assert told["executors"] == ["7", "8", "9", "10"]
         assert told["jvm"] == [1, 2, 3]
         assert told["jars"].endswith("plus-one.jar")
-        for blob in artefacts.blobs:  # a task tried again needs nobody but the cache
+        for blob in artefacts.blobs:  # a retried task needs only the cache
             server.holdings.local.delete("sales", blob.blob_key)
         assert SparkChild(Lines()).run(work)["driver"] == 7
 

@@ -1,4 +1,4 @@
-"""Committed data open in other people's readers, and the reader of the log sees whole jobs only."""
+"""Third-party readers can read committed data; the reader of the log sees only whole jobs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def by_city(spark: SparkSession, destination: str) -> list[tuple[int, str | None
 
 
 def _rows(frame: DataFrame) -> list[str]:
-    """Rows as text, in an order that is the same for equal rows; a NaN equals a NaN."""
+    """Return rows as sorted text, so that equal rows compare equal; a NaN equals a NaN."""
     return sorted(repr(row) for row in frame.collect())
 
 

@@ -1,4 +1,4 @@
-"""Spark writes to a real S3 server: no rename, no file system below, other people's readers over the wire."""
+"""Tests of Spark writes to a real S3 server, without renames, read back by third-party readers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BY_DAY = [[day, ROWS // DAYS] for day in range(DAYS)]
 
 
 class DaysLater(SystemClock):
-    """Three days from now: every lease and every park has lapsed."""
+    """A clock three days ahead, when every lease and every park has expired."""
 
     def now_s(self) -> float:
         return super().now_s() + 3 * 86_400
@@ -35,7 +35,7 @@ class DaysLater(SystemClock):
 
 @pytest.fixture(scope="module")
 def s3_environment() -> dict[str, str]:
-    """Where Lockgate and every AWS tool look for a server and its credentials."""
+    """Set the environment variables in which Lockgate and AWS tools look for a server and credentials."""
     return {
         "AWS_ENDPOINT_URL": os.environ["LOCKGATE_TEST_S3_ENDPOINT"],
         "AWS_ACCESS_KEY_ID": os.environ["LOCKGATE_TEST_S3_KEY"],
@@ -55,7 +55,7 @@ def s3_driver(
 
 @pytest.fixture
 def destination(s3_environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A prefix that is new, and emptied afterwards."""
+    """Yield a new prefix; delete its objects afterwards."""
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     for name, value in s3_environment.items():
@@ -138,7 +138,7 @@ def test_recovery_settles_the_job_of_a_driver_killed_around_its_decision(
     (job,) = list_jobs(destination)
     assert job.phase is (JobPhase.COMMITTED if decided else JobPhase.FAILED)
     assert open_uploads() == []
-    s3_driver.ask("write", destination=destination, how="write", rows=ROWS)  # a retry, or a recomputation
+    s3_driver.ask("write", destination=destination, how="write", rows=ROWS)  # a retry or a recomputation
     assert s3_driver.ask("days", destination=destination) == BY_DAY
     assert seen() == sorted(read_manifest(destination).files)
 

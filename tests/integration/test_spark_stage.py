@@ -1,4 +1,4 @@
-"""Staging: Spark's own writer into a fresh directory, whose frozen listing is the job's task list."""
+"""Tests of staging: Spark writes to a new directory whose frozen listing is the job's task list."""
 
 from __future__ import annotations
 

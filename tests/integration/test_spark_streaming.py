@@ -1,4 +1,4 @@
-"""`writeStream.format("lockgate")` through real Spark: every batch once, whoever dies."""
+"""`writeStream.format("lockgate")` in real Spark writes every batch once, whichever process dies."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ THREE_BATCHES: Final = list(range(3 * ROWS))
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """Two batches have come."""
+    """Return a place with two batches of input."""
     place = Place(tmp_path)
     place.feed(0, 1)
     return place
@@ -121,7 +121,7 @@ def test_two_streams_write_to_one_destination(spark: SparkSession, place: Place,
 
 
 def _failing(tries: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a step of a task whose first tries fail, after their rows went on to the writer."""
+    """Return a step whose first attempts fail after their rows were passed to the writer."""
 
     def passed_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -212,7 +212,7 @@ def test_a_driver_killed_at_any_point_and_restarted_writes_every_row_once(
 
 
 def _kill_driver(places: dict[str, Place], log: Path) -> None:
-    """Run a driver until each query stands still at its point, then kill it, its JVM and its workers."""
+    """Run a driver until each query has stopped at its point, then kill it, its JVM and its workers."""
     deaths = {
         place.destination: asdict(Death(str(place.home / "note"), point, alone=point == COMMIT_DIES))
         for point, place in places.items()
@@ -234,6 +234,6 @@ def _kill_driver(places: dict[str, Place], log: Path) -> None:
         victims = psutil.Process(driver.pid).children(recursive=True)
         driver.kill()
         for process in victims:
-            with suppress(psutil.NoSuchProcess):  # a child of one that is dead already
+            with suppress(psutil.NoSuchProcess):  # a child of a process that is already dead
                 process.kill()
         assert said == READY, log.read_text()[-2000:]

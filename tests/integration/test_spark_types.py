@@ -1,4 +1,4 @@
-"""Rows of unusual shapes through Spark: wide, deep, exact, in other zones; and a function that raises."""
+"""Tests of unusual rows in Spark: many columns, deep nesting, decimals, time zones, a raising function."""
 
 from __future__ import annotations
 

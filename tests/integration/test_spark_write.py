@@ -1,4 +1,4 @@
-"""Direct writes through real Spark: modes, layouts, the commit, and what is refused."""
+"""Tests of direct writes in real Spark: modes, layouts, the commit, and refused options."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_later_commit_publishes_exactly_the_attempts_that_spark_selected(
     _save(frame.coalesce(1), destination, commit="task", jobName="gated")
     (summary,) = list_jobs(destination)
     job = attach_job(destination, summary.job_id)
-    # What a speculative loser does when it outlives the winner: the newest pending set of the task.
+    # A losing speculative attempt that outlives the winner writes the newest pending set of the task.
     with (
         job.attempt("part-00000", input_digest="loser") as attempt,
         attempt.open("part-loser.parquet") as file,

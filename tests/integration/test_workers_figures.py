@@ -1,4 +1,4 @@
-"""A real worker's figures, fetched as Prometheus does: what every process of its pool counted, added up."""
+"""Tests of a real worker's metrics endpoint: it sums the counts of all processes of the pool."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMMIT = 'task="lockgate.commit_task"'
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """Of a journal and a broker that all processes share."""
+    """Return settings of a journal and a broker that all processes share."""
     with embedded_broker(tmp_path_factory.mktemp("home"), LOCKGATE_REDELIVERY_S="3") as settings:
         yield settings
 
@@ -67,7 +67,7 @@ def test_a_worker_reports_tasks_by_outcome_and_entries_of_all_its_processes(
     assert ended(figures, "success") == 6
     assert figures[f"lockgate_worker_tasks_begun_total{{{COMMIT}}}"] == 7
     assert figures[f'lockgate_worker_task_seconds_sum{{outcome="success",{COMMIT}}}'] > 0
-    assert entries(figures) == 6  # each task commit is one
+    assert entries(figures) == 6  # one entry per task commit
     with pytest.raises(URLError):
         fetched(port)
 

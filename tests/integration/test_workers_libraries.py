@@ -1,4 +1,4 @@
-"""Real workers import what a job was uploaded with, and delete their cache when they stop."""
+"""Real workers import the libraries of a job, and delete their cache when they stop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def uploaded(settings: Settings, job_id: str, rate: int) -> Artefacts:
 
 
 def rates(folder: Path, *jobs: Artefacts) -> list[str]:
-    """Send a task of each job at once; returns what each has imported, in this order."""
+    """Send a task of each job concurrently; return the imported values in the order of the jobs."""
     answers = [folder / str(number) for number, _ in enumerate(jobs)]
     folder.mkdir()
     for answer, job in zip(answers, jobs, strict=True):
@@ -44,13 +44,13 @@ def rates(folder: Path, *jobs: Artefacts) -> list[str]:
 
 
 def read(answers: list[Path]) -> list[str]:
-    """Wait for answers."""
+    """Wait for the results."""
     wait_until(lambda: all(answer.exists() for answer in answers), within_s=120)
     return [answer.read_text() for answer in answers]
 
 
 def lose(settings: Settings, job: Artefacts) -> None:
-    """Delete a job's bytes at the server: from now on only a cache has them."""
+    """Delete a job's blobs at the server, so that only caches have them."""
     with open_blobs(settings) as server:
         for blob in job.blobs:
             server.holdings.local.delete(job.job_id, blob.blob_key)

@@ -1,4 +1,4 @@
-"""Real worker processes on the embedded Redis."""
+"""Tests of real worker processes with the embedded Redis."""
 
 from __future__ import annotations
 

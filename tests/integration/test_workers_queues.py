@@ -1,4 +1,4 @@
-"""Workers that run, but not for the queue that is asked for."""
+"""Tests of workers that do not listen to the requested queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What blobs promise, in whatever order clients, deaths, outages and time come; on both databases.
+"""Property tests of blobs on both databases: clients, deaths, outages and time in any order.
 
 `make soak` draws many more examples, see `machine_settings`.
 """
@@ -21,7 +21,7 @@ from tests.support.soak import machine_settings
 
 @pytest.fixture
 def tmp_path(tmp_path: Path) -> Iterator[Path]:
-    """In memory where the machine has that: nothing here is to outlive the test, and syncs take long."""
+    """Yield a folder in memory if possible: its files need not outlive the test, and syncs are slow."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as root:
         yield Path(root)
@@ -29,7 +29,7 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two tries of a transaction no time passes; and here processes die, not machines."""
+    """Remove the pauses between retries of a transaction, and syncs: here processes die, not machines."""
     monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
     monkeypatch.setattr(os, "fsync", lambda file: None)
 

@@ -1,4 +1,4 @@
-"""The protocol keeps every promise in every state; without any one rule it breaks the one it protects."""
+"""The protocol keeps every invariant in every state; without a rule it violates the protected one."""
 
 from __future__ import annotations
 

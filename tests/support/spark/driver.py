@@ -29,7 +29,7 @@ DAYS: Final = 5
 QUICK: Final = {
     "spark.driver.memory": "512m",
     "spark.sql.shuffle.partitions": "2",
-    # These runs are too short for the optimising compiler to pay: half the processor time.
+    # These runs are too short for the optimising compiler: without it they take half the CPU time.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 

@@ -1,4 +1,4 @@
-"""What all commands of `lockgate` have in common: errors, exit codes, help, tables."""
+"""Tests of the behaviour common to all `lockgate` commands: errors, exit codes, help, tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lockgate blob-server` refuses what can only be a mistake, before it binds anything."""
+"""`lockgate blob-server` refuses invalid options before it binds a port."""
 
 from __future__ import annotations
 

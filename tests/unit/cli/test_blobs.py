@@ -1,4 +1,4 @@
-"""`lockgate blobs` as its users run it, over the embedded journal and a directory as HA store."""
+"""Tests of `lockgate blobs` with the embedded journal and a directory as the HA store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.commit.destination import ManualClock
 
 @pytest.fixture
 def place(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory to work in; blobs have an HA store beside it."""
+    """Return a working directory; blobs have an HA store beside it."""
     monkeypatch.setenv("LOCKGATE_BLOB_STORE_URL", (tmp_path / "ha").as_uri())
     place = tmp_path / "place"
     place.mkdir()
@@ -27,7 +27,7 @@ def place(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def library(place: Path) -> Path:
-    """A directory of two files."""
+    """Return a directory of two files."""
     folder = place / "library"
     (folder / "rates").mkdir(parents=True)
     (folder / "rates" / "flat.py").write_text("RATE = 1\n")

@@ -1,4 +1,4 @@
-"""`lockgate committers`, and the documentation's table, which says the same."""
+"""Tests of `lockgate committers` and of the equal table in the documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lockgate jobs` over a real local store: what people see, what scripts read, what it exits with."""
+"""Tests of `lockgate jobs` over a real local store: output for people, JSON for scripts, exit codes."""
 
 from __future__ import annotations
 

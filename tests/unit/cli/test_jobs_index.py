@@ -1,4 +1,4 @@
-"""`lockgate jobs` without a destination: jobs found through the journal, whose index a rescan makes anew."""
+"""Tests of `lockgate jobs` without a destination: the journal's index finds jobs; a rescan rebuilds it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.cli import Run, committed_job, document, lapsed_job, open_wri
 
 @pytest.fixture
 def lakes(destination: str, tmp_path: Path) -> tuple[str, str]:
-    """Two destinations."""
+    """Return two destinations."""
     return destination, str(tmp_path / "warehouse")
 
 

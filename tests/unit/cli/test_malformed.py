@@ -1,4 +1,4 @@
-"""What an operator is told of a record that cannot be read: one line that names it, and exit code 3."""
+"""An unreadable record is reported to the operator in one line that names it, with exit code 3."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.commit.malformed_records import LOG, RECORDS, Stage
 
 @pytest.fixture
 def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
-    """A job that reads the named record next, and finds half of it."""
+    """Return a job that reads the named record next and finds only half of it."""
     stage = RECORDS[request.param](World(tmp_path, str(tmp_path / "lake")))
     data = stage.world.store.get(stage.key)
     stage.key = stage.tamper(data[: len(data) // 2])

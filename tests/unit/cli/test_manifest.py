@@ -1,4 +1,4 @@
-"""`lockgate manifest`: the live files of whole jobs, now or as of an earlier turn."""
+"""Tests of `lockgate manifest`: the live files of whole jobs, now or as of an earlier turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lockgate jobs recover --scan`: jobs are found by what they left, whether or not the journal knows them."""
+"""`lockgate jobs recover --scan` finds jobs by their records, even if the journal does not know them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lockgate store check`: whether a store is one for jobs."""
+"""`lockgate store check` reports whether a store can be used for jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_store_check_of_a_local_store_passes_every_check_and_leaves_nothing(
 
 @pytest.fixture
 def without_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a probe find a store that ignores every condition."""
+    """Make a probe see a store that ignores every condition."""
     from lockgate.storage_core.stores import Capabilities, probe
 
     found = probe.ProbeReport(

@@ -1,4 +1,4 @@
-"""`lockgate uploads`: what is open, whose it is, what it costs, and what may go."""
+"""Tests of `lockgate uploads`: open uploads, their owners, their cost, and which ones can be aborted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operators for blobs: files become artefacts for a job's set-up, and what nothing keeps is swept."""
+"""Tests of the operators for blobs: upload of artefacts for a job's set-up, and the sweep."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def worker() -> Iterator[None]:
 
 
 def put_long_ago() -> BlobInfo:
-    """A blob of nobody that was put years before now."""
+    """Put an unreferenced blob, years before now."""
     with open_blobs(load_settings(), clock=ManualClock(1_700_000_000.0)) as blobs:
         return blobs.put(b"nobody's")
 

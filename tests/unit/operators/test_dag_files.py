@@ -1,4 +1,4 @@
-"""`lockgate dags`: where the shipped DAGs are, and stubs that bring them into an Airflow's DAG folder."""
+"""Tests of `lockgate dags`: the path of the shipped DAGs, and stubs that import them in a DAG folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STUBS = [f"lockgate_{name}.py" for name in dag_names()]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A DAG folder with a DAG of its user."""
+    """Return a DAG folder with a DAG of the user."""
     folder = tmp_path / "dags"
     folder.mkdir()
     (folder / "sales.py").write_text("from airflow.sdk import DAG\n")
@@ -53,7 +53,7 @@ def test_installing_writes_one_stub_per_dag_and_leaves_the_users_files_alone(fol
         text = (folder / stub).read_text()
         assert text.startswith("# Written by `lockgate dags install`")
         assert len(text.splitlines()) <= 5
-        # Without these two words Airflow's safe mode does not look into a file.
+        # Airflow's safe mode skips a file without these two words.
         assert "airflow" in text.lower()
         assert "dag" in text.lower()
 

@@ -1,4 +1,4 @@
-"""The DAG files: they parse fast, import nothing heavy, and have the shape that the design asks for."""
+"""The DAG files parse fast, import nothing heavy and have the structure that the design requires."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def parsed() -> dict[str, Any]:
-    """Parse each DAG file in a child of a process that knows Airflow, as Airflow's DAG processor does."""
+    """Parse each DAG file in a fork of a process that has imported Airflow, like Airflow's DAG processor."""
     files = [dags_dir() / f"{name}.py" for name in dag_names()]
     return dict(zip([file.stem for file in files], parse(*files), strict=True))
 
@@ -104,7 +104,7 @@ def test_the_form_requires_only_the_source_and_the_destination(
 ) -> None:
     dag = parsed["dataset_commit"]
 
-    # Airflow's form refuses an empty text in a field that may not be null.
+    # Airflow's form refuses an empty string in a field that is not nullable.
     empty = [name for name, value in dag["given"].items() if value in (None, "", [], {})]
     assert [name for name in empty if "null" not in dag["params"][name]["type"]] == ["source", "destination"]
 

@@ -1,4 +1,4 @@
-"""The library that the demo ships: a wheel that can be imported, and that nothing can import but from it."""
+"""Tests of the demo's library: it can be imported from its wheel only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Set-up, commit and abort as operators: identity over retries, parks, receipts, and which errors retry."""
+"""Tests of the operators for set-up, commit and abort: job identity, parking, receipts, retries."""
 
 from __future__ import annotations
 

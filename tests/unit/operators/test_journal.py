@@ -1,4 +1,4 @@
-"""The journal's upkeep as an operator: a checkpoint that is proved, and pruning only after that."""
+"""Tests of the operator for journal maintenance: it verifies a checkpoint before it prunes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.journal.checkpoints import take
 
 @pytest.fixture
 def journal(settings: Settings) -> Journal:
-    """The journal of the settings, with three entries."""
+    """Yield the configured journal with three entries."""
     opened = configured_journal(settings)
     assert opened is not None
     for name in "abc":

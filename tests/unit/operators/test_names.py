@@ -1,4 +1,4 @@
-"""The names that DAG authors import: `from lockgate.operators import JobSetupOperator`."""
+"""Tests of the names that DAG authors import: `from lockgate.operators import JobSetupOperator`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recovery and sweep as operators: every destination is tried; what needs a look fails the task."""
+"""The operators for recovery and sweep try every destination; a job that needs attention fails the task."""
 
 from __future__ import annotations
 

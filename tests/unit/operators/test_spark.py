@@ -1,4 +1,4 @@
-"""What `SparkWriteOperator` does around Spark: chunks, options, and how a function reaches the child."""
+"""Tests of `SparkWriteOperator` without Spark: chunks, options, and pickling of functions."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from lockgate.storage_core.errors import InvalidInputError
 
 
 class Lines:
-    """A task's log."""
+    """Record the lines of a task's log."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     def info(self, message: str, *arguments: object) -> None:
-        """Take a line."""
+        """Record a line."""
         self.lines.append(message % arguments)
 
 

@@ -1,4 +1,4 @@
-"""Task logs are published while their files grow, and Airflow reads them where the files are not."""
+"""Task logs are published while their files grow; Airflow reads them on machines without the files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TRIGGER = f"{TASK}.trigger.7.log"
 
 
 class Ticks:
-    """A clock whose waits end when a test says so: no thread runs by itself."""
+    """A clock whose waits end when the test decides, so that no thread runs by itself."""
 
     def __init__(self) -> None:
         self.tick = threading.Semaphore(0)
@@ -84,7 +84,7 @@ def world(tmp_path: Path) -> Iterator[BlobWorld]:
 
 
 def event(logs: BlobTaskLogs, file: str | int) -> Any:
-    """Let an event pass that is about to be written to a file."""
+    """Pass an event through the processor that writes it to a file."""
     logger = SimpleNamespace(_file=SimpleNamespace(name=file))
     (processor,) = logs.processors
     told = {"event": "x"}

@@ -1,4 +1,4 @@
-"""Task commits as an operator, mapped and unmapped, with a worker in a thread over Celery's memory broker."""
+"""Tests of the operator for task commits, mapped and unmapped, with a worker thread and a memory broker."""
 
 from __future__ import annotations
 

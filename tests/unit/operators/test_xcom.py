@@ -1,4 +1,4 @@
-"""Large XCom values are blobs of their rows: pulled whole or not at all, gone when their rows go."""
+"""Large XCom values are blobs: pulled completely or not at all, and deleted with their rows."""
 
 from __future__ import annotations
 

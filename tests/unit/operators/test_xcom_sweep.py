@@ -1,4 +1,4 @@
-"""Of references whose rows are gone, those are dropped that nothing can need any more."""
+"""The XCom sweep drops references that have no row and that no row can need later."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def world(tmp_path: Path) -> Iterator[BlobWorld]:
 
 @pytest.fixture
 def rows(monkeypatch: pytest.MonkeyPatch) -> Named:
-    """Which rows Airflow's database has, and which blobs they name; it knows the DAG `sales`."""
+    """Rows of Airflow's database and the blobs that they reference; the database knows the DAG `sales`."""
     rows: Named = {}
 
     def named(dag_id: str, run_id: str, task_ids: Iterable[str]) -> set[tuple[str, BlobKey]]:

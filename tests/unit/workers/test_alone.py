@@ -1,4 +1,4 @@
-"""Dispatch where nobody listens, and the application's own promises."""
+"""Tests of dispatch without workers, and of the application's configuration."""
 
 from __future__ import annotations
 

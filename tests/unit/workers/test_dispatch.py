@@ -1,4 +1,4 @@
-"""Dispatch over Celery's in-memory broker, with one worker in a thread: results, errors, windows."""
+"""Tests of dispatch over Celery's in-memory broker with one worker thread: results, errors, windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wait for workers' results: a broker that goes away and comes back, with a clock that the test owns."""
+"""Tests of the wait for workers' results during a broker outage, with a clock controlled by the test."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ GRACE_S = 60.0
 
 @dataclass
 class Workers:
-    """A broker, the workers on it, and the time; a sleep and a poll move it on.
+    """A fake broker with workers and a clock; each sleep and each poll advances the clock.
 
     Attributes:
-        broker_away: From when until when the broker gives no answer.
-        workers_away: The same of the workers, which come back to the broker by themselves.
-        answer_s: When the task's result is there.
-        preemptions: How often a worker's shutdown cuts the task off before that.
+        broker_away: Start and end of the broker's outage.
+        workers_away: Start and end of the time in which the workers are disconnected.
+        answer_s: Time at which the task's result is available.
+        preemptions: How often a worker's shutdown interrupts the task before that.
     """
 
     broker_away: tuple[float, float] = (0.0, 0.0)
@@ -70,7 +70,7 @@ def _within(now_s: float, span: tuple[float, float]) -> bool:
 
 
 def send(todo: deque[tuple[int, Signature]], out: dict[str, int], expires_s: float) -> None:
-    """Send all at once; the broker is there."""
+    """Send all tasks immediately; the broker is available."""
     assert expires_s > 0
     while todo:
         position, _ = todo.popleft()

@@ -1,4 +1,4 @@
-"""Large arguments of somebody's tasks, with a worker in a thread and a broker in memory."""
+"""Tests of large arguments of a third-party application's tasks, with a worker thread and a memory broker."""
 
 from __future__ import annotations
 
@@ -359,7 +359,7 @@ def test_arguments_of_a_task_with_a_late_eta_are_kept_until_it_runs(guest: Guest
     assert reference.until_s - reference.taken_s == pytest.approx(4 * DAY_S, abs=PATIENCE_S)
 
 
-@pytest.mark.filterwarnings("ignore:Exception raised outside body:RuntimeWarning")  # so Celery calls it
+@pytest.mark.filterwarnings("ignore:Exception raised outside body:RuntimeWarning")  # Celery's name for it
 def test_an_ended_job_accepts_neither_arguments_nor_results(guest: Guest) -> None:
     grow = guest.task(lambda value, count: "r" * count)
     configured_cache(guest.settings).origin.finish("sales-7")

@@ -1,4 +1,4 @@
-"""Recovery over the `recovery` queue: Celery's in-memory broker, one worker in a thread; and without any."""
+"""Tests of recovery over the `recovery` queue, with one worker thread and without workers."""
 
 from __future__ import annotations
 

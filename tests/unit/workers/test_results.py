@@ -1,4 +1,4 @@
-"""Large results of somebody's tasks, with a worker in a thread and a broker in memory."""
+"""Tests of large results of a third-party application's tasks, with a worker thread and a memory broker."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_forgotten_result_is_released_unread(guest: Guest) -> None:
 
 
 def lose_all(guest: Guest) -> str:
-    """Let the bytes of all blobs be gone, and what is remembered of results; returns the last one's key."""
+    """Delete the bytes of all blobs and the cached results; return the key of the last blob."""
     for blob in guest.blobs:
         files_of(guest).delete(blob.job_id, blob.blob_key)  # type: ignore[arg-type]
     guest.app.backend._cache.clear()

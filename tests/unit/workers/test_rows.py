@@ -1,4 +1,4 @@
-"""Rows of staged files: said only where the file says so."""
+"""The row count of a staged file is reported only if the file states it."""
 
 from __future__ import annotations
 

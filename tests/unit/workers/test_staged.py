@@ -1,4 +1,4 @@
-"""The task commit of staged files, as one worker does it."""
+"""Tests of the task commit of staged files in one worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process counts of its tasks, with one worker in a thread over Celery's memory broker."""
+"""Tests of a process's task metrics, with one worker thread over Celery's memory broker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def worker() -> Iterator[None]:
 
 @pytest.fixture
 def counted() -> Iterator[CollectorRegistry]:
-    """Count what runs meanwhile."""
+    """Count the tasks that run inside the block."""
     figures = TaskMetrics()
     figures.connect()
     yield served_metrics()

@@ -1,6 +1,6 @@
-"""Tokens in messages and answers, with one worker in a thread over Celery's memory broker.
+"""Tests of session tokens in messages and results, with one worker thread over Celery's memory broker.
 
-Sender and worker are one process here, so what each has seen is told by what a test puts in their way.
+Sender and worker are one process here, so the tests set explicitly what each of them has seen.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def test_a_worker_extracts_the_token_before_the_task_runs() -> None:
 def test_a_result_carries_the_token_of_the_worker_and_its_reader_extracts_it() -> None:
     told = f"main@{opened().identity}=1.9"
 
-    # What a worker elsewhere would add to its row.
+    # The token that a remote worker would add to its row.
     worker_tasks.ANSWER[HEADER] = told
     outcome = worker_tasks.heard.apply_async().get(timeout=60)
     assert outcome[HEADER] == told
