@@ -163,9 +163,7 @@ def test_large_values_are_blobs_until_their_rows_are_deleted(
     path = f"dags/blob_messages/dagRuns/{quoted(run_id)}/taskInstances/consume/xcomEntries/return_value"
     assert airflow.call("GET", path)["value"] == [150_000, 100_000, 1]
     assert referred(settings, "blob_messages") == {row["blob_key"] for row in rows.values()}
-    with open_blobs(
-        settings
-    ) as blobs:  # one of another Airflow with the same DAG, and one without a scope
+    with open_blobs(settings) as blobs:  # of another Airflow, and without a scope
         for row in rows.values():
             known = XComRow.of_owner(row["owner"])
             assert known is not None

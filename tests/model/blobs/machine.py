@@ -49,7 +49,7 @@ WEIGHTS: Final = {
     "finish": 1,
     "get": 1,
     "sweep": 5,
-    "refer_amid_a_sweep": 4,
+    "refer_during_a_sweep": 4,
     "time_passes": 7,
     "the_server_is_stopped_and_wakes_up": 1,
     "the_server_is_killed_and_started_again": 1,
@@ -227,7 +227,7 @@ class BlobsMachine(BlobServerUnderTest):
         if strike.kind == "crash" and not is_whole:
             self._restart()
 
-    def refer_amid_a_sweep(self, chance: Random, strike: Strike) -> None:
+    def refer_during_a_sweep(self, chance: Random, strike: Strike) -> None:
         """Another process refers to a blob during a sweep: it stays unless the sweep was first."""
         self._time_passes(INTERVAL_S)
         before, now_s = self.model, self.clock.now

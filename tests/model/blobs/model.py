@@ -135,7 +135,7 @@ class BlobsModel:
         del self.blobs[key]
 
     def lapse(self, now_s: float) -> None:
-        """Drop the expired references of owners that never used them."""
+        """Drop the expired references."""
         for key, blob in self.blobs.items():
             late = {owner for owner, until_s in blob.owners if until_s is not None and until_s <= now_s}
             self.blobs[key] = blob.without(late, now_s)
@@ -169,7 +169,7 @@ class BlobsModel:
         }
 
     def live(self) -> list[Key]:
-        """Return the blobs that must have bytes: those neither marked by a sweep nor deleted by a job's end."""
+        """Return the blobs that must have bytes: neither marked by a sweep nor deleted with a job."""
         return [key for key, blob in self.blobs.items() if not blob.is_marked and key[0] not in self.final]
 
     def refuse_ended(self, job_id: str) -> None:

@@ -39,7 +39,7 @@ class Exploration:
         states: Number of states, up to the order of equal processes and turns that are never read.
         moves: Number of moves between them.
         depth: Depth of the state farthest from the initial state.
-        stores: The distinct stores, and the invariants that each breaks by itself or after fault-free recovery.
+        stores: The distinct stores, and the invariants that each breaks now or after fault-free recovery.
         ends: States in which both jobs have ended and no process is working.
     """
 

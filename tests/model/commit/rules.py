@@ -59,7 +59,7 @@ class World(NamedTuple):
         roles: Roles of the concurrent processes; equal roles are adjacent.
         on_lapse: Possible policies of each job.
         files: Number of files of each job.
-        calm: Whether no process is considered dead, no upload is lost and no completion is refused; processes still
+        calm: Whether no process is considered dead, no upload lost and no completion refused; processes still
             crash, pause and lose answers.
         dropped: Rules that are not followed.
         at_once: Whether settled steps are taken immediately; never if a rule is dropped.

@@ -16,7 +16,7 @@ from tests.model.commit.state import File, Job, Process, Step, Store, Verdict
 
 
 def is_settled(store: Store, process: Process) -> bool:
-    """Return whether a process's next step has only one result, permanently, and does not change the store."""
+    """Return whether a process's next step has one permanent result and does not change the store."""
     settled = _SETTLED.get(process.step)
     return settled is not None and settled(store, process)
 

@@ -196,7 +196,7 @@ def put_folder(store: Store, job: Job, folder: Folder) -> Store:
 def canonical(state: State, alike: tuple[int, ...]) -> State:
     """Return the representative of all states without a relevant difference.
 
-    Processes of one role have no names, so their order does not matter. A turn that was passed, that no process
+    Processes of one role have no names, so their order is irrelevant. A turn that was passed, that no process
     uses and that is the first or follows an ended one, is never read again: it is dropped, and
     later turns move up. So the log stays short although turns may be passed infinitely often.
 
