@@ -9,14 +9,14 @@ from typing import Final
 
 JOURNAL: Final = "storage_core/journal"
 BLOB_REGISTRY: Final = "storage_core/blobs/registry"
-MODEL: Final = "tests/model/journal/test_journal_properties.py::test_a_journal_does_what_its_model_does"
+MODEL: Final = "tests/model/journal/test_journal_properties.py::test_a_journal_behaves_like_its_model"
 POLLING: Final = (
-    "tests/model/journal/test_journal_polling.py::test_an_entry_that_commits_late_is_not_overtaken"
+    "tests/model/journal/test_journal_polling.py::test_a_reader_does_not_skip_an_entry_that_commits_late"
 )
 OBSERVING: Final = (
     "tests/unit/journal/observers/test_client.py::test_a_read_checks_the_state_that_it_reads_and_no_other"
 )
-BLOBS: Final = "tests/model/blobs/test_blob_properties.py::test_blobs_are_kept_and_go_as_the_model_says"
+BLOBS: Final = "tests/model/blobs/test_blob_properties.py::test_blobs_are_kept_and_deleted_as_in_the_model"
 FULL_DISK: Final = "tests/unit/blobs/test_outages.py::test_a_full_disk_fails_the_put_and_leaves_nothing"
 JOB_IDS: Final = "tests/unit/blobs/test_job_ids.py::test_"
 RACES: Final = "tests/unit/blobs/test_races.py::test_"

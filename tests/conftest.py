@@ -1,4 +1,4 @@
-"""What every test of the project stands on: the mark for parts that this machine may lack, and a summary."""
+"""Fixtures and hooks of all tests: markers for parts that may not be installed, and a summary of counts."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.support.soak import IS_SOAK
 
 Tell = Callable[[str], None]
 
-# Airflow makes its home when it is imported: not in the home of whoever runs the tests.
+# Airflow creates its home on import: keep it out of the home directory of the user who runs the tests.
 _AIRFLOW_HOME = tempfile.TemporaryDirectory(prefix="airflow-")
 atexit.register(_AIRFLOW_HOME.cleanup)
 os.environ["AIRFLOW_HOME"] = _AIRFLOW_HOME.name
 
-# Tests that choose no home of their own share one, and its journal: not that of whoever runs them, nor of
-# another process that has a part of the tests.
+# Tests that set no home share one home and its journal, which is neither the user's nor that of
+# another pytest-xdist process.
 _HOME = tempfile.TemporaryDirectory(prefix="lockgate-")
 atexit.register(_HOME.cleanup)
 os.environ["LOCKGATE_HOME"] = _HOME.name
@@ -61,12 +61,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _folder(item: pytest.Item) -> str:
-    """Return the folder of `tests` that holds it; `model_blobs` is one of `model`."""
+    """Return the name of the folder below `tests`; a folder below `model` is named like `model_blobs`."""
     return item.path.relative_to(Path(__file__).parent).parts[0].partition("_")[0]
 
 
 def pytest_collection_finish() -> None:
-    """Let no look at the tests start a broker, which nobody would stop."""
+    """Prevent the collection of tests from starting a broker that nothing would stop."""
     if Path(_HOME.name, "broker").exists():
         raise pytest.UsageError(
             "collecting the tests started a broker: a test module has a Celery task by name, and pytest "
@@ -83,7 +83,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def process() -> Iterator[None]:
-    """Begin each test as a new process does: it has opened no journal and no cache, and counted nothing."""
+    """Start each test like a new process: no open journal, no open cache, all counters at zero."""
     _end_as_a_process()
     served_metrics()
     prometheus._provider().reset()
@@ -100,7 +100,7 @@ def _end_as_a_process() -> None:
 
 @pytest.fixture(autouse=True)
 def heard() -> None:
-    """Let every test hear what Lockgate says: what another test has imported may silence loggers."""
+    """Enable Lockgate's loggers in every test: a module imported by another test may have disabled them."""
     logging.getLogger().setLevel(logging.WARNING)
     for name, logger in logging.root.manager.loggerDict.items():
         if name.startswith("lockgate") and isinstance(logger, logging.Logger):
@@ -113,11 +113,11 @@ _databases = count(1)
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
-    """A real PostgreSQL server that many tests share, each with a database of its own."""
+    """Yield a real PostgreSQL server that many tests share; each test has its own database."""
     if postgres_bin() is None:
         pytest.skip(_PARTS["postgres"][1])
-    # Not below pytest's own directory: each new run of pytest closes that to every other user. And on disk:
-    # its databases take gigabytes, and nothing of them is synced.
+    # Not below pytest's own directory, which each new run of pytest closes to other users. On disk, because
+    # its databases take gigabytes; fsync is off.
     with (
         tempfile.TemporaryDirectory(prefix="lockgate-postgres-", dir="/var/tmp") as root,
         primary(Path(root), fsync="off", max_connections="200") as server,
@@ -127,7 +127,7 @@ def postgres() -> Iterator[Server]:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.requires("postgres"))])
 def journal_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """URL of a new, empty database of each kind."""
+    """Return the URL of a new, empty database of each kind."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'journal.db'}"
     server: Server = request.getfixturevalue("postgres")
@@ -136,14 +136,14 @@ def journal_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def journal(journal_url: str) -> Iterator[Journal]:
-    """A new journal in a database of each kind."""
+    """Yield a new journal in a database of each kind."""
     with open_journal(journal_url) as opened:
         yield opened
 
 
 @pytest.fixture
 def tell(record_property: Callable[[str, object], None]) -> Tell:
-    """Say something that the summary at the end of the run prints, also when the test passes."""
+    """Return a function that adds a line to the summary at the end of the run, even if the test passes."""
     return lambda said: record_property("told", said)
 
 

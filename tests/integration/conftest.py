@@ -1,4 +1,4 @@
-"""Real parts, started once: Spark; and what a user can see at a destination."""
+"""Fixtures of the integration tests: a Spark session, and the visible state of a destination."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Two threads, three tries of a task."""
+    """Yield a session with two threads and three attempts per task."""
     from lockgate.storage_core.spark import spark_session
 
     warehouse = tmp_path_factory.mktemp("warehouse")
@@ -28,7 +28,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.warehouse.dir": warehouse.as_uri(),
             "spark.sql.shuffle.partitions": "2",
             "spark.driver.memory": "1g",
-            # These runs are too short for the optimising compiler to pay: half the processor time.
+            # These runs are too short for the optimising compiler: without it they take half the CPU time.
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
     )
@@ -39,13 +39,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def destination(tmp_path: Path) -> str:
-    """A directory that is not there yet."""
+    """Return a directory that does not exist yet."""
     return str(tmp_path / "lake" / "sales")
 
 
 @pytest.fixture
 def seen(destination: str) -> Callable[[], list[str]]:
-    """The data files that a listing reader sees."""
+    """Return a function that lists the data files visible to a listing reader."""
 
     def listing() -> list[str]:
         return sorted(info.key for info in visible_files(open_store(destination)))
@@ -55,7 +55,7 @@ def seen(destination: str) -> Callable[[], list[str]]:
 
 @pytest.fixture
 def open_uploads(destination: str) -> Callable[[], list[UploadInfo]]:
-    """The uploads that are open at the destination."""
+    """Return a function that lists the open uploads at the destination."""
 
     def listing() -> list[UploadInfo]:
         return [upload for page in open_store(destination).upload_pages() for upload in page]

@@ -1,4 +1,4 @@
-"""The audit as an operator: Great Expectations over staged rows, a verdict that binds, and its failures."""
+"""Tests of the audit operator: Great Expectations over staged rows, the recorded verdict, and failures."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.support.workers.celery_worker import StagedJob
 
 pytestmark = [
     pytest.mark.integration,
-    # Great Expectations and PySpark warn of each other's and of pandas' versions when they are imported.
+    # On import, Great Expectations and PySpark warn about each other's versions and about pandas' version.
     pytest.mark.filterwarnings("ignore"),
 ]
 
 
 @pytest.fixture(autouse=True)
 def main_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give it a file: PySpark takes a process without one, such as each of `pytest -n`, for a doctest's."""
+    """Set `__file__` of the main module: without it, as in `pytest -n`, PySpark assumes a doctest."""
     monkeypatch.setattr(sys.modules["__main__"], "__file__", __file__, raising=False)
 
 
@@ -68,7 +68,7 @@ def verdict(staged: StagedJob) -> Any:
     return job._folder.audit(job.chosen_digest())
 
 
-def test_a_suite_that_holds_lets_the_commit_pass(staged: StagedJob) -> None:
+def test_a_passed_suite_allows_the_commit(staged: StagedJob) -> None:
     summary = audit(staged, GOOD)
 
     assert (summary["rows"], summary["expectations"], summary["failed"]) == (60, 2, 0)
@@ -77,7 +77,7 @@ def test_a_suite_that_holds_lets_the_commit_pass(staged: StagedJob) -> None:
     assert staged.visible_rows() == staged.all_rows
 
 
-def test_wrong_data_fail_the_task_for_good_after_the_verdict_is_recorded(staged: StagedJob) -> None:
+def test_wrong_data_fails_the_task_without_retry_after_the_verdict_is_recorded(staged: StagedJob) -> None:
     with pytest.raises(AirflowFailException, match=r"values_to_be_between.*unexpected_count.*50"):
         audit(staged, WRONG)
 
@@ -89,7 +89,7 @@ def test_wrong_data_fail_the_task_for_good_after_the_verdict_is_recorded(staged:
     assert staged.listed() == staged.open_uploads() == []
 
 
-def test_a_verdict_is_given_once_for_the_same_data(staged: StagedJob) -> None:
+def test_a_second_audit_of_the_same_data_keeps_the_first_verdict(staged: StagedJob) -> None:
     with pytest.raises(AirflowFailException):
         audit(staged, WRONG)
 
@@ -123,7 +123,7 @@ def test_without_a_suite_sizes_and_counts_are_checked(staged: StagedJob) -> None
         (lambda gx: "no suite", "not an ExpectationSuite"),
     ],
 )
-def test_a_suite_that_would_pass_anything_is_refused_without_a_verdict(
+def test_a_suite_that_accepts_any_data_is_refused_without_a_verdict(
     staged: StagedJob, what: Any, said: str
 ) -> None:
     with pytest.raises(AirflowFailException, match=said):
@@ -132,12 +132,12 @@ def test_a_suite_that_would_pass_anything_is_refused_without_a_verdict(
     assert verdict(staged) is None
 
 
-def test_a_column_that_is_not_there_is_wrong_data(staged: StagedJob) -> None:
+def test_a_missing_column_is_wrong_data(staged: StagedJob) -> None:
     with pytest.raises(AirflowFailException, match="in BatchData does not exist"):
         audit(staged, suite(expect("column_values_to_not_be_null", column="nowhere")))
 
 
-def test_staged_files_that_are_not_those_committed_get_no_verdict(staged: StagedJob) -> None:
+def test_staged_files_that_differ_from_the_committed_ones_get_no_verdict(staged: StagedJob) -> None:
     with next(staged.staging.rglob("*.parquet")).open("ab") as file:
         file.write(b"more")
 
@@ -157,7 +157,7 @@ def test_tasks_that_have_not_committed_get_no_verdict(
         audit(staged, GOOD)
 
 
-def test_in_spark_the_rows_are_the_same_and_the_verdict_too(staged: StagedJob) -> None:
+def test_spark_reads_the_same_rows_and_gives_the_same_verdict(staged: StagedJob) -> None:
     summary = audit(staged, GOOD, engine="spark", master="local[1]")
 
     assert (summary["rows"], summary["failed"]) == (60, 0)

@@ -1,4 +1,4 @@
-"""A real Airflow whose large XCom values and task logs are blobs, with a triggerer and Celery workers."""
+"""Tests of blobs in a real Airflow: large XCom values and task logs, a triggerer and Celery workers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def settings(root: Path) -> Settings:
 
 @pytest.fixture(scope="module")
 def airflow(root: Path, settings: Settings) -> Iterator[Services]:
-    """Tasks of the local executor open the blobs themselves."""
+    """Yield an Airflow with the local executor, whose tasks open the blobs themselves."""
     environment = {
         "LOCKGATE_HOME": str(settings.home),
         "LOCKGATE_JOURNAL_URL": str(settings.journal_url),
@@ -77,20 +77,20 @@ def airflow(root: Path, settings: Settings) -> Iterator[Services]:
 
 
 def envelopes(airflow: Services, dag_id: str) -> dict[tuple[str, int, str], Any]:
-    """Return what the rows of a DAG keep whose values are blobs, by task, map index and key."""
+    """Return the envelopes in the rows of a DAG by task, map index and key."""
     found = asked(airflow, "select task_id, map_index, key, value from xcom where dag_id = ?", dag_id)
     values = {(task_id, map_index, key): json.loads(value) for task_id, map_index, key, value in found}
     return {row: value[MARK] for row, value in values.items() if isinstance(value, dict) and MARK in value}
 
 
 def asked(airflow: Services, question: str, *values: str) -> list[Any]:
-    """Ask Airflow's database."""
+    """Query Airflow's database."""
     with closing(sqlite3.connect(airflow.home.path / "airflow.db")) as database:
         return database.execute(question, values).fetchall()
 
 
 def referred(settings: Settings, dag_id: str, scope: str = SCOPE) -> set[str]:
-    """Return the keys of the blobs that rows of a DAG refer to."""
+    """Return the keys of the blobs that the rows of a DAG reference."""
     with open_blobs(settings) as blobs:
         found = blobs.references(job_id="no_job")
     rows = [(XComRow.of_owner(one.owner), one.blob_key) for one in found]
@@ -98,7 +98,7 @@ def referred(settings: Settings, dag_id: str, scope: str = SCOPE) -> set[str]:
 
 
 def published(settings: Settings, run_id: str, ending: bytes = b"") -> LogVersion | None:
-    """Return the newest version of the log of `blob_log`, once it has these bytes."""
+    """Wait until the log of `blob_log` has these bytes; return its newest version."""
     log = Log(name=f"{SCOPE}/dag_id=blob_log/run_id={run_id}/task_id=talk/attempt=1.log")
     with open_blobs(settings) as blobs:
         reader = LogReader(blobs, log)
@@ -117,7 +117,7 @@ def clear(airflow: Services, run_id: str, task_id: str) -> None:
     airflow.call("POST", "dags/blob_messages/clearTaskInstances", body)
 
 
-def test_a_log_is_shown_while_its_task_runs_and_when_its_worker_is_gone(
+def test_a_log_is_shown_while_its_task_runs_and_after_its_worker_is_gone(
     airflow: Services, settings: Settings, root: Path
 ) -> None:
     run_id = airflow.trigger("blob_log", {"enough": str(root / "enough")})
@@ -146,7 +146,7 @@ def test_a_log_is_shown_while_its_task_runs_and_when_its_worker_is_gone(
     assert said == ["the first line", "the last line"]
 
 
-def test_large_values_are_blobs_until_their_rows_go(
+def test_large_values_are_blobs_until_their_rows_are_deleted(
     airflow: Services, settings: Settings, root: Path
 ) -> None:
     run_id = airflow.trigger("blob_messages", {})
@@ -163,9 +163,7 @@ def test_large_values_are_blobs_until_their_rows_go(
     path = f"dags/blob_messages/dagRuns/{quoted(run_id)}/taskInstances/consume/xcomEntries/return_value"
     assert airflow.call("GET", path)["value"] == [150_000, 100_000, 1]
     assert referred(settings, "blob_messages") == {row["blob_key"] for row in rows.values()}
-    with open_blobs(
-        settings
-    ) as blobs:  # of another Airflow, which has the same DAG, and of one with no scope
+    with open_blobs(settings) as blobs:  # of another Airflow, and without a scope
         for row in rows.values():
             known = XComRow.of_owner(row["owner"])
             assert known is not None
@@ -209,7 +207,7 @@ def test_large_values_are_blobs_until_their_rows_go(
     assert [len(referred(settings, "blob_messages", scope)) for scope in ("that-one", "")] == [4, 4]
 
 
-def test_a_deferred_task_goes_on_once_after_its_triggerer_was_killed(
+def test_a_deferred_task_resumes_once_after_its_triggerer_was_killed(
     airflow: Services, settings: Settings, root: Path
 ) -> None:
     awaited, resumed = root / "awaited", root / "resumed"
@@ -230,7 +228,7 @@ def test_a_deferred_task_goes_on_once_after_its_triggerer_was_killed(
     path = f"dags/blob_deferring/dagRuns/{quoted(run_id)}/taskInstances/check/xcomEntries/return_value"
     assert airflow.call("GET", path)["value"] == ["resumed", 100_000]
 
-    left = {before["wait", -1, "state"]["blob_key"]}  # Airflow does not tell its backend of this overwriting
+    left = {before["wait", -1, "state"]["blob_key"]}  # Airflow does not notify its backend of this overwrite
     kept = {row["blob_key"] for row in rows.values()}
     assert referred(settings, "blob_deferring") == kept | left
     airflow.command("env", "LOCKGATE_RETENTION_INTERVAL_S=0.001", *SWEEP, "--yes")
@@ -246,14 +244,14 @@ def test_a_deferred_task_goes_on_once_after_its_triggerer_was_killed(
 
 
 def is_deferred(airflow: Services, run_id: str) -> bool | None:
-    """Tell whether a triggerer waits in a task's place, or the task has failed; None: nothing yet."""
+    """Return True if the task is deferred, False if it has failed, and None otherwise."""
     state = airflow.state("blob_deferring", run_id, "wait")
     if state == "deferred" and asked(airflow, "select id from trigger where triggerer_id is not null"):
         return True
     return False if state == "failed" else None
 
 
-def test_a_value_that_one_celery_worker_pushed_is_pulled_by_another(airflow: Services, root: Path) -> None:
+def test_a_value_pushed_by_one_celery_worker_is_pulled_by_another(airflow: Services, root: Path) -> None:
     options = {"LOCKGATE_HOME": str(root / "server")}
     with server_process(root, options) as server, ExitStack() as stack:
         for name in ("near", "far"):

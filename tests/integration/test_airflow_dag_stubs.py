@@ -1,4 +1,4 @@
-"""The stubs of `lockgate dags install`, parsed by Airflow as its DAG processor does."""
+"""Airflow's DAG processor can parse the stubs of `lockgate dags install`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole runs of the main job by Airflow itself, with a real worker and real Spark."""
+"""Tests of complete runs of the main job in Airflow, with a real worker and real Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MANY_ROWS = {
 
 
 def run(airflow: Airflow, name: str, **conf: Any) -> tuple[str, DagRun]:
-    """Write ten rows in two partitions; returns the destination and the run."""
+    """Write ten rows in two partitions; return the destination and the run."""
     source = airflow.root / f"{name}.json"
     source.write_text("".join(json.dumps({"row": n, "half": n % 2}) + "\n" for n in range(10)))
     destination = str(airflow.root / name)
@@ -44,7 +44,7 @@ def visible(destination: str) -> list[str]:
     return [info.key for page in pages for info in page if not layout.is_hidden(info.key)]
 
 
-def test_wrong_data_are_never_visible_and_the_teardown_aborts_the_job(airflow: Airflow) -> None:
+def test_wrong_data_is_never_visible_and_the_teardown_aborts_the_job(airflow: Airflow) -> None:
     destination, ended = run(airflow, "wrong", suite=MANY_ROWS)
 
     assert states(ended) == {
@@ -64,7 +64,7 @@ def test_wrong_data_are_never_visible_and_the_teardown_aborts_the_job(airflow: A
     assert list((airflow.root / "home" / "staging").iterdir()) == []
 
 
-def test_a_run_in_another_format_is_completed_by_workers_and_raises_an_asset_event(airflow: Airflow) -> None:
+def test_workers_complete_a_run_in_another_format_and_emit_an_asset_event(airflow: Airflow) -> None:
     destination, ended = run(airflow, "right", format="json", complete_by="workers", columns=["row", "half"])
 
     assert set(states(ended).values()) == {"success"}, ended.log.read_text()[-5000:]

@@ -1,4 +1,4 @@
-"""Drivers that are killed -9, before, in and after the job commit: the retry, or recovery, ends it right."""
+"""After SIGKILL of a driver before, during or after the job commit, a retry or recovery completes the job."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SparkWriteOperator(
 
 
 def run_and_be_killed(program: str, *arguments: str, **environment: str) -> None:
-    """Run a task's process, which must die by SIGKILL."""
+    """Run a task's process and assert that SIGKILL ends it."""
     ended = subprocess.run(
         [sys.executable, "-c", program, *arguments],
         env={**os.environ, **environment},
@@ -64,7 +64,7 @@ def run_and_be_killed(program: str, *arguments: str, **environment: str) -> None
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    """Ask again until it holds."""
+    """Poll until the condition holds."""
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline, "it never came to hold"
@@ -73,7 +73,7 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def committed_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedJob:
-    """A job whose tasks have all committed."""
+    """Return a job whose tasks have all committed."""
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
     staged = StagedJob(tmp_path, Settings())
     for task in staged.task_ids:
@@ -105,7 +105,7 @@ def test_a_retry_of_the_commit_task_publishes_every_row_once(
 
 
 @pytest.mark.parametrize(("point", "phase"), [BEFORE, WITHIN])
-def test_recovery_publishes_every_row_once_or_takes_all_back(
+def test_recovery_publishes_every_row_once_or_reverts_all(
     committed_tasks: StagedJob, point: str, phase: JobPhase
 ) -> None:
     staged = committed_tasks
@@ -113,7 +113,7 @@ def test_recovery_publishes_every_row_once_or_takes_all_back(
         COMMIT,
         json.dumps(handle_of(staged.job)),
         LOCKGATE_FAILPOINTS=point,
-        LOCKGATE_LEASE_HARD_S="10",  # a driver that a slow machine stops for longer than this is fenced
+        LOCKGATE_LEASE_HARD_S="10",  # a driver paused for longer by a slow machine is fenced
         LOCKGATE_LEASE_RENEW_S="0.1",
         LOCKGATE_COMMIT_WINDOW_S="5",
     )
@@ -132,7 +132,7 @@ def test_recovery_publishes_every_row_once_or_takes_all_back(
 
 
 def kill_the_task(spark: Any, *, told: str) -> Any:
-    """Kill the task that this Spark child works for, as a machine's memory guard would, and go on."""
+    """Kill the task of this Spark child, like an OOM killer, and continue."""
     jvm = spark.sparkContext._gateway.proc.pid
     Path(told).write_text(json.dumps([os.getpid(), jvm]))
     os.kill(os.getppid(), signal.SIGKILL)
@@ -140,7 +140,7 @@ def kill_the_task(spark: Any, *, told: str) -> Any:
 
 
 def twenty_rows(spark: Any) -> Any:
-    """The data of the retry."""
+    """Return the data of the retry."""
     return spark.range(20).selectExpr("cast(id as int) as row", "cast(id % 2 as int) as half")
 
 

@@ -1,4 +1,4 @@
-"""The recovery DAG, run by Airflow itself: it finds jobs through the registry, and fails only for people."""
+"""Airflow runs the recovery DAG: it finds jobs in the registry, and fails only if an operator is needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def opened(airflow: Airflow, place: str, name: str) -> Job:
     return job
 
 
-def test_the_dag_settles_what_lapsed_at_every_destination_on_the_workers(airflow: Airflow) -> None:
+def test_the_dag_settles_expired_jobs_of_every_destination_on_the_workers(airflow: Airflow) -> None:
     lapsed = opened(airflow, "lake/sales", "lapsed")
     lapsed.park(0)
     parked = opened(airflow, "lake/sales", "parked")
@@ -47,7 +47,7 @@ def test_the_dag_settles_what_lapsed_at_every_destination_on_the_workers(airflow
     assert "lockgate.recover_job" in (airflow.root / "worker.log").read_text()
 
 
-def test_a_job_that_a_person_must_look_at_fails_the_dag_after_the_others_are_settled(
+def test_a_job_that_needs_an_operator_fails_the_dag_after_the_others_are_settled(
     airflow: Airflow,
 ) -> None:
     damaged, lapsed = opened(airflow, "lake/damaged", "damaged"), opened(airflow, "lake/damaged", "other")

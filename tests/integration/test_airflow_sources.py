@@ -1,4 +1,4 @@
-"""What the main job reads: a source or an expression that is wrong is the user's to correct, not to retry."""
+"""Tests of the main job's sources: a wrong source or expression is a user error and is not retried."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def orders(tmp_path: Path) -> str:
-    """Three rows of CSV."""
+    """Return a CSV file with three rows."""
     file = tmp_path / "orders.csv"
     file.write_text("id,country\n1,be\n2,nl\n3,be\n")
     return str(file)
@@ -45,7 +45,7 @@ def test_columns_and_rows_are_chosen_by_expressions(spark: SparkSession, orders:
         ({"columns": ["cast(id as"]}, "Syntax error"),
     ],
 )
-def test_what_cannot_be_read_is_one_error_in_one_line_with_a_remedy(
+def test_an_unreadable_source_is_a_one_line_error_with_a_remedy(
     spark: SparkSession, orders: str, wrong: dict[str, object], told: str
 ) -> None:
     asked = {"source": orders, "source_format": "csv", "source_options": {"header": "true"}, **wrong}

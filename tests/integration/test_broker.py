@@ -1,4 +1,4 @@
-"""The embedded broker: one real Redis a home, found by all, gone when stopped."""
+"""Tests of the embedded broker: one real Redis server per home, shared by all its processes."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def settings(tmp_path: Path) -> Iterator[Settings]:
 def kill(pid: int, settings: Settings) -> None:
     os.kill(pid, signal.SIGKILL)
     with (broker_dir(settings) / "redis.lock").open("ab") as lock:
-        broker.fcntl.flock(lock, broker.fcntl.LOCK_EX)  # its lock goes with it: no need to guess how long
+        broker.fcntl.flock(lock, broker.fcntl.LOCK_EX)  # the kernel frees the lock at its death
 
 
-def test_the_second_caller_finds_what_the_first_one_started(settings: Settings) -> None:
+def test_the_second_caller_finds_the_broker_of_the_first(settings: Settings) -> None:
     first = start_broker(settings)
 
     assert start_broker(settings) == first
@@ -52,7 +52,7 @@ def test_the_second_caller_finds_what_the_first_one_started(settings: Settings) 
     assert broker_url(settings) == first.url
 
 
-def test_of_processes_that_race_to_start_it_one_does(settings: Settings) -> None:
+def test_only_one_of_several_racing_processes_starts_the_broker(settings: Settings) -> None:
     environment = {**os.environ, "LOCKGATE_HOME": str(settings.home)}
 
     def start(_: int) -> str:
@@ -74,7 +74,7 @@ def test_of_processes_that_race_to_start_it_one_does(settings: Settings) -> None
     assert pids == {str(found.pid)}
 
 
-def test_it_outlives_the_process_that_started_it(settings: Settings) -> None:
+def test_the_broker_outlives_the_process_that_started_it(settings: Settings) -> None:
     environment = {**os.environ, "LOCKGATE_HOME": str(settings.home)}
     subprocess.run(
         [sys.executable, "-c", START], env=environment, check=True, timeout=300, capture_output=True
@@ -83,7 +83,7 @@ def test_it_outlives_the_process_that_started_it(settings: Settings) -> None:
     assert find_broker(settings) is not None
 
 
-def test_what_is_queued_survives_a_crash_and_is_found_at_the_same_address(settings: Settings) -> None:
+def test_queued_messages_survive_a_crash_and_are_found_at_the_same_address(settings: Settings) -> None:
     first = start_broker(settings)
     with redis.Redis.from_url(first.url) as client:
         client.rpush("queue", "message")
@@ -99,7 +99,7 @@ def test_what_is_queued_survives_a_crash_and_is_found_at_the_same_address(settin
         assert client.lrange("queue", 0, -1) == [b"message", b"another"]
 
 
-def test_what_is_queued_survives_a_stop(settings: Settings) -> None:
+def test_queued_messages_survive_a_stop(settings: Settings) -> None:
     with redis.Redis.from_url(start_broker(settings).url) as client:
         client.rpush("queue", "message")
     stop_broker(settings)
@@ -108,7 +108,7 @@ def test_what_is_queued_survives_a_stop(settings: Settings) -> None:
         assert client.llen("queue") == 1
 
 
-def test_stop_ends_it_and_a_second_stop_says_that_there_was_none(settings: Settings) -> None:
+def test_stop_ends_the_broker_and_a_second_stop_reports_that_none_was_running(settings: Settings) -> None:
     url = start_broker(settings).url
 
     assert stop_broker(settings) is True
@@ -117,7 +117,7 @@ def test_stop_ends_it_and_a_second_stop_says_that_there_was_none(settings: Setti
         client.ping()
 
 
-def test_a_record_whose_pid_is_another_programs_is_replaced_and_that_program_left_alone(
+def test_a_record_with_the_pid_of_another_program_is_replaced_and_the_program_is_not_killed(
     settings: Settings,
 ) -> None:
     first = start_broker(settings)
@@ -145,7 +145,7 @@ def test_a_record_that_cannot_be_read_is_replaced(settings: Settings, content: b
     assert start_broker(settings) == find_broker(settings)
 
 
-def test_a_broker_that_hangs_is_reported_and_no_second_one_writes_its_files(
+def test_a_hanging_broker_is_reported_and_no_second_one_writes_its_files(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker, "ANSWER_TIMEOUT_S", 0.3)
@@ -159,7 +159,7 @@ def test_a_broker_that_hangs_is_reported_and_no_second_one_writes_its_files(
     assert start_broker(settings) == first
 
 
-def test_only_its_owner_can_read_what_it_keeps(settings: Settings) -> None:
+def test_only_the_owner_can_read_the_files_of_the_broker(settings: Settings) -> None:
     start_broker(settings)
 
     folder = broker_dir(settings)
@@ -168,7 +168,7 @@ def test_only_its_owner_can_read_what_it_keeps(settings: Settings) -> None:
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600, name
 
 
-def test_nobody_without_the_password_is_let_in(settings: Settings) -> None:
+def test_a_client_without_the_password_is_refused(settings: Settings) -> None:
     _, _, address = start_broker(settings).url.rpartition("@")
 
     with (
@@ -178,7 +178,7 @@ def test_nobody_without_the_password_is_let_in(settings: Settings) -> None:
         client.ping()
 
 
-def test_a_port_that_another_program_took_meanwhile_is_given_up(
+def test_a_port_taken_by_another_program_is_given_up(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = start_broker(settings)
@@ -187,7 +187,7 @@ def test_a_port_that_another_program_took_meanwhile_is_given_up(
     with ExitStack() as other:
 
         def takes_the_port() -> bool:
-            # Refused while the kernel still closes what the killed one had open.
+            # Refused while the kernel still closes the sockets of the killed process.
             with suppress(OSError):
                 port = int(address.removesuffix("/0"))
                 other.enter_context(broker.socket.create_server(("127.0.0.1", port)))
@@ -207,7 +207,7 @@ def test_a_configured_broker_is_used_and_none_is_started(tmp_path: Path) -> None
     assert not (tmp_path / "home").exists()
 
 
-def test_a_machine_without_redis_is_told_what_to_install(
+def test_without_redis_the_error_names_the_package_to_install(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker.importlib.util, "find_spec", lambda _name: None)

@@ -1,4 +1,4 @@
-"""`python -m examples.flights`, as a user starts it: its table, its end, and that nothing is left running."""
+"""Tests of `python -m examples.flights`: its table, its exit, and that no process is left running."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def demo(home: Path, **environment: str) -> subprocess.Popen[str]:
 
 
 def processes_of(home: Path) -> list[str]:
-    """Command lines of every process whose environment or arguments name this home."""
+    """Return the command lines of all processes whose environment or arguments name this home."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -85,7 +85,7 @@ def test_the_demo_stops_what_it_started_when_it_is_interrupted(tmp_path: Path) -
     assert processes_of(home) == []
 
 
-def test_without_java_the_demo_says_how_to_get_it_and_starts_nothing(tmp_path: Path) -> None:
+def test_without_java_the_demo_says_how_to_install_it_and_starts_nothing(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with demo(home, JAVA_HOME=str(tmp_path / "no-java")) as process:
         output, _ = process.communicate(timeout=120)

@@ -1,4 +1,4 @@
-"""A real PostgreSQL journal brought back from its base backup and archived WAL, as the documentation says."""
+"""Restore a real PostgreSQL journal from a base backup and archived WAL, as the documentation describes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ pytestmark = [pytest.mark.integration, pytest.mark.requires("postgres"), pytest.
 
 
 def wait_until(server: Server, question: str, answer: str) -> None:
-    """Ask until the server says so; the test's own timeout ends it."""
+    """Poll the server until the condition holds; the test's timeout limits the wait."""
     while server.run_sql(question) != answer:
         time.sleep(0.1)
 
 
 def brought_back(base: Server, archive: Path) -> Server:
-    """Start a base backup that replays the archive to its end, and begins a timeline of its own."""
+    """Start a base backup that replays the archive to its end and begins a new timeline."""
     signal, version = base.root / "data/recovery.signal", base.root / "data/PG_VERSION"
     (base.root / "data/standby.signal").unlink()
     signal.touch()
@@ -37,23 +37,23 @@ def brought_back(base: Server, archive: Path) -> Server:
     return server
 
 
-def test_a_journal_that_came_back_from_base_backup_and_wal_goes_on_without_issuing_a_stamp_twice(
+def test_a_journal_restored_from_base_backup_and_wal_issues_no_stamp_twice(
     tmp_path: Path,
 ) -> None:
     archive = tmp_path / "archive"
     archive.mkdir()
-    archive.chmod(0o777)  # the server's user writes it
+    archive.chmod(0o777)  # the server's user must be able to write to it
     options = {"fsync": "off", "archive_mode": "on", "archive_command": f"'cp %p {archive}/%f'"}
     with primary(tmp_path / "primary", **options) as server:
         lost = JournalWorld(tmp_path, server.url, "")
         lost.live(1)
         base = server.new_standby(tmp_path / "base")
-        base.stop()  # from here on it is no standby, but a base backup
+        base.stop()  # from here on it is a base backup and no longer a standby
         lost.live(2)
         checkpoint = lost.checkpoint()
         segment = server.run_sql("SELECT pg_walfile_name(pg_switch_wal())")
         wait_until(server, f"SELECT last_archived_wal >= '{segment}' FROM pg_stat_archiver", "True")
-        lost.live(3)  # never archived: lost
+        lost.live(3)  # never archived, so lost
     server = brought_back(base, archive)
     try:
         came_back = JournalWorld(tmp_path, server.url, "", lost.clock)

@@ -1,6 +1,6 @@
-"""A process that forks with an open journal: the child's connections are its own, the parent's unharmed.
+"""After a fork with an open journal, the child has its own connections and the parent's still work.
 
-Spark's daemon and Celery's prefork pool fork so. Each test is a program of its own: pytest's process has
+Spark's daemon and Celery's prefork pool fork like this. Each test runs its own program: pytest's process has
 threads and journals of other tests.
 """
 
@@ -47,7 +47,7 @@ journal.apply(take("of the parent"))
 
 
 def run(url: str, program: str) -> None:
-    """Run a program to its end, which it reaches only if all that it asserts holds."""
+    """Run a program and require exit code 0: all of its assertions held."""
     done = subprocess.run(
         [sys.executable, "-c", BEGINNING + program, url],
         timeout=200,
@@ -64,7 +64,7 @@ def sequences(url: str) -> list[int]:
         return [entry.sequence for entry in reading.entries(0, 1000)]
 
 
-def test_parent_and_children_write_on_with_the_same_journal(journal_url: str) -> None:
+def test_parent_and_children_continue_writing_with_the_same_journal(journal_url: str) -> None:
     run(
         journal_url,
         """
@@ -83,7 +83,7 @@ journal.close()
     assert sequences(journal_url) == list(range(1, 35))
 
 
-def test_children_of_multiprocessing_write_at_the_same_time(journal_url: str) -> None:
+def test_multiprocessing_children_write_concurrently(journal_url: str) -> None:
     run(
         journal_url,
         """
@@ -101,7 +101,7 @@ journal.close()
     assert sequences(journal_url) == list(range(1, 33))
 
 
-def test_a_child_that_ends_as_any_program_does_harms_no_connection_of_its_parent(journal_url: str) -> None:
+def test_a_normal_exit_of_a_child_leaves_the_connections_of_its_parent_intact(journal_url: str) -> None:
     run(
         journal_url,
         """
@@ -119,7 +119,7 @@ journal.close()
     assert sequences(journal_url) == [1, 2]
 
 
-def test_a_fork_amid_writes_of_other_threads_leaves_none_waiting(journal_url: str) -> None:
+def test_a_fork_during_writes_of_other_threads_blocks_none_of_them(journal_url: str) -> None:
     run(
         journal_url,
         """
@@ -159,8 +159,8 @@ holder = threading.Thread(target=hold)
 """
 
 
-def test_a_fork_waits_for_a_transaction_on_sqlite_that_another_thread_holds(journal_url: str) -> None:
-    """On PostgreSQL it need not wait; in both the child then works."""
+def test_a_fork_waits_for_an_sqlite_transaction_of_another_thread(journal_url: str) -> None:
+    """On PostgreSQL it does not wait; the child works with both databases."""
     run(
         journal_url,
         HOLDING
@@ -182,8 +182,8 @@ journal.close()
     assert sequences(journal_url) == [1, 2]
 
 
-def test_a_fork_amid_a_transaction_that_does_not_end_harms_nobody(journal_url: str) -> None:
-    """The child is refused SQLite, which would believe the parent's locks; PostgreSQL's are the server's."""
+def test_a_fork_during_an_endless_transaction_is_safe_for_parent_and_child(journal_url: str) -> None:
+    """The child is refused SQLite, which would trust the parent's locks; PostgreSQL's are in the server."""
     run(
         journal_url,
         HOLDING
@@ -216,7 +216,7 @@ journal.close()
 
 
 @pytest.mark.parametrize("leaving", ["pass", "sys.exit(0)", "raise ZeroDivisionError"])
-def test_a_child_that_leaves_a_transaction_of_its_parents_ends_nothing_of_it(
+def test_a_child_that_leaves_a_transaction_of_its_parent_does_not_end_it(
     journal_url: str, leaving: str
 ) -> None:
     run(
@@ -241,7 +241,7 @@ journal.close()
     assert sequences(journal_url) == [1, 8]
 
 
-def test_a_child_holds_none_of_its_parents_leases_and_may_hold_its_own(journal_url: str) -> None:
+def test_a_child_holds_none_of_its_parents_leases_and_can_take_its_own(journal_url: str) -> None:
     run(
         journal_url,
         """

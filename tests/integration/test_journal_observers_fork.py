@@ -1,4 +1,4 @@
-"""A process that forks while its threads read at observers: the child reads on."""
+"""After a fork while threads read at observers, the child can still read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.journal.observers import ObserverWorld, asked, take
 pytestmark = pytest.mark.integration
 
 
-def test_a_child_reads_at_observers_whatever_its_parents_threads_were_at(tmp_path: Path) -> None:
+def test_a_child_reads_at_observers_at_any_point_of_its_parents_threads(tmp_path: Path) -> None:
     world = ObserverWorld(tmp_path)
     try:
         take(world.journal)
@@ -33,7 +33,7 @@ def test_a_child_reads_at_observers_whatever_its_parents_threads_were_at(tmp_pat
         held.wait()
         child = os.fork()
         if child == 0:
-            signal.alarm(100)  # one that hangs is not left behind
+            signal.alarm(100)  # do not leave a hanging process behind
             try:
                 os._exit(0 if client.read(asked) == ("observer-0", 1) else 1)
             finally:

@@ -1,4 +1,4 @@
-"""A real primary, a real streaming standby, and what becomes of reads when either fails."""
+"""Tests of reads with a real primary and a real streaming standby, when either fails."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONG_MS = 300_000.0
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Wait for what will be: the limit only ends a test that has failed."""
+    """Wait for a condition; the limit is reached only by a failing test."""
     limit = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < limit, "it did not come to be"
@@ -38,7 +38,7 @@ def until(condition: Callable[[], object]) -> None:
 
 @dataclass
 class Pair:
-    """A primary, and a standby that is cloned from it when a test asks for one."""
+    """A primary, and a standby that is cloned from it on request."""
 
     root: Path
     primary: Server
@@ -59,7 +59,7 @@ class Pair:
         self.running.append(server)
 
     def journal(self, *standbys: Server) -> Journal:
-        """Open the journal at whichever of the servers takes writes."""
+        """Open the journal at the server that accepts writes."""
         hosts = "&".join(f"host=127.0.0.1:{server.port}" for server in (self.primary, *standbys))
         url = f"postgresql://lockgate@/lockgate?{hosts}&target_session_attrs=read-write"
         return self.opened.enter_context(open_journal(url))
@@ -71,7 +71,7 @@ class Pair:
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    # Not below pytest's own directory: each new run of pytest closes that to every other user.
+    # Not below pytest's own directory, which each new run of pytest closes to other users.
     with (
         tempfile.TemporaryDirectory(prefix="lockgate-standby-") as root,
         primary(Path(root) / "primary", fsync="off") as server,
@@ -82,13 +82,13 @@ def pair() -> Iterator[Pair]:
                 yield world
         finally:
             if server not in world.running:
-                server.start()  # for `primary`, which stops it
+                server.start()  # `primary` stops it again
             for standby in [running for running in world.running if running is not server]:
                 standby.stop("immediate")
 
 
 def asked(reading: Reading) -> tuple[int | None, int]:
-    """Ask on which port the answer is given, and how many rows there are: as many as entries, here."""
+    """Return the port of the server that responds and its number of rows, one per entry here."""
     port = reading.connection.exec_driver_sql("SELECT inet_server_port()").scalar_one()
     return port, len(reading.where(Lease, {}))
 
@@ -97,7 +97,7 @@ def caught_up(client: Client) -> bool:
     return all(status.behind_entries == 0 for status in client.observers())
 
 
-def test_reads_go_to_a_standby_and_each_holds_what_its_client_has_written(pair: Pair) -> None:
+def test_reads_are_served_by_a_standby_and_include_the_clients_own_writes(pair: Pair) -> None:
     journal = pair.journal()
     take(journal)
     standby = pair.standby()
@@ -107,7 +107,7 @@ def test_reads_go_to_a_standby_and_each_holds_what_its_client_has_written(pair: 
         take(journal)
 
 
-def test_a_read_waits_for_a_standby_whose_replay_goes_on_in_time(pair: Pair) -> None:
+def test_a_read_waits_for_a_standby_that_catches_up_in_time(pair: Pair) -> None:
     journal = pair.journal()
     take(journal)
     standby = pair.standby()
@@ -121,7 +121,7 @@ def test_a_read_waits_for_a_standby_whose_replay_goes_on_in_time(pair: Pair) -> 
     assert figure("observer_waits_total") == waits + 1
 
 
-def test_a_read_goes_to_the_primary_when_a_standbys_replay_is_delayed_for_longer(pair: Pair) -> None:
+def test_a_read_is_served_by_the_primary_if_the_standby_catches_up_too_late(pair: Pair) -> None:
     journal = pair.journal()
     before = take(journal)
     standby = pair.standby(recovery_min_apply_delay="1h")
@@ -132,7 +132,7 @@ def test_a_read_goes_to_the_primary_when_a_standbys_replay_is_delayed_for_longer
     assert client.read(asked) == (pair.primary.port, 2)
     assert clock.slept_s == pytest.approx(0.050)
     assert figure("observer_fallbacks_total") == fallbacks + 1
-    # Whoever has seen only what the standby holds is served there, by an older state than others have seen.
+    # A client that has seen only the standby's entries is served there, with an older state than others saw.
     other = pair.client(pair.journal(), standby)
     other.see(SessionToken.of("main", [before]))
     assert other.read(asked) == (standby.port, 1)
@@ -140,7 +140,7 @@ def test_a_read_goes_to_the_primary_when_a_standbys_replay_is_delayed_for_longer
     assert other.read(asked) == (pair.primary.port, 2)
 
 
-def test_a_read_of_a_standby_is_of_one_state_while_it_replays(pair: Pair) -> None:
+def test_a_read_at_a_replaying_standby_sees_one_consistent_state(pair: Pair) -> None:
     journal = pair.journal()
     take(journal)
     standby = pair.standby()
@@ -156,7 +156,7 @@ def test_a_read_of_a_standby_is_of_one_state_while_it_replays(pair: Pair) -> Non
     assert client.read(ask) == (1, 1, Stamp(1, 1))
 
 
-def test_reads_go_on_when_a_standby_is_killed_and_use_it_again_when_it_is_back(pair: Pair) -> None:
+def test_reads_continue_when_a_standby_is_killed_and_use_it_again_after_its_restart(pair: Pair) -> None:
     journal = pair.journal()
     take(journal)
     standby = pair.standby()
@@ -175,7 +175,7 @@ def test_reads_go_on_when_a_standby_is_killed_and_use_it_again_when_it_is_back(p
     assert client.read(asked) == (standby.port, 4)
 
 
-def test_a_read_whose_standby_is_killed_amid_the_answer_is_answered_by_the_primary(pair: Pair) -> None:
+def test_the_primary_serves_a_read_whose_standby_is_killed_during_the_response(pair: Pair) -> None:
     journal = pair.journal()
     take(journal)
     standby = pair.standby()
@@ -190,7 +190,7 @@ def test_a_read_whose_standby_is_killed_amid_the_answer_is_answered_by_the_prima
     assert client.read(ask) == (pair.primary.port, 1)
 
 
-def test_a_read_whose_standby_hangs_amid_the_answer_is_answered_by_the_primary(pair: Pair) -> None:
+def test_the_primary_serves_a_read_whose_standby_hangs_during_the_response(pair: Pair) -> None:
     journal = pair.journal()
     take(journal)
     standby = pair.standby()
@@ -209,7 +209,7 @@ def test_a_read_whose_standby_hangs_amid_the_answer_is_answered_by_the_primary(p
     try:
         assert client.read(ask) == (pair.primary.port, 1)
         assert client.read(asked) == (pair.primary.port, 1)
-        (status,) = client.observers()  # which asks it all the same: another of its processes answers
+        (status,) = client.observers()  # the client still asks it: another process of the standby responds
         assert status.behind_entries == 0
         assert "has sent nothing for 5 s" in (status.why_down or "")
         clock.now += LAST_PROBE_S
@@ -220,7 +220,7 @@ def test_a_read_whose_standby_hangs_amid_the_answer_is_answered_by_the_primary(p
     assert len(stopped) == 1
 
 
-def test_a_promoted_standby_goes_on_in_a_new_epoch_and_what_survived_is_read_on(pair: Pair) -> None:
+def test_a_promoted_standby_continues_in_a_new_epoch_and_surviving_entries_stay_readable(pair: Pair) -> None:
     standby = pair.standby()
     journal = pair.journal(standby)
     client = pair.client(journal, standby, clock=ManualClock())
@@ -238,7 +238,7 @@ def test_a_promoted_standby_goes_on_in_a_new_epoch_and_what_survived_is_read_on(
     assert "it was promoted" in (status.why_down or "")
 
 
-def test_what_a_promotion_lost_is_told_until_an_explicit_msync(pair: Pair) -> None:
+def test_entries_lost_in_a_promotion_are_reported_until_an_explicit_msync(pair: Pair) -> None:
     standby = pair.standby()
     journal, survivor = pair.journal(standby), pair.journal(standby)
     client = pair.client(journal, standby, clock=ManualClock())
@@ -251,7 +251,7 @@ def test_what_a_promotion_lost_is_told_until_an_explicit_msync(pair: Pair) -> No
     pair.stop(pair.primary)
     pair.start(standby)
     standby.promote()
-    # Before and after the first entry of the new epoch, by which the lost numbers are used again.
+    # Before and after the first entry of the new epoch, which reuses a lost number.
     for _ in range(3):
         with pytest.raises(StateLostError, match="msync"):
             client.read(asked)

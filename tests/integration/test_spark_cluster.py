@@ -1,4 +1,4 @@
-"""On a cluster: Spark starts speculative copies, and executors are killed; every row is there once."""
+"""On a Spark cluster with speculative copies and killed executors, every row is written once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SMALL_FILES = {"maxRecordsPerFile": "2000"}
 
 @pytest.fixture(scope="module")
 def cluster_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    """A driver whose tasks run on two hosts."""
+    """Yield a driver whose tasks run on two hosts."""
     root = tmp_path_factory.mktemp("cluster")
     with (
         standalone_cluster(root) as master,
@@ -46,7 +46,7 @@ def notes(tmp_path: Path) -> Path:
 
 
 def _write(driver: Driver, how: How, destination: str, accident: Accident, notes: Path) -> list[int]:
-    """Write with an accident; returns the processes of the first try."""
+    """Write with an accident; return the processes of the first attempt."""
     driver.ask("await_executors", count=len(HOSTS))
     driver.ask(
         "write",
@@ -66,7 +66,7 @@ def _ids(destination: str) -> list[int]:
 
 
 @pytest.mark.parametrize("how", ["write", "save"])
-def test_a_speculative_copy_wins_and_the_slow_try_leaves_nothing(
+def test_a_speculative_copy_wins_and_the_slow_attempt_leaves_nothing(
     *, how: How, cluster_driver: Driver, destination: str, notes: Path, seen: Listing, open_uploads: Uploads
 ) -> None:
     executor, *workers = _write(cluster_driver, how, destination, "slow", notes)
@@ -76,7 +76,7 @@ def test_a_speculative_copy_wins_and_the_slow_try_leaves_nothing(
     assert open_uploads() == []
     met = json.loads((notes / SECOND_TRY).read_text())
     assert met == [executor, *workers], "the second try was no speculative copy: the first one had ended"
-    # The loser outlives its job by a moment: what it does then must not show either.
+    # The losing attempt may outlive its job for a moment: its later effects must stay invisible too.
     await_that(lambda: not any(map(psutil.pid_exists, workers)), "the loser's end")
     assert open_uploads() == []
     assert seen() == sorted(read_manifest(destination).files)
@@ -84,7 +84,7 @@ def test_a_speculative_copy_wins_and_the_slow_try_leaves_nothing(
 
 
 @pytest.mark.parametrize("how", ["write", "save"])
-def test_a_task_whose_executor_is_killed_is_tried_again_and_its_rows_arrive_once(
+def test_a_task_is_retried_after_its_executor_was_killed_and_its_rows_arrive_once(
     *, how: How, cluster_driver: Driver, destination: str, notes: Path, seen: Listing, open_uploads: Uploads
 ) -> None:
     _write(cluster_driver, how, destination, "killed", notes)

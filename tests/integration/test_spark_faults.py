@@ -1,4 +1,4 @@
-"""Spark's tasks, workers and drivers are really killed; afterwards every row is there once, or none is."""
+"""After Spark's tasks, workers and drivers are killed, every row is visible once, or no row is."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ ROWS = 400
 
 
 class DaysLater(SystemClock):
-    """Three days from now: every lease and every park has lapsed."""
+    """A clock three days ahead, when every lease and every park has expired."""
 
     def now_s(self) -> float:
         return super().now_s() + 3 * 86_400
 
 
 def _dying(how: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a step of a task that dies in the task's first try, after its rows went on to the writer.
+    """Return a step that kills its task in the first attempt, after its rows were passed to the writer.
 
-    A function within a function, so that it travels to Spark's workers by value.
+    It is a nested function so that it is pickled by value for Spark's workers.
     """
 
     def passed_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -60,7 +60,7 @@ def _dying(how: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordB
             if how == "exits":
                 os._exit(7)
             if context.partitionId() == 0:
-                # The worker that writes is one of the daemon's other children.
+                # The writing worker is another child of the daemon.
                 myself = psutil.Process()
                 for worker in [*(w for w in myself.parent().children() if w != myself), myself]:
                     worker.kill()
@@ -70,7 +70,7 @@ def _dying(how: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordB
 
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 @pytest.mark.parametrize("how", ["raises", "exits", "is-killed-with-its-writer"])
-def test_a_task_that_dies_is_tried_again_and_its_rows_arrive_once(
+def test_a_killed_task_is_retried_and_its_rows_arrive_once(
     spark: SparkSession, destination: str, open_uploads: Uploads, seen: Listing, how: str
 ) -> None:
     rows = spark.range(ROWS, numPartitions=2).selectExpr("id", "id % 5 AS day")
@@ -97,7 +97,7 @@ def test_a_task_that_never_succeeds_leaves_nothing(
 
 
 def _breaking() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a step in which every try of the first task fails, after its rows went on to the writer."""
+    """Return a step that fails every attempt of the first task after its rows were passed to the writer."""
 
     def passed_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -112,10 +112,10 @@ def _breaking() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]
 
 
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
-def test_a_job_of_which_spark_gave_up_cannot_be_committed_by_anybody_else(
+def test_a_job_abandoned_by_spark_cannot_be_committed_by_another_process(
     spark: SparkSession, destination: str, open_uploads: Uploads, seen: Listing
 ) -> None:
-    # Several Arrow batches, of which the writer gets all but the last: what it then saves is half a task.
+    # There are several Arrow batches and the writer gets all but the last, so it saves half a task.
     frame = spark.range(100_000, numPartitions=2).mapInArrow(_breaking(), "id long")
     writer = frame.write.format("lockgate").mode("append").options(commit="task", jobName="gated")
     with pytest.raises(PySparkException, match="it always fails"):
@@ -168,7 +168,7 @@ def _run_driver(destination: str, how: str, failpoint: str) -> int:
         ("outcome.create.after=kill", True),
     ],
 )
-def test_a_driver_that_is_killed_in_its_job_commit_is_settled_by_recovery(
+def test_recovery_settles_the_job_of_a_driver_killed_in_its_job_commit(
     spark: SparkSession, destination: str, open_uploads: Uploads, point: str, committed: bool
 ) -> None:
     assert _run_driver(destination, "write", point) == -9
@@ -190,10 +190,10 @@ def test_a_driver_that_is_killed_in_its_job_commit_is_settled_by_recovery(
         assert read_manifest(destination).files == {}
 
 
-def test_spark_calls_abort_after_the_decision_and_the_job_is_committed_all_the_same(
+def test_a_job_is_committed_although_spark_calls_abort_after_the_decision(
     spark: SparkSession, destination: str, open_uploads: Uploads
 ) -> None:
-    # Spark commits a Python source in a process of its own; it dies, and Spark, which lives, aborts.
+    # Spark commits a Python source in a separate process; that process dies and Spark aborts.
     assert _run_driver(destination, "save", "complete.complete.after=kill@3") != 0
     (job,) = list_jobs(destination)
     assert job.phase in {JobPhase.DECIDED, JobPhase.PUBLISHED, JobPhase.COMMITTED}
@@ -205,7 +205,7 @@ def test_spark_calls_abort_after_the_decision_and_the_job_is_committed_all_the_s
     assert open_uploads() == []
 
 
-def test_a_commit_process_that_dies_before_the_decision_leaves_nothing(
+def test_a_commit_process_killed_before_the_decision_leaves_nothing(
     destination: str, seen: Listing, open_uploads: Uploads
 ) -> None:
     assert _run_driver(destination, "save", "decide.create.before=kill") != 0
@@ -217,7 +217,7 @@ def test_a_commit_process_that_dies_before_the_decision_leaves_nothing(
     assert open_uploads() == []
 
 
-def test_a_retry_of_a_killed_driver_meets_its_own_commit(
+def test_a_retry_of_a_killed_driver_finds_its_own_commit(
     spark: SparkSession, destination: str, open_uploads: Uploads
 ) -> None:
     assert _run_driver(destination, "write", "complete.complete.after=kill@3") == -9

@@ -34,7 +34,7 @@ def world(tmp_path: Path) -> Iterator[CacheWorld]:
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """A home in which this process and its children are their own blob servers."""
+    """Return settings of a home in which this process and its children open the blobs themselves."""
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
     return load_settings()
 
@@ -43,22 +43,22 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 def _driver_path() -> Iterator[None]:
     path = list(sys.path)
     yield
-    sys.path[:] = path  # Spark adds to the driver's, for good
+    sys.path[:] = path  # Spark extends the driver's path permanently
 
 
 class Lines:
-    """A task's log."""
+    """Record the lines of a task's log."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     def info(self, message: str, *arguments: object) -> None:
-        """Take a line."""
+        """Record a line."""
         self.lines.append(message % arguments)
 
 
 def applied(spark: SparkSession, module: str, expression: str) -> list[str]:
-    """Import a module on the executors, and return what an expression of it is there."""
+    """Import a module on the executors and return the value of an expression there."""
 
     def run(rows: Iterator[int]) -> Iterator[str]:
         import importlib
@@ -69,7 +69,7 @@ def applied(spark: SparkSession, module: str, expression: str) -> list[str]:
     return spark.sparkContext.parallelize(range(4), 2).mapPartitions(run).collect()
 
 
-def test_a_udf_imports_a_shipped_wheel_a_module_and_native_code_on_the_executors(
+def test_a_udf_imports_an_uploaded_wheel_a_module_and_native_code_on_the_executors(
     world: CacheWorld, spark: SparkSession
 ) -> None:
     from pyspark.sql.functions import udf
@@ -98,13 +98,11 @@ def test_a_udf_imports_a_shipped_wheel_a_module_and_native_code_on_the_executors
         assert [row.priced for row in rows] == [0, 14, 28]
         assert applied(spark, "shipped_native", "library.escape('<')") == ["&lt;"] * 4
         where = applied(spark, "shipped_rates", "library.__file__")
-        assert not any(str(world.path) in path for path in where)  # the executors' own copies
+        assert not any(str(world.path) in path for path in where)  # the executors have their own copies
 
 
 @pytest.mark.skipif(not has_jdk(), reason="there is no JDK to build a jar with")
-def test_a_jar_that_is_added_later_works_in_sql(
-    world: CacheWorld, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_jar_added_later_works_in_sql(world: CacheWorld, spark: SparkSession, tmp_path: Path) -> None:
     artefacts = upload(world.server, "sales", {"plus-one.jar": jar(tmp_path / "java")})
     with LibraryCache(world.cache()).holding(artefacts) as libraries:
         add_libraries(spark, libraries)
@@ -114,7 +112,7 @@ def test_a_jar_that_is_added_later_works_in_sql(
 
 
 def on_a_cluster(spark: SparkSession) -> list[str]:
-    """What the child process runs where executors are other machines, as far as Spark can tell."""
+    """Run in the child process on a cluster whose executors look like other machines to Spark."""
     rates = applied(spark, "cluster_rates", "library.RATE + row")
     native = applied(spark, "cluster_native", "library.escape('<')")
     return rates + native
@@ -143,7 +141,7 @@ def test_executors_of_a_cluster_fetch_the_libraries_from_the_driver(
 
 
 def with_shipped(spark: SparkSession) -> dict[str, object]:
-    """What the child process runs, in a session of its own."""
+    """Run in the child process with its own session."""
     from child_rates import RATE  # type: ignore[import-not-found]
 
     spark.udf.registerJavaFunction("plus_one", "lockgate.test.PlusOne", "long")
@@ -158,7 +156,7 @@ def with_shipped(spark: SparkSession) -> dict[str, object]:
 
 
 @pytest.mark.skipif(not has_jdk(), reason="there is no JDK to build a jar with")
-def test_a_spark_child_is_made_with_its_jobs_libraries_and_a_later_one_downloads_nothing(
+def test_a_spark_child_starts_with_its_jobs_libraries_and_a_later_one_downloads_nothing(
     settings: Settings, tmp_path: Path
 ) -> None:
     with open_blobs(settings) as server:
@@ -178,14 +176,14 @@ def test_a_spark_child_is_made_with_its_jobs_libraries_and_a_later_one_downloads
         assert told["executors"] == ["7", "8", "9", "10"]
         assert told["jvm"] == [1, 2, 3]
         assert told["jars"].endswith("plus-one.jar")
-        for blob in artefacts.blobs:  # a task tried again needs nobody but the cache
+        for blob in artefacts.blobs:  # a retried task needs only the cache
             server.holdings.local.delete("sales", blob.blob_key)
         assert SparkChild(Lines()).run(work)["driver"] == 7
 
         server.finish("sales")
 
 
-def test_a_spark_child_whose_library_is_gone_says_so_and_starts_no_session(settings: Settings) -> None:
+def test_a_spark_child_without_its_library_reports_it_and_starts_no_session(settings: Settings) -> None:
     with open_blobs(settings) as server:
         artefacts = upload(server, "sales", {"child_rates.py": b"RATE = 7"})
         server.finish("sales")
@@ -194,7 +192,7 @@ def test_a_spark_child_whose_library_is_gone_says_so_and_starts_no_session(setti
         SparkChild(Lines()).run(work)
 
 
-def test_the_operator_takes_the_output_of_an_upload() -> None:
+def test_the_operator_accepts_the_output_of_an_upload() -> None:
     operator = SparkWriteOperator(
         task_id="write", job={}, python_callable="m:f", artefacts={"job_id": "sales"}
     )

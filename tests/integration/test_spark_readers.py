@@ -1,4 +1,4 @@
-"""Committed data open in other people's readers, and the reader of the log sees whole jobs only."""
+"""Third-party readers can read committed data; the reader of the log sees only whole jobs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def by_city(spark: SparkSession, destination: str) -> list[tuple[int, str | None
 
 
 def _rows(frame: DataFrame) -> list[str]:
-    """Rows as text, in an order that is the same for equal rows; a NaN equals a NaN."""
+    """Return rows as sorted text, so that equal rows compare equal; a NaN equals a NaN."""
     return sorted(repr(row) for row in frame.collect())
 
 
@@ -88,7 +88,7 @@ def all_types(spark: SparkSession) -> DataFrame:
     )
 
 
-def test_every_type_that_is_kept_reads_back_the_same(
+def test_every_supported_type_is_read_back_unchanged(
     all_types: DataFrame, spark: SparkSession, destination: str
 ) -> None:
     write(all_types, destination)
@@ -98,7 +98,7 @@ def test_every_type_that_is_kept_reads_back_the_same(
         assert _rows(frame) == _rows(all_types)
 
 
-def test_partition_columns_come_back_with_their_types(spark: SparkSession, destination: str) -> None:
+def test_partition_columns_are_read_back_with_their_types(spark: SparkSession, destination: str) -> None:
     frame = spark.sql(
         """
         SELECT * FROM VALUES
@@ -149,7 +149,7 @@ def test_a_turn_beyond_the_log_is_refused(spark: SparkSession, destination: str)
         read(spark, destination, as_of=9).count()
 
 
-def test_only_the_asked_columns_are_read(spark: SparkSession, destination: str) -> None:
+def test_only_the_requested_columns_are_read(spark: SparkSession, destination: str) -> None:
     frame = spark.range(10).selectExpr("id", "id % 2 AS day", "repeat('x', 100) AS text")
     write(frame, destination, partition_by=["day"])
     narrow = read(spark, destination, columns=["day", "id"])
@@ -164,7 +164,7 @@ def test_a_filter_on_one_query_does_not_narrow_the_next(spark: SparkSession, des
     assert frame.count() == 30
 
 
-def test_files_are_gathered_to_partitions_by_size(spark: SparkSession, destination: str) -> None:
+def test_files_are_combined_into_partitions_by_size(spark: SparkSession, destination: str) -> None:
     write(
         spark.range(60, numPartitions=1).selectExpr("id", "id % 6 AS day"), destination, partition_by=["day"]
     )
@@ -174,7 +174,7 @@ def test_files_are_gathered_to_partitions_by_size(spark: SparkSession, destinati
     assert plain.count() == split.count() == 60
 
 
-def test_files_of_a_job_that_knew_no_columns_are_read_by_their_footer_and_folders(
+def test_files_of_a_job_without_a_schema_are_read_by_their_footer_and_folders(
     spark: SparkSession, destination: str, tmp_path: Path
 ) -> None:
     import pyarrow as pa
@@ -194,7 +194,7 @@ def test_files_of_a_job_that_knew_no_columns_are_read_by_their_footer_and_folder
     assert (row.price, row.day) == (Decimal("1.50"), dt.date(2026, 11, 21))
 
 
-def test_a_destination_without_a_published_job_says_so(spark: SparkSession, destination: str) -> None:
+def test_reading_a_destination_without_a_published_job_raises(spark: SparkSession, destination: str) -> None:
     Path(destination).mkdir(parents=True)
     with pytest.raises(PySparkException, match="no job has published anything there"):
         read(spark, destination)

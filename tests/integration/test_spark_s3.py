@@ -1,4 +1,4 @@
-"""Spark writes to a real S3 server: no rename, no file system below, other people's readers over the wire."""
+"""Tests of Spark writes to a real S3 server, without renames, read back by third-party readers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BY_DAY = [[day, ROWS // DAYS] for day in range(DAYS)]
 
 
 class DaysLater(SystemClock):
-    """Three days from now: every lease and every park has lapsed."""
+    """A clock three days ahead, when every lease and every park has expired."""
 
     def now_s(self) -> float:
         return super().now_s() + 3 * 86_400
@@ -35,7 +35,7 @@ class DaysLater(SystemClock):
 
 @pytest.fixture(scope="module")
 def s3_environment() -> dict[str, str]:
-    """Where Lockgate and every AWS tool look for a server and its credentials."""
+    """Set the environment variables in which Lockgate and AWS tools look for a server and credentials."""
     return {
         "AWS_ENDPOINT_URL": os.environ["LOCKGATE_TEST_S3_ENDPOINT"],
         "AWS_ACCESS_KEY_ID": os.environ["LOCKGATE_TEST_S3_KEY"],
@@ -55,7 +55,7 @@ def s3_driver(
 
 @pytest.fixture
 def destination(s3_environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A prefix that is new, and emptied afterwards."""
+    """Yield a new prefix; delete its objects afterwards."""
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     for name, value in s3_environment.items():
@@ -68,7 +68,7 @@ def destination(s3_environment: Mapping[str, str], monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("how", ["write", "save"])
-def test_partitioned_rows_are_all_there_after_the_commit(
+def test_all_partitioned_rows_are_visible_after_the_commit(
     how: How, s3_driver: Driver, destination: str, seen: Listing, open_uploads: Uploads
 ) -> None:
     s3_driver.ask("write", destination=destination, how=how, rows=ROWS)
@@ -95,7 +95,7 @@ def test_rows_are_invisible_until_the_decision(
     assert s3_driver.ask("days", destination=destination) == BY_DAY
 
 
-def test_files_of_several_parts_are_whole(
+def test_files_of_several_parts_are_complete(
     s3_driver: Driver, destination: str, open_uploads: Uploads, tmp_path: Path
 ) -> None:
     rows, part_bytes = 8_000_000, 5 * 2**20
@@ -112,7 +112,7 @@ def test_files_of_several_parts_are_whole(
     ("failpoint", "decided"),
     [("decide.create.before=kill", False), ("complete.complete.after=kill@4", True)],
 )
-def test_a_driver_killed_beside_its_decision_is_settled_by_recovery(
+def test_recovery_settles_the_job_of_a_driver_killed_around_its_decision(
     *,
     failpoint: str,
     decided: bool,
@@ -138,12 +138,14 @@ def test_a_driver_killed_beside_its_decision_is_settled_by_recovery(
     (job,) = list_jobs(destination)
     assert job.phase is (JobPhase.COMMITTED if decided else JobPhase.FAILED)
     assert open_uploads() == []
-    s3_driver.ask("write", destination=destination, how="write", rows=ROWS)  # a retry, or a recomputation
+    s3_driver.ask("write", destination=destination, how="write", rows=ROWS)  # a retry or a recomputation
     assert s3_driver.ask("days", destination=destination) == BY_DAY
     assert seen() == sorted(read_manifest(destination).files)
 
 
-def test_other_readers_open_what_spark_wrote(s3_driver: Driver, destination: str, tmp_path: Path) -> None:
+def test_other_readers_open_files_written_by_spark(
+    s3_driver: Driver, destination: str, tmp_path: Path
+) -> None:
     s3_driver.ask("write", destination=destination, how="write", rows=ROWS)
     for reader in (_arrow_over_s3, _polars_over_s3, _duckdb_over_a_copy):
         assert reader(destination, tmp_path) == BY_DAY, reader.__name__

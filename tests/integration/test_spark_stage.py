@@ -1,4 +1,4 @@
-"""Staging: Spark's own writer into a fresh directory, whose frozen listing is the job's task list."""
+"""Tests of staging: Spark writes to a new directory whose frozen listing is the job's task list."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def test_a_stage_lists_every_file_that_spark_finished(
     assert (tmp_path / "stage").stat().st_mode & 0o777 == 0o700
 
 
-def test_options_reach_sparks_writer(frame: DataFrame, tmp_path: Path) -> None:
+def test_options_are_passed_to_sparks_writer(frame: DataFrame, tmp_path: Path) -> None:
     files = stage(frame, tmp_path / "stage", format="csv", options={"header": True, "compression": "gzip"})
     assert all(file.path.endswith(".csv.gz") for file in files)
 
 
-def test_the_mark_of_a_finished_stage_is_written_even_if_the_session_switched_it_off(
+def test_the_success_marker_of_a_stage_is_written_even_if_the_session_disables_it(
     frame: DataFrame, spark: SparkSession, tmp_path: Path
 ) -> None:
     configuration = spark.sparkContext._jsc.hadoopConfiguration()
@@ -53,14 +53,14 @@ def test_the_mark_of_a_finished_stage_is_written_even_if_the_session_switched_it
         configuration.unset("mapreduce.fileoutputcommitter.marksuccessfuljobs")
 
 
-def test_a_stage_that_is_there_already_is_refused_and_left_as_it_is(frame: DataFrame, tmp_path: Path) -> None:
+def test_an_existing_stage_is_refused_and_left_unchanged(frame: DataFrame, tmp_path: Path) -> None:
     (tmp_path / "stage").mkdir()
     with pytest.raises(ConflictError, match="needs a new one"):
         stage(frame, tmp_path / "stage")
     assert list((tmp_path / "stage").iterdir()) == []
 
 
-def test_a_stage_whose_spark_failed_has_no_mark(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stage_of_a_failed_spark_job_has_no_success_marker(spark: SparkSession, tmp_path: Path) -> None:
     broken = spark.range(4).selectExpr("id", "if(id = 3, raise_error('broken'), 'fine') AS text")
     with pytest.raises(PySparkException, match="broken"):
         stage(broken, tmp_path / "stage")
@@ -75,7 +75,7 @@ def test_a_stage_whose_spark_failed_has_no_mark(spark: SparkSession, tmp_path: P
         ({"partition_by": ["id", "day", "city"]}, "no column is left"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_made(
+def test_invalid_options_are_refused_before_anything_is_created(
     frame: DataFrame, tmp_path: Path, asked: dict[str, object], says: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=says):

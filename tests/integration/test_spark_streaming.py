@@ -1,4 +1,4 @@
-"""`writeStream.format("lockgate")` through real Spark: every batch once, whoever dies."""
+"""`writeStream.format("lockgate")` in real Spark writes every batch once, whichever process dies."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ THREE_BATCHES: Final = list(range(3 * ROWS))
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """Two batches have come."""
+    """Return a place with two batches of input."""
     place = Place(tmp_path)
     place.feed(0, 1)
     return place
 
 
-def test_every_batch_is_a_job_and_a_restart_goes_on_after_the_last_one(
+def test_every_batch_is_a_job_and_a_restart_continues_after_the_last_one(
     spark: SparkSession, place: Place
 ) -> None:
     place.run(spark, partitionBy="day", queryName="sales")
@@ -58,7 +58,7 @@ def test_every_batch_is_a_job_and_a_restart_goes_on_after_the_last_one(
     assert [job.job_id for job in jobs] == [f"stream-{query}-batch-{batch}-g1" for batch in range(3)]
 
 
-def test_a_batch_that_spark_replays_is_published_once(spark: SparkSession, place: Place) -> None:
+def test_a_replayed_batch_is_published_once(spark: SparkSession, place: Place) -> None:
     place.run(spark)
     before = read_manifest(place.destination)
     place.forget_last_commit()
@@ -73,7 +73,7 @@ def test_a_batch_that_spark_replays_is_published_once(spark: SparkSession, place
     assert place.open_uploads() == []
 
 
-def test_complete_output_takes_the_place_of_the_result_before(spark: SparkSession, place: Place) -> None:
+def test_complete_output_replaces_the_previous_result(spark: SparkSession, place: Place) -> None:
     def counted() -> dict[int, int]:
         return {row["day"]: row["count"] for row in read(spark, place.destination).collect()}
 
@@ -94,7 +94,7 @@ def test_complete_output_takes_the_place_of_the_result_before(spark: SparkSessio
         ("append", {"partitionBy": "month"}, "partition column 'month' is not there"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_made(
+def test_invalid_options_are_refused_before_anything_is_created(
     spark: SparkSession, place: Place, output_mode: str, options: dict[str, str], says: str
 ) -> None:
     with pytest.raises(StreamingQueryException, match=says):
@@ -109,7 +109,7 @@ def test_a_batch_without_rows_publishes_nothing(spark: SparkSession, place: Plac
     assert {path.name for path in place.checkpoint.glob("commits/[0-9]*")} == {"0", "1"}
 
 
-def test_two_streams_write_one_destination(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+def test_two_streams_write_to_one_destination(spark: SparkSession, place: Place, tmp_path: Path) -> None:
     other = Place(tmp_path / "other")
     other.feed(5, 6)
     query = place.start(spark, other.rows(spark), checkpointLocation=str(other.checkpoint))
@@ -121,7 +121,7 @@ def test_two_streams_write_one_destination(spark: SparkSession, place: Place, tm
 
 
 def _failing(tries: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a step of a task whose first tries fail, after their rows went on to the writer."""
+    """Return a step whose first attempts fail after their rows were passed to the writer."""
 
     def passed_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -136,14 +136,14 @@ def _failing(tries: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Rec
 
 
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
-def test_a_task_that_fails_is_tried_again_and_its_rows_arrive_once(spark: SparkSession, place: Place) -> None:
+def test_a_failed_task_is_retried_and_its_rows_arrive_once(spark: SparkSession, place: Place) -> None:
     place.run(spark, place.rows(spark).repartition(2).mapInArrow(_failing(1), "id long, day long"))
     assert place.ids(spark) == place.listed_ids(spark) == TWO_BATCHES
     assert place.open_uploads() == []
 
 
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
-def test_a_batch_that_spark_gives_up_leaves_nothing_and_a_restart_writes_it(
+def test_a_batch_given_up_by_spark_leaves_nothing_and_a_restart_writes_it(
     spark: SparkSession, place: Place
 ) -> None:
     with pytest.raises(StreamingQueryException, match="this try fails"):
@@ -154,7 +154,7 @@ def test_a_batch_that_spark_gives_up_leaves_nothing_and_a_restart_writes_it(
     assert place.open_uploads() == []
 
 
-def test_a_reader_of_the_log_sees_whole_batches_only_while_the_query_runs(
+def test_a_reader_of_the_log_sees_only_whole_batches_while_the_query_runs(
     spark: SparkSession, place: Place
 ) -> None:
     place.run(spark)
@@ -193,7 +193,7 @@ COMMIT_DIES: Final = "complete.complete.before"
 
 
 @pytest.mark.fault
-def test_a_driver_that_is_killed_anywhere_and_started_again_has_every_row_once(
+def test_a_driver_killed_at_any_point_and_restarted_writes_every_row_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     places = {point: Place(tmp_path / point) for point in (*DRIVER_DIES, COMMIT_DIES)}
@@ -212,7 +212,7 @@ def test_a_driver_that_is_killed_anywhere_and_started_again_has_every_row_once(
 
 
 def _kill_driver(places: dict[str, Place], log: Path) -> None:
-    """Run a driver until each query stands still at its point, then kill it, its JVM and its workers."""
+    """Run a driver until each query has stopped at its point, then kill it, its JVM and its workers."""
     deaths = {
         place.destination: asdict(Death(str(place.home / "note"), point, alone=point == COMMIT_DIES))
         for point, place in places.items()
@@ -234,6 +234,6 @@ def _kill_driver(places: dict[str, Place], log: Path) -> None:
         victims = psutil.Process(driver.pid).children(recursive=True)
         driver.kill()
         for process in victims:
-            with suppress(psutil.NoSuchProcess):  # a child of one that is dead already
+            with suppress(psutil.NoSuchProcess):  # a child of a process that is already dead
                 process.kill()
         assert said == READY, log.read_text()[-2000:]

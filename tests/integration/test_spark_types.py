@@ -1,4 +1,4 @@
-"""Rows of unusual shapes through Spark: wide, deep, exact, in other zones; and a function that raises."""
+"""Tests of unusual rows in Spark: many columns, deep nesting, decimals, time zones, a raising function."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Listing = Callable[[], list[str]]
 Uploads = Callable[[], list[UploadInfo]]
 
 
-def test_a_frame_of_a_thousand_columns_arrives_whole(spark: SparkSession, destination: str) -> None:
+def test_a_frame_of_a_thousand_columns_is_written_completely(spark: SparkSession, destination: str) -> None:
     wide = spark.range(3).selectExpr(*(f"id + {number} AS c{number:04d}" for number in range(1000)))
     receipt = write(wide, destination)
     assert receipt is not None
@@ -33,7 +33,7 @@ def test_a_frame_of_a_thousand_columns_arrives_whole(spark: SparkSession, destin
     assert spark.read.parquet(destination).columns == found.columns
 
 
-def test_a_value_nested_ten_deep_arrives_whole(spark: SparkSession, destination: str) -> None:
+def test_a_value_nested_ten_levels_deep_is_written_completely(spark: SparkSession, destination: str) -> None:
     expression = "id"
     for depth in range(10):
         kind = ("array({0})", "named_struct('level {1}', {0})", "map('key', {0})")[depth % 3]
@@ -55,7 +55,7 @@ def test_decimals_of_every_size_are_exact(spark: SparkSession, destination: str)
     assert found == {number: (value, Decimal(number)) for number, value in enumerate(values)}
 
 
-def test_a_moment_stays_the_same_moment_in_every_time_zone(spark: SparkSession, destination: str) -> None:
+def test_a_timestamp_is_the_same_instant_in_every_time_zone(spark: SparkSession, destination: str) -> None:
     moment = dt.datetime(2026, 3, 29, 1, 30, tzinfo=dt.UTC)
     zone = spark.conf.get("spark.sql.session.timeZone")
     frame = spark.createDataFrame(
@@ -77,7 +77,7 @@ def test_a_moment_stays_the_same_moment_in_every_time_zone(spark: SparkSession, 
         spark.conf.set("spark.sql.session.timeZone", str(zone))
 
 
-def test_a_function_that_raises_at_one_row_leaves_nothing_of_any_task(
+def test_a_function_that_raises_for_one_row_leaves_nothing_of_any_task(
     spark: SparkSession, destination: str, seen: Listing, open_uploads: Uploads
 ) -> None:
     from pyspark.sql.functions import udf

@@ -1,4 +1,4 @@
-"""Direct writes through real Spark: modes, layouts, the commit, and what is refused."""
+"""Tests of direct writes in real Spark: modes, layouts, the commit, and refused options."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_plain_writer_appends_and_overwrites(
     assert open_uploads() == []
 
 
-def test_an_explicit_mode_wins_over_the_one_that_spark_knows(frame: DataFrame, destination: str) -> None:
+def test_an_explicit_mode_overrides_the_mode_of_spark(frame: DataFrame, destination: str) -> None:
     _save(frame, destination, "overwrite", mode="append")
     _save(frame, destination, "overwrite", mode="append")
     with pytest.raises(AnalysisException, match="the mode is fail"):
@@ -75,7 +75,7 @@ def test_dynamic_partition_overwrite_replaces_the_partitions_that_receive_rows(
 
 
 @pytest.mark.parametrize("mode", ["fail", "error", "errorifexists"])
-def test_fail_refuses_a_destination_with_data_and_takes_an_empty_one(
+def test_mode_fail_refuses_a_destination_with_data_and_accepts_an_empty_one(
     frame: DataFrame, destination: str, mode: str, seen: Listing
 ) -> None:
     receipt = write(frame, destination, mode=mode)
@@ -87,19 +87,19 @@ def test_fail_refuses_a_destination_with_data_and_takes_an_empty_one(
     assert seen() == before
 
 
-def test_ignore_writes_once(frame: DataFrame, destination: str) -> None:
+def test_mode_ignore_writes_once(frame: DataFrame, destination: str) -> None:
     assert write(frame, destination, mode="ignore") is not None
     assert write(frame, destination, mode="ignore") is None
     assert read_manifest(destination).rows == 100
 
 
-def test_ignore_sees_data_that_no_job_wrote(frame: DataFrame, destination: str) -> None:
+def test_mode_ignore_respects_data_that_no_job_wrote(frame: DataFrame, destination: str) -> None:
     frame.write.parquet(destination)
     assert write(frame, destination, mode="ignore") is None
 
 
 @pytest.mark.parametrize("mode", ["replace", "overwrite"])
-def test_replace_leaves_only_the_new_data(
+def test_mode_replace_leaves_only_the_new_data(
     frame: DataFrame, spark: SparkSession, destination: str, mode: str
 ) -> None:
     write(frame, destination, partition_by=["day"])
@@ -120,7 +120,7 @@ def test_the_receipt_the_log_and_a_listing_agree(frame: DataFrame, destination: 
     assert receipt.rows == manifest.rows == 100
 
 
-def test_a_second_write_of_a_job_name_takes_the_place_of_the_first(
+def test_a_second_write_with_a_job_name_replaces_the_first(
     frame: DataFrame, spark: SparkSession, destination: str
 ) -> None:
     write(frame, destination, job_name="nightly")
@@ -149,13 +149,13 @@ def test_nothing_is_visible_before_the_commit(
     assert _ids(spark.read.parquet(destination)) == list(range(100))
 
 
-def test_a_later_commit_takes_exactly_the_attempts_that_spark_let_win(
+def test_a_later_commit_publishes_exactly_the_attempts_that_spark_selected(
     frame: DataFrame, destination: str
 ) -> None:
     _save(frame.coalesce(1), destination, commit="task", jobName="gated")
     (summary,) = list_jobs(destination)
     job = attach_job(destination, summary.job_id)
-    # What a speculative loser does when it outlives the winner: the newest pending set of the task.
+    # A losing speculative attempt that outlives the winner writes the newest pending set of the task.
     with (
         job.attempt("part-00000", input_digest="loser") as attempt,
         attempt.open("part-loser.parquet") as file,
@@ -164,7 +164,7 @@ def test_a_later_commit_takes_exactly_the_attempts_that_spark_let_win(
     assert job.commit().rows == 100
 
 
-def test_sorted_rows_make_one_file_a_task_and_partition(spark: SparkSession, destination: str) -> None:
+def test_sorted_rows_make_one_file_per_task_and_partition(spark: SparkSession, destination: str) -> None:
     many = spark.range(1500, numPartitions=1).selectExpr("id", "id % 300 AS day")
     receipt = write(many, destination, partition_by=["day"])
     assert receipt is not None
@@ -181,7 +181,7 @@ def test_unsorted_rows_of_many_partitions_arrive_once_each(spark: SparkSession, 
     assert _ids(spark.read.parquet(destination)) == list(range(3000))
 
 
-def test_file_options_reach_the_files(frame: DataFrame, destination: str, seen: Listing) -> None:
+def test_file_options_are_applied_to_the_files(frame: DataFrame, destination: str, seen: Listing) -> None:
     import pyarrow.parquet as pq
 
     options = {"rowGroupRows": 10, "maxRecordsPerFile": 30}
@@ -203,7 +203,7 @@ def test_rows_and_statistics_are_in_the_pending_set(frame: DataFrame, destinatio
     assert file.statistics["id"].nulls == 0
 
 
-def test_an_empty_data_frame_publishes_its_columns(
+def test_an_empty_data_frame_publishes_its_schema(
     frame: DataFrame, spark: SparkSession, destination: str
 ) -> None:
     receipt = write(frame.where("id < 0"), destination)
@@ -214,7 +214,7 @@ def test_an_empty_data_frame_publishes_its_columns(
     assert read(spark, destination).count() == 0
 
 
-def test_append_refuses_columns_that_do_not_fit_unless_told_otherwise(
+def test_append_refuses_incompatible_columns_by_default(
     frame: DataFrame, spark: SparkSession, destination: str
 ) -> None:
     write(frame, destination)
@@ -226,7 +226,7 @@ def test_append_refuses_columns_that_do_not_fit_unless_told_otherwise(
     assert rows.where("price IS NULL").count() == rows.where("price = 1.5").count() == 100
 
 
-def test_several_frames_are_written_at_the_same_time(spark: SparkSession, destination: str) -> None:
+def test_several_frames_are_written_concurrently(spark: SparkSession, destination: str) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     def one(number: int) -> object:
@@ -249,7 +249,7 @@ def test_several_frames_are_written_at_the_same_time(spark: SparkSession, destin
         ({"maxOpenFiles": "0"}, "maxOpenFiles='0' must be a whole number of at least 1"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_made(
+def test_invalid_options_are_refused_before_anything_is_created(
     frame: DataFrame, destination: str, options: dict[str, str], says: str
 ) -> None:
     with pytest.raises(AnalysisException, match=says):
@@ -268,7 +268,7 @@ def test_what_cannot_be_is_refused_before_anything_is_made(
         ("array(named_struct('x', NULL))", "void"),
     ],
 )
-def test_a_type_that_cannot_be_kept_is_refused_before_anything_is_made(
+def test_an_unsupported_type_is_refused_before_anything_is_created(
     spark: SparkSession, destination: str, expression: str, kind: str
 ) -> None:
     odd = spark.range(1).selectExpr("id", f"{expression} AS odd")
@@ -291,7 +291,7 @@ def test_a_destination_that_is_a_file_is_refused(frame: DataFrame, tmp_path: Pat
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_value_that_no_folder_can_hold_fails_the_job_and_leaves_nothing(
+def test_a_partition_value_that_is_no_valid_folder_name_fails_the_job_and_leaves_nothing(
     spark: SparkSession, destination: str, seen: Listing, open_uploads: Uploads
 ) -> None:
     odd = spark.createDataFrame([(1, "fine"), (2, "Sa\u0303o")], "id int, city string")
@@ -303,7 +303,7 @@ def test_a_value_that_no_folder_can_hold_fails_the_job_and_leaves_nothing(
     assert job.phase is JobPhase.FAILED
 
 
-def test_a_job_that_somebody_else_opened_is_left_to_them(frame: DataFrame, destination: str) -> None:
+def test_a_job_opened_by_another_process_is_not_taken_over(frame: DataFrame, destination: str) -> None:
     from lockgate import open_job
 
     with open_job(destination, "theirs") as job:

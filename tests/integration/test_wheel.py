@@ -1,4 +1,4 @@
-"""The wheel, installed beside an Airflow project whose packages have the names of Lockgate's folders."""
+"""Tests of the installed wheel beside an Airflow project whose packages are named like Lockgate's folders."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ print(json.dumps(SparkChild(logging.getLogger()).run(work)))
 
 @dataclass(frozen=True)
 class Layout:
-    """How a project is laid out, and Airflow started in it.
+    """The layout of a project and the way Airflow is started in it.
 
     Attributes:
-        packages: Where its packages lie, below its root.
-        variables: That Airflow gets, each with a folder below the root.
-        cwd: Where Airflow is started, below the folder that has the root.
+        packages: Path of its packages below its root.
+        variables: Environment variables of Airflow, each with a folder below the root.
+        cwd: Working directory of Airflow, below the folder that contains the root.
         has_init_files: Whether its packages have `__init__.py`.
     """
 
@@ -106,11 +106,11 @@ class Project:
     """A project on disk, and the environment that runs it.
 
     Attributes:
-        environment: With the wheel.
-        root: Of the project.
-        cwd: Where its processes start.
+        environment: Environment with the wheel installed.
+        root: Root folder of the project.
+        cwd: Working directory of its processes.
         packages: Folder of its packages.
-        variables: Of its processes.
+        variables: Environment variables of its processes.
     """
 
     environment: CleanEnvironment
@@ -120,11 +120,11 @@ class Project:
     variables: dict[str, str]
 
     def run(self, *arguments: str, **own: str) -> subprocess.CompletedProcess[str]:
-        """Run the interpreter, or the command `lockgate`."""
+        """Run the interpreter or the command `lockgate`."""
         return self.environment.run(*arguments, cwd=self.cwd, own={**self.variables, **own})
 
     def loaded(self, **own: str) -> dict[str, str]:
-        """Let Airflow read all DAG files; return file names by DAG.
+        """Load all DAG files in Airflow; return file names by DAG.
 
         Raises:
             AssertionError: A file could not be imported.
@@ -137,9 +137,9 @@ class Project:
         return dict(dags)
 
     def start_spark_child(self) -> str:
-        """Start the program of the Spark child without any work; return the error that it reports."""
+        """Start the program of the Spark child without work; return the error that it reports."""
         answer = self.root / "answer.json"
-        # Operators hand on all of `sys.path`, in which the project's packages may come first.
+        # Operators pass on all of `sys.path`, in which the project's packages may come first.
         done = self.run(
             "-m", "lockgate.operators.spark_process.child", str(answer), PYTHONPATH=str(self.packages)
         )
@@ -147,11 +147,11 @@ class Project:
         return str(json.loads(answer.read_text())["type"])
 
     def start_worker(self, while_ready: Callable[[], None] = lambda: None, **own: str) -> str:
-        """Start a Celery worker and, when it is ready, stop it; return what it prints.
+        """Start a Celery worker, stop it when it is ready, and return its output.
 
         Args:
             while_ready: Called before it is stopped.
-            own: Variables of the worker.
+            own: Environment variables of the worker.
         """
         log = self.root / "worker.log"
         command = [
@@ -183,19 +183,19 @@ class Project:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of the checkout."""
+    """Return the wheel of the checkout."""
     return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> CleanEnvironment:
-    """A clean environment with the wheel."""
+    """Yield a clean environment with the wheel."""
     return clean_environment(tmp_path_factory.mktemp("clean") / "venv", wheel)
 
 
 @pytest.fixture
 def project(request: pytest.FixtureRequest, environment: CleanEnvironment, tmp_path: Path) -> Project:
-    """A project in the layout that the test asks for by its name."""
+    """Return a project in the layout named by the test's parameter."""
     layout = LAYOUTS[request.param]
     root = tmp_path / "project"
     packages = root / layout.packages
@@ -222,7 +222,7 @@ def project(request: pytest.FixtureRequest, environment: CleanEnvironment, tmp_p
     return Project(environment, root, cwd, packages, variables)
 
 
-def test_a_wheel_holds_plain_files_of_one_package_and_what_it_needs(wheel: Path) -> None:
+def test_a_wheel_contains_plain_files_of_one_package_and_its_requirements(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         members = {member.filename: member for member in archive.infolist()}
         [metadata] = [archive.read(name).decode() for name in members if name.endswith(".dist-info/METADATA")]
@@ -245,7 +245,7 @@ def test_a_wheel_holds_plain_files_of_one_package_and_what_it_needs(wheel: Path)
     assert "\nClassifier: Framework :: Apache Airflow :: Provider\n" in metadata
 
 
-def test_a_wheel_of_the_sdist_is_the_wheel_of_the_checkout(wheel: Path, tmp_path: Path) -> None:
+def test_a_wheel_built_from_the_sdist_equals_the_wheel_of_the_checkout(wheel: Path, tmp_path: Path) -> None:
     with tarfile.open(build("sdist", ROOT, tmp_path)) as archive:
         assert not [member.name for member in archive if member.issym() or member.islnk()]
         subprocess.run(["tar", "-xf", archive.name, "-C", tmp_path], check=True)
@@ -285,12 +285,12 @@ def test_a_project_and_lockgate_load_side_by_side(project: Project) -> None:
         worker = pool.submit(project.start_worker, LOCKGATE_BROKER_URL="memory://")
 
     assert loaded.result() == {"greet": "greet_dag.py", **{dag: f"lockgate_{dag}.py" for dag in OURS}}
-    assert spark_child.result() == "EOFError"  # it asked for work, of which there was none
+    assert spark_child.result() == "EOFError"  # it requested work and there was none
     assert "lockgate.commit_task" in worker.result()
 
 
 @pytest.mark.parametrize("project", ["root on PYTHONPATH"], indirect=True)
-def test_the_folder_of_the_dags_is_a_bundle_beside_the_projects_own(project: Project) -> None:
+def test_the_folder_of_the_dags_is_a_bundle_beside_the_projects_bundle(project: Project) -> None:
     ours = project.run("lockgate", "dags", "path").stdout.strip()
     assert ours == str(project.environment.site_packages / "lockgate" / "dags")
     bundles = [
@@ -313,7 +313,7 @@ def test_airflow_lists_the_provider_and_the_plugin_without_a_warning(project: Pr
         provider = pool.submit(project.run, "-m", "airflow", "providers", "list", "--output", "json")
         plugin = pool.submit(project.run, "-m", "airflow", "plugins", "--output", "json")
 
-    # What Airflow logs would be printed beside the JSON.
+    # Airflow would print its log lines beside the JSON.
     [listed] = [
         found for found in json.loads(provider.result().stdout) if found["package_name"] == "lockgate"
     ]
@@ -339,7 +339,7 @@ def test_a_worker_on_the_embedded_broker_knows_every_task(project: Project) -> N
     registered: list[str] = []
 
     def inspect() -> None:
-        # With a destination it does not wait for the answers of others.
+        # With a destination it does not wait for other workers' replies.
         command = ("inspect", "registered", "--json", "--timeout", "60", "--destination", WORKER)
         done = project.run("-m", "celery", "-A", "lockgate.workers", *command)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""A real worker's figures, fetched as Prometheus does: what every process of its pool counted, added up."""
+"""Tests of a real worker's metrics endpoint: it sums the counts of all processes of the pool."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMMIT = 'task="lockgate.commit_task"'
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """Of a journal and a broker that all processes share."""
+    """Return settings of a journal and a broker that all processes share."""
     with embedded_broker(tmp_path_factory.mktemp("home"), LOCKGATE_REDELIVERY_S="3") as settings:
         yield settings
 
@@ -53,7 +53,7 @@ def entries(figures: dict[str, float]) -> float:
 
 
 @pytest.mark.parametrize("pool", ["prefork", "solo"])
-def test_a_worker_shows_its_tasks_by_outcome_and_its_entries_whichever_process_ran_them(
+def test_a_worker_reports_tasks_by_outcome_and_entries_of_all_its_processes(
     tmp_path: Path, settings: Settings, port: str, pool: str
 ) -> None:
     staged = StagedJob(tmp_path, settings)
@@ -67,12 +67,12 @@ def test_a_worker_shows_its_tasks_by_outcome_and_its_entries_whichever_process_r
     assert ended(figures, "success") == 6
     assert figures[f"lockgate_worker_tasks_begun_total{{{COMMIT}}}"] == 7
     assert figures[f'lockgate_worker_task_seconds_sum{{outcome="success",{COMMIT}}}'] > 0
-    assert entries(figures) == 6  # each task commit is one
+    assert entries(figures) == 6  # one entry per task commit
     with pytest.raises(URLError):
         fetched(port)
 
 
-def test_what_a_killed_process_of_the_pool_has_counted_stays_and_its_successor_counts_on(
+def test_counts_of_a_killed_pool_process_are_kept_and_its_successor_adds_to_them(
     tmp_path: Path, settings: Settings, port: str
 ) -> None:
     staged = StagedJob(tmp_path, settings)
@@ -85,7 +85,7 @@ def test_what_a_killed_process_of_the_pool_has_counted_stays_and_its_successor_c
         assert entries(fetched(port)) == 6
 
 
-def test_a_worker_begins_at_nothing_and_leaves_its_port(
+def test_a_restarted_worker_counts_from_zero_on_the_released_port(
     tmp_path: Path, settings: Settings, port: str
 ) -> None:
     staged = StagedJob(tmp_path, settings)
@@ -98,7 +98,7 @@ def test_a_worker_begins_at_nothing_and_leaves_its_port(
         assert ended(fetched(port), "success") == 0
 
 
-def test_of_two_workers_with_one_port_the_second_does_not_start_and_says_why(
+def test_a_second_worker_with_the_same_port_fails_to_start_and_reports_the_reason(
     tmp_path: Path, settings: Settings, port: str
 ) -> None:
     staged = StagedJob(tmp_path, settings)

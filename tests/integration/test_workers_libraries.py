@@ -1,4 +1,4 @@
-"""Real workers import what a job was uploaded with, and delete their cache when they stop."""
+"""Real workers import the libraries of a job, and delete their cache when they stop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def uploaded(settings: Settings, job_id: str, rate: int) -> Artefacts:
 
 
 def rates(folder: Path, *jobs: Artefacts) -> list[str]:
-    """Send a task of each job at once; returns what each has imported, in this order."""
+    """Send a task of each job concurrently; return the imported values in the order of the jobs."""
     answers = [folder / str(number) for number, _ in enumerate(jobs)]
     folder.mkdir()
     for answer, job in zip(answers, jobs, strict=True):
@@ -44,20 +44,20 @@ def rates(folder: Path, *jobs: Artefacts) -> list[str]:
 
 
 def read(answers: list[Path]) -> list[str]:
-    """Wait for answers."""
+    """Wait for the results."""
     wait_until(lambda: all(answer.exists() for answer in answers), within_s=120)
     return [answer.read_text() for answer in answers]
 
 
 def lose(settings: Settings, job: Artefacts) -> None:
-    """Delete a job's bytes at the server: from now on only a cache has them."""
+    """Delete a job's blobs at the server, so that only caches have them."""
     with open_blobs(settings) as server:
         for blob in job.blobs:
             server.holdings.local.delete(job.job_id, blob.blob_key)
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
-def test_tasks_of_two_jobs_import_each_its_own_version_and_leave_nothing(
+def test_tasks_of_two_jobs_import_their_own_versions_and_leave_nothing(
     tmp_path: Path, settings: Settings, pool: str
 ) -> None:
     old, new = uploaded(settings, "old", 1), uploaded(settings, "new", 2)
@@ -72,9 +72,7 @@ def test_tasks_of_two_jobs_import_each_its_own_version_and_leave_nothing(
     assert not (settings.home_dir / "blob-cache").exists()
 
 
-def test_a_worker_that_was_killed_leaves_its_cache_to_the_next_one(
-    tmp_path: Path, settings: Settings
-) -> None:
+def test_a_killed_worker_leaves_its_cache_to_the_next_one(tmp_path: Path, settings: Settings) -> None:
     job = uploaded(settings, "sales", 7)
     cached = settings.home_dir / "blob-cache" / "blobs" / "sales" / job.blobs[0].blob_key
     with worker_process(tmp_path / "first", application=APPLICATION) as worker:
@@ -88,7 +86,7 @@ def test_a_worker_that_was_killed_leaves_its_cache_to_the_next_one(
     assert not cached.exists()
 
 
-def test_a_task_whose_library_is_gone_fails_and_says_so(tmp_path: Path, settings: Settings) -> None:
+def test_a_task_with_a_missing_library_fails_and_reports_it(tmp_path: Path, settings: Settings) -> None:
     job = uploaded(settings, "sales", 7)
     with open_blobs(settings) as server:
         server.finish("sales")

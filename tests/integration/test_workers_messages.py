@@ -1,4 +1,4 @@
-"""Large messages between a client, a real Redis and workers with pools of processes; some are killed."""
+"""Tests of large messages between a client, a real Redis and worker pools, some of which are killed."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def arguments_are_let_go(settings: Settings) -> None:
 
 
 def all_is_acknowledged() -> None:
-    """Wait for the broker: a worker that is told to stop between a result and its message leaves that."""
+    """Wait until the broker has no unacknowledged message: a worker stopped after a result may leave one."""
     with app.connection_for_read() as connection:
         redis = connection.default_channel.client
         wait_until(lambda: redis.hlen("unacked") == 0, PATIENCE_S)
 
 
 def sent(task: Any, *arguments: Any) -> AsyncResult:
-    with denied_join_result():  # a subscription would outlive this module's broker
+    with denied_join_result():  # without a subscription, which would outlive this module's broker
         return task.delay(*arguments)
 
 
@@ -59,17 +59,19 @@ def got(result: AsyncResult) -> Any:
     return result.get()
 
 
-def test_what_a_client_sends_and_receives_travels_and_is_let_go(tmp_path: Path, settings: Settings) -> None:
+def test_messages_and_results_are_delivered_and_released(tmp_path: Path, settings: Settings) -> None:
     script = f"from {APPLICATION} import converse; print(converse({PATIENCE_S}))"
     with worker_process(tmp_path / "log", application=APPLICATION):
         said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=600)
         arguments_are_let_go(settings)
     assert said.stdout.decode().strip() == "[50000, [5000, 2], [5000, 10000, 15000], 10001]"
-    # Of the chord: its body has read what its members returned, but nobody has asked them.
+    # Two of the chord: its body has read its members' results, but no client has.
     assert len(owners(settings)) == 1
 
 
-def test_a_worker_that_stops_has_let_go_what_it_has_done(tmp_path: Path, settings: Settings) -> None:
+def test_a_stopped_worker_has_released_the_messages_of_its_completed_tasks(
+    tmp_path: Path, settings: Settings
+) -> None:
     with worker_process(tmp_path / "log", application=APPLICATION) as worker:
         results = [sent(message_tasks.grow, BIG, 0) for _ in range(5)]
         assert [got(result) for result in results] == [""] * 5
@@ -79,7 +81,7 @@ def test_a_worker_that_stops_has_let_go_what_it_has_done(tmp_path: Path, setting
     assert [owner for owner in owners(settings) if ":result:" not in owner] == []
 
 
-def test_a_lost_blob_fails_the_task_in_its_process(tmp_path: Path, settings: Settings) -> None:
+def test_a_lost_blob_fails_the_task_in_the_worker_process(tmp_path: Path, settings: Settings) -> None:
     result = sent(message_tasks.grow, BIG)
     (reference,) = configured_cache(settings).origin.references(owner=f"receiver:{result.id}")
     files = configured_cache(settings).origin.holdings.local  # type: ignore[attr-defined]
@@ -92,7 +94,7 @@ def test_a_lost_blob_fails_the_task_in_its_process(tmp_path: Path, settings: Set
 
 @pytest.mark.fault
 @pytest.mark.parametrize("whole", [False, True], ids=["pool process", "worker"])
-def test_when_a_task_is_killed_its_arguments_are_there_for_the_next(
+def test_arguments_of_a_killed_task_are_kept_for_its_redelivery(
     tmp_path: Path, settings: Settings, whole: bool
 ) -> None:
     result = sent(message_tasks.die, BIG, str(tmp_path / "marker"), whole)
@@ -105,6 +107,6 @@ def test_when_a_task_is_killed_its_arguments_are_there_for_the_next(
                 arguments_are_let_go(settings)
         else:
             assert got(result) == 5_000
-            # The process that took the dead one's place was forked from a worker that has its journal open.
+            # The replacement process was forked from a worker with an open journal.
             assert len(got(sent(message_tasks.grow, BIG, 2))) == 10_000
             arguments_are_let_go(settings)

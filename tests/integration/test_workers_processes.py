@@ -1,4 +1,4 @@
-"""Real worker processes on the embedded Redis."""
+"""Tests of real worker processes with the embedded Redis."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_main_path_from_staged_files_to_visible_rows(
     assert staged.open_uploads() == []
 
 
-def test_an_error_in_a_worker_process_comes_back_with_its_type(
+def test_an_error_in_a_worker_process_is_raised_with_its_type(
     tmp_path: Path, settings: Settings, worker: WorkerProcess
 ) -> None:
     staged = StagedJob(tmp_path, settings)
@@ -84,7 +84,7 @@ def test_recovery_and_sweep_have_their_own_queues(
     assert staged.open_uploads() == []
 
 
-def test_a_worker_finds_the_broker_that_a_driver_started_and_starts_none(
+def test_a_worker_uses_the_broker_started_by_a_driver_and_starts_none(
     settings: Settings, worker: WorkerProcess
 ) -> None:
     before = find_broker(settings)
@@ -96,7 +96,7 @@ def test_a_worker_finds_the_broker_that_a_driver_started_and_starts_none(
     assert find_broker(settings) == before
 
 
-def test_the_broker_commands_start_it_tell_of_it_and_stop_it(tmp_path: Path) -> None:
+def test_the_broker_commands_start_it_show_its_status_and_stop_it(tmp_path: Path) -> None:
     environment = {**os.environ, "LOCKGATE_HOME": str(tmp_path / "home")}
     program = (
         "import typer; from lockgate.workers.commands import register; "
@@ -123,7 +123,7 @@ def test_the_broker_commands_start_it_tell_of_it_and_stop_it(tmp_path: Path) -> 
     assert run("stop") == (0, "the embedded broker was not running\n")
 
 
-def test_the_worker_command_runs_a_worker_that_stops_when_told(tmp_path: Path, settings: Settings) -> None:
+def test_the_worker_command_runs_a_worker_that_stops_on_a_signal(tmp_path: Path, settings: Settings) -> None:
     log = tmp_path / "log"
     program = "from lockgate.storage_core.cli.app import main; main()"
     with log.open("w") as out:

@@ -1,4 +1,4 @@
-"""Workers that run, but not for the queue that is asked for."""
+"""Tests of workers that do not listen to the requested queue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.workers.celery_worker import StagedJob, embedded_broker, work
 pytestmark = pytest.mark.integration
 
 
-def test_a_worker_that_listens_to_other_queues_only_does_not_count(tmp_path: Path) -> None:
+def test_a_worker_listening_only_to_other_queues_is_not_counted(tmp_path: Path) -> None:
     with embedded_broker(tmp_path / "home") as settings:
         staged = StagedJob(tmp_path, settings)
         with (

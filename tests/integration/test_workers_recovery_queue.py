@@ -1,4 +1,4 @@
-"""The queue `recovery` with real workers and a real Redis: many jobs at once, a worker killed amid one."""
+"""Tests of the queue `recovery` with real workers and Redis: concurrent jobs, and a killed worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE_S = 120.0
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """Of a journal and a broker that all processes share; what a dead worker had is soon another's."""
+    """Return settings of a shared journal and broker; messages of a dead worker are soon redelivered."""
     with embedded_broker(tmp_path_factory.mktemp("home"), LOCKGATE_REDELIVERY_S="3") as settings:
         yield settings
 
@@ -62,13 +62,13 @@ def test_workers_settle_many_jobs_of_several_destinations(tmp_path: Path, settin
     assert open_uploads(tmp_path / "lake-0") == open_uploads(tmp_path / "lake-1") == []
 
 
-def test_what_a_worker_was_killed_amid_is_settled_by_the_next(tmp_path: Path, settings: Settings) -> None:
+def test_the_job_of_a_killed_worker_is_settled_by_the_next_worker(tmp_path: Path, settings: Settings) -> None:
     lake = tmp_path / "lake"
     job = lapsed(lake, settings, "sales")
     deadly = {
         "LOCKGATE_FAILPOINTS": "abort-uploads.abort.after=kill",
         "LOCKGATE_PARALLELISM": "1",
-        "LOCKGATE_LEASE_HARD_S": "6",  # a machine that stands still for so long lets it live
+        "LOCKGATE_LEASE_HARD_S": "6",  # it may survive only if the machine stalls for this long
         "LOCKGATE_COMMIT_WINDOW_S": "1",
         "LOCKGATE_LEASE_RENEW_S": "0.5",
     }
@@ -83,7 +83,7 @@ def test_what_a_worker_was_killed_amid_is_settled_by_the_next(tmp_path: Path, se
         with worker_process(tmp_path / "log-2", name="second", queues=["recovery"]):
             (result,) = told.result()
             deadline = time.monotonic() + PATIENCE_S
-            while result.ended is not JobPhase.FAILED:  # the dead worker's lease has to lapse first
+            while result.ended is not JobPhase.FAILED:  # the dead worker's lease has to expire first
                 assert time.monotonic() < deadline, result
                 (result,) = settled([at(job)], settings)
 

@@ -1,6 +1,6 @@
-"""Tokens between a sender and a real worker, over a real Redis; both read at a standby that lags an hour.
+"""Tests of session tokens between a sender and a real worker, which read at a standby one hour behind.
 
-Each test also shows what is read without a token: the past.
+Each test also shows that a read without a token returns an old state.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ PATIENCE_S = 120.0
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    # Not below pytest's own directory: each new run of pytest closes that to every other user.
+    # Not below pytest's own directory, which each new run of pytest closes to other users.
     with tempfile.TemporaryDirectory(prefix="lockgate-tokens-") as folder:
         yield Path(folder)
 
 
 @pytest.fixture
 def settings(root: Path) -> Iterator[Settings]:
-    """Name a primary whose journal has one row, and a standby that replays nothing more for an hour."""
+    """Return settings with a primary that has one row, and a standby that delays its replay by an hour."""
     with primary(root / "primary", fsync="off") as server:
         with embedded_broker(root / "home", LOCKGATE_JOURNAL_URL=server.url):
             take(opened(load_settings()))
@@ -74,8 +74,8 @@ def with_tokens(task: Any) -> dict[str, Any]:
 
 
 def without_tokens(task: Any) -> dict[str, Any]:
-    """Send as a program does that knows nothing of tokens."""
-    with denied_join_result():  # as `gather` sends: a subscription would outlive this test's broker
+    """Send like a program without session tokens."""
+    with denied_join_result():  # like `gather`: a subscription would outlive this test's broker
         sent = app.send_task(task.name)
     wait_until(lambda: app.backend.get_state(sent.id) in READY_STATES, within_s=PATIENCE_S)
     row = app.backend.get_result(sent.id)
@@ -83,7 +83,7 @@ def without_tokens(task: Any) -> dict[str, Any]:
     return row
 
 
-def test_a_worker_reads_what_its_sender_has_written_before(settings: Settings, tmp_path: Path) -> None:
+def test_a_worker_reads_the_writes_of_its_sender(settings: Settings, tmp_path: Path) -> None:
     with worker_process(tmp_path / "log", application="tests.support.workers.reading_worker", pool="solo"):
         assert with_tokens(reading_worker.read) == {"rows": 1}
         take(opened(settings))
@@ -91,7 +91,7 @@ def test_a_worker_reads_what_its_sender_has_written_before(settings: Settings, t
         assert with_tokens(reading_worker.read) == {"rows": 2}
 
 
-def test_a_sender_reads_what_the_worker_has_written_for_it(settings: Settings, tmp_path: Path) -> None:
+def test_a_sender_reads_the_writes_of_the_worker(settings: Settings, tmp_path: Path) -> None:
     reads = configured_reads(settings)
     assert reads is not None
     with (

@@ -1,4 +1,4 @@
-"""The command line as its users run it, and jobs in the states that they find."""
+"""Helpers that run the command line and prepare jobs in various states."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def committed_job(destination: str, settings: Settings, name: str = "sales") -> 
 
 
 def open_written_job(destination: str, settings: Settings, name: str = "sales") -> Job:
-    """A job whose driver wrote and died: its lease was taken and is no longer renewed."""
+    """Return a job whose driver wrote and died: its lease was taken and is no longer renewed."""
     job = open_job(destination, name, settings=settings)
     write(job)
     job.close()

@@ -1,4 +1,4 @@
-"""Paths and writers that the tests of the file system face share."""
+"""Paths and writers shared by the tests of the fsspec file system."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ def root_of(job: Job, task: str = "part-0") -> str:
 
 
 def write_half(file: BinaryIO) -> None:
-    """Fail amid a file."""
+    """Fail in the middle of writing a file."""
     file.write(b"half")
     raise RuntimeError("boom")

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server, its streaming standbys, and what can go wrong with them."""
+"""A real PostgreSQL server, its streaming standbys, and their faults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ USER = "lockgate"
 
 
 def postgres_bin() -> Path | None:
-    """Return the directory of the newest server's programs, None where there is none."""
+    """Return the directory of the newest server's programs, or None."""
     candidates = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: int(p.parts[-3]))
     if candidates:
         return candidates[-1].parent
@@ -29,7 +29,7 @@ class Server:
     """One server, listening on 127.0.0.1 only.
 
     Attributes:
-        root: Holds its data, its log and its socket.
+        root: Folder of its data, its log and its socket.
     """
 
     root: Path
@@ -111,7 +111,7 @@ def primary(root: Path, **options: str) -> Iterator[Server]:
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on."""
+    """Return a free port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""The length of storms and repetitions: a short round of each in `make test`, all of it in `make soak`."""
+"""The length of stress tests: a short round in `make test`, all rounds in `make soak`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The strategies of the property tests: JSON, records of all types, and what a hostile hand makes of them."""
+"""Strategies of the property tests: JSON, records of all types, and hostile mutations of them."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def at(value: Any, path: JsonPath) -> Any:
 
 
 def records(kind: type[Record]) -> SearchStrategy[dict[str, Any]]:
-    """Return documents that have the form of a record, and no sense."""
+    """Return documents with the form of a record and arbitrary values."""
     found: SearchStrategy[dict[str, Any]] = _values(msgspec.inspect.type_info(kind))
     return found
 

@@ -23,10 +23,10 @@ _HIDDEN = ("PYTHON", "AIRFLOW", "LOCKGATE", "VIRTUAL_ENV", "CELERY")
 class CleanEnvironment:
     """A virtual environment with the wheel, and links to everything else that the one of the tests has.
 
-    The checkout is out of its sight: `.pth` files, such as the editable installation's, are not linked.
+    The checkout is not on its path: `.pth` files, such as the editable installation's, are not linked.
 
     Attributes:
-        folder: Of the virtual environment.
+        folder: Folder of the virtual environment.
     """
 
     folder: Path

@@ -1,4 +1,4 @@
-"""DAGs whose tasks hand on large values, write a log while they wait, defer, or run on two workers."""
+"""DAGs with tasks that pass on large values, write a log while they wait, defer, or run on two workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LARGE = 50_000
 
 
 class WaitOperator(BaseOperator):
-    """Waits for a file without a worker; pushes a large value before and one after."""
+    """Wait for a file in the triggerer; push a large value before and one after the wait."""
 
     def execute(self, context: Any) -> None:
         print("before it defers")
@@ -32,7 +32,7 @@ class WaitOperator(BaseOperator):
 
 @dag(schedule=None, catchup=False)
 def blob_messages() -> None:
-    """Large values: of mapped tasks, of a task with several, pulled over runs."""
+    """Push large values from mapped tasks and from a task with several values; pull them across runs."""
 
     @task
     def produce(n: int) -> list[int]:
@@ -54,7 +54,7 @@ def blob_messages() -> None:
 
 @dag(schedule=None, catchup=False)
 def blob_log() -> None:
-    """A log that grows until the test says that it is enough."""
+    """Write a log until the test stops it."""
 
     @task
     def talk(**context: Any) -> None:
@@ -69,7 +69,7 @@ def blob_log() -> None:
 
 @dag(schedule=None, catchup=False)
 def blob_deferring() -> None:
-    """A task that waits in the triggerer."""
+    """Run a task that waits in the triggerer."""
 
     @task
     def check(returned: str, **context: Any) -> list[Any]:
@@ -81,7 +81,7 @@ def blob_deferring() -> None:
 
 @dag(schedule=None, catchup=False)
 def blob_workers() -> None:
-    """A large value that goes from one Celery worker to another."""
+    """Pass a large value from one Celery worker to another."""
 
     @task(executor="CeleryExecutor", queue="near", multiple_outputs=False)
     def push() -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""Blobs against a small model of them: any order of puts, references, sweeps, deaths and outages."""
+"""Model-based tests of blobs: puts, references, sweeps, process deaths and outages in any order."""

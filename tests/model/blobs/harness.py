@@ -1,4 +1,4 @@
-"""One blob server for the machine: begun, killed, struck, and compared with the model."""
+"""The blob server of the state machine: it is started, killed, disturbed and compared with the model."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ _numbers = count(1)
 
 @dataclass(frozen=True)
 class Strike:
-    """What happens to a call: a death or a lost answer at a step, or no answer at all from the journal."""
+    """A fault of a call: death or a lost response at a step, or no response from the journal."""
 
     kind: str = "none"
     step: int = 0
 
 
 class BlobServerUnderTest(RuleBasedStateMachine):
-    """A server, what was put into it, and the model of it.
+    """A server, the blobs that were put into it, and its model.
 
     Attributes:
-        url: Of the journal's database; each example has a journal of its own in it.
-        path: Of a folder; each example has a folder of its own in it.
-        data: The bytes of every blob that was ever put.
-        adopted: Those whose bytes were found, and no row.
-        renewed: When this server's renewer last renewed the lease of each client's set.
+        url: URL of the journal's database; each example has its own journal in it.
+        path: Path of a folder; each example has its own folder in it.
+        data: Bytes of every blob that was ever put.
+        adopted: Blobs whose bytes were found without a row.
+        renewed: Time of the last lease renewal of each client's set by this server.
     """
 
     url: ClassVar[str]
@@ -84,7 +84,7 @@ class BlobServerUnderTest(RuleBasedStateMachine):
         FAILPOINTS.observer = self._pass
 
     def _restart(self) -> None:
-        """Begin as another process, which takes responsibility for what lies there if it can list it."""
+        """Restart as another process, which adopts the stored blobs if it can list them."""
         self.server.sets.renewer.close()
         self.journal.close()
         self._begin()
@@ -114,12 +114,12 @@ class BlobServerUnderTest(RuleBasedStateMachine):
             raise StoreUnavailableError(f"{point}: the HA store is down")
 
     def _assert_swept(self, before: BlobsModel, now_s: float, *, is_whole: bool) -> None:
-        """Hold what a sweep has left against the model, which then learns of it.
+        """Compare the result of a sweep with the model, then update the model.
 
         Args:
-            before: What was there.
-            now_s: When it was swept.
-            is_whole: The sweep came to its end, and no store was away.
+            before: Blobs before the sweep.
+            now_s: Time of the sweep.
+            is_whole: Whether the sweep finished and no store was down.
         """
         seen = self._seen()
         self._adopt(seen, now_s)
@@ -148,7 +148,7 @@ class BlobServerUnderTest(RuleBasedStateMachine):
         self.model = seen
 
     def _keeps_elsewhere(self, key: Key, owner: str, *, is_dropped: bool) -> bool:
-        """Refer to a blob as another process; returns whether it was let."""
+        """Refer to a blob as another process; return whether it was allowed."""
         with open_journal(self.url, self.name, clock=self.clock) as journal:
             try:
                 journal.apply(TakeReference(job_id=key[0], blob_key=key[1], owner=owner))
@@ -159,7 +159,7 @@ class BlobServerUnderTest(RuleBasedStateMachine):
         return True
 
     def _some_key(self, chance: Random) -> Key:
-        """Return one that is there, or one that may have gone."""
+        """Return the key of a blob that exists or may have been deleted."""
         return chance.choice([*self.model.blobs, *self.model.blobs, *self.data])
 
     def _drop(self, key: Key, owner: str, strike: Strike) -> None:
@@ -172,7 +172,7 @@ class BlobServerUnderTest(RuleBasedStateMachine):
 
     @contextmanager
     def _struck(self, strike: Strike) -> Iterator[None]:
-        """Let a call be struck."""
+        """Inject the fault into the call."""
         passed = told = 0
 
         def observe(point: str) -> None:
@@ -202,18 +202,18 @@ class BlobServerUnderTest(RuleBasedStateMachine):
         needs_ha: bool = False,
         is_done_when_ha_is_down: bool = False,
     ) -> bool:
-        """Make a call that may be struck, and hold what came of it against the model.
+        """Make a call that may meet a fault, and compare its result with the model.
 
         Args:
-            change: What the model makes of it, asked after the call.
-            call: What is asked of the server.
-            strike: What happens to the call.
-            check: What the model says before the call; by default whether it refuses the change.
-            needs_ha: It fails while the HA store is down.
-            is_done_when_ha_is_down: It fails then, too, and is done nevertheless.
+            change: Returns the model after the call; evaluated after the call.
+            call: Calls the server.
+            strike: Fault of the call.
+            check: Check against the model before the call; by default whether it refuses the change.
+            needs_ha: Whether the call fails while the HA store is down.
+            is_done_when_ha_is_down: Whether it fails then but has its effect nevertheless.
 
         Returns:
-            Whether it was done, and all of it.
+            Whether the call had its complete effect.
         """
         refused: type[LockgateError] | None = None
         try:
@@ -225,7 +225,7 @@ class BlobServerUnderTest(RuleBasedStateMachine):
                 call()
         except (Crash, OutcomeUnknownError) as error:
             if self._seen() != self.model:
-                self._take(change, strike)  # it was done; the invariants compare
+                self._take(change, strike)  # it had its effect; the invariants compare
             if isinstance(error, Crash):
                 self._restart()
             return False
@@ -244,7 +244,7 @@ class BlobServerUnderTest(RuleBasedStateMachine):
         return True
 
     def _take(self, change: Callable[[BlobsModel], None], strike: Strike) -> None:
-        """Make a change to the model; a log that was to go at once may be left to the sweep by a fault."""
+        """Apply a change to the model; after a fault, an idle log may be left to the sweep."""
         after, seen = self.model.changed(change), self._seen()
         for key in set(self.model.blobs) - set(after.blobs):
             left = seen.blobs.get(key)
@@ -255,7 +255,7 @@ class BlobServerUnderTest(RuleBasedStateMachine):
         self.model = after
 
     def _seen(self) -> BlobsModel:
-        """Return what the rows say, as the model says it; the server's own sets are nobody's business."""
+        """Return the rows in the form of the model, without the server's own upload sets."""
         with self.journal.reading() as reading:
             blobs, references = reading.where(Blob, {}), reading.where(Reference, {})
             jobs, sets = reading.where(BlobJob, {}), reading.where(UploadSet, {})
@@ -280,12 +280,12 @@ class BlobServerUnderTest(RuleBasedStateMachine):
         )
 
     def _own_since_s(self) -> float:
-        """Return since when the oldest set is open that no client has."""
+        """Return the start of the oldest open set that belongs to no client."""
         with self.journal.reading() as reading:
             return min((one.began_s for one in reading.where(UploadSet, {"job_id": ""})), default=math.inf)
 
     def _adopt(self, seen: BlobsModel, now_s: float) -> None:
-        """Learn of bytes that no row knew and a listing found: whole, and staged."""
+        """Add blobs to the model that a listing found without a row: complete and staged."""
         for key in set(seen.blobs) - set(self.model.blobs):
             assert seen.blobs[key] == KnownBlob("ha", "", now_s, is_marked=False)
             self.adopted.add(key)
@@ -297,7 +297,7 @@ class BlobServerUnderTest(RuleBasedStateMachine):
         return [self.server.holdings.local.path_of(*key), self.root / "ha" / key[0] / key[1]]
 
     def _assert_no_bytes_of(self, job_id: str) -> None:
-        """A job that has ended has left nothing; only what a put left that began after that lapses first."""
+        """Assert that an ended job has no bytes, except those of a later put until they expire."""
         with self.journal.reading() as reading:
             own = {one.upload_set for one in reading.where(UploadSet, {"job_id": ""})}
         for store in ("blobs", "ha"):
@@ -306,5 +306,5 @@ class BlobServerUnderTest(RuleBasedStateMachine):
 
 
 def _own_set_had_lapsed(error: LockgateError) -> bool:
-    """The server was stopped for so long that its own set was given up: the next put opens another."""
+    """Record that the server's own set was given up during a long stop: the next put opens another."""
     return isinstance(error, StoreUnavailableError) and "had lapsed" in str(error)

@@ -1,4 +1,4 @@
-"""A blob server in any order of calls, deaths, outages and time, held against the model."""
+"""Compare a blob server with the model under calls, deaths, outages and time in any order."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ WEIGHTS: Final = {
     "finish": 1,
     "get": 1,
     "sweep": 5,
-    "refer_amid_a_sweep": 4,
+    "refer_during_a_sweep": 4,
     "time_passes": 7,
     "the_server_is_stopped_and_wakes_up": 1,
     "the_server_is_killed_and_started_again": 1,
@@ -62,7 +62,7 @@ faults = st.sampled_from(("none", "none", "none", "crash", "lost", "deaf"))
 
 
 class BlobsMachine(BlobServerUnderTest):
-    """What clients ask of one server, and what happens to it."""
+    """Calls of clients to one server, and faults of the server."""
 
     def teardown(self) -> None:
         FAILPOINTS.observer = None
@@ -75,13 +75,13 @@ class BlobsMachine(BlobServerUnderTest):
 
     @rule(what=happenings, seed=st.integers(0, 2**32), fault=faults, step=st.integers(0, 30))
     def something_happens(self, what: str, seed: int, fault: str, step: int) -> None:
-        """One rule for all: of many, each example would do without most of them."""
+        """This is one rule for all steps: with many rules, each example would leave out most of them."""
         getattr(self, what)(Random(seed), Strike(fault, step))
 
-    # What clients ask
+    # Calls of clients
 
     def put(self, chance: Random, strike: Strike) -> None:
-        """One that nothing keeps, one that an owner keeps, or one of a set that may be closed meanwhile."""
+        """Put an unreferenced blob, one with an owner, or one of a set that may be closed meanwhile."""
         job_id, size, owner = chance.choice(JOBS), chance.choice(SIZES), chance.choice(OWNERS)
         guarantee, use, lapse_s = chance.choice(GUARANTEES), chance.choice(USES), chance.choice(LAPSES)
         upload_set = chance.choice(["", *self.model.sets, *self.model.sets, *self.renewed])
@@ -147,11 +147,11 @@ class BlobsMachine(BlobServerUnderTest):
         )
 
     def submit(self, chance: Random, strike: Strike) -> None:
-        """A job with some of its blobs; any of them may be gone."""
+        """Submit a job with some of its blobs, any of which may be deleted."""
         if not self.data:
             return
         job_id = self._some_key(chance)[0]
-        if job_id == NO_JOB:  # it is none, and refused
+        if job_id == NO_JOB:  # it is not a job and is refused
             return
         keys = [key for key in self.data if key[0] == job_id][-chance.randint(1, 3) :]
         self._ask(
@@ -161,7 +161,7 @@ class BlobsMachine(BlobServerUnderTest):
         )
 
     def refer(self, chance: Random, strike: Strike) -> None:
-        """To a blob that is kept, is staged, or went long ago."""
+        """Refer to a blob that is kept, staged or deleted."""
         if not self.data:
             return
         owner, lapse_s = chance.choice(OWNERS), chance.choice(LAPSES)
@@ -174,7 +174,7 @@ class BlobsMachine(BlobServerUnderTest):
         )
 
     def drop(self, chance: Random, strike: Strike) -> None:
-        """Of what may not be there."""
+        """Drop a reference that may not exist."""
         if self.data:
             self._drop(self._some_key(chance), chance.choice(OWNERS), strike)
 
@@ -214,10 +214,10 @@ class BlobsMachine(BlobServerUnderTest):
             key = chance.choice(live)
             assert self.server.get(*key) == self.data[key]
 
-    # What happens to it
+    # Faults of the server
 
     def sweep(self, chance: Random, strike: Strike) -> None:
-        """What is due goes, and nothing else; one that dies has taken nothing else either."""
+        """A sweep deletes only blobs that are due, even if it dies."""
         orphans = chance.choice((None, None, True))
         before, now_s = self.model, self.clock.now
         is_whole = False
@@ -227,8 +227,8 @@ class BlobsMachine(BlobServerUnderTest):
         if strike.kind == "crash" and not is_whole:
             self._restart()
 
-    def refer_amid_a_sweep(self, chance: Random, strike: Strike) -> None:
-        """Another process keeps a blob, or has kept it: it stays, unless the sweep was first."""
+    def refer_during_a_sweep(self, chance: Random, strike: Strike) -> None:
+        """Another process refers to a blob during a sweep: it stays unless the sweep was first."""
         self._time_passes(INTERVAL_S)
         before, now_s = self.model, self.clock.now
         due = [key for key in before.live() if before.is_due(key, now_s)]
@@ -280,7 +280,7 @@ class BlobsMachine(BlobServerUnderTest):
     def the_ha_store_goes_or_comes_back(self, chance: Random, strike: Strike) -> None:
         self.ha_is_down = chance.choice((True, False, False))
 
-    # What must hold whatever came before
+    # Invariants
 
     @invariant()
     def the_rows_are_the_models(self) -> None:
@@ -295,7 +295,7 @@ class BlobsMachine(BlobServerUnderTest):
         for key in self.model.live():
             local, ha = self._copies(key)
             copies = [local] if self.model.blobs[key].guarantee == "recreatable" else [local, ha]
-            if key in self.adopted:  # it may have been found in one store alone
+            if key in self.adopted:  # it may have been found in one store only
                 copies = [path for path in copies if path.exists()]
             assert {hashlib.sha256(path.read_bytes()).hexdigest() for path in copies} == {digest_of(key[1])}
 
@@ -309,7 +309,7 @@ class BlobsMachine(BlobServerUnderTest):
         assert list(self.server.holdings.local.path.glob(".incoming/*")) == []
 
     def nothing_stays_that_nobody_keeps(self) -> None:
-        """All is well again, and time passes: what is referred to is there, and nothing else."""
+        """After all faults are repaired and time has passed, exactly the referenced blobs exist."""
         self.ha_is_down = False
         self._restart()
         self.clock.now += HARD_S

@@ -1,4 +1,4 @@
-"""What a blob server promises, in a few dictionaries: what is kept, what is staged, what may be gone."""
+"""A model of a blob server in a few dictionaries: blobs that are kept, staged or possibly deleted."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Key = tuple[str, BlobKey]
 
 
 class Refused(Exception):  # noqa: N818 - an answer, and no fault
-    """The model says no.
+    """The model refuses a change.
 
     Attributes:
-        kind: Of the error that says so.
+        kind: Type of the expected error.
     """
 
     def __init__(self, kind: type[LockgateError]) -> None:
@@ -31,11 +31,11 @@ class Refused(Exception):  # noqa: N818 - an answer, and no fault
 
 @dataclass(frozen=True)
 class KnownBlob:
-    """A blob as its row and its references tell of it.
+    """A blob as described by its row and references.
 
     Attributes:
-        owners: Until when each keeps it; None: until it is dropped.
-        is_log: With its last reference a log that can be made again goes at once.
+        owners: Expiry of each owner's reference; None if it lasts until it is dropped.
+        is_log: Whether it is a log, which is deleted immediately with its last reference.
     """
 
     guarantee: Guarantee
@@ -50,7 +50,7 @@ class KnownBlob:
         return replace(self, owners=tuple(sorted(owners.items())), staged_s=None)
 
     def without(self, owners: Collection[str], now_s: float) -> KnownBlob:
-        """Drop references; the last one stages the blob, unless its set keeps it."""
+        """Drop references; without the last one the blob is staged unless its set keeps it."""
         left = tuple(one for one in self.owners if one[0] not in owners)
         if left == self.owners:
             return self
@@ -58,18 +58,18 @@ class KnownBlob:
         return replace(self, owners=left, staged_s=self.staged_s if is_kept else now_s)
 
     def closed(self, now_s: float) -> KnownBlob:
-        """Its upload set keeps it no more."""
+        """Return the blob after the end of its upload set."""
         return replace(self, upload_set="", staged_s=None if self.owners else now_s)
 
 
 @dataclass
 class BlobsModel:
-    """All that is known of blobs.
+    """The state of all blobs.
 
     Attributes:
-        final: Since when jobs have ended.
-        sets: Open upload sets of clients: for which job.
-        lost: Blobs that references are to, and that are not there: none, ever.
+        final: End time of each ended job.
+        sets: Job of each open upload set of a client.
+        lost: Referenced blobs that do not exist; always empty.
     """
 
     blobs: dict[Key, KnownBlob] = field(default_factory=dict)
@@ -78,10 +78,10 @@ class BlobsModel:
     lost: set[tuple[str, str]] = field(default_factory=set)
 
     def changed(self, change: Callable[[BlobsModel], None]) -> BlobsModel:
-        """Return what it comes to.
+        """Return the state after the change.
 
         Raises:
-            Refused: It is not allowed.
+            Refused: The change is not allowed.
         """
         after = BlobsModel(dict(self.blobs), dict(self.final), copy.copy(self.sets))
         change(after)
@@ -131,35 +131,35 @@ class BlobsModel:
         self.final.setdefault(job_id, now_s)
 
     def forget(self, key: Key) -> None:
-        """Say nothing of a blob any more."""
+        """Forget a blob."""
         del self.blobs[key]
 
     def lapse(self, now_s: float) -> None:
-        """Drop the references whose owners never came."""
+        """Drop the expired references."""
         for key, blob in self.blobs.items():
             late = {owner for owner, until_s in blob.owners if until_s is not None and until_s <= now_s}
             self.blobs[key] = blob.without(late, now_s)
 
     def abandon(self, upload_sets: Collection[str], now_s: float) -> None:
-        """Give up sets whose uploaders are gone."""
+        """Close the sets of dead uploaders."""
         for upload_set in upload_sets:
             self.sets.pop(upload_set, None)
         self._close(set(upload_sets), now_s)
 
     def is_due(self, key: Key, now_s: float) -> bool:
-        """Tell whether a sweep takes a blob."""
+        """Return whether a sweep deletes a blob."""
         blob = self.blobs[key]
         staged_s = blob.staged_s
         is_old = staged_s is not None and staged_s + INTERVAL_S <= now_s
         return blob.is_marked or key[0] in self.final or is_old
 
     def sweep(self, now_s: float, own_since_s: float) -> None:
-        """Delete what is due, and forget jobs that have left nothing for an interval.
+        """Delete the blobs that are due, and forget jobs that have had no blobs for an interval.
 
         Args:
-            now_s: When it is swept.
-            own_since_s: Since when the oldest set of a server's own is open: a put that began before a job's
-                end may be under way under it.
+            now_s: Time of the sweep.
+            own_since_s: Start of the server's oldest own set: a put that began before a job's
+                end may still use it.
         """
         self.blobs = {key: blob for key, blob in self.blobs.items() if not self.is_due(key, now_s)}
         self.final = {
@@ -169,7 +169,7 @@ class BlobsModel:
         }
 
     def live(self) -> list[Key]:
-        """Return the blobs whose bytes must be there: all that no sweep has marked and no end has taken."""
+        """Return the blobs that must have bytes: neither marked by a sweep nor deleted with a job."""
         return [key for key, blob in self.blobs.items() if not blob.is_marked and key[0] not in self.final]
 
     def refuse_ended(self, job_id: str) -> None:

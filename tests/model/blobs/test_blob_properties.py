@@ -1,4 +1,4 @@
-"""What blobs promise, in whatever order clients, deaths, outages and time come; on both databases.
+"""Property tests of blobs on both databases: clients, deaths, outages and time in any order.
 
 `make soak` draws many more examples, see `machine_settings`.
 """
@@ -21,7 +21,7 @@ from tests.support.soak import machine_settings
 
 @pytest.fixture
 def tmp_path(tmp_path: Path) -> Iterator[Path]:
-    """In memory where the machine has that: nothing here is to outlive the test, and syncs take long."""
+    """Yield a folder in memory if possible: its files need not outlive the test, and syncs are slow."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as root:
         yield Path(root)
@@ -29,7 +29,7 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two tries of a transaction no time passes; and here processes die, not machines."""
+    """Remove the pauses between retries of a transaction, and syncs: here processes die, not machines."""
     monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
     monkeypatch.setattr(os, "fsync", lambda file: None)
 
@@ -38,12 +38,12 @@ def examples(number: int) -> settings:
     return machine_settings(number, 40, soak_examples=20 * number)
 
 
-def test_blobs_are_kept_and_go_as_the_model_says(tmp_path: Path) -> None:
+def test_blobs_are_kept_and_deleted_as_in_the_model(tmp_path: Path) -> None:
     of = {"url": f"sqlite:///{tmp_path / 'journal.db'}", "path": tmp_path}
     run_state_machine_as_test(type("Machine", (BlobsMachine,), of), settings=examples(40))
 
 
 @pytest.mark.requires("postgres")
-def test_blobs_are_kept_and_go_as_the_model_says_on_postgresql(postgres: Server, tmp_path: Path) -> None:
+def test_blobs_are_kept_and_deleted_as_in_the_model_on_postgresql(postgres: Server, tmp_path: Path) -> None:
     of = {"url": postgres.new_database("model_blobs"), "path": tmp_path}
     run_state_machine_as_test(type("Machine", (BlobsMachine,), of), settings=examples(6))

@@ -1,7 +1,7 @@
-"""The commit protocol as a small explicit-state model, explored to its last state.
+"""The commit protocol as a small explicit-state model that is explored completely.
 
-Read it in this order: `state` (what lies in the store, what a process has in hand), `rules` (what a process
-holds to, and a test can drop), `committing` and `forward` (what it does, one storage call a step), `faults`
-(what happens to it), `moves`, `invariants`, `exploration`, `worlds`. The results are in
+Read it in this order: `state` (the store and the memory of each process), `rules` (the rules that a process
+follows and a test can drop), `committing` and `forward` (its steps, one storage call each), `faults`
+(crashes and accidents), `moves`, `invariants`, `exploration`, `configurations`. The results are in
 `docs/internals/protocol-model.md`.
 """

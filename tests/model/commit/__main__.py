@@ -12,7 +12,7 @@ from tests.model.commit.exploration import explore
 
 
 def print_figures() -> None:
-    """Explore every world, the larger ones too, and print a table."""
+    """Explore every world, including the larger ones, and print a table."""
     print("| world | processes | states | moves | stores | seconds |\n|---|---|---|---|---|---|")
     for name, world in {**FULL, **LARGER}.items():
         began_s = time.process_time()
@@ -25,7 +25,7 @@ def print_figures() -> None:
 
 
 def print_traces() -> None:
-    """Drop each rule and print the shortest way to what breaks."""
+    """Drop each rule and print the shortest trace to a violation."""
     for rule, drop in DROPS.items():
         found = explore(drop.world._replace(dropped=frozenset({rule})), watched={drop.broken})
         if found.violation is None:

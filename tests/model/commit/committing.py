@@ -1,8 +1,8 @@
-"""From nothing to the decision: the turn, the plan, and the race for `COMMIT_STARTED`.
+"""The steps up to the decision: the turn, the plan, and the race for `COMMIT_STARTED`.
 
-Each function is one storage call of one process, and yields what may come of it. Where the call creates
-something, one of the results is that it had its effect and the answer was lost: the process then asks again,
-as `claim` does, and reads what stands.
+Each function is one storage call of one process and yields its possible results. If the call creates
+an object, one of the results is that it took effect and the response was lost: the process then retries,
+like `claim`, and reads the existing object.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Move = tuple[str, Store, Process]
 
 
 def begin(world: World, role: Role, store: Store) -> Iterator[Move]:
-    """Come to a job and read where it stands, to commit it.
+    """Open a job in order to commit it, and read its phase.
 
     Source: `commit_job`.
     """
@@ -48,7 +48,7 @@ def begin(world: World, role: Role, store: Store) -> Iterator[Move]:
 
 
 def _recover(world: World, store: Store, job: Job) -> Iterator[Move]:
-    """Read where a job stands, and do what the code's table says. Source: `recover_job`, `_act`."""
+    """Read the phase of a job and act by the code's table. Source: `recover_job`, `_act`."""
     found = readable_phase(store, job)
     if found is None:
         return
@@ -61,12 +61,12 @@ def _recover(world: World, store: Store, job: Job) -> Iterator[Move]:
             case RecoveryAction.ROLL_FORWARD:
                 yield "finds the job decided", store, follow(job, job)
             case _:
-                pass  # left alone; or ended, with nothing to clean up that the model knows
+                pass  # left alone; or ended, with nothing to clean up in the model
 
 
 def first_look(world: World, job: Job) -> Process:
     """Return the process that begins to commit a job."""
-    # Dropped: the plan is made first.
+    # Without the rule, the plan is made first.
     step = Step.LOOK if Rule.TURN_BEFORE_PLAN not in world.dropped else Step.PLAN
     return Process(step, job, job)
 
@@ -84,7 +84,7 @@ def look(world: World, store: Store, process: Process) -> Iterator[Move]:
     elif store.turns[-1].holder == process.own:
         yield f"goes on with turn {number}, its own", store, _in_turn(world, process, number)
     elif Rule.TURNS_END_FIRST in world.dropped:
-        # Dropped: the next turn is claimed although this one has no outcome.
+        # Without the rule, the next turn is claimed although this one has no outcome.
         yield f"finds turn {number} open", store, process._replace(step=Step.CLAIM, turn=number + 1)
     else:
         held = process._replace(step=Step.READ_HOLDER, turn=number)
@@ -106,7 +106,7 @@ def read_holder(world: World, store: Store, process: Process) -> Iterator[Move]:
     elif (decision.verdict, decision.turn) != (Verdict.COMMIT, process.turn):
         yield "finds the turn's holder decided otherwise", store, passing
     elif Rule.DECIDED_IS_HELPED in world.dropped:
-        # Dropped: it loses its turn like one that is undecided.
+        # Without the rule, it loses its turn like an undecided job.
         yield "does not care that the turn's holder is decided", store, passing
     else:
         yield "helps the turn's holder", store, follow(process.own, holder)
@@ -122,12 +122,12 @@ def pass_turn(_world: World, store: Store, process: Process) -> Iterator[Move]:
 
 
 def claim_turn(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Create the turn's claim if absent; who lost looks again. Source: `take_turn`."""
+    """Create the turn's claim if absent; the loser looks again. Source: `take_turn`."""
     number = process.turn
     if number <= len(store.turns):
         standing = store.turns[number - 1]
         if Rule.TURN_IF_ABSENT in world.dropped and standing.holder != process.own:
-            # Dropped: the claim overwrites the one that stands.
+            # Without the rule, the claim overwrites the existing one.
             taken = (*store.turns[: number - 1], standing._replace(holder=process.own), *store.turns[number:])
             yield f"overwrites turn {number}", store._replace(turns=taken), _in_turn(world, process, number)
         elif standing.holder == process.own:
@@ -142,7 +142,7 @@ def claim_turn(world: World, store: Store, process: Process) -> Iterator[Move]:
 
 
 def plan(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Fold the log, list the destination, and freeze what comes and goes. Source: `freeze`, `removals`."""
+    """Fold the log, list the destination, and freeze the plan. Source: `freeze`, `removals`."""
     replaces = process.own is Job.REPLACE
     made = Decision(
         Verdict.COMMIT,
@@ -167,17 +167,17 @@ def live(store: Store) -> frozenset[Job]:
 
 
 def removals_text(made: Decision) -> str:
-    """Name what a plan removes."""
+    """Describe the files that a plan removes."""
     names = [f"old file v{made.takes_old}"] * bool(made.takes_old) + ["APPEND's files"] * made.takes_other
     return " and ".join(names) or "nothing"
 
 
 def preflight(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Check in one listing that the uploads are alive. Source: `_preflight`."""
+    """Check with one listing that the uploads exist. Source: `_preflight`."""
     fails = Process(Step.FAIL, process.own, process.own, turn=process.turn)
     alive = File.GONE not in store.folders[process.own].files
     if alive or Rule.PREFLIGHT in world.dropped:
-        # Dropped: an upload that is gone is found only after the decision.
+        # Without the rule, a lost upload is found only after the decision.
         yield "checks its uploads", store, process._replace(step=Step.CHECK_TURN)
     else:
         yield "misses one of its uploads", store, fails
@@ -190,7 +190,7 @@ def preflight(world: World, store: Store, process: Process) -> Iterator[Move]:
 
 
 def check_turn(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Look whether the turn was passed meanwhile. Source: `_decide`."""
+    """Check whether the turn was passed meanwhile. Source: `_decide`."""
     if store.turns[process.turn - 1].ended and Rule.CHECK_BEFORE_DECISION not in world.dropped:
         yield f"finds turn {process.turn} ended", store, first_look(world, process.own)
     else:
@@ -205,7 +205,7 @@ def decide(world: World, store: Store, process: Process) -> Iterator[Move]:
 def decide_abort(world: World, store: Store, process: Process) -> Iterator[Move]:
     """Create `COMMIT_STARTED` if absent: abort. Source: `decide_abort`."""
     if Rule.ABORT_IS_DECIDED in world.dropped:
-        # Dropped: who finds the job undecided and lapsed just drops it.
+        # Without the rule, a process that finds the job undecided and expired just drops it.
         dropping = process._replace(step=Step.DROP, decision=ABORT, fails=True)
         yield "drops the job undecided", store, dropping
     else:
@@ -213,7 +213,7 @@ def decide_abort(world: World, store: Store, process: Process) -> Iterator[Move]
 
 
 def fail(_world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Read whether the job is decided after all; if not, abort it, for its data are at fault.
+    """Read whether the job is decided after all; if not, abort it, because its data is invalid.
 
     Source: `commit_job`.
     """
@@ -224,9 +224,9 @@ def fail(_world: World, store: Store, process: Process) -> Iterator[Move]:
 
 
 def stop(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Leave the job undecided, and the turn to whoever comes. Source: `commit_job`, `RETRYABLE_ERRORS`."""
+    """Leave the job undecided and the turn to other processes. Source: `commit_job`, `RETRYABLE_ERRORS`."""
     if Rule.TURN_IS_LEFT in world.dropped:
-        # Dropped: the turn is given back at once.
+        # Without the rule, the turn is given back immediately.
         yield f"gives turn {process.turn} back", _passed(store, process.turn), IDLE
     else:
         yield "leaves its job and its turn", store, IDLE
@@ -253,12 +253,12 @@ def _create_decision(world: World, store: Store, process: Process, decision: Dec
     following = follow(process.own, process.own)
     if folder.decision.verdict is not Verdict.NONE and Rule.DECISION_IF_ABSENT not in world.dropped:
         if Rule.LOSERS_FOLLOW_THE_DECISION in world.dropped:
-            # Dropped: it goes on as if its own decision stood.
+            # Without the rule, it continues as if its own decision had been stored.
             yield f"goes on to {word} though it lost the decision", store, _stubborn(process, decision)
         else:
             yield "loses the decision", store, following
         return
-    # With the first rule dropped, whoever decides overwrites what stands.
+    # Without the first rule, a decision overwrites an existing one.
     decided = put_folder(store, process.own, folder._replace(decision=decision))
     yield f"decides: {word}", decided, following
     yield f"decides: {word}, answer lost", decided, process

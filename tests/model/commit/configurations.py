@@ -1,4 +1,4 @@
-"""The worlds that are explored, and for each rule the world and the promise that its absence breaks."""
+"""The explored worlds, and for each rule the world and the invariant that its absence breaks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SMALL: Final[Mapping[str, World]] = {
 
 
 class Drop(NamedTuple):
-    """What breaks without a rule, and a small world in which it does."""
+    """The invariant that breaks without a rule, and a small world in which it breaks."""
 
     broken: Invariant
     world: World

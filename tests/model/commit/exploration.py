@@ -1,4 +1,4 @@
-"""The search: every reachable state, nearest first, so that the first violation has a shortest trace."""
+"""Breadth-first search of every reachable state, so that the first violation has a shortest trace."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ RECOVERY_STEPS: Final = 60
 
 @dataclass(frozen=True)
 class Violation:
-    """A promise that was broken, and the shortest way there."""
+    """A violated invariant and a shortest trace to it."""
 
     invariant: Invariant
     trace: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Return one line a step."""
+        """Return one line per step."""
         lines = (f"  {number:2}. {step}" for number, step in enumerate(self.trace, start=1))
         return "\n".join((*lines, f"   => broken: {self.invariant}"))
 
 
 @dataclass
 class Exploration:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
-        states: How many there are, up to the order of like processes and turns that nobody looks at.
-        moves: Between them.
-        depth: Of the state that is farthest from the beginning.
-        stores: The different stores, and what each breaks by itself or after a recovery without faults.
-        ends: Those in which both jobs have ended and nobody is at work.
+        states: Number of states, up to the order of equal processes and turns that are never read.
+        moves: Number of moves between them.
+        depth: Depth of the state farthest from the initial state.
+        stores: The distinct stores, and the invariants that each breaks now or after fault-free recovery.
+        ends: States in which both jobs have ended and no process is working.
     """
 
     world: World
@@ -53,7 +53,7 @@ class Exploration:
     ends: set[Store] = field(default_factory=set)
 
     def check(self, before: State, after: State, raw: State) -> Invariant | None:
-        """Return the first watched promise that a new state breaks, by itself, on the way, or in the end."""
+        """Return the first watched invariant that a new state, the move to it, or its end violates."""
         store = after.store
         if store not in self.stores:
             recovered = broken_after_recovery(self.world, store)
@@ -75,11 +75,11 @@ class Exploration:
 
 
 def explore(world: World, watched: Collection[Invariant] = tuple(Invariant)) -> Exploration:
-    """Visit every reachable state, or stop at the first that breaks a promise.
+    """Visit every reachable state, or stop at the first violation.
 
     Args:
-        world: What is possible.
-        watched: The promises that count; all by default.
+        world: Configuration to explore.
+        watched: Invariants to check; all by default.
     """
     found = Exploration(world, frozenset(watched))
     moves = Moves(world)
@@ -106,9 +106,9 @@ def explore(world: World, watched: Collection[Invariant] = tuple(Invariant)) -> 
 
 
 def broken_after_recovery(world: World, store: Store) -> Iterator[Invariant]:
-    """Recover both jobs as a scheduled recovery does, without a fault, everyone else being gone or paused.
+    """Recover both jobs without faults, like a scheduled recovery, while all other processes are stopped.
 
-    The first of the results that a step yields is the one without a fault.
+    The first result that a step yields is the one without a fault.
     """
     for job in Job:
         process = _recoverer(store, job)
@@ -137,7 +137,7 @@ def _path(parents: Mapping[State, State | None], last: State) -> list[State]:
 
 
 def retell(world: World, path: list[State]) -> Iterator[str]:
-    """Tell a path with processes and turns that keep their names, which canonical states do not have."""
+    """Return a trace in which processes and turns keep their names, which canonical states lack."""
     moves, raw = Moves(world), initial(len(world.roles), world.files)
     for goal in path[1:]:
         text, index, after = next(move for move in moves.out_of(raw) if moves.standing_for(move[2]) == goal)

@@ -1,9 +1,9 @@
-"""What happens to processes and to the store, at any moment.
+"""Faults of processes and of the store, possible at any moment.
 
-- A pause needs no move of its own: any process may be passed over for as long as one likes; a crash of one
-  that does not begin again is a pause without an end.
-- A lost answer is one of the results of the call itself.
-- An accident of the store happens in the moment before the call that notices it: nobody can tell it from one
+- A pause needs no move of its own: the search may leave out any process for any time; a crash of a process
+  that does not restart is an endless pause.
+- A lost response is one of the results of the call itself.
+- An accident of the store happens just before the call that notices it: it cannot be distinguished from one
   that happened earlier.
 """
 
@@ -16,7 +16,7 @@ from tests.model.commit.state import IDLE, File, Job, State, Step, Store, put_fi
 
 
 def crashes(world: World, state: State) -> Iterator[tuple[str, int, State]]:
-    """Kill a process that begins again: it forgets all."""
+    """Kill a process that restarts: it loses its memory."""
     store, processes = state
     for index, process in enumerate(processes):
         if world.roles[index].recovers and process.step is not Step.IDLE:
@@ -24,10 +24,10 @@ def crashes(world: World, state: State) -> Iterator[tuple[str, int, State]]:
 
 
 def lose_upload(store: Store, job: Job, index: int) -> Store:
-    """Lose an open upload for good, as by a lifecycle rule or another tool."""
+    """Lose an open upload permanently, as by a lifecycle rule or another tool."""
     return put_file(store, job, index, File.GONE)
 
 
 def overwrite_old(store: Store) -> Store:
-    """Let a stranger overwrite the old file: another version stands then."""
+    """Overwrite the old file as an unrelated program: it then has another version."""
     return store._replace(old=2)

@@ -1,6 +1,6 @@
-"""From the decision to the terminal marker: only forward, by whoever is there.
+"""The steps from the decision to the terminal marker: only forward, by any process.
 
-Each function is one storage call of one process, and yields what may come of it.
+Each function is one storage call of one process and yields its possible results.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ def roll(world: World, store: Store, process: Process) -> Iterator[Move]:
 
 def _decided(world: World, process: Process) -> Process:
     if Rule.OUTCOME_BEFORE_DELETION in world.dropped:
-        # Dropped: the replaced files go first; `remove` goes on with the completions.
+        # Without the rule, the replaced files are removed first; `remove` continues with the completions.
         return process._replace(step=Step.REMOVE)
     if Rule.FILES_BEFORE_OUTCOME in world.dropped:
-        # Dropped: the outcome is written first; `settle` ends with the deletions.
+        # Without the rule, the outcome is written first; `settle` ends with the deletions.
         return process._replace(step=Step.END_TURN)
     return process._replace(step=Step.COMPLETE)
 
 
 def _deaf_to_passing(store: Store, job: Job) -> JobPhase:
-    # Dropped: the decision counts, whatever became of its turn.
+    # Without the rule, the decision counts regardless of the turn's outcome.
     turn = store.turns[store.folders[job].decision.turn - 1]
     return JobPhase.PUBLISHED if turn.outcome.end is End.PASSED else JobPhase.REVERTING
 
 
 def complete(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Complete one upload; whatever the answer leaves open is settled. Source: `complete`."""
+    """Complete one upload; an unclear response is settled by a read. Source: `complete`."""
     settling = process._replace(step=Step.SETTLE)
     name = _name(process)
     if _file(store, process) is not File.PENDING:
@@ -72,7 +72,7 @@ def complete(world: World, store: Store, process: Process) -> Iterator[Move]:
 
 
 def settle(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Read whether the object stands: completed, or lost for good. Source: `_settle`."""
+    """Read whether the object exists: it is completed or lost permanently. Source: `_settle`."""
     name = _name(process)
     if _file(store, process) is File.VISIBLE:
         yield f"reads that {name} stands", store, _next_file(world, store, process)
@@ -85,7 +85,7 @@ def _next_file(world: World, store: Store, process: Process) -> Process:
         return process._replace(step=Step.COMPLETE, file=process.file + 1)
     following = process._replace(step=Step.END_TURN, file=0)
     if following.fails and Rule.OUTCOME_BEFORE_REVERT in world.dropped:
-        # Dropped: who finds a file lost takes the others back at once.
+        # Without the rule, a process that finds a lost file reverts the others immediately.
         return take_back_first(world, following)
     if Rule.FILES_BEFORE_OUTCOME in world.dropped:
         return following._replace(step=Step.REMOVE, fails=False)
@@ -93,14 +93,14 @@ def _next_file(world: World, store: Store, process: Process) -> Process:
 
 
 def end_turn(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Create the turn's outcome if absent, and follow the one that stands. Source: `publish`."""
+    """Create the turn's outcome if absent, and follow the stored one. Source: `publish`."""
     number = process.decision.turn
     turn = store.turns[number - 1]
     mine = End.REVERTED if process.fails else End.PUBLISHED
     if turn.ended and Rule.OUTCOME_IF_ABSENT not in world.dropped:
         standing = turn.outcome.end
         if Rule.LOSERS_FOLLOW_THE_OUTCOME in world.dropped:
-            # Dropped: it goes on as if its own outcome stood.
+            # Without the rule, it continues as if its own outcome had been stored.
             standing = mine
         if standing is End.PASSED and Rule.PASSED_REVERTS in world.dropped:
             standing = End.PUBLISHED
@@ -111,7 +111,7 @@ def end_turn(world: World, store: Store, process: Process) -> Iterator[Move]:
     text = f"ends turn {number}: {mine.name.lower()}"
     yield text, written, _after_outcome(world, process, mine)
     if Rule.UNKNOWN_IS_READ_BACK in world.dropped:
-        # Dropped: no answer is taken for a no.
+        # Without the rule, a missing response is treated as a refusal.
         yield f"{text}, answer lost", written, _after_outcome(world, process, End.REVERTED)
     else:
         yield f"{text}, answer lost", written, process
@@ -127,7 +127,7 @@ def _after_outcome(world: World, process: Process, end: End) -> Process:
 
 
 def remove(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Delete one replaced file, if it is still the planned version. Source: `remove_replaced`."""
+    """Delete one replaced file if it still has the planned version. Source: `remove_replaced`."""
     made = process.decision
     if process.file == 0:
         yield from _remove_old(world, store, process)
@@ -150,7 +150,7 @@ def _remove_old(world: World, store: Store, process: Process) -> Iterator[Move]:
     if not planned:
         yield "has no old file to delete", store, following
         return
-    # Dropped: whatever stands at the key goes.
+    # Without the rule, any object at the key is deleted.
     takes_all = Rule.DELETION_BY_VERSION in world.dropped and store.old > 0
     if store.old == planned or takes_all:
         gone = store._replace(old=-store.old)
@@ -172,11 +172,11 @@ def _next_removal(world: World, store: Store, process: Process) -> Process:
 
 
 def take_back_first(world: World, process: Process) -> Process:
-    """Return the process that begins to take a job back."""
+    """Return the process that begins to revert a job."""
     if Rule.REVERT_BEFORE_MARKER in world.dropped:
-        # Dropped: the marker first.
+        # Without the rule, the marker is written first.
         return process._replace(step=Step.END, file=0, fails=True)
-    # Dropped: objects first, then uploads.
+    # Without the rule, objects are reverted before uploads.
     step = Step.ABORT_UPLOAD if Rule.UPLOADS_BEFORE_FILES not in world.dropped else Step.TAKE_BACK
     return process._replace(step=step, file=0, fails=True)
 
@@ -196,7 +196,7 @@ def abort_upload(world: World, store: Store, process: Process) -> Iterator[Move]
 
 
 def take_back(world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Delete one object if it is the job's. Source: `_revert_file`."""
+    """Delete one object if it belongs to the job. Source: `_revert_file`."""
     last = Step.DROP if Rule.UPLOADS_BEFORE_FILES not in world.dropped else Step.ABORT_UPLOAD
     following = _next_back(store, process, last)
     if _file(store, process) is not File.VISIBLE:
@@ -214,7 +214,7 @@ def _next_back(store: Store, process: Process, last: Step) -> Process:
 
 
 def drop(_world: World, store: Store, process: Process) -> Iterator[Move]:
-    """Abort what is still open of the job, one upload after the other. Source: `drop_uploads`."""
+    """Abort the open uploads of the job one by one. Source: `drop_uploads`."""
     files = store.folders[process.subject].files
     if File.PENDING not in files:
         yield "finds no upload open", store, process._replace(step=Step.END, file=0)
@@ -239,7 +239,7 @@ def end(world: World, store: Store, process: Process) -> Iterator[Move]:
 
 
 def _done(world: World, process: Process) -> Process:
-    """Go back to the job that it is there for."""
+    """Return to the process's own job."""
     return IDLE if process.subject == process.own else first_look(world, process.own)
 
 

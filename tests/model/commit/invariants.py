@@ -1,4 +1,4 @@
-"""What must hold: in every state, along every move, at rest, and after a recovery without faults."""
+"""Invariants of every state, every move, states at rest, and states after a fault-free recovery."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.model.commit.state import GONE, IDLE, Decision, End, File, Job, State
 
 
 class Invariant(StrEnum):
-    """One promise of the protocol."""
+    """One invariant of the protocol."""
 
     ONE_MARKER = "never both terminal markers"
     TRUE_MARKER = "a terminal marker says what decision and outcome say"
@@ -31,7 +31,7 @@ class Invariant(StrEnum):
 
 
 def published(store: Store) -> dict[Job, tuple[int, Decision]]:
-    """Return turn and plan of each published job."""
+    """Return the turn and the plan of each published job."""
     return {
         turn.outcome.job: (number, turn.outcome.plan)
         for number, turn in enumerate(store.turns, start=1)
@@ -40,7 +40,7 @@ def published(store: Store) -> dict[Job, tuple[int, Decision]]:
 
 
 def broken_in(world: World, store: Store) -> Iterator[Invariant]:
-    """Yield the promises that a store breaks, whatever processes have in hand."""
+    """Yield the invariants that a store violates, regardless of the processes."""
     shown = published(store)
     for job, folder in zip(Job, store.folders, strict=True):
         found = readable_phase(store, job)
@@ -62,7 +62,7 @@ FAILING: Final = frozenset({JobPhase.REVERTING, JobPhase.ABORTING, JobPhase.FAIL
 
 
 def is_at_rest(state: State) -> bool:
-    """Tell whether both jobs have ended and nobody is at work."""
+    """Return whether both jobs have ended and no process is working."""
     at_work = set(state.processes) - {IDLE, GONE}
     return not at_work and all(readable_phase(state.store, job) in TERMINAL for job in Job)
 
@@ -75,7 +75,7 @@ def _stands(store: Store, shown: dict[Job, tuple[int, Decision]], job: Job) -> b
 
 
 def _one_after_the_other(store: Store) -> frozenset[Job]:
-    """Run the published jobs in the order of their turns, each as if alone."""
+    """Apply the published jobs serially, in the order of their turns."""
     found: frozenset[Job] = frozenset()
     for turn in store.turns:
         if turn.outcome.end is End.PUBLISHED:
@@ -86,7 +86,7 @@ def _one_after_the_other(store: Store) -> frozenset[Job]:
 
 
 def broken_at_rest(store: Store) -> Iterator[Invariant]:
-    """Yield the promises that are broken once both jobs have ended and nobody is at work."""
+    """Yield the invariants that a state at rest violates."""
     shown = published(store)
     for job, folder in zip(Job, store.folders, strict=True):
         if folder.failure and set(folder.files) != {File.GONE}:
@@ -100,7 +100,7 @@ def broken_at_rest(store: Store) -> Iterator[Invariant]:
 
 
 def broken_between(before: Store, after: Store) -> Iterator[Invariant]:
-    """Yield the promise that a move breaks."""
+    """Yield the invariants that a move violates."""
     for job in Job:
         old, new = readable_phase(before, job), readable_phase(after, job)
         if old is not None and new is not None and new is not old and new not in NEXT[old]:

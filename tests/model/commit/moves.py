@@ -1,4 +1,4 @@
-"""What may happen next: the table of steps, and the moves that lead out of a state."""
+"""The table of steps, and the moves that lead out of a state."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ _AT_HOME: Final = frozenset({Step.IDLE, Step.GONE})
 class Moves:
     """The moves of one world.
 
-    What a process does depends on the store and on what it has in hand, never on other processes: so it is
-    worked out once for each pair, and remembered.
+    The step of a process depends only on the store and on its own memory, never on other processes, so it is
+    computed once for each pair and cached.
     """
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._alike = tuple(len(tuple(group)) for _, group in groupby(world.roles))
-        # Processes of one role share what is known.
+        # Processes of one role share the cache.
         known: dict[Role, dict[Store, dict[Process, tuple[Move, ...]]]] = {role: {} for role in world.roles}
         settled: dict[Role, dict[Store, dict[Process, Process]]] = {role: {} for role in world.roles}
         self._known = [known[role] for role in world.roles]
         self._settled = [settled[role] for role in world.roles]
 
     def out_of(self, state: State) -> Iterator[tuple[str, int, State]]:
-        """Yield what may happen: what, to which process, and what comes of it."""
+        """Yield each possible event: its name, its process, and the resulting state."""
         store, processes = state
         for index, process in enumerate(processes):
             known = self._known[index].setdefault(store, {})
@@ -66,7 +66,7 @@ class Moves:
         yield from crashes(self._world, state)
 
     def standing_for(self, raw: State) -> State:
-        """Return the one state that stands for all that tell the same."""
+        """Return the representative of all equivalent states."""
         at_once = self._world.at_once and not self._world.dropped
         return canonical(self._settle_all(raw) if at_once else raw, self._alike)
 

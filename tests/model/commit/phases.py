@@ -1,4 +1,4 @@
-"""The seam to the code: phases are read by `phase_of`, recovery chooses by its table."""
+"""The interface to the code: `phase_of` reads phases, and recovery uses its own table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEFT_ALONE: Final = frozenset({JobLeaseState.LIVE, JobLeaseState.PARKED})
 
 
 def phase(store: Store, job: Job) -> JobPhase:
-    """Read a job's phase off its markers.
+    """Derive a job's phase from its markers.
 
     Raises:
         MalformedRecordError: They contradict each other.
@@ -38,7 +38,7 @@ def phase(store: Store, job: Job) -> JobPhase:
 
 
 def readable_phase(store: Store, job: Job) -> JobPhase | None:
-    """Read a job's phase; None where its markers contradict each other: then nobody touches anything."""
+    """Read a job's phase; None if its markers contradict each other: then no process changes anything."""
     try:
         return phase(store, job)
     except MalformedRecordError:
@@ -76,7 +76,7 @@ def _phase(verdict: Verdict, end: End, success: bool, failure: bool) -> JobPhase
 def recovery_actions(
     found: JobPhase, policies: tuple[OnLapse, ...], *, calm: bool
 ) -> frozenset[RecoveryAction]:
-    """Return what recovery may do with a job: any lease and age can be met, unless all is calm."""
+    """Return the possible actions of recovery: it may meet any lease and age unless the world is calm."""
     leases = LEFT_ALONE if calm else JobLeaseState
     return frozenset(
         choose_action(found, lease, on_lapse=on_lapse, is_young=partial(bool, young))[0]

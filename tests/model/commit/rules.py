@@ -1,4 +1,4 @@
-"""The rules of the protocol, as switches: the model follows all of them but those that a test drops."""
+"""The rules of the protocol as switches: the model follows all except those that a test drops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.model.commit.state import Job
 
 
 class Rule(StrEnum):
-    """One rule; its text says what a process does, and a comment in the step what it does without it."""
+    """One rule. Its text says what a process does; a comment in the step says what happens without it."""
 
     TURN_BEFORE_PLAN = "a plan is made within the turn"
     TURNS_END_FIRST = "a turn has its outcome before the next one is claimed"
@@ -35,12 +35,12 @@ class Rule(StrEnum):
 
 
 class Role(NamedTuple):
-    """What a process is there for.
+    """The task of a process.
 
     Attributes:
-        commits: The job that it commits, once: its crash is a pause without an end.
-        recovers: It recovers every job instead; it begins again whenever it has ended or crashed, and takes
-            an undecided job for lapsed at any moment.
+        commits: The job that it commits once; its crash is an endless pause.
+        recovers: Whether it recovers every job instead; it restarts after its end or crash, and may treat
+            an undecided job as expired at any moment.
     """
 
     commits: Job | None
@@ -53,16 +53,16 @@ Policies = tuple[OnLapse, ...]
 
 
 class World(NamedTuple):
-    """What an exploration allows.
+    """The configuration of an exploration.
 
     Attributes:
-        roles: Of the processes that there are at once; equal roles stand together.
-        on_lapse: The policies that each job may have.
-        files: How many files each job has.
-        calm: Nobody is taken for dead, no upload is lost and no completion refused for good; processes still
+        roles: Roles of the concurrent processes; equal roles are adjacent.
+        on_lapse: Possible policies of each job.
+        files: Number of files of each job.
+        calm: Whether no process is considered dead, no upload lost and no completion refused; processes still
             crash, pause and lose answers.
-        dropped: The rules that are not followed.
-        at_once: Whether settled steps are taken at once; never where a rule is dropped.
+        dropped: Rules that are not followed.
+        at_once: Whether settled steps are taken immediately; never if a rule is dropped.
     """
 
     roles: tuple[Role, ...]
@@ -73,7 +73,7 @@ class World(NamedTuple):
     at_once: bool = True
 
     def __str__(self) -> str:
-        """Return who is there, in one line."""
+        """Describe the processes in one line."""
         who = [
             "recoverer" if role.commits is None else f"{role.commits.name} committer" for role in self.roles
         ]

@@ -1,8 +1,8 @@
-"""Steps whose result nobody can change any more are taken at once: a pause before them tells nothing.
+"""Steps whose result is final are taken immediately: a pause before them leads to no new behaviour.
 
-Such a step only reads, or creates what stands already. Before it and after it everyone else can do the
-same things, so one order stands for all (a partial-order reduction): a tenth of the states tells the same.
-It holds for the full protocol only: without a rule, records that were final may change.
+Such a step only reads, or creates an existing object. Before it and after it all other processes can do the
+same things, so one order represents all (a partial-order reduction), with a tenth of the states.
+This is valid for the full protocol only: without a rule, final records may change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.model.commit.state import File, Job, Process, Step, Store, Verdict
 
 
 def is_settled(store: Store, process: Process) -> bool:
-    """Tell whether a process's next step has one result, for good, and changes nothing in the store."""
+    """Return whether a process's next step has one permanent result and does not change the store."""
     settled = _SETTLED.get(process.step)
     return settled is not None and settled(store, process)
 
@@ -35,7 +35,7 @@ def _holder_decided(store: Store, process: Process) -> bool:
 
 
 def _plan_is_known(_store: Store, process: Process) -> bool:
-    return process.own is Job.APPEND  # it removes nothing, whatever is there
+    return process.own is Job.APPEND  # it removes nothing from any destination
 
 
 def _decided(store: Store, process: Process) -> bool:

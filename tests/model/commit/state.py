@@ -1,6 +1,6 @@
-"""What lies in the store and what each process has in hand: small, frozen, hashable.
+"""The state of the store and the memory of each process: small, frozen, hashable.
 
-Everything is made of whole numbers, so that states compare and sort fast; the enumerations give the names.
+All values are integers, so that states compare and sort fast; the enumerations give the names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Job(IntEnum):
 
 
 class File(IntEnum):
-    """One file of a job: its upload is open, or its object stands, or neither."""
+    """One file of a job: its upload is open, its object exists, or neither."""
 
     PENDING = 0
     VISIBLE = 1
@@ -30,7 +30,7 @@ class File(IntEnum):
 
 
 class Verdict(IntEnum):
-    """What `COMMIT_STARTED` says."""
+    """The decision in `COMMIT_STARTED`."""
 
     NONE = 0
     COMMIT = 1
@@ -38,7 +38,7 @@ class Verdict(IntEnum):
 
 
 class End(IntEnum):
-    """What a turn's outcome says."""
+    """The result in a turn's outcome."""
 
     NONE = 0
     PUBLISHED = 1
@@ -47,12 +47,12 @@ class End(IntEnum):
 
 
 class Decision(NamedTuple):
-    """`COMMIT_STARTED`; a commit names its plan, which is immutable, so its content stands here.
+    """`COMMIT_STARTED`. A commit names its plan, which is immutable, so its content is included here.
 
     Attributes:
-        turn: From 1; 0 where the decision is no commit.
+        turn: Turn from 1; 0 if the decision is not a commit.
         takes_other: Whether the plan removes the other job's files.
-        takes_old: The version of the old file that it removes; 0: none.
+        takes_old: Version of the old file that it removes; 0 if none.
     """
 
     verdict: Verdict
@@ -66,7 +66,7 @@ ABORT: Final = Decision(Verdict.ABORT)
 
 
 class Outcome(NamedTuple):
-    """`log/<turn>.json`: whose it is, and, if published, by which plan."""
+    """`log/<turn>.json`: its job and, if published, its plan."""
 
     end: End
     job: Job
@@ -84,7 +84,7 @@ class Turn(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """Tell whether the turn has its outcome."""
+        """Return whether the turn has an outcome."""
         return self.outcome.end is not End.NONE
 
 
@@ -98,12 +98,12 @@ class Folder(NamedTuple):
 
 
 class Store(NamedTuple):
-    """Everything that outlives a process.
+    """The persistent state, which outlives a process.
 
     Attributes:
         turns: The destination log, from turn 1.
-        folders: By job.
-        old: The version of an old file that no job wrote; negative: of that version it was deleted.
+        folders: Folder of each job.
+        old: Version of an old file that no job wrote; negative if that version was deleted.
     """
 
     turns: tuple[Turn, ...]
@@ -139,15 +139,15 @@ class Step(IntEnum):
 
 
 class Process(NamedTuple):
-    """One process: what it does next, and what it has read, which may be stale by now.
+    """One process: its next step and the values that it has read, which may be stale.
 
     Attributes:
-        own: The job that it is there for.
-        subject: The job that it works on: another one while it helps.
-        turn: That it has looked at, claims or has taken; 0: none.
-        decision: The plan that it would decide for, then the decision that it follows.
-        file: Which file is next.
-        fails: Whether it is on the way to fail the job: a file is lost, or it takes the job back.
+        own: Its own job.
+        subject: The job that it works on; another job while it helps.
+        turn: Turn that it has read, claims or has taken; 0 if none.
+        decision: The plan that it would decide for, later the decision that it follows.
+        file: The next file.
+        fails: Whether it is failing the job because a file is lost or the job is being reverted.
     """
 
     step: Step
@@ -166,14 +166,14 @@ GONE: Final = Process(Step.GONE)
 
 
 class State(NamedTuple):
-    """One moment."""
+    """The state of the world at one moment."""
 
     store: Store
     processes: tuple[Process, ...]
 
 
 def initial(processes: int, files: tuple[int, int]) -> State:
-    """Return the state in which both jobs' tasks have committed and nobody has begun to commit a job."""
+    """Return the state in which all tasks have committed and no job commit has begun."""
     folders = [
         Folder(UNDECIDED, success=False, failure=False, files=(File.PENDING,) * count) for count in files
     ]
@@ -194,15 +194,15 @@ def put_folder(store: Store, job: Job, folder: Folder) -> Store:
 
 
 def canonical(state: State, alike: tuple[int, ...]) -> State:
-    """Return the one state that stands for all that differ in nothing that matters.
+    """Return the representative of all states without a relevant difference.
 
-    Processes of one role have no names, so their order does not matter. A turn that was passed, that nobody
-    has in hand and that came first or after an ended one, is never looked at again: it is forgotten, and
-    later turns move up. So the log stays short although turns may be passed for ever.
+    Processes of one role have no names, so their order is irrelevant. A turn that was passed, that no process
+    uses and that is the first or follows an ended one, is never read again: it is dropped, and
+    later turns move up. So the log stays short although turns may be passed infinitely often.
 
     Args:
-        state: As it came out of a move.
-        alike: How many processes there are of each role, in order.
+        state: Result of a move.
+        alike: Number of processes of each role, in order.
     """
     store, processes = state
     forgotten = _forgettable(store, processes) if store.turns else None

@@ -1,4 +1,4 @@
-"""The protocol keeps every promise in every state; without any one rule it breaks the one it protects."""
+"""The protocol keeps every invariant in every state; without a rule it violates the protected one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLOOR = {
 
 
 @pytest.mark.parametrize("name", FULL)
-def test_the_protocol_keeps_every_promise_in_every_state(name: str, tell: Tell) -> None:
+def test_the_protocol_keeps_every_invariant_in_every_state(name: str, tell: Tell) -> None:
     found = explore(FULL[name])
     tell(f"{name}: {found}")
     assert found.violation is None, f"{found.violation}"
@@ -28,7 +28,7 @@ def test_the_protocol_keeps_every_promise_in_every_state(name: str, tell: Tell) 
 
 
 @pytest.mark.parametrize("rule", DROPS, ids=lambda rule: rule.name.lower())
-def test_without_a_rule_the_promise_that_it_protects_is_broken(rule: Rule) -> None:
+def test_dropping_a_rule_breaks_the_invariant_that_it_protects(rule: Rule) -> None:
     drop = DROPS[rule]
     found = explore(drop.world._replace(dropped=frozenset({rule})), watched={drop.broken})
     assert found.violation is not None, f"{rule}: nothing breaks without it in {found}"
@@ -37,12 +37,12 @@ def test_without_a_rule_the_promise_that_it_protects_is_broken(rule: Rule) -> No
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_with_all_rules_the_small_worlds_keep_every_promise(name: str) -> None:
+def test_the_small_worlds_keep_every_invariant_with_all_rules(name: str) -> None:
     assert explore(SMALL[name]).violation is None
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_taking_settled_steps_at_once_loses_no_end(name: str) -> None:
+def test_taking_settled_steps_immediately_reaches_the_same_end_states(name: str) -> None:
     with_each_step = explore(SMALL[name]._replace(at_once=False))
     assert explore(SMALL[name]).ends == with_each_step.ends
     assert with_each_step.violation is None
@@ -50,10 +50,10 @@ def test_taking_settled_steps_at_once_loses_no_end(name: str) -> None:
 
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("rule", SPARES_WORK, ids=lambda rule: rule.name.lower())
-def test_without_a_rule_that_only_spares_work_nothing_is_broken(rule: Rule, name: str) -> None:
+def test_dropping_a_rule_that_only_saves_work_breaks_nothing(rule: Rule, name: str) -> None:
     found = explore(SMALL[name]._replace(dropped=frozenset({rule})))
     assert found.violation is None, f"\n{found.violation}"
 
 
-def test_every_rule_is_dropped_by_some_test() -> None:
+def test_every_rule_is_dropped_by_at_least_one_test() -> None:
     assert {*DROPS, *SPARES_WORK} == set(Rule)

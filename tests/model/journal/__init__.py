@@ -1,1 +1,1 @@
-"""The journal against a small model of it: any order of any callers, on both databases."""
+"""Model-based tests of the journal: any callers in any order, on both databases."""

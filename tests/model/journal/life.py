@@ -1,4 +1,4 @@
-"""A journal's whole life: checkpoints, pruning, restoring, safe mode, and readers at an observer."""
+"""The complete life cycle of a journal: checkpoints, pruning, restore, safe mode, reads at an observer."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from tests.support.journal.observers import SnapshotObserver
 
 
 class JournalLifeMachine(JournalMachine):
-    """Adds what operators do, and two clients that read at an observer which catches up now and then.
+    """Add the actions of operators, and two clients that read at an observer which sometimes catches up.
 
     Attributes:
-        new_url: Makes an empty database to restore into.
-        root: Holds checkpoints.
-        kept: What the model was at each checkpoint that is there.
-        verified: The checkpoints that were ever proved.
+        new_url: Creates an empty database to restore into.
+        root: Folder of the checkpoints.
+        kept: State of the model at each existing checkpoint.
+        verified: Checkpoints that have been verified.
     """
 
     new_url: ClassVar[Callable[[], str]]
@@ -55,7 +55,7 @@ class JournalLifeMachine(JournalMachine):
         finally:
             self._close_observers()
 
-    # What operators do
+    # Actions of operators
 
     @rule(seconds=st.sampled_from((1_000.0, 100_000.0)))
     def long_time_passes(self, seconds: float) -> None:
@@ -79,7 +79,7 @@ class JournalLifeMachine(JournalMachine):
 
     @rule(retention_s=st.sampled_from((60.0, 10_000.0)), is_proved=st.booleans())
     def prune(self, retention_s: float, is_proved: bool) -> None:
-        """Only what a checkpoint that was proved holds; in safe mode nothing."""
+        """Prune only entries in a verified checkpoint; prune nothing in safe mode."""
         if is_proved:
             self.take_a_checkpoint()
             self.verify_all()
@@ -103,7 +103,7 @@ class JournalLifeMachine(JournalMachine):
 
     @rule(has_entries=st.booleans(), process=processes, several=st.lists(wishes, max_size=3))
     def restore(self, has_entries: bool, process: int, several: list[Wish]) -> None:
-        """Into an empty database, with the entries of the old one or without; its clients come along."""
+        """Restore into an empty database, with or without the old entries; the clients move to it."""
         if not self.kept:
             self.take_a_checkpoint()
         for wish in several:
@@ -126,7 +126,7 @@ class JournalLifeMachine(JournalMachine):
             self._adopt_renewals()
         self._tell_what_was_lost(newest if not has_entries else model.stamp)
 
-    # What readers do
+    # Actions of readers
 
     @rule()
     def tail(self) -> None:
@@ -144,7 +144,7 @@ class JournalLifeMachine(JournalMachine):
 
     @rule(process=processes, wish=wishes)
     def tail_write_and_read(self, process: int, wish: Wish) -> None:
-        """The observer is behind by what the reader itself has written."""
+        """Read at an observer that lags behind the reader's own write."""
         self.tail()
         self._read(self.clients[process])
         self.ask(process, wish)
@@ -152,13 +152,13 @@ class JournalLifeMachine(JournalMachine):
 
     @rule()
     def hand_a_token_on(self) -> None:
-        """Whoever is given a token reads what its giver has seen."""
+        """A client that receives a token reads everything that its sender has seen."""
         giver, taker = self.clients
         seen = giver.journal.seen
         taker.see(giver.token)
         assert self._read(taker) >= seen
 
-    # How
+    # Implementation
 
     def _read(self, client: Client) -> Stamp:
         seen = client.journal.seen
@@ -172,7 +172,7 @@ class JournalLifeMachine(JournalMachine):
         self.clients[process] = self._client(self.journals[process])
 
     def _move_to(self, target: Journal, url: str) -> None:
-        """Let both processes begin anew at another database."""
+        """Reopen both processes at another database."""
         self.tokens = [client.token for client in self.clients]
         self._close_observers()
         for journal in self.journals:
@@ -182,7 +182,7 @@ class JournalLifeMachine(JournalMachine):
         self._observe()
 
     def _tell_what_was_lost(self, kept: Stamp) -> None:
-        """Who has seen what did not survive is told so, until an explicit msync begins anew."""
+        """A client that has seen lost entries gets an error until an explicit msync."""
         for client, token in zip(self.clients, self.tokens, strict=True):
             client.see(token)
             if any(stamp > kept for stamp in token.for_journal(self.name)):
@@ -192,7 +192,7 @@ class JournalLifeMachine(JournalMachine):
             self._read(client)
 
     def _adopt_renewals(self) -> None:
-        """Which of them survived, no entry says."""
+        """Copy the renewals into the model: no entry records which of them survived."""
         with self.journals[0].reading() as reading:
             for lease in reading.where(Lease, {}):
                 self.model.tables["lease"][lease.key]["renewed_s"] = lease.renewed_s
@@ -209,6 +209,6 @@ class JournalLifeMachine(JournalMachine):
 
 
 def all_tables(reading: Reading) -> tuple[Stamp, dict[str, Table]]:
-    """What a state says, but for the renewals."""
+    """Return all tables of a state without the renewals."""
     tables: dict[str, Any] = {kind.TABLE: table(reading.where(kind, {})) for kind in known_families().rows}
     return reading.status().stamp, without_renewals(tables)

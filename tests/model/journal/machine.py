@@ -1,4 +1,4 @@
-"""Two processes at one journal, in any order of calls, deaths and time, each held against the model."""
+"""Compare two processes at one journal with the model under calls, deaths and time in any order."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _numbers = count(1)
 
 
 class JournalMachine(RuleBasedStateMachine):
-    """What callers do to one journal, and what happens to them.
+    """Calls to one journal, and faults of the callers.
 
     Attributes:
-        url: Of a database; each example has a journal of its own in it.
-        held: The stamp with which each holder last took each resource.
-        asked: Every request, for asking it again.
-        stamps: Every one that was ever given: none is given again.
-        points: States that entries are folded on.
+        url: URL of a database; each example has its own journal in it.
+        held: Stamp with which each holder last took each resource.
+        asked: Every request, so that it can be repeated.
+        stamps: Every stamp that was ever issued; none may be issued again.
+        points: States from which entries are folded.
     """
 
     url: ClassVar[str]
@@ -76,7 +76,7 @@ class JournalMachine(RuleBasedStateMachine):
             for journal in self.journals:
                 journal.close()
 
-    # What callers ask
+    # Calls
 
     @rule(process=processes, wish=wishes)
     def ask(self, process: int, wish: Wish) -> None:
@@ -100,7 +100,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(several=st.lists(st.tuples(processes, wishes, st.booleans()), min_size=2, max_size=4))
     def ask_at_once(self, several: list[tuple[int, Wish, bool]]) -> None:
-        """Threads of both processes; some ask for what another asks for under the same id."""
+        """Call from threads of both processes; some repeat the request of another under the same id."""
         mutations: list[Mutation] = []
         for _, wish, is_repeat in several:
             mutations.append(mutations[-1] if is_repeat and mutations else self._mutation(wish))
@@ -114,7 +114,7 @@ class JournalMachine(RuleBasedStateMachine):
         assert self.model.explain(asked, self.clock.now) == []
         self._take_note(asked)
 
-    # What happens to their calls
+    # Faults of calls
 
     @rule(process=processes, wish=wishes)
     def ask_and_lose_the_answer(self, process: int, wish: Wish) -> None:
@@ -124,7 +124,7 @@ class JournalMachine(RuleBasedStateMachine):
         FAILPOINTS.arm({})
         expected = self.model.ask(mutation, self.clock.now)
         if isinstance(expected, Accepted):
-            expected = self.model.ask(mutation, self.clock.now)  # as the repetition was told
+            expected = self.model.ask(mutation, self.clock.now)  # like the response to the repetition
         assert answer == expected
         self._take_note([(mutation, answer)])
 
@@ -165,7 +165,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(process=processes, holder=holders, resource=resources, seconds=pauses)
     def take_sleep_and_come_back(self, process: int, holder: str, resource: str, seconds: float) -> None:
-        """A paused driver, at whichever limit it wakes: it is told of its lease what the model says."""
+        """A driver that wakes from a pause at any limit sees its lease as in the model."""
         op = TakeLease(resource=resource, holder=holder, purpose="take over", soft_s=SOFT_S, hard_s=HARD_S)
         self.ask(process, Wish(holder, op))
         self.time_passes(seconds)
@@ -178,7 +178,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(process=processes)
     def fail_over(self, process: int) -> None:
-        """What a promotion does; here no entry is lost in it."""
+        """Promote a standby; no entry is lost here."""
         journal = self.journals[process]
         with journal.database.write() as connection:
             head = lock_head(connection, journal.database, self.name)
@@ -189,7 +189,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(is_on=st.booleans())
     def enter_or_leave_safe_mode(self, is_on: bool) -> None:
-        """What a restore does, and what an operator does after it."""
+        """Enter safe mode like a restore, or leave it like an operator."""
         journal = self.journals[0]
         with journal.database.write() as connection:
             since_s = self.clock.now if is_on else None
@@ -198,11 +198,11 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule()
     def note_a_point(self) -> None:
-        """A later fold begins here, too."""
+        """Remember a state from which a later fold also starts."""
         if self.points[-1].sequence >= self.model.pruned:
             self.points.append(replay(self.points[-1].copy(), self._entries(self.points[-1].sequence)))
 
-    # What must hold whatever came before
+    # Invariants
 
     @invariant()
     def the_tables_are_the_models(self) -> None:
@@ -224,11 +224,11 @@ class JournalMachine(RuleBasedStateMachine):
         with self.journals[0].reading() as reading:
             now = {kind: table(reading.where(kind, {})) for kind in known_families().rows}
         for lease in now[Lease].values():
-            del lease["renewed_s"]  # no entry sets it
+            del lease["renewed_s"]  # it is not set by any entry
         for point in (point for point in self.points if point.sequence >= self.model.pruned):
             assert replay(point, self._entries(point.sequence)).tables() == now
 
-    # How
+    # Implementation
 
     def _open(self) -> Journal:
         return open_journal(self.url, self.name, clock=self.clock)
@@ -257,7 +257,7 @@ class JournalMachine(RuleBasedStateMachine):
         outcomes = journal.write(mutations)
         answers = [answer(outcome) for outcome in outcomes]
         written = [a.stamp for a in answers if isinstance(a, Accepted)]
-        assert journal.seen >= max([seen, *written])  # it never shrinks, and reads its own writes
+        assert journal.seen >= max([seen, *written])  # it never decreases and includes its own writes
         return answers
 
     def _die_in(self, process: int, mutation: Mutation) -> None:
@@ -283,7 +283,7 @@ class JournalMachine(RuleBasedStateMachine):
 
 
 def answer(outcome: Written | Refused) -> Answer:
-    """What the model says of such an outcome."""
+    """Return the outcome in the form of the model."""
     if isinstance(outcome, Refused):
         return type(outcome.error)
     result = outcome.result
@@ -292,12 +292,12 @@ def answer(outcome: Written | Refused) -> Answer:
 
 
 def table(rows: Sequence[Row]) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """Rows as the model holds them."""
+    """Return rows in the form of the model."""
     return {row.key: msgspec.structs.asdict(row) for row in rows}
 
 
 def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """Make calls in threads that begin together; returns what each returned."""
+    """Make calls in threads that start together; return the result of each."""
     ready = threading.Barrier(len(calls))
     returned: dict[int, T] = {}
 
@@ -318,7 +318,7 @@ def _follows(before: str, after: str) -> bool:
 
 
 def _leads_to(before: str, after: str) -> bool:
-    """Whether time alone, perhaps much at once, makes one state of the other."""
+    """Return whether the passing of time alone leads from one state to the other."""
     return _follows(before, after) or (before == "held" and after == "hard")
 
 

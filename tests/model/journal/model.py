@@ -1,6 +1,6 @@
-"""The journal in memory, written from its design: what it must answer, and what must stand then.
+"""An in-memory model of the journal, written from its design: expected responses and tables.
 
-It shares with the code the entries as data (`journal.entries`), and no fold.
+It shares only the data types of entries (`journal.entries`) with the code, and no fold.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ Refusal = type[LockgateError]
 
 @dataclass(frozen=True)
 class Accepted:
-    """What a mutation that has its effect is told.
+    """The expected result of an applied mutation.
 
     Attributes:
-        result: Of a lease that was taken: the stamp, and how the lease stood before.
+        result: For a lease that was taken, the stamp and the previous state of the lease.
     """
 
     stamp: Stamp
@@ -70,8 +70,8 @@ class JournalModel:
     """One journal.
 
     Attributes:
-        known: What each request came to, by its id, with the kind of its op.
-        history: The tables after each entry, without the renewals, which no entry says.
+        known: Outcome and kind of op of each request, by its id.
+        history: Tables after each entry, without the renewals, which have no entries.
     """
 
     epoch: int = 1
@@ -85,11 +85,11 @@ class JournalModel:
 
     @property
     def stamp(self) -> Stamp:
-        """Of the newest entry."""
+        """Return the stamp of the newest entry."""
         return Stamp(self.epoch, self.sequence)
 
     def ask(self, mutation: Mutation, now_s: float) -> Answer:
-        """Answer one mutation: repeated, stale, refused without an effect, or the next entry."""
+        """Apply one mutation: it is repeated, stale, refused without an effect, or the next entry."""
         if mutation.request_id in self.known:
             kind, answer = self.known[mutation.request_id]
             return replace(answer, is_repeat=True) if kind is type(mutation.op) else ConflictError
@@ -109,9 +109,9 @@ class JournalModel:
     def explain(
         self, asked: Sequence[tuple[Mutation, Answer]], now_s: float
     ) -> list[tuple[Mutation, Answer]]:
-        """Find an order in which mutations asked at once come to these answers; returns those that fit none.
+        """Find an order in which concurrent mutations have these outcomes; return those that fit no order.
 
-        Those with an effect are in the order of their stamps. One without may stand anywhere between them.
+        Mutations with an effect are in the order of their stamps. Others may come anywhere between them.
         """
         with_effect = [(m, a) for m, a in asked if isinstance(a, Accepted) and not a.is_repeat]
         rest = [pair for pair in asked if pair not in with_effect]
@@ -124,7 +124,7 @@ class JournalModel:
         return unfit + rest
 
     def renew(self, holder: str, held: Mapping[str, Stamp], now_s: float) -> set[str]:
-        """Renew all that a holder holds; returns the resources that it has lost."""
+        """Renew all leases of a holder; return the resources that it has lost."""
         alive = {}
         for lease in self.tables["lease"].values():
             if lease["holder"] == holder and state_of(lease, now_s) in {"held", "soft", "recovering"}:
@@ -133,11 +133,11 @@ class JournalModel:
         return {resource for resource, stamp in held.items() if alive.get(resource) != stamp}
 
     def begin_epoch(self) -> None:
-        """A failover, or a restore."""
+        """Start a new epoch, like a failover or a restore."""
         self.epoch += 1
 
     def leave_safe_mode(self, now_s: float) -> int | None:
-        """Arm all leases anew, and leave it; returns how many, None outside of it."""
+        """Leave safe mode and restart all leases; return their number, or None if it was not in safe mode."""
         if not self.is_safe:
             return None
         held = [lease for lease in self.tables["lease"].values() if lease["standing"] != "free"]
@@ -151,7 +151,7 @@ class JournalModel:
         return len(held)
 
     def forget_requests(self, before_s: float) -> None:
-        """Forget ids of pruned entries that are older, and refuse requests that are as old from then on."""
+        """Forget the ids of older pruned entries, and refuse requests of that age from now on."""
         old = [
             request
             for request, (_, answer) in self.known.items()
@@ -163,7 +163,7 @@ class JournalModel:
             self.requests_since_s = max(self.requests_since_s, before_s)
 
     def copy(self) -> JournalModel:
-        """What it is now, however it goes on."""
+        """Return a snapshot of the model."""
         return replace(
             self,
             known=dict(self.known),
@@ -172,7 +172,7 @@ class JournalModel:
         )
 
     def lease_states(self, now_s: float) -> dict[str, str]:
-        """How every lease stands."""
+        """Return the state of every lease."""
         return {lease["resource"]: state_of(lease, now_s) for lease in self.tables["lease"].values()}
 
     def _without_fitting(
@@ -226,7 +226,7 @@ class JournalModel:
         jobs = self.tables["job"]
         known = jobs.get((op.destination, op.job_id), {"phase": "", "job_attempt": "", "ended_s": None})
         if known["phase"] in ENDED and op.phase not in ENDED:
-            return  # an entry, for it was accepted, that changes nothing
+            return  # it was accepted as an entry, but changes nothing
         ended_s = (known["ended_s"] or now_s) if op.phase in ENDED else None
         jobs[op.destination, op.job_id] = {
             **{name: getattr(op, name) for name in op.__struct_fields__},
@@ -271,7 +271,7 @@ _FOLDS: Final[dict[type[Op], Callable[..., Any]]] = {
 
 
 def state_of(lease: Row, now_s: float) -> str:
-    """How a lease stands: overdue after its soft limit, lapsed after its hard one; parked, after its own."""
+    """Return the state of a lease: overdue after its soft limit, lapsed after its hard or parking limit."""
     age_s = now_s - lease["renewed_s"]
     if lease["standing"] == "free":
         return "free"
@@ -285,7 +285,7 @@ def state_of(lease: Row, now_s: float) -> str:
 
 
 def without_renewals(tables: Mapping[str, Table]) -> dict[str, Table]:
-    """Tables as entries make them: without the one column that none sets."""
+    """Return tables without the one column that no entry sets."""
     rest = copy.deepcopy(dict(tables))
     for lease in rest["lease"].values():
         del lease["renewed_s"]

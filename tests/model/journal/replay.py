@@ -1,4 +1,4 @@
-"""Entries folded over rows in memory: what replay and restore must come to."""
+"""Fold entries over rows in memory: the expected result of replay and restore."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ R = TypeVar("R", bound=Row)
 
 
 class MemoryRows:
-    """Tables in memory.
+    """In-memory tables.
 
     Attributes:
-        sequence: Of the newest entry that is in them.
+        sequence: Sequence number of the newest applied entry.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class MemoryRows:
         return copied
 
     def tables(self) -> dict[type[Row], dict[tuple[Any, ...], dict[str, Any]]]:
-        """All rows, without the one column that no entry sets."""
+        """Return all rows without the one column that no entry sets."""
         shown = {
             kind: {key: msgspec.structs.asdict(row) for key, row in rows.items()}
             for kind, rows in self._rows.items()
@@ -65,7 +65,7 @@ class MemoryRows:
 
 
 def replay(rows: MemoryRows, entries: Sequence[Entry]) -> MemoryRows:
-    """Fold entries that follow what is in the rows; returns the rows."""
+    """Fold entries that follow the state of the rows; return the rows."""
     for entry in entries:
         assert entry.sequence == rows.sequence + 1
         state = State(rows)

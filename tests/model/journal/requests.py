@@ -1,4 +1,4 @@
-"""What callers may want: few holders, resources and jobs, so that they get in each other's way."""
+"""Requests of callers: few holders, resources and jobs, so that they conflict often."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ HARD_S: Final = 120.0
 
 @dataclass(frozen=True)
 class Wish:
-    """An op of a holder.
+    """A requested op of a holder.
 
     Attributes:
-        op: Its stamp, where it has one, is not known before it is asked.
+        op: The op; its stamp, if it has one, is filled in when it is requested.
     """
 
     holder: str
     op: Op
 
     def with_stamp(self, held: Mapping[tuple[str, str], Stamp]) -> Op:
-        """Put in the stamp with which the holder last took the resource, a zombie's, too."""
+        """Fill in the stamp with which the holder last took the resource, even if it has lost it."""
         if isinstance(self.op, (ParkLease, FreeLease)):
             return msgspec.structs.replace(self.op, stamp=held.get((self.holder, self.op.resource), Stamp()))
         return self.op

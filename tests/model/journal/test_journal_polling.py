@@ -1,4 +1,4 @@
-"""A reader that asks for greater numbers than its last sees every entry, however late one commits."""
+"""A reader that polls for greater sequence numbers sees every entry, even one that commits late."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write_many(url: str, writer: int) -> None:
             journal.apply(claim(f"{writer}-{number}"))
 
 
-def test_a_reader_that_polls_beside_many_processes_misses_no_entry(
+def test_a_reader_polling_during_concurrent_writes_misses_no_entry(
     journal: Journal, journal_url: str
 ) -> None:
     writers = [PROCESSES.Process(target=write_many, args=(journal_url, number)) for number in range(WRITERS)]
@@ -46,7 +46,7 @@ def test_a_reader_that_polls_beside_many_processes_misses_no_entry(
     try:
         are_running = True
         while are_running:
-            are_running = any(writer.is_alive() for writer in writers)  # before the last look
+            are_running = any(writer.is_alive() for writer in writers)  # before the last poll
             seen += poll(journal, seen[-1] if seen else 0)
     finally:
         for writer in writers:
@@ -58,7 +58,7 @@ def test_a_reader_that_polls_beside_many_processes_misses_no_entry(
 
 @contextmanager
 def paused_before_storing(journal: Journal) -> Iterator[tuple[threading.Event, threading.Event]]:
-    """Let whoever is about to store what it has numbered say so, and wait."""
+    """Pause a writer between numbering and storing its entry, and signal it."""
     is_there, may_go = threading.Event(), threading.Event()
 
     def pause() -> None:
@@ -80,7 +80,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 @pytest.mark.requires("postgres")
-def test_an_entry_that_commits_late_is_not_overtaken(postgres: Server) -> None:
+def test_a_reader_does_not_skip_an_entry_that_commits_late(postgres: Server) -> None:
     url = postgres.new_database("overtaken")
     with (
         open_journal(url) as slow,

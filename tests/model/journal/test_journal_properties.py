@@ -1,4 +1,4 @@
-"""The six invariants of the journal, in whatever order callers, deaths and time come; on both databases.
+"""Property tests of the six journal invariants on both databases: callers, deaths and time in any order.
 
 `make soak` draws many more examples, see `machine_settings`.
 """
@@ -24,19 +24,19 @@ EXAMPLES: Final = machine_settings(20, 25, soak_examples=1_000)
 
 @pytest.fixture
 def tmp_path(tmp_path: Path) -> Iterator[Path]:
-    """In memory where the machine has that: nothing here is to outlive the test, and syncs take long."""
+    """Yield a folder in memory if possible: its files need not outlive the test, and syncs are slow."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as root:
         yield Path(root)
 
 
-def test_a_journal_does_what_its_model_does(journal_url: str) -> None:
+def test_a_journal_behaves_like_its_model(journal_url: str) -> None:
     run_state_machine_as_test(type("Machine", (JournalMachine,), {"url": journal_url}), settings=EXAMPLES)
 
 
 @pytest.fixture
 def new_url(journal_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[], str]:
-    """Makes empty databases of the journal's kind."""
+    """Return a function that creates empty databases of the journal's kind."""
     numbers = count(1)
     if journal_url.startswith("sqlite"):
         return lambda: f"sqlite:///{tmp_path / f'restored-{next(numbers)}.db'}"
@@ -44,7 +44,7 @@ def new_url(journal_url: str, tmp_path: Path, request: pytest.FixtureRequest) ->
     return lambda: server.new_database(f"restored_{next(numbers)}")
 
 
-def test_a_journal_that_is_pruned_restored_and_observed_does_what_its_model_does(
+def test_a_journal_that_is_pruned_restored_and_observed_behaves_like_its_model(
     journal_url: str, new_url: Callable[[], str], tmp_path: Path
 ) -> None:
     of = {"url": journal_url, "new_url": staticmethod(new_url), "root": tmp_path}

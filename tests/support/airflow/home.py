@@ -19,12 +19,12 @@ from lockgate.storage_core.settings import Settings
 
 @dataclass(frozen=True)
 class Airflow:
-    """What a test needs to run DAGs.
+    """The environment of a test that runs DAGs.
 
     Attributes:
-        home: Executes them, each run in a process of its own.
-        root: For sources and destinations.
-        settings: That the runs and the worker see.
+        home: Airflow home that executes them, each run in its own process.
+        root: Root folder of sources and destinations.
+        settings: Settings of the runs and of the worker.
     """
 
     home: AirflowHome
@@ -33,7 +33,7 @@ class Airflow:
 
 
 def create(home: AirflowHome) -> None:
-    """Make a home with a database that Airflow migrated once in this process: that takes it some 8 s."""
+    """Create a home with a database that Airflow migrates only once per process, because that takes 8 s."""
     home.path.mkdir(parents=True, exist_ok=True, mode=0o700)
     shutil.copyfile(_migrated(), home.path / "airflow.db")
 

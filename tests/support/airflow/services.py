@@ -32,10 +32,10 @@ class Services:
     """A running Airflow.
 
     Attributes:
-        home: Its database, and the folder of its logs.
-        url: Of the API server.
-        environment: Of every process.
-        logs: Folder of what the processes print.
+        home: Folder of its database and its logs.
+        url: URL of the API server.
+        environment: Environment of every process.
+        logs: Folder of the processes' output.
     """
 
     home: AirflowHome
@@ -63,7 +63,7 @@ class Services:
         return json.loads(data) if data else None
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any]) -> str:
-        """Begin a run; returns its id."""
+        """Start a run; return its id."""
         self.call("PATCH", f"dags/{dag_id}?update_mask=is_paused", {"is_paused": False})
         run = self.call("POST", f"dags/{dag_id}/dagRuns", {"logical_date": None, "conf": dict(conf)})
         return str(run["dag_run_id"])
@@ -96,9 +96,9 @@ class Services:
         """Run one of Airflow's processes until the block ends; it leads a group of its own.
 
         Args:
-            name: Of the file below `logs` that has what it prints.
-            arguments: Of `airflow`.
-            environment: For this process, beside that of every process.
+            name: Name of the file below `logs` for its output.
+            arguments: Arguments of `airflow`.
+            environment: Additional environment of this process.
         """
         with (
             (self.logs / f"{name}.log").open("wb") as output,
@@ -115,7 +115,7 @@ class Services:
             yield process
 
     def command(self, *arguments: str) -> str:
-        """Run a command where Airflow's database is reached; returns what it prints."""
+        """Run a command with access to Airflow's database; return its output."""
         done = subprocess.run(
             arguments,
             env={**os.environ, **self.environment},
@@ -134,7 +134,7 @@ class Services:
 
 @contextmanager
 def running_airflow(root: Path, dags: Path, environment: Mapping[str, str]) -> Iterator[Services]:
-    """Hold an Airflow with the DAGs of a folder, until the block ends."""
+    """Run an Airflow with the DAGs of a folder until the block ends."""
     port = _free_port()
     url = f"http://127.0.0.1:{port}"
     mine = {
@@ -160,7 +160,7 @@ def running_airflow(root: Path, dags: Path, environment: Mapping[str, str]) -> I
 
 
 def sure(ask: Callable[[], T | None], otherwise: str) -> T:
-    """Ask until there is an answer: what is waited for is sure to come."""
+    """Poll until there is a result, which is certain to come."""
     until = time.monotonic() + PATIENCE_S
     while (answer := ask()) is None:
         if time.monotonic() > until:

@@ -13,7 +13,7 @@ from tests.support.commit.destination import Crash, dying
 
 @dataclass
 class TaskRun:
-    """What an operator asks its task instance for, and what it leaves there."""
+    """The part of a task instance that operators use, with the values that they push."""
 
     dag_id: str = "sales"
     run_id: str = "manual__2026-11-21T00:00:00+00:00"
@@ -22,7 +22,7 @@ class TaskRun:
     pushed: dict[str, Any] = field(default_factory=dict)
 
     def xcom_push(self, key: str, value: Any) -> None:
-        """Keep what is handed on."""
+        """Store a pushed value."""
         self.pushed[key] = value
 
     def context(self) -> dict[str, Any]:
@@ -32,18 +32,18 @@ class TaskRun:
 
 @dataclass
 class OutletEvent:
-    """What an operator tells an outlet."""
+    """The event of an outlet, with the data that an operator attaches."""
 
     extra: dict[str, Any] = field(default_factory=dict)
     added: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
 
     def add(self, asset: Any, extra: dict[str, Any]) -> None:
-        """Take an Asset's event, on an alias."""
+        """Record an Asset's event on an alias."""
         self.added.append((asset, extra))
 
 
 def die_at(point: str, run: Callable[[], object]) -> None:
-    """Run until a failpoint of this name is passed: from there on no storage call has an effect."""
+    """Run until a failpoint of this name is passed; after it no storage call takes effect."""
     died = False
 
     def observe(name: str) -> None:

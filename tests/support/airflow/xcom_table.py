@@ -1,4 +1,4 @@
-"""Airflow's table of XCom rows as a task reaches it: through its supervisor, of which this is as much."""
+"""A fake of Airflow's XCom table and of the part of the supervisor through which tasks access it."""
 
 from __future__ import annotations
 

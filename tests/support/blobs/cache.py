@@ -1,4 +1,4 @@
-"""A cache over a blob server that counts what is fetched from it."""
+"""A cache over a blob server that counts downloads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.blobs.server import INTERVAL_S, BlobWorld, blob_world
 
 
 class CountedServer(BlobServer):
-    """A server that can be down, and says what was fetched."""
+    """A server that can be down and records downloads."""
 
     fetched: list[BlobKey]
     is_down: bool = False
@@ -40,7 +40,7 @@ class CountedServer(BlobServer):
 
 
 class DownStore(HaBlobs):
-    """An HA store that gives no answer, and counts how often it was asked."""
+    """An HA store that is unavailable and counts its calls."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -86,14 +86,14 @@ class CacheWorld:
         return self.path / "blobs" / blob.job_id / blob.blob_key
 
     def under_way(self) -> list[Path]:
-        """What is in the folder of files that come in."""
+        """Return the files that are being received."""
         folder = self.path / "blobs" / ".incoming"
         return list(folder.iterdir()) if folder.exists() else []
 
 
 @contextmanager
 def cache_world(root: Path) -> Iterator[CacheWorld]:
-    """Hold a server and the means to open caches; they are closed after the block."""
+    """Yield a server and a factory of caches, which are closed after the block."""
     with blob_world(root) as blobs:
         server = CountedServer.like(blobs.server, blobs.clock)
         world = CacheWorld(blobs, server, root / "cache")
@@ -106,7 +106,7 @@ def cache_world(root: Path) -> Iterator[CacheWorld]:
 
 
 def killed(folder: CacheFolder) -> None:
-    """Let go of what a process holds as its death does: nothing else is done."""
+    """Release the locks of a process like its death, without any other clean-up."""
     folder._pins.release_all()
     folder._owner.close()
 

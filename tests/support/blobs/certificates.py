@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 
 
 def certify(folder: Path, name: str) -> tuple[Path, Path]:
-    """Make a certificate for 127.0.0.1 that is signed by itself; returns it and its key."""
+    """Create a self-signed certificate for 127.0.0.1; return the certificate and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = dt.datetime.now(dt.UTC)

@@ -1,4 +1,4 @@
-"""A blob server at a real port, in a thread, and a proxy before it that breaks connections where told."""
+"""A blob server on a real port in a thread, and a proxy that breaks connections at given points."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def served(
     idle_s: float = IDLE_S,
     connections: int = CONNECTIONS,
 ) -> Iterator[str]:
-    """Serve blobs until the block ends; yields the URL."""
+    """Serve blobs until the block ends; yield the URL."""
     app = blob_app(server, authorise, max_bytes=max_bytes, idle_s=idle_s)
     with serving(app, tls=tls, connections=connections) as url:
         yield url
@@ -46,7 +46,7 @@ def served(
 def serving(
     app: FastAPI, *, tls: ssl.SSLContext | None = None, connections: int = CONNECTIONS
 ) -> Iterator[str]:
-    """Serve an application until the block ends; yields the URL."""
+    """Serve an application until the block ends; yield the URL."""
     bound = listen("127.0.0.1", 0, allow_remote=False)
     port = bound.getsockname()[1]
     running = http_server(app, tls, connections=connections)
@@ -64,7 +64,7 @@ def serving(
 def client_of(
     url: str, *, token_file: Path | None = None, ca_file: Path | None = None
 ) -> Iterator[BlobClient]:
-    """A client whose waiting moves a clock only."""
+    """Return a client whose waits only advance a clock."""
     clock = ManualClock()
     connection = Connection(url, token_file=token_file, ca_file=ca_file, timeout_s=PATIENCE_S, clock=clock)
     with BlobClient(connection, clock=clock) as client:
@@ -73,11 +73,11 @@ def client_of(
 
 @dataclass
 class Proxy:
-    """Passes bytes on, and hangs up where it is told to.
+    """A proxy that forwards bytes and disconnects at given points.
 
     Attributes:
-        breaks: For each connection that comes: after how many bytes of which way it breaks; then none does.
-        damages: For each connection: at which byte of the way down one bit is turned.
+        breaks: For each new connection, direction and number of bytes after which it breaks.
+        damages: For each connection, the byte of the response in which one bit is flipped.
     """
 
     url: str
@@ -88,7 +88,7 @@ class Proxy:
 
 @contextmanager
 def proxy_to(url: str) -> Iterator[Proxy]:
-    """Stand before a server that speaks plain HTTP."""
+    """Run a proxy for a plain HTTP server."""
     upstream = ("127.0.0.1", int(url.rpartition(":")[2]))
     listening = socket.create_server(("127.0.0.1", 0))
     proxy = Proxy(f"http://127.0.0.1:{listening.getsockname()[1]}")
@@ -131,7 +131,7 @@ def _pass(near: socket.socket, far: socket.socket, *pumps: threading.Thread) -> 
 
 
 def _pump(source: socket.socket, sink: socket.socket, stop: int | None, turn: int | None) -> None:
-    """Move bytes one way until an end, or until so many have passed; then neither way goes on."""
+    """Forward bytes in one direction until the end or the given number; then close both directions."""
     passed = 0
     with suppress(OSError):
         while data := bytearray(source.recv(65_536 if stop is None else min(65_536, stop - passed))):

@@ -31,7 +31,7 @@ def with_blobs(world: World) -> World:
 
 
 def server(world: World) -> BlobServer:
-    """Close it after use."""
+    """Open a blob server; the caller closes it."""
     return open_server(world.settings, clock=world.clock)
 
 
@@ -66,7 +66,7 @@ def is_ended(world: World, job_id: str = "etl-upload") -> bool:
 
 
 def owners(world: World, handle: Mapping[str, Any]) -> list[list[str]]:
-    """Who keeps each blob."""
+    """Return the owners of each blob."""
     with world.journal.reading() as reading:
         return [
             [one.owner for one in reading.where(Reference, {"job_id": handle["job_id"], "blob_key": key})]
@@ -80,28 +80,28 @@ def sweep(world: World) -> BlobSweepReport:
 
 
 def sweep_all(world: World) -> None:
-    """Sweep as often as it takes for whatever nothing keeps now: three times, an interval apart."""
+    """Sweep until everything unreferenced is deleted: three times, one interval apart."""
     for _ in range(3):
         sweep(world)
         world.clock.sleep(INTERVAL_S)
 
 
 def bytes_of(world: World) -> list[str]:
-    """Files of blobs, in either store."""
+    """Return the files of blobs in both stores."""
     places = (world.root / "home/blobs", world.root / "ha")
     found = [path for place in places for path in place.rglob("*") if path.is_file()]
     return sorted(path.name for path in found if _is_of_a_blob(path))
 
 
 def rows_of(world: World) -> list[str]:
-    """What the journal knows of blobs."""
+    """Return the journal's rows of blobs."""
     with world.journal.reading() as reading:
         kinds = (Blob, Reference, UploadSet, BlobJob)
         return [str(row) for kind in kinds for row in reading.where(kind, {})]
 
 
 def check_live(world: World) -> int:
-    """Read all that somebody refers to, of jobs that have not ended; returns how many blobs these are."""
+    """Read all referenced blobs of jobs that have not ended; return their number."""
     with world.journal.reading() as reading:
         ended = {job.job_id for job in reading.where(BlobJob, {}) if job.final_s is not None}
         kept = {(one.job_id, one.blob_key) for one in reading.where(Reference, {}) if one.job_id not in ended}

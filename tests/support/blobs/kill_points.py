@@ -1,7 +1,7 @@
 """Blob servers, caches and sweeps that are killed at a step, in forks of the test's process.
 
 A step is a call that changes a file or a folder, or a transaction of the journal. One that is killed before
-its n-th step has made all those before it, and said to a file what it was told: what others may rely on.
+its n-th step has executed all previous steps, and has written all confirmed results to a file.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ STEPS: Final = ("fsync", "link", "mkdir", "rename", "replace", "rmdir", "truncat
 """Calls of the operating system that change what others find."""
 
 Say = Callable[[BlobInfo], None]
-"""Writes down that somebody was told of a blob that stays."""
+"""Records that a caller got the confirmation of a blob that stays."""
 
 Act = Callable[[BlobWorld, Say], None]
 """What the process does that is killed."""
@@ -50,7 +50,7 @@ Act = Callable[[BlobWorld, Say], None]
 
 @contextmanager
 def world_at(root: Path, now_s: float) -> Iterator[BlobWorld]:
-    """Hold a server over what stands below a root, by a process that begins now and ends as if killed."""
+    """Run a server over the files below a root, in a process that starts now and ends as if killed."""
     clock = ManualClock(now_s)
     store = instrument(LocalStore(root / "ha"))
     with open_journal(f"sqlite:///{root}/journal.db", clock=clock) as journal:
@@ -63,7 +63,7 @@ def world_at(root: Path, now_s: float) -> Iterator[BlobWorld]:
 
 
 def prepare(root: Path) -> list[BlobInfo]:
-    """Leave something of every kind; returns the blobs that are kept."""
+    """Create data of every kind; return the blobs that are kept."""
     root.mkdir()
     with world_at(root, BEGINS_S) as world:
         server = world.server
@@ -96,11 +96,11 @@ def prepare(root: Path) -> list[BlobInfo]:
 
 @dataclass
 class Death:
-    """A process that was killed, and what it had said.
+    """A process that was killed, and the results that it had confirmed.
 
     Attributes:
-        step: Before which; empty: it came to its end.
-        told: Of what somebody had been told.
+        step: Step before which it was killed; empty if it ran to its end.
+        told: Results that had been confirmed to callers.
     """
 
     step: str
@@ -111,10 +111,10 @@ class Deaths:
     """One run, killed at each of its steps.
 
     Args:
-        root: Where the world is, each time as `template` has it.
-        template: Made by `prepare`.
-        act: What is done.
-        after_s: So long after the world's beginning.
+        root: Folder of the world, each time a copy of `template`.
+        template: Folder made by `prepare`.
+        act: Action to run.
+        after_s: Start of the action, in seconds after the world's start.
     """
 
     def __init__(self, root: Path, template: Path, act: Act, *, after_s: float) -> None:
@@ -160,7 +160,7 @@ class Deaths:
             with world_at(self._root, self.dies_s) as world:
                 _kill_at(number, at)
                 self._act(world, say)
-        except BaseException:  # noqa: BLE001 - told of by the parent
+        except BaseException:  # noqa: BLE001 - the parent reports it
             said.write_text(traceback.format_exc())
             return 1
         return 0
@@ -194,7 +194,7 @@ def _kill_at(number: int, at: Path) -> None:
 
 
 def assert_settled(root: Path, died_s: float, live: list[BlobInfo], where: str) -> None:
-    """What somebody was told of stays, all else is gone when two intervals have passed; then all goes."""
+    """Confirmed blobs stay and all else is deleted after two intervals; after a drop all is deleted."""
     with world_at(root, died_s) as world:
         assert_live(world, live, where)
         for pause_s in (HARD_S, INTERVAL_S, INTERVAL_S):
@@ -217,13 +217,13 @@ def assert_settled(root: Path, died_s: float, live: list[BlobInfo], where: str) 
 
 
 def assert_live(world: BlobWorld, live: list[BlobInfo], where: str) -> None:
-    """Every blob that is kept comes back, whole."""
+    """Assert that every kept blob can be read completely."""
     for blob in live:
         assert len(world.server.get(blob.job_id, blob.blob_key)) == blob.size_bytes, where
 
 
 def assert_nothing_but_what_is_kept(world: BlobWorld, where: str) -> None:
-    """Every byte has a row, every row its bytes, and something that keeps it."""
+    """Assert that every file has a row, and every row its files and a reference."""
     rows = {row.key: row for row in world.server.page()}
     local, ha = world.server.holdings.local, world.server.holdings.ha
     assert ha is not None

@@ -36,7 +36,7 @@ def wheel(package: str, code: str, *, version: str = "1.0", **members: str | byt
 
 
 def native_wheel(package: str) -> bytes:
-    """Return a wheel of a package around a compiled module: that of MarkupSafe, which this project has."""
+    """Return a wheel of a package with a compiled module, copied from the installed MarkupSafe."""
     spec = find_spec("markupsafe._speedups")
     assert spec is not None
     assert spec.origin is not None

@@ -1,4 +1,4 @@
-"""What is left of blobs anywhere, and the time that must pass until nothing may be."""
+"""Helpers that find all remains of blobs, and that sweep until none may be left."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.blobs.server import INTERVAL_S, BlobWorld
 
 
 def everything(world: BlobWorld) -> list[str]:
-    """What is left of blobs anywhere: files, under way or in place, objects, open uploads, rows."""
+    """Return all remains of blobs: partial and complete files, objects, open uploads, rows."""
     local = world.server.holdings.local
     files = [
         str(path)

@@ -1,4 +1,4 @@
-"""A blob server over a directory, an HA store and a journal, whose clock a test moves."""
+"""A blob server over a directory, an HA store and a journal, with a clock controlled by the test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PART_BYTES = 5 * 1024 * 1024
 
 @dataclass
 class BlobWorld:
-    """All parts of one blob server, and what its journal knows."""
+    """All parts of one blob server, and the state in its journal."""
 
     root: Path
     clock: ManualClock
@@ -54,7 +54,7 @@ class BlobWorld:
         return ha is not None and ha.size_of(blob.job_id, blob.blob_key) is not None
 
     def restart(self) -> None:
-        """Open a new server over what the old one, which was killed, has left."""
+        """Open a new server over the files of the old one, which was killed."""
         self.server = new_server(self.root, self.store, self.journal, self.clock)
 
 
@@ -67,13 +67,13 @@ def new_server(root: Path, store: Store | None, journal: Journal, clock: ManualC
 def blob_world(
     root: Path, journal_url: str | None = None, *, store: Store | None = None, with_ha: bool = True
 ) -> Iterator[BlobWorld]:
-    """Hold a blob server below `root`.
+    """Run a blob server below `root`.
 
     Args:
-        root: Of its local store, and of the HA store unless one is given.
+        root: Folder of its local store, and of the HA store unless one is given.
         journal_url: SQLite below `root` by default.
         store: The HA store.
-        with_ha: Without, the local store is all that there is.
+        with_ha: Whether there is an HA store beside the local store.
     """
     clock = ManualClock()
     if store is None and with_ha:

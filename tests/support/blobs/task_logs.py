@@ -1,4 +1,4 @@
-"""A task's log as a file, and a blob server that it is published to."""
+"""A task's log file and a blob server to which it is published."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ LOG = Log(name="dag_id=sales/attempt=1.log")
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[BlobWorld]:
-    """A blob server, alone."""
+    """Yield a blob server without other parts."""
     with blob_world(tmp_path, with_ha=False) as world:
         yield world
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A log with one line."""
+    """Return a log file with one line."""
     path = tmp_path / "attempt=1.log"
     path.write_bytes(b"first\n")
     return path
 
 
 def append(file: Path, data: bytes) -> None:
-    """Let a task write to its log."""
+    """Append to a log like its task."""
     with file.open("ab") as opened:
         opened.write(data)

@@ -1,4 +1,4 @@
-"""A destination in a store that ignores every condition, its arbiter, and what a death leaves of both."""
+"""A destination in a store that ignores every condition, its arbiter, and the state of both after a crash."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNCONDITIONAL: Final = Options(conditional_create=False, conditional_put=False, 
 def arbiter_world(
     root: Path, monkeypatch: pytest.MonkeyPatch, journal_url: str | None = None, **settings: object
 ) -> Iterator[S3World]:
-    """Serve such a store; by default its arbiter is an SQLite journal, and calls come one at a time."""
+    """Serve such a store; by default its arbiter is an SQLite journal and calls are serial."""
     chosen = {"journal_url": journal_url or f"sqlite:///{root / 'journal.db'}", "parallelism": 1, **settings}
     try:
         with s3_world(root, monkeypatch, UNCONDITIONAL, **chosen) as world:
@@ -38,7 +38,7 @@ def arbiter_world(
 
 @dataclass(frozen=True)
 class Left:
-    """What stood in store and journal at one or more points in a row between which nothing changed."""
+    """The contents of store and journal at one or more consecutive points without a change."""
 
     points: tuple[str, ...]
     store: State
@@ -47,12 +47,12 @@ class Left:
 
 
 def left_by(s3: S3World, world: World, run: Callable[[], object]) -> list[Left]:
-    """Run, and return what a death at each store and journal call would leave.
+    """Run, and return the state that a crash at each store and journal call would leave.
 
     Args:
-        s3: Of the world.
-        world: What the run uses; its journal is an SQLite file.
-        run: Uses nothing else.
+        s3: S3 server of the world.
+        world: World used by the run; its journal is an SQLite file.
+        run: Function that uses nothing but the world.
     """
     seen: list[Left] = []
 
@@ -70,7 +70,7 @@ def left_by(s3: S3World, world: World, run: Callable[[], object]) -> list[Left]:
 
 
 def found_by_another(s3: S3World, left: Left) -> World:
-    """Let this stand again; returns it as another process comes to it, with connections of its own."""
+    """Restore this state; return it as seen by another process with its own connections."""
     close_journals()
     s3.fake.restore(left.store)
     file = _file_of(s3.other)

@@ -1,4 +1,4 @@
-"""The job that is crashed everywhere, and what must hold when recovery is done: shared by the crash tests."""
+"""Shared by the crash tests: the job that crashes at every point, and the invariants after recovery."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MODES = ("append", "replace")
 
 
 def job(world: World, mode: str, committer: str = "magic") -> None:
-    """A whole job: two tasks, one of them with two files, and an attempt that loses.
+    """Run a whole job: two tasks, one of them with two files, and a losing attempt.
 
-    The loser never commits; where files are seen early it does, so that it is seen first.
+    The losing attempt never commits, except with early visibility, where its files are visible first.
     """
     with world.open_job("new", mode=mode, committer=committer, allow_unsafe=True) as opened:
         loser = opened.attempt("task-0")
@@ -34,7 +34,7 @@ def job(world: World, mode: str, committer: str = "magic") -> None:
 
 
 def job_taken_back(world: World, committer: str, how: str) -> None:
-    """A whole job that publishes nothing: its driver decides `abort`, or `revert`, for a file is lost."""
+    """Run a job that publishes nothing: its driver decides `abort`, or `revert` because a file is lost."""
     with (
         suppress(JobFailedError, UploadGoneError),
         world.open_job("new", mode="replace", committer=committer, allow_unsafe=True) as opened,
@@ -46,13 +46,13 @@ def job_taken_back(world: World, committer: str, how: str) -> None:
         else:
             upload = next(opened.pending_sets()).files[-1].upload
             hidden = Path(world.url, "_lockgate/uploads", upload.key, f"~{upload.upload_id}")
-            # Written to after it was sealed: it can never be completed. One that is seen early is lost, too.
+            # It is modified after it was sealed, so it can never be completed, nor can an early visible one.
             os.utime(hidden if hidden.exists() else Path(world.url, upload.key), ns=(0, 0))
             opened.commit()
 
 
 def published_by(mode: str, committer: str = "magic") -> dict[str, bytes]:
-    """What the destination holds when the job is published."""
+    """Return the contents of the destination after the job is published."""
     if mode == "append":
         return {**OLD, **NEW}
     kept = {"day=2/b.csv"} if COMMITTERS[committer].scope == "partitions" else set()
@@ -60,11 +60,11 @@ def published_by(mode: str, committer: str = "magic") -> dict[str, bytes]:
 
 
 def assert_all_or_nothing(world: World, mode: str, where: str, committer: str = "magic") -> bool:
-    """The destination holds the old data or the whole job's; returns whether the job is there."""
+    """Assert that the destination has either the old data or the whole job; return whether it has the job."""
     published = published_by(mode, committer)
     seen = world.visible()
     assert seen in (OLD, published), where
-    # Before the job's folder exists there is no job, and after recovery none that is not at its end.
+    # Before the job's folder exists there is no job; after recovery every job has ended.
     phases = {result.job_id: result.ended for result in world.recover()}
     assert phases == {}, where
     assert world.live() == world.keys(), where
@@ -78,13 +78,13 @@ CLASHING_NEW = {"x/a": b"new a", "y": b"new y"}
 
 
 def clashing_job(world: World, *, loses: bool = False) -> None:
-    """A whole job whose files clash with older ones; it may lose one for good after its decision."""
+    """Run a whole job whose files conflict with older ones; it may lose one after its decision."""
     options = {"mode": "replace", "committer": "file-v1", "unique_filenames": False}
     with suppress(JobFailedError), world.open_job("new", **options) as opened:
         write(opened, "task-0", CLASHING_NEW)
         upload = next(opened.pending_sets()).files[-1].upload
         if loses:
-            # Written to by its owner after it was sealed: it can never be completed.
+            # Its owner modifies it after it was sealed, so it can never be completed.
             hidden = Path(world.url, "_lockgate/uploads", upload.key, f"~{upload.upload_id}")
             os.utime(hidden, ns=(0, 0))
         opened.commit()

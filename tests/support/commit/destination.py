@@ -1,4 +1,4 @@
-"""A destination, a clock that tests own, and what a user can see: shared by the commit protocol's tests."""
+"""Shared by the tests of the commit protocol: a destination with its visible state, and a manual clock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RENEWERS = {heartbeat.RENEWER, renewer.RENEWER}
 
 @dataclass
 class ManualClock:
-    """Stands still until it is moved; sleeping moves it."""
+    """A clock that only sleeping and the test advance."""
 
     now: float = 1_800_000_000.0
 
@@ -42,14 +42,14 @@ class ManualClock:
 
 
 class Crash(BaseException):
-    """The process dies here: nothing that follows in it has an effect."""
+    """The process dies here: its later calls have no effect."""
 
 
 def dying(observe: Callable[[str], None]) -> Callable[[str], None]:
-    """Let an observer that raises `Crash` see what a run calls, and not what its renewing thread does.
+    """Attach an observer that raises `Crash` to the calls of a run, except those of its renewing thread.
 
-    By the machine's clock a renewal comes when a slow machine says so, even after the run's death: it is no
-    point of the run. None has an effect while such an observer hangs in.
+    Renewals follow the machine's clock and may come even after the run's death, so they are no
+    points of the run. They have no effect while such an observer is attached.
     """
 
     def observed(name: str) -> None:
@@ -86,7 +86,7 @@ class World:
         return replace(self, options={**self.options, "journal_url": None})
 
     def elsewhere(self) -> World:
-        """The same destination as another process sees it: nothing that this one holds is held there."""
+        """Return the same destination as seen by another process, which shares no state with this one."""
         return replace(self, clock=ManualClock(self.clock.now))
 
     @property
@@ -113,7 +113,7 @@ class World:
         )
 
     def run(self, name: str, files: Mapping[str, bytes], **options: object) -> Job:
-        """Run a whole job, a task a file."""
+        """Run a whole job with one task per file."""
         with self.open_job(name, **options) as job:
             for number, (path, data) in enumerate(files.items()):
                 write(job, f"task-{number}", {path: data})
@@ -121,7 +121,7 @@ class World:
         return job
 
     def recover(self) -> list[RecoveryResult]:
-        """Recover all jobs, when every lease has long lapsed."""
+        """Recover all jobs after every lease has expired."""
         self.clock.sleep(1_000_000)
         return list(recover_all(self.url, settings=self.settings, clock=self.clock))
 
@@ -129,16 +129,16 @@ class World:
         return read_manifest(self.url, as_of=as_of, settings=self.settings)
 
     def visible(self) -> dict[str, bytes]:
-        """What a listing reader sees: contents by the path without the short id."""
+        """Return the contents that a listing reader sees, by the path without the short id."""
         store = self.store
         return {plain(info.key): store.get(info.key) for info in visible_files(store)}
 
     def keys(self) -> dict[str, int]:
-        """What a listing finds: sizes by key."""
+        """Return the sizes of listed objects by key."""
         return {info.key: info.size for info in visible_files(self.store)}
 
     def live(self) -> dict[str, int]:
-        """What a manifest reader sees: sizes by key."""
+        """Return the sizes of files in the manifest by key."""
         return {file.key: file.size for file in self.manifest().files.values()}
 
     def open_uploads(self) -> list[str]:
@@ -147,7 +147,7 @@ class World:
 
 @lru_cache(maxsize=256)
 def _settings(chosen: tuple[tuple[str, object], ...], _environment: tuple[tuple[str, str], ...]) -> Settings:
-    """Read the settings, once while nothing changes: it takes as long as many a recovery."""
+    """Read the settings once per environment, because that takes as long as some recoveries."""
     return Settings(**dict(chosen))  # type: ignore[arg-type]
 
 
@@ -167,7 +167,7 @@ def write(job: Job, task: str, files: Mapping[str, bytes]) -> None:
 
 
 def crash_at(number: int, run: Callable[[], object]) -> str | None:
-    """Run until the storage call's point of this number, from 0, and die there.
+    """Run until the storage call point with this number, from 0, and die there.
 
     Returns:
         The point's name; None if the run ended before it.

@@ -1,4 +1,4 @@
-"""Every record that a job reads back, in a job that is about to read it."""
+"""Jobs that are about to read a record, for every kind of record."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Change = Callable[[dict[str, Any]], object]
 
 @dataclass
 class Stage:
-    """A job that will read a record next.
+    """A job that reads the record next.
 
     Attributes:
-        key: Of the record.
-        job: Whose record it is.
-        visible: What readers that list see until then.
+        key: Key of the record.
+        job: Job of the record.
+        visible: Files that a listing reader sees until then.
     """
 
     world: World
@@ -36,11 +36,11 @@ class Stage:
     visible: Mapping[str, bytes]
 
     def read(self) -> object:
-        """Let the record be read."""
+        """Make the job read the record."""
         return self.world.attach(self.job.job_id).commit()
 
     def tamper(self, data: bytes) -> str:
-        """Write other bytes where the record stands; of a plan, as its digests want it. Returns the key."""
+        """Replace the record's bytes, with matching digests for a plan; return the key."""
         if "/plan/" not in self.key:
             self.world.store.put(self.key, data)
             return self.key
@@ -66,7 +66,7 @@ class Stage:
 
 
 def died_at(world: World, point: str | None, mode: str = "append") -> Job:
-    """A job of two files whose driver died when it passed a point; without one it has written its task."""
+    """Return a job of two files whose driver died at a point, or has only written its task."""
     world.run("old", OLD)
     job = world.open_job("sales", mode=mode)
     job.expect([ExpectedTask(task_id=TaskId("t"), files=(StagedFile("a.csv", 1),))])
@@ -80,7 +80,7 @@ def died_at(world: World, point: str | None, mode: str = "append") -> Job:
 
 @contextmanager
 def dying_at(point: str) -> Iterator[None]:
-    """Let the process die when it passes a point: every call after it dies, too."""
+    """Kill the process at a point: every later call dies, too."""
     dead = False
 
     def observe(name: str) -> None:
@@ -139,7 +139,7 @@ def _success(world: World) -> Stage:
 
 def _failure(world: World) -> Stage:
     job = died_at(world, None)
-    # Amid its clean-up: of a job that is done nothing is read any more.
+    # It dies during its clean-up, because no records of a completed job are read.
     with dying_at("clean-up.list.before"):
         job.abort()
     return Stage(world, job._folder.key("COMMIT_FAIL"), job, OLD)
@@ -169,11 +169,11 @@ RECORDS: Final[Mapping[str, Callable[[World], Stage]]] = {
 """Each in a destination with one published job, `old`, beside the job `sales` that reads it next."""
 
 LOG: Final = ("turn", "outcome")
-"""Not of one job: whoever commits here reads them."""
+"""Records that belong to no single job: every later commit here reads them."""
 
 
 def inside(document: dict[str, Any], *path: str | int) -> Any:
-    """Walk into a document."""
+    """Return a nested value of a document."""
     found: Any = document
     for step in path:
         found = found[step]

@@ -1,4 +1,4 @@
-"""What jobs leave behind when they run one after the other: the measure of jobs that run at once."""
+"""The results of serial jobs, to which concurrent jobs are compared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EMPTY: State = frozenset()
 
 
 def after(state: State, order: JobOrder) -> State | None:
-    """Return what a job that commits makes of a state; None where it would be refused."""
+    """Return the state after a job's commit; None if the job would be refused."""
     reached = _reached(state, order)
     if order.mode == "fail" and reached:
         return None
@@ -24,7 +24,7 @@ def after(state: State, order: JobOrder) -> State | None:
 
 
 def serial_results(orders: Iterable[JobOrder]) -> set[State]:
-    """Return every state that these jobs can leave, each committed once, in whatever order."""
+    """Return every state that these jobs can leave if each commits once, in any order."""
     jobs = list(orders)
 
     @cache

@@ -1,4 +1,4 @@
-"""What a process that dies leaves in a directory: a snapshot of it at every storage call of one run.
+"""Snapshots of a directory at every storage call of one run: the state that a crash would leave.
 
 A snapshot gives every file a second name, so inodes, by which uploads are recognised, stay as they are. Only
 files that are no sealed upload yet are written in place, and no recovery reads those. A journal's file is
@@ -23,7 +23,7 @@ _numbers = count()
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What stood at one or more points in a row between which nothing changed."""
+    """The files at one or more consecutive points without a change."""
 
     points: tuple[str, ...]
     root: Path
@@ -33,15 +33,15 @@ class Snapshot:
         return World(self.root, str(self.root / "dest"))
 
     def copy_to(self, root: Path) -> World:
-        """Return a destination of its own that is as this one was."""
+        """Return a separate copy of the destination at that point."""
         _link_all(self.root, root)
         return World(root, str(root / "dest"))
 
     def move_to(self, world: World) -> World:
-        """Return the destination under the name that it had, by which a journal knows it.
+        """Restore the destination under its original path, by which a journal knows it.
 
         Args:
-            world: Where the run was; what stands there now goes.
+            world: World of the run; its current files are deleted.
         """
         shutil.rmtree(world.root)
         self.root.rename(world.root)
@@ -49,12 +49,12 @@ class Snapshot:
 
 
 def snapshots_of(world: World, run: Callable[[], object], into: Path) -> list[Snapshot]:
-    """Run and keep what stood before and after each storage call, and at the end.
+    """Run and keep the files before and after each storage call, and at the end.
 
     Args:
         world: `one_by_one`.
-        run: Uses the world.
-        into: On the same file system.
+        run: Function that uses the world.
+        into: Folder on the same file system.
     """
     seen: list[tuple[frozenset[_File], list[str], Path]] = []
 
@@ -71,13 +71,13 @@ def snapshots_of(world: World, run: Callable[[], object], into: Path) -> list[Sn
 
 
 def one_by_one(world: World) -> World:
-    """Return the same destination, whose calls come one at a time."""
+    """Return the same destination with serial calls."""
     return replace(world, options={**world.options, "parallelism": 1})
 
 
 @contextmanager
 def observed(look: Callable[[str], None]) -> Iterator[None]:
-    """Be told of every point that is passed."""
+    """Call an observer at every point that is passed."""
     FAILPOINTS.observer = look
     try:
         yield
@@ -113,4 +113,4 @@ def _is_journal(name: str) -> bool:
 
 
 def _is_kept(name: str) -> bool:
-    return name != "journal.db-shm"  # SQLite makes it anew from the write-ahead log
+    return name != "journal.db-shm"  # SQLite rebuilds it from the write-ahead log

@@ -1,4 +1,4 @@
-"""A strict S3 in memory: it does what AWS documents and refuses whatever it does not know.
+"""A strict in-memory S3: it does what AWS documents and refuses everything else.
 
 botocore is answered before it opens a socket, so `S3Store`, boto3 and botocore run in full:
 

@@ -1,4 +1,4 @@
-"""The bucket that operations work on: its state, its options, its time, and names that are given once."""
+"""The bucket that operations work on: its state, options, clock and unique ids."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Bucket:
         return f"{next(self._serial):08d}.{secrets.token_urlsafe(24)}"
 
     def etag_of(self, body: bytes, attributes: Attributes) -> str:
-        """The MD5 of a plain object; of an encrypted one nobody can say what it is."""
+        """The MD5 of a plain object; for an encrypted one, an opaque value."""
         if attributes.encryption:
             return secrets.token_hex(16)
         return hashlib.md5(body, usedforsecurity=False).hexdigest()

@@ -1,4 +1,4 @@
-"""The sums that a request carries over its body: each that is there must be right."""
+"""Checksums of a request's body: each one that is present must be correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The XML documents that a request may carry: read strictly."""
+"""A strict parser of the XML documents in requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parts_of(request: Request) -> Sequence[Mapping[str, str]]:
 
 
 def deletions_of(request: Request) -> tuple[Sequence[Mapping[str, str]], bool]:
-    """Return the objects that a batch deletes, and whether only failures are to be told."""
+    """Return the objects that a batch deletes, and whether only failures are reported."""
     objects, quiet = [], False
     for child in _root(request, "Delete"):
         if _name(child) == "Quiet":

@@ -1,4 +1,4 @@
-"""Faults on purpose: what goes wrong, and at which request.
+"""Injected faults: which fault strikes at which request.
 
 `faults.at(fault, request=17)` strikes the seventeenth request; `faults.at(fault, operation="UploadPart",
 nth=2, times=2)` the second and third part. A fault that has struck is spent.
@@ -15,15 +15,15 @@ from botocore.exceptions import ConnectionClosedError, HTTPClientError, ReadTime
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong with one request.
+    """A fault of one request.
 
     Attributes:
-        name: For people.
-        applied: Whether the request has its effect all the same.
-        status: Of the answer; None where there is none.
+        name: Name in messages.
+        applied: Whether the request takes effect nevertheless.
+        status: Status of the response; None if there is none.
         code: S3's word in it. With status 200, it stands in the body of what looks like a success.
-        silence: How botocore is told that no answer came.
-        crash: What the process dies of; every later request then dies of it too, until `FakeS3.revive`.
+        silence: botocore's exception for a missing response.
+        crash: Exception that kills the process and all later requests until `FakeS3.revive`.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Faults:
         self._due.append(_Due(fault, request, operation, nth, times))
 
     def clear(self) -> None:
-        """Forget all faults, and begin to count anew."""
+        """Forget all faults and restart the counters."""
         self._due.clear()
         self._seen.clear()
 

@@ -103,7 +103,7 @@ def operation_of(request: Request) -> str:
 
 
 def check_known(name: str, request: Request) -> None:
-    """Refuse what the operation's row of the table does not name, and a request that nobody signed."""
+    """Refuse what the operation's row of the table does not name, and an unsigned request."""
     operation = OPERATIONS.get(name)
     if operation is None:
         raise unknown(f"the operation {name}")

@@ -1,4 +1,4 @@
-"""In what real stores differ, and a test may choose."""
+"""Options in which real stores differ."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Options:
     """How this store behaves where stores do not agree; by default as AWS does today.
 
     Attributes:
-        repeated_completion: What the second completion of an upload is told. AWS has said both.
+        repeated_completion: Response to the second completion of an upload. AWS has returned both.
         conditional_create: False: `If-None-Match` is ignored without a word, as some look-alikes do.
         conditional_put: False: `If-Match` of a PUT or a completion is ignored.
         conditional_delete: False: `If-Match` of a DELETE, and the ETags of a batch, are ignored.

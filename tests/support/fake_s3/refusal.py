@@ -1,4 +1,4 @@
-"""What S3 says when it will not: a status, a code, and a sentence."""
+"""An error response of S3: a status, a code, and a message."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def precondition_failed() -> Refusal:
 
 
 def unknown(what: str) -> Refusal:
-    """The strict part: what the fake has not learnt it does not pretend to do."""
+    """Return the refusal of anything that the fake does not implement."""
     return Refusal(501, "NotImplemented", f"the fake S3 does not know {what}")

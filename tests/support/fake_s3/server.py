@@ -1,4 +1,4 @@
-"""The server: takes a request's number, its fault, and its turn; lets the operation answer; counts."""
+"""The server: number each request, apply its fault, run its operation, and count it."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class FakeS3:
 
     @property
     def requests(self) -> Counter[str]:
-        """How many requests came in, by S3's name for them."""
+        """Return the number of requests by S3's operation name."""
         return Counter(seen.operation for seen in self.seen)
 
     def forget(self) -> None:
@@ -103,21 +103,21 @@ class FakeS3:
         self.seen.clear()
 
     def snapshot(self) -> State:
-        """Return a copy of all that stands there."""
+        """Return a copy of the contents."""
         with self._lock:
             return self._bucket.state.copy()
 
     def restore(self, state: State) -> None:
-        """Let this stand there, and nothing else."""
+        """Replace the contents."""
         with self._lock:
             self._bucket.state = state.copy()
 
     def behave(self, options: Options) -> None:
-        """Behave otherwise from now on."""
+        """Change the options."""
         self.options = self._bucket.options = options
 
     def revive(self) -> None:
-        """Answer again after a crash: whoever asks now is another process."""
+        """Respond again after a crash: later requests come from another process."""
         self._died_of = None
 
     def answer(self, prepared: Any) -> AWSResponse:

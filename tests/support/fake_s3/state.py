@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Attributes:
-    """What is said of an object when it is begun, and stays with it."""
+    """Attributes that are set when an object is begun and stay with it."""
 
     metadata: Mapping[str, str]
     content_type: str
@@ -60,7 +60,7 @@ class Upload:
 
 @dataclass(frozen=True)
 class Completion:
-    """What a completed upload became; remembered for who completes it again."""
+    """The result of a completed upload, kept for a repeated completion."""
 
     key: str
     made: StoredObject
@@ -68,7 +68,7 @@ class Completion:
 
 @dataclass
 class State:
-    """All of a bucket. Two are equal if nothing that a client could ever see tells them apart."""
+    """The state of a bucket. Two are equal if no client could ever distinguish them."""
 
     objects: dict[str, StoredObject] = field(default_factory=dict)
     uploads: dict[str, Upload] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Between botocore's prepared requests and the fake: what was asked, and how the answer goes back."""
+"""Conversion of botocore's prepared requests and of the fake's responses."""
 
 from __future__ import annotations
 

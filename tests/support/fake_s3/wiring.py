@@ -1,4 +1,4 @@
-"""How botocore comes to ask the fake: by its own event, before it would open a socket."""
+"""Connect botocore to the fake by its own event, before it opens a socket."""
 
 from __future__ import annotations
 

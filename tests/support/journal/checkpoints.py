@@ -1,4 +1,4 @@
-"""A journal with a history, its checkpoints, and what of it must survive."""
+"""A journal with a history and checkpoints, and the rows that must survive."""
 
 from __future__ import annotations
 
@@ -122,12 +122,12 @@ class JournalWorld:
             )
 
     def rows(self, url: str = "") -> dict[str, list[Any]]:
-        """All that the tables hold."""
+        """Return all rows of the tables."""
         with self.open(url) as journal, journal.reading() as reading:
             return {kind.TABLE: list(reading.where(kind, {})) for kind in known_families().rows}
 
     def fail_over(self, *, kept: int) -> None:
-        """Go on as a standby does that had received so many entries."""
+        """Continue like a promoted standby that had received this many entries."""
         self.run_sql(f"DELETE FROM entry WHERE sequence > {kept}")
         self.run_sql(f"UPDATE head SET sequence = {kept}")
         with self.open() as journal, maintenance(journal, "epoch") as (connection, head):
@@ -160,7 +160,7 @@ def file_of(journals: JournalWorld, stamp: Stamp) -> Path:
 
 @contextmanager
 def dying_at(number: int) -> Iterator[list[str]]:
-    """Die at the n-th point that is passed, counted from 1; from there on no call has an effect.
+    """Die at the n-th passed point, counted from 1; later calls have no effect.
 
     Yields the names of the points that were passed; the last one is where it died.
     """

@@ -1,4 +1,4 @@
-"""What the tests of a journal's databases write and look at."""
+"""Helpers of the tests of journal databases: one op and the list of entries."""
 
 from __future__ import annotations
 

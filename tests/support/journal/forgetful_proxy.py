@@ -1,4 +1,4 @@
-"""A way to a server that forgets its connections, as after a failover: nobody is told until he speaks."""
+"""A proxy that loses its connections like a failover: clients notice it at their next request."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 @dataclass
 class ForgetfulProxy:
-    """Passes bytes on, over connections that it has not forgotten.
+    """A proxy that forwards bytes over the connections that it has not lost.
 
     Attributes:
-        port: Of 127.0.0.1.
-        ways: To the client and to the server, of each connection.
+        port: Port on 127.0.0.1.
+        ways: Client socket and server socket of each connection.
     """
 
     port: int
@@ -24,11 +24,11 @@ class ForgetfulProxy:
     forgotten: set[socket.socket] = field(default_factory=set)
 
     def forget(self) -> None:
-        """Hang up on every client of now as soon as it says something."""
+        """Close every current connection as soon as its client sends something."""
         self.forgotten.update(client for client, _ in self.ways)
 
     def carry(self, client: socket.socket, server: socket.socket) -> None:
-        """Pass on what either says until one has ended."""
+        """Forward bytes in both directions until one side has ended."""
         other = {client: server, server: client}
         with suppress(OSError):
             while True:
@@ -42,7 +42,7 @@ class ForgetfulProxy:
 
 @contextmanager
 def forgetful_proxy(to_port: int) -> Iterator[ForgetfulProxy]:
-    """Stand before a server of this machine; every connection is closed before this ends."""
+    """Run a proxy for a local server; every connection is closed at the end."""
     listening = socket.create_server(("127.0.0.1", 0))
     proxy = ForgetfulProxy(listening.getsockname()[1])
     threads: list[threading.Thread] = []
@@ -75,7 +75,7 @@ def forgetful_proxy(to_port: int) -> Iterator[ForgetfulProxy]:
 
 
 def hang_up(*ends: socket.socket) -> None:
-    """End both ways; the sockets stay open, so that nobody waits for another's."""
+    """Shut down both directions; the sockets stay open so that their numbers are not reused."""
     for end in ends:
         with suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)

@@ -30,7 +30,7 @@ _numbers = count()
 
 @dataclass
 class SteppingClock(ManualClock):
-    """Moves when it is slept by, and lets something happen meanwhile."""
+    """A clock that sleeping advances; it calls a function during each sleep."""
 
     meanwhile: Callable[[], object] = lambda: None
     slept_s: float = 0.0
@@ -165,18 +165,18 @@ def take(journal: Journal, resource: str | None = None) -> Stamp:
 
 
 def asked(reading: Reading) -> tuple[str, int]:
-    """Ask who answers, and how many rows there are: as many as entries, in these tests."""
+    """Return the name of the responding server and the number of rows, one per entry in these tests."""
     return Path(reading.database.url.database or "").stem, len(reading.where(Lease, {}))
 
 
 def content(reading: Reading) -> dict[str, Any]:
-    """Return all that a state says."""
+    """Return all rows of a state."""
     rows = {kind.TABLE: reading.where(kind, {}) for kind in known_families().rows}
     return {**rows, "stamp": reading.status().stamp, "identity": reading.status().identity}
 
 
 def lose_after(journal: Journal, sequence: int, *, new_epoch: bool = True) -> None:
-    """Do to a primary what a failover does: entries after one are gone, and a new epoch begins."""
+    """Simulate a failover of a primary: later entries are lost and a new epoch begins."""
     with journal.database.write() as connection:
         head = lock_head(connection, journal.database, journal.name)
         for table in (ENTRY, table_of(Lease)):
@@ -188,5 +188,5 @@ def lose_after(journal: Journal, sequence: int, *, new_epoch: bool = True) -> No
 
 
 def figure(name: str, **labels: str) -> float:
-    """Return a figure of the journal's."""
+    """Return a metric of the journal."""
     return served_metrics().get_sample_value(f"lockgate_journal_{name}", labels) or 0.0

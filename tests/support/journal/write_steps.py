@@ -1,4 +1,4 @@
-"""What comes between the two halves of a write: what it asks under the head's lock, and what it stores."""
+"""A hook between the two halves of a write: the read under the head's lock, and the store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lockgate.storage_core.journal.database import bulk
 
 @contextmanager
 def before_storing(journal: Journal, act: Callable[[], object]) -> Iterator[None]:
-    """Let something happen whenever a write of this journal, and of no other, is about to store."""
+    """Call a function whenever a write of this journal is about to store."""
     store = bulk.store
 
     def acting(connection: Connection, *of: Any) -> None:

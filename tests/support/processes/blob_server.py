@@ -15,10 +15,10 @@ RUN = "from lockgate.storage_core.cli.app import main; main()"
 
 
 class ServerProcess:
-    """A blob server that can be killed and started anew over what it has left.
+    """A blob server that can be killed and restarted over its files.
 
     Args:
-        root: Of its home and of its HA store.
+        root: Folder of its home and of its HA store.
         options: More settings.
     """
 
@@ -36,7 +36,7 @@ class ServerProcess:
         self.start()
 
     def start(self, *arguments: str) -> None:
-        """Start it; it listens when this returns, at the port that it had before."""
+        """Start it on its previous port; it listens when this returns."""
         port = self.url.rpartition(":")[2] or "0"
         self.process = subprocess.Popen(
             [sys.executable, "-c", RUN, "blob-server", "--port", port, *arguments],
@@ -59,7 +59,7 @@ class ServerProcess:
         return self._gone()
 
     def peak_bytes(self) -> int:
-        """Return the most memory that it ever had."""
+        """Return its peak memory."""
         status = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         line = next(line for line in status if line.startswith("VmHWM:"))
         return int(line.split()[1]) * 1024

@@ -1,6 +1,6 @@
 """Drivers as processes of their own, forked from one that has imported everything: cheap enough to kill many.
 
-A driver can be told to die of SIGKILL at a failpoint, at its n-th storage call, or at a moment of its life.
+A driver can be killed by SIGKILL at a failpoint, at its n-th storage call, or after a given time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Death:
     Attributes:
         at_point: At the n-th passage of a failpoint, as in `remove.delete.after@2`.
         at_call: Before its n-th storage call, from 0.
-        after_s: So long after its start.
+        after_s: Seconds after its start.
     """
 
     at_point: str | None = None
@@ -53,7 +53,7 @@ class Death:
 
 @dataclass(frozen=True)
 class JobOrder:
-    """What one driver is to write: a task a file; the same for every try."""
+    """The files of one driver, one task per file; the same for every attempt."""
 
     name: str
     mode: Mode
@@ -64,7 +64,7 @@ class JobOrder:
 
 @dataclass(frozen=True)
 class Place:
-    """Where drivers work, and with which settings and environment."""
+    """Destination, settings and environment of drivers."""
 
     url: str
     settings: Mapping[str, object]
@@ -79,7 +79,7 @@ def start_driver(place: Place, order: JobOrder, death: Death | None = None) -> F
 
 
 def start_recovery(place: Place, death: Death | None = None) -> ForkServerProcess:
-    """Start a process that looks at every job once and settles what it may."""
+    """Start a process that recovers every job once."""
     process = PROCESSES.Process(target=_recover, args=(place, death), name="recovery")
     process.start()
     return process
@@ -88,7 +88,7 @@ def start_recovery(place: Place, death: Death | None = None) -> ForkServerProces
 def _drive(place: Place, order: JobOrder, death: Death | None) -> None:
     settings = _begin(place, death)
     try:
-        # A replay of what is committed meets it, whatever killed the driver that committed it.
+        # A replay of a committed job finds it, whatever killed its driver.
         with open_job(
             place.url,
             order.name,

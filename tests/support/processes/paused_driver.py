@@ -1,4 +1,4 @@
-"""A driver in a process of its own that stops where it is told, and goes on when it is told."""
+"""A driver in its own process that pauses at a given point and continues on request."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ PATIENCE_S = 120.0
 
 @dataclass(frozen=True)
 class Order:
-    """What it writes, and where it stops.
+    """The data that it writes, and the point at which it pauses.
 
     Attributes:
-        pauses_at: A failpoint; or `task`: amid its one task; or `commit`: before that is called.
+        pauses_at: A failpoint, or `task` (during its only task), or `commit` (before the commit).
     """
 
     url: str
@@ -48,7 +48,7 @@ class PausedDriver:
         return self.process.pid
 
     def hear(self) -> str:
-        """What it says next: `READY`, and in the end `COMMITTED` or the name of its error."""
+        """Return its next line: `READY`, and finally `COMMITTED` or the name of its error."""
         assert self._link.poll(PATIENCE_S), "the driver says nothing"
         said: str = self._link.recv()
         return said

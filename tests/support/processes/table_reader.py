@@ -1,4 +1,4 @@
-"""A Parquet table in a destination, and a process that reads it all the while, by the destination's log."""
+"""A Parquet table in a destination, and a process that reads it continuously by the destination's log."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Row = tuple[int, int, str]
 
 
 class Seen(NamedTuple):
-    """One reading of the whole table.
+    """One read of the whole table.
 
     Attributes:
-        by: The engine.
-        digest: Of all its rows.
-        retries: How often a file was gone between the manifest and its opening, and all was read anew.
-        asked: How often the reader had been asked to catch up when this reading began.
+        by: Engine of the read.
+        digest: Digest of all its rows.
+        retries: Number of restarts because a file was deleted after the manifest was read.
+        asked: Number of catch-up requests before the start of this read.
     """
 
     by: str
@@ -73,7 +73,7 @@ def digest_of(rows: Iterable[Row]) -> str:
 
 
 class Reader:
-    """A process that reads the whole table again and again, and tells what it saw."""
+    """A process that reads the whole table repeatedly and reports each read."""
 
     def __init__(self, url: str) -> None:
         self._stop = PROCESSES.Event()
@@ -85,7 +85,7 @@ class Reader:
         self.seen: list[Seen] = []
 
     def catch_up(self) -> set[str]:
-        """Wait until every engine has begun anew, and return the digests of what it read since this call."""
+        """Wait for a new read of every engine, and return the digests of reads started since this call."""
         self._asked.value += 1
         since: list[Seen] = []
         while {seen.by for seen in since} != set(ENGINES):
@@ -102,7 +102,7 @@ class Reader:
 
 @contextmanager
 def reading(url: str) -> Iterator[Reader]:
-    """Read the table at a destination all the while."""
+    """Read the table at a destination continuously."""
     reader = Reader(url)
     reader._process.start()
     try:
@@ -120,11 +120,11 @@ def _read_on(url: str, told: Queue[Seen], asked: Synchronized[int], stop: Event)
             began = asked.value
             rows, retries = _read_whole(url, read)
             told.put(Seen(name, began, digest_of(rows), retries))
-    told.cancel_join_thread()  # nobody may be left who takes it
+    told.cancel_join_thread()  # the receiver may have exited
 
 
 def _read_whole(url: str, read: Callable[[str, Manifest], list[Row]]) -> tuple[list[Row], int]:
-    """Read all files of one manifest, and tell how often that had to begin anew."""
+    """Read all files of one manifest; return the number of restarts, too."""
     turns: list[int] = []
 
     def read_one(manifest: Manifest) -> list[Row]:

@@ -1,4 +1,4 @@
-"""A destination in the strict fake S3, its driver, and whoever comes after it with clients of their own."""
+"""A destination in the strict fake S3, its driver, and a later process with separate clients."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class S3World:
     """One fake and two processes' views of one destination in it.
 
     Attributes:
-        driver: Runs jobs.
-        other: Has S3 clients that the driver never used: recovers, and looks.
+        driver: The view that runs jobs.
+        other: The view that recovers and reads, with separate S3 clients.
     """
 
     fake: FakeS3
@@ -37,13 +37,13 @@ class S3World:
     other: World
 
     def seen_in(self, run: Callable[[], object]) -> list[Seen]:
-        """Run, and return the requests that came in."""
+        """Run, and return the received requests."""
         self.fake.forget()
         run()
         return list(self.fake.seen)
 
     def moments_of(self, run: Callable[[], object]) -> list[Moment]:
-        """Run, and return what stood before and after every request: what a crash there would leave."""
+        """Run, and return the contents before and after every request, as a crash would leave them."""
         moments: list[Moment] = []
         self.fake.forget()
         self.fake.watch = moments.append
@@ -54,7 +54,7 @@ class S3World:
         return moments
 
     def go_back_to(self, moment: Moment) -> None:
-        """Let everything stand as it did then, the time too."""
+        """Restore the contents and the time of that moment."""
         self.fake.restore(moment.state)
         self.driver.clock.now = moment.now_s
 
@@ -63,7 +63,7 @@ class S3World:
 def s3_world(
     root: Path, monkeypatch: pytest.MonkeyPatch, options: Options | None = None, **settings: object
 ) -> Iterator[S3World]:
-    """Serve a fake S3 and give its destination; between two tries of a request only its own clock moves."""
+    """Serve a fake S3 and yield its destination; pauses between retries advance only its own clock."""
     for variable in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_REGION"):
         monkeypatch.delenv(variable, raising=False)
     for variable, value in _ENVIRONMENT.items():

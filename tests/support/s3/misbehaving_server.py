@@ -1,4 +1,4 @@
-"""An S3 server that breaks off, or says what nobody expects, at a chosen point of an exchange."""
+"""An S3 server that disconnects or sends unexpected bytes at a chosen point of an exchange."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import BinaryIO, Final
 
 Manner = Callable[[socket.socket], bool]
-"""Answers a request on a connection, and tells whether it is kept."""
+"""Responds to a request on a connection, and returns whether the connection is kept."""
 
 COMPLETED: Final = (
     b"<CompleteMultipartUploadResult><ETag>&quot;e&quot;</ETag></CompleteMultipartUploadResult>"
@@ -34,7 +34,7 @@ def refusal(status: str, code: str) -> Manner:
 
 
 def says(text: bytes, *, keeps: bool = False, piece: int | None = None) -> Manner:
-    """Exactly these bytes, in pieces of one size if one is given."""
+    """Send exactly these bytes, in pieces of the given size if there is one."""
 
     def speak(connection: socket.socket) -> bool:
         for start in range(0, len(text), piece or len(text) or 1):
@@ -49,7 +49,7 @@ def hangs_up(connection: socket.socket) -> bool:
 
 
 def resets(connection: socket.socket) -> bool:
-    """End the connection by a reset instead of an end of what is sent."""
+    """Reset the connection instead of closing it normally."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     return False
 
@@ -75,13 +75,13 @@ def _lines(requests: BinaryIO) -> Iterator[bytes]:
 
 
 class RudeServer:
-    """Reads requests whole, and answers each in the next manner, else well.
+    """Read complete requests, and respond to each in the next manner, by default correctly.
 
     Args:
         tls: Its certificate, for connections by TLS.
 
     Attributes:
-        manners: Of the next answers.
+        manners: Manners of the next responses.
         seen: The requests that came: their first lines, heads and bodies.
         connections: How many there were.
     """
@@ -106,7 +106,7 @@ class RudeServer:
             threading.Thread(target=self._attend, args=[connection], daemon=True).start()
 
     def wait(self) -> None:
-        """Wait until it has hung up where it was to."""
+        """Wait until it has disconnected as configured."""
         with self._changed:
             self._changed.wait_for(lambda: not self._answering)
 

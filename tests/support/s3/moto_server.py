@@ -1,4 +1,4 @@
-"""moto, which has one memory in a process: served over HTTP, or in the place of AWS."""
+"""moto, which has one state per process, served over HTTP or in place of AWS."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def served_moto(bucket: str) -> Iterator[str]:
 
 @contextmanager
 def mocked_aws() -> Iterator[None]:
-    """Let moto answer in the place of AWS; what else is in its memory stays, for others may be served it."""
+    """Respond in place of AWS; other data in moto stays, because other tests may use it."""
     moto = mock_aws()
     moto.start(reset=False)
     try:
@@ -58,7 +58,7 @@ _ALONE: Final = threading.Lock()
 
 
 def _one_at_a_time(app: WSGIApplication) -> WSGIApplication:
-    """Let no two served calls meet: moto asks for a condition first, and stores then. S3 does both as one."""
+    """Serialise the served calls: moto checks a condition and then stores; S3 does both atomically."""
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         with _ALONE:

@@ -32,7 +32,7 @@ def error(status: int, code: str, message: str = "said the server") -> Answer:
 
 
 class Script:
-    """Answers in turn, the last one for ever, and remembers the requests."""
+    """Return the answers in turn, the last one repeatedly, and record the requests."""
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []

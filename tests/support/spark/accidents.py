@@ -1,7 +1,7 @@
-"""What befalls the first try of a Spark task, when it has uploads open and before it has ended.
+"""Accidents of the first attempt of a Spark task, while it has open uploads.
 
-An accident is a step of the task, upstream of its writer. It happens in partition 0 only, and waits for what
-it needs instead of for a time. What the two tries saw is noted in a folder, for the test to read.
+An accident is a step of the task, upstream of its writer. It happens in partition 0 only, and waits for
+conditions, not for a time. Both attempts write notes to a folder, which the test reads.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def accident(how: Accident, destination: str, notes: str, uploads: int) -> Step:
     """Return the step in which it happens.
 
     Args:
-        how: What happens to the first try.
+        how: Kind of accident.
         destination: Of the write.
         notes: Folder for the notes.
         uploads: How many of its uploads are open when it happens, at least.
@@ -72,7 +72,7 @@ def await_that(holds: Callable[[], bool], what: str) -> None:
 
 
 def _tries_of_the_first_task() -> int | None:
-    """How often partition 0 was tried before; None in the other partitions."""
+    """Return the number of earlier attempts of partition 0; None in other partitions."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -92,7 +92,7 @@ def _processes() -> tuple[psutil.Process, list[int]]:
 
 
 def _await_uploads(destination: str, count: int) -> list[str]:
-    """Wait until so many uploads of partition 0 are open; returns their ids."""
+    """Wait until this many uploads of partition 0 are open; return their ids."""
     store = open_store(destination)
     found: list[str] = []
 

@@ -1,4 +1,4 @@
-"""A Spark driver in a process of its own, which is told by lines of JSON what to do.
+"""A Spark driver in its own process, controlled by lines of JSON.
 
 Spark's Python workers get the environment that the driver's JVM was started with, and one process has one
 JVM: what needs another environment, another master or a death needs another process.
@@ -29,7 +29,7 @@ DAYS: Final = 5
 QUICK: Final = {
     "spark.driver.memory": "512m",
     "spark.sql.shuffle.partitions": "2",
-    # These runs are too short for the optimising compiler to pay: half the processor time.
+    # These runs are too short for the optimising compiler: without it they take half the CPU time.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
@@ -96,7 +96,7 @@ def spark_driver(
         try:
             yield Driver(process)
         finally:
-            _pipes(process)[0].close()  # it stops Spark when there is nothing more to do
+            _pipes(process)[0].close()  # it stops Spark at the end of its input
             try:
                 process.wait(timeout=60)
             except subprocess.TimeoutExpired:
@@ -162,7 +162,7 @@ def main() -> None:
         request = json.loads(line)
         try:
             answer = {"result": CALLS[request.pop("call")](spark, **request)}
-        except Exception as error:  # noqa: BLE001 - the test is told
+        except Exception as error:  # noqa: BLE001 - reported to the test
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), file=answers, flush=True)
     spark.stop()

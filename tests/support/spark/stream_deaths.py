@@ -1,4 +1,4 @@
-"""The data source with a death for each destination: a point at which the query's process does not go on.
+"""The data source with a configured death per destination: a point at which the query's process stops.
 
 There it stands still until it is killed from outside, or it kills itself. Workers import this by its name.
 """
@@ -37,7 +37,7 @@ RETURNED: Final = "returned"
 
 @dataclass(frozen=True)
 class Death:
-    """Where a query dies.
+    """The point at which a query dies.
 
     Attributes:
         note: A file that is written there.

@@ -46,7 +46,7 @@ class Place:
             aside.rename(self.home / "in" / aside.name)
 
     def rows(self, spark: SparkSession) -> DataFrame:
-        """What comes, as a stream, a file a batch."""
+        """Return the input as a stream with one file per batch."""
         stream = spark.readStream.schema("id long, day long").option("maxFilesPerTrigger", 1)
         return stream.json(str(self.home / "in"))
 
@@ -71,11 +71,11 @@ class Place:
         (self.checkpoint / "commits" / f".{last}.crc").unlink()
 
     def ids(self, spark: SparkSession) -> list[int]:
-        """What readers of the log see."""
+        """Return the ids that readers of the log see."""
         return sorted(row.id for row in read(spark, self.destination).select("id").collect())
 
     def listed_ids(self, spark: SparkSession) -> list[int]:
-        """What Spark's own reader sees, which lists."""
+        """Return the ids that Spark's own listing reader sees."""
         return sorted(row.id for row in spark.read.parquet(self.destination).select("id").collect())
 
     def listed(self) -> list[str]:

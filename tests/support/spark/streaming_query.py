@@ -42,7 +42,7 @@ class SparkTask:
 
 @dataclass
 class TasksHere:
-    """Stands for Spark's `TaskContext` in this process: tells which task it works for now."""
+    """Replaces Spark's `TaskContext` in this process and returns its current task."""
 
     now: SparkTask | None = None
 

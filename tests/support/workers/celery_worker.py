@@ -29,7 +29,7 @@ READY = " ready."
 
 
 def connect_again() -> None:
-    """Have the Celery application of this process read its settings anew, as a new process would."""
+    """Reload the settings of this process's Celery application, like a new process."""
     app.close()
     app._local = threading.local()
     app._backend_cache = None
@@ -43,9 +43,9 @@ def memory_broker() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("LOCKGATE_BROKER_URL", "memory://")
         connect_again()
-        app.conf.broker_transport_options["polling_interval"] = 0.01  # a second, unless told otherwise
+        app.conf.broker_transport_options["polling_interval"] = 0.01  # the default is one second
         with app.connection_for_write() as connection:
-            for queue in QUEUES:  # that broker is one a process: an earlier test may have left messages
+            for queue in QUEUES:  # one broker per process: an earlier test may have left messages
                 app.amqp.queues[queue](connection.default_channel).declare()
                 connection.default_channel.queue_purge(queue)
         yield
@@ -69,7 +69,7 @@ def embedded_broker(home: Path, **environment: str) -> Iterator[Settings]:
 
 @dataclass
 class StagedJob:
-    """A job whose files lie finished in a staging directory, waiting for task commits."""
+    """A job with finished files in a staging directory, ready for task commits."""
 
     root: Path
     settings: Settings
@@ -94,22 +94,22 @@ class StagedJob:
 
     @property
     def staging(self) -> Path:
-        """Where its files lie."""
+        """Return the folder of its files."""
         return self.root / "staged"
 
     @property
     def destination(self) -> str:
-        """What it writes."""
+        """Return the URL of its destination."""
         return (self.root / "lake").as_uri()
 
     @property
     def store(self) -> Store:
-        """Of its destination."""
+        """Return the store of its destination."""
         return open_store(self.destination, self.settings)
 
     @property
     def ids(self) -> tuple[str, str, str]:
-        """What a worker is told: destination, job, job attempt."""
+        """Return the arguments of a worker: destination, job, job attempt."""
         return self.destination, self.job.job_id, self.job.job_attempt
 
     def attach(self) -> Job:
@@ -162,7 +162,7 @@ class WorkerProcess:
 
 
 def wait_until(condition: Callable[[], bool], within_s: float = 300) -> None:
-    """Look again and again until something that will happen has happened."""
+    """Poll until the condition holds."""
     deadline = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > deadline:

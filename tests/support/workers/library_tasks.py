@@ -1,4 +1,4 @@
-"""Tasks of a user, that import what their jobs were uploaded with, in workers of Lockgate's application."""
+"""Tasks of a user in workers of Lockgate's application; they import the libraries of their jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks of a user that take and return much, in workers of Lockgate's application."""
+"""Tasks of a user in workers of Lockgate's application, with large arguments and results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def total(values: list[str], more: str = "") -> int:
 
 @app.task(name="tests.stubborn", bind=True)
 def stubborn(self: Any, value: str) -> list[int]:
-    """Tell length and try, at the third."""
+    """Fail twice; at the third attempt return the length and the attempt."""
     if self.request.retries < 2:
         raise self.retry(countdown=0)
     return [len(value), self.request.retries]
@@ -36,7 +36,7 @@ def stubborn(self: Any, value: str) -> list[int]:
 
 @app.task(name="tests.die")
 def die(value: str, marker: str, whole: bool) -> int:
-    """Be killed the first time, with the worker if that is asked for; return the length the second."""
+    """Be killed at the first delivery, optionally with the worker; return the length at the second."""
     if not Path(marker).exists():
         Path(marker).touch()
         if whole:
@@ -46,7 +46,7 @@ def die(value: str, marker: str, whole: bool) -> int:
 
 
 def converse(patience_s: float) -> list[Any]:
-    """Be a client: send much, and return how much comes back."""
+    """Send a large message like a client, and return the size of the result."""
     big = "x" * 5_000
     members = group(grow.s(big, times) for times in (1, 2, 3)).apply_async()
     joined = chord([grow.s(big), grow.s("a")], total.s(big)).apply_async()

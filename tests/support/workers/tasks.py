@@ -1,6 +1,6 @@
-"""Tasks of tests, in a module that pytest does not look through.
+"""Tasks of tests, in a module that pytest does not collect.
 
-It looks at every name of a test module, and to look at a task configures its app, which starts a broker.
+pytest reads every name of a test module, and reading a task configures its app, which starts a broker.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ ANSWER: dict[str, Any] = {}
 
 @app.task(name="test.heard", base=SessionTask, bind=True)
 def heard(self: Any) -> dict[str, Any]:
-    """Tell the header that came, and what the process had seen when the task began."""
+    """Return the received header and the token of the process at the start of the task."""
     return {"header": (self.request.headers or {}).get(HEADER), "seen": tokens().get(HEADER), **ANSWER}
 
 
 @app.task(name="test.stubborn", base=SessionTask, bind=True, autoretry_for=(OSError,), retry_backoff=False,
           default_retry_delay=0, max_retries=3)  # fmt: skip
 def stubborn(self: Any, journal_writes: bool) -> dict[str, Any]:
-    """Fail twice, then tell the header of each try."""
+    """Fail twice, then return the header of each attempt."""
     TRIES.append((self.request.headers or {}).get(HEADER, ""))
     if len(TRIES) < 3:
         if journal_writes:

@@ -1,4 +1,4 @@
-"""An application that is not Lockgate's, whose large messages are blobs, over a broker in memory."""
+"""A third-party application with large messages as blobs, over an in-memory broker."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def got(sent: Any) -> Any:
 
 @dataclass
 class Guest:
-    """An application that is not Lockgate's, and what its blobs are."""
+    """A third-party application and its blobs."""
 
     app: Celery
     settings: Settings
@@ -69,7 +69,7 @@ class Guest:
 
 @contextmanager
 def application(settings: Settings, name: str = "") -> Iterator[Guest]:
-    """Make an application with a queue of its own: the broker is one a process."""
+    """Create an application with its own queue: there is one broker per process."""
     name = name or f"guest{next(NUMBERS)}"
     app = Celery(name, broker="memory://", backend="cache+memory://", set_as_current=False)
     app.conf.update(

@@ -1,4 +1,4 @@
-"""What all commands of `lockgate` have in common: errors, exit codes, help, tables."""
+"""Tests of the behaviour common to all `lockgate` commands: errors, exit codes, help, tables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_bad_input_exits_with_2_and_no_traceback(run: Run, arguments: list[str])
     assert "Traceback" not in result.stderr
 
 
-def test_a_setting_that_cannot_be_is_named(
+def test_an_invalid_setting_is_named_in_the_error(
     run: Run, destination: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCKGATE_PART_BYTES", "many")
@@ -45,7 +45,7 @@ def test_a_setting_that_cannot_be_is_named(
     assert "LOCKGATE_PART_BYTES" in result.stderr
 
 
-def test_what_nobody_foresaw_is_one_line_too_unless_debugging(
+def test_an_unexpected_error_is_one_line_unless_debugging(
     run: Run, destination: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(_destination: str) -> None:
@@ -69,7 +69,7 @@ def test_names_that_look_like_markup_are_shown_as_they_are(capsys: pytest.Captur
     assert "[red]day=1[/red]/a.csv" in capsys.readouterr().out
 
 
-def test_tables_that_are_not_read_on_a_terminal_keep_long_names_whole(
+def test_tables_outside_a_terminal_do_not_truncate_long_names(
     run: Run, destination: str, settings: Settings
 ) -> None:
     name = "a-name-" + "of-some-length-" * 7
@@ -78,14 +78,14 @@ def test_tables_that_are_not_read_on_a_terminal_keep_long_names_whole(
     assert f"{name}-g1" in run("jobs", "list", destination).stdout
 
 
-def test_version_is_that_of_the_distribution(run: Run) -> None:
+def test_version_is_the_version_of_the_distribution(run: Run) -> None:
     from importlib.metadata import version
 
     assert run("version").stdout == f"lockgate {version('lockgate')}\n"
     assert document(run("version", "--json")) == {"version": version("lockgate")}
 
 
-def test_every_command_has_json(run: Run) -> None:
+def test_every_command_has_a_json_option(run: Run) -> None:
     for arguments in (
         *(("jobs", command) for command in ("list", "show", "commit", "abort", "recover")),
         *(("uploads", command) for command in ("list", "abort", "expect")),
@@ -114,7 +114,7 @@ def test_help_loads_neither_the_engine_nor_any_client() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_progress_is_silent_where_standard_error_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_silent_if_standard_error_is_not_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     from lockgate.storage_core.cli.render import progress_bar
 
     with progress_bar() as progress:
@@ -123,7 +123,7 @@ def test_progress_is_silent_where_standard_error_is_no_terminal(capsys: pytest.C
     assert capsys.readouterr() == ("", "")
 
 
-def test_commands_of_other_packages_come_through_their_entry_points(
+def test_commands_of_other_packages_are_loaded_from_their_entry_points(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from importlib.metadata import EntryPoint
@@ -150,7 +150,7 @@ def test_every_exit_code_is_documented() -> None:
     assert all(f"\n| {code} | " in documented for code in codes)
 
 
-def test_a_step_whose_end_nobody_knows_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_of_unknown_length_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     import io
 
     from lockgate.storage_core.cli.render import progress_bar

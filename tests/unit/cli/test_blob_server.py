@@ -1,4 +1,4 @@
-"""`lockgate blob-server` refuses what can only be a mistake, before it binds anything."""
+"""`lockgate blob-server` refuses invalid options before it binds a port."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from tests.support.cli import Run
 
 
-def test_an_address_that_others_reach_asks_for_tokens(run: Run) -> None:
+def test_an_address_reachable_from_other_machines_requires_tokens(run: Run) -> None:
     result = run("blob-server", "--host", "0.0.0.0", "--port", "0")
     assert result.exit_code == 5
     assert "give a --token-file, or bind 127.0.0.1" in result.stderr
 
 
-def test_a_port_that_is_taken_is_named(run: Run) -> None:
+def test_a_port_in_use_is_named_in_the_error(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = run("blob-server", "--port", str(taken.getsockname()[1]))
     assert result.exit_code == 2
@@ -29,7 +29,7 @@ def test_a_key_without_a_certificate_is_refused(run: Run, tmp_path: Path) -> Non
     assert "name the certificate as well" in result.stderr
 
 
-def test_a_token_file_that_everybody_reads_is_refused(run: Run, tmp_path: Path) -> None:
+def test_a_token_file_readable_by_everybody_is_refused(run: Run, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     tokens.write_text("0123456789abcdef *\n")
     tokens.chmod(0o644)
@@ -38,7 +38,7 @@ def test_a_token_file_that_everybody_reads_is_refused(run: Run, tmp_path: Path) 
     assert f"chmod 600 {tokens}" in result.stderr
 
 
-def test_without_a_journal_there_are_no_blobs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blob_commands_fail_without_a_journal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
     result = run("blob-server", "--port", "0")
     assert result.exit_code == 2

@@ -1,4 +1,4 @@
-"""`lockgate blobs` as its users run it, over the embedded journal and a directory as HA store."""
+"""Tests of `lockgate blobs` with the embedded journal and a directory as the HA store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.commit.destination import ManualClock
 
 @pytest.fixture
 def place(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory to work in; blobs have an HA store beside it."""
+    """Return a working directory; blobs have an HA store beside it."""
     monkeypatch.setenv("LOCKGATE_BLOB_STORE_URL", (tmp_path / "ha").as_uri())
     place = tmp_path / "place"
     place.mkdir()
@@ -27,7 +27,7 @@ def place(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def library(place: Path) -> Path:
-    """A directory of two files."""
+    """Return a directory of two files."""
     folder = place / "library"
     (folder / "rates").mkdir(parents=True)
     (folder / "rates" / "flat.py").write_text("RATE = 1\n")
@@ -49,7 +49,7 @@ def ha_file(place: Path, job: str, key: str) -> Path:
     return place.parent / "ha" / job / key
 
 
-def test_a_directory_is_put_as_one_set_and_comes_back_file_by_file(run: Run, library: Path) -> None:
+def test_a_directory_is_put_as_one_set_and_read_back_file_by_file(run: Run, library: Path) -> None:
     keys = put(run, str(library), "--job", "sales")
 
     assert set(keys) == {"prices.py", "rates/flat.py"}
@@ -61,7 +61,7 @@ def test_a_directory_is_put_as_one_set_and_comes_back_file_by_file(run: Run, lib
     assert not list(Path().glob(".lockgate-*"))
 
 
-def test_what_was_put_is_listed_with_its_standing(run: Run, library: Path) -> None:
+def test_stored_blobs_are_listed_with_their_state(run: Run, library: Path) -> None:
     put(run, str(library), "--job", "sales")
     put(run, str(library / "prices.py"), "--recreatable", "--owner", "viewer:me")
 
@@ -85,7 +85,7 @@ def test_references_are_listed_by_owner_and_by_blob(run: Run, library: Path) -> 
     assert run("blobs", "refs").exit_code == 2
 
 
-def test_the_references_of_an_owner_end_by_hand(run: Run, library: Path) -> None:
+def test_the_references_of_an_owner_can_be_dropped_by_command(run: Run, library: Path) -> None:
     put(run, str(library), "--owner", "viewer:me")
     put(run, str(library), "--owner", "viewer:you")
 
@@ -102,7 +102,7 @@ def test_the_references_of_an_owner_end_by_hand(run: Run, library: Path) -> None
     assert "2 references of viewer:you dropped" in run("blobs", "drop", "viewer:you", NO_JOB, "--yes").stdout
 
 
-def test_the_references_of_all_jobs_do_not_end_by_hand(run: Run, place: Path) -> None:
+def test_the_references_of_all_jobs_cannot_be_dropped_by_command(run: Run, place: Path) -> None:
     with open_blobs(load_settings()) as blobs:
         kept = blobs.put(b"needed", job_id="sales")
         blobs.submit("sales", [kept.blob_key])
@@ -111,7 +111,7 @@ def test_the_references_of_all_jobs_do_not_end_by_hand(run: Run, place: Path) ->
     assert len(document(run("blobs", "refs", "sales", "--json"))) == 1
 
 
-def test_jobs_are_listed_with_what_ends_them(run: Run, place: Path) -> None:
+def test_jobs_are_listed_with_the_commit_job_that_ends_them(run: Run, place: Path) -> None:
     with open_blobs(load_settings(), clock=ManualClock(1_700_000_000.0)) as blobs:
         for job in ("alone", "of-commit", "unsubmitted"):
             blobs.put(b"six by", job_id=job)
@@ -139,7 +139,7 @@ def test_jobs_are_listed_with_what_ends_them(run: Run, place: Path) -> None:
     assert shown.count("2023-11-14 22:13:20Z") == 5
 
 
-def test_a_job_that_nobody_ends_is_ended_by_hand(run: Run, place: Path) -> None:
+def test_a_job_without_a_commit_job_is_ended_by_command(run: Run, place: Path) -> None:
     with open_blobs(load_settings()) as blobs:
         left = blobs.put(b"left behind", job_id="sales")
         blobs.submit("sales", [left.blob_key])
@@ -163,7 +163,7 @@ def test_a_job_that_nobody_ends_is_ended_by_hand(run: Run, place: Path) -> None:
     ("job", "code", "said"),
     [("no_job", 2, "lockgate blobs drop"), ("other", 4, "was not submitted"), ("sales", 8, "jobs recover")],
 )
-def test_a_job_that_is_none_or_that_its_commit_job_ends_is_not_ended_by_hand(
+def test_an_unknown_job_and_a_job_with_a_commit_job_are_not_ended_by_command(
     run: Run, place: Path, job: str, code: int, said: str
 ) -> None:
     with open_blobs(load_settings()) as blobs:
@@ -176,7 +176,7 @@ def test_a_job_that_is_none_or_that_its_commit_job_ends_is_not_ended_by_hand(
     assert [one["final_s"] for one in document(run("blobs", "jobs", "--json"))] == [None]
 
 
-def test_a_sweep_says_what_would_go_and_takes_it_only_when_told(run: Run, place: Path) -> None:
+def test_a_sweep_reports_what_it_would_delete_and_deletes_only_with_yes(run: Run, place: Path) -> None:
     with open_blobs(load_settings(), clock=ManualClock(1_700_000_000.0)) as blobs:
         blobs.put(b"put years ago", job_id="sales")
 
@@ -192,7 +192,7 @@ def test_a_sweep_says_what_would_go_and_takes_it_only_when_told(run: Run, place:
     assert "nothing to do" in run("blobs", "sweep", "--yes", "--no-orphans").stdout
 
 
-def test_a_store_that_kept_something_is_told_of_and_exits_with_6(run: Run, place: Path) -> None:
+def test_a_sweep_with_a_refused_delete_reports_it_and_exits_with_6(run: Run, place: Path) -> None:
     with open_blobs(load_settings(), clock=ManualClock(1_700_000_000.0)) as blobs:
         blobs.put(b"put years ago", job_id="sales")
     FAILPOINTS.arm({"blob-ha-delete.delete_many.before": "refuse"})
@@ -203,7 +203,7 @@ def test_a_store_that_kept_something_is_told_of_and_exits_with_6(run: Run, place
     assert (result.exit_code, "left for the next sweep" in result.stdout) == (6, True)
 
 
-def test_verify_exits_with_3_until_what_it_found_is_healed(run: Run, place: Path, library: Path) -> None:
+def test_verify_exits_with_3_until_its_findings_are_repaired(run: Run, place: Path, library: Path) -> None:
     keys = put(run, str(library), "--job", "sales", "--owner", "viewer:me")
     assert "0 findings" in run("blobs", "verify", "--deep").stdout
     damage(ha_file(place, "sales", keys["prices.py"]))
@@ -217,7 +217,7 @@ def test_verify_exits_with_3_until_what_it_found_is_healed(run: Run, place: Path
     assert run("blobs", "verify", "--deep").exit_code == 0
 
 
-def test_verify_tells_what_is_lost_and_counts_orphans(run: Run, place: Path, library: Path) -> None:
+def test_verify_reports_lost_blobs_and_counts_orphans(run: Run, place: Path, library: Path) -> None:
     keys = put(run, str(library / "prices.py"), "--job", "sales", "--recreatable", "--owner", "viewer:me")
     lost = local_file(place, "sales", keys["prices.py"])
     stray = lost.with_name(lost.name[:-1] + ("0" if lost.name[-1] != "0" else "1"))
@@ -233,7 +233,7 @@ def test_verify_tells_what_is_lost_and_counts_orphans(run: Run, place: Path, lib
     assert "1 orphans, 11 B" in shown
 
 
-def test_two_files_of_one_name_and_none_at_all_are_refused(run: Run, place: Path, library: Path) -> None:
+def test_duplicate_file_names_and_missing_files_are_refused(run: Run, place: Path, library: Path) -> None:
     (place / "prices.py").touch()
     result = run("blobs", "put", str(library), str(place / "prices.py"))
     assert (result.exit_code, "upload them separately" in result.stderr) == (2, True)
@@ -242,7 +242,7 @@ def test_two_files_of_one_name_and_none_at_all_are_refused(run: Run, place: Path
     assert "no file" in run("blobs", "put", str(place / "empty")).stderr
 
 
-def test_a_get_overwrites_no_file_that_was_not_named(run: Run, place: Path, library: Path) -> None:
+def test_get_overwrites_only_a_file_that_was_named(run: Run, place: Path, library: Path) -> None:
     keys = put(run, str(library / "prices.py"))
     (place / "prices.py").write_text("mine")
     result = run("blobs", "get", NO_JOB, keys["prices.py"])
@@ -251,20 +251,20 @@ def test_a_get_overwrites_no_file_that_was_not_named(run: Run, place: Path, libr
     assert run("blobs", "get", NO_JOB, keys["prices.py"], "-o", "gone/file").exit_code == 2
 
 
-def test_a_blob_that_is_not_there_is_an_error_with_its_code(run: Run, place: Path) -> None:
+def test_a_missing_blob_is_an_error_with_its_exit_code(run: Run, place: Path) -> None:
     key = f"{'0' * 64}-{'0' * 32}"
     assert run("blobs", "get", "sales", key).exit_code == 4
     assert run("blobs", "get", "sales", "no-key").exit_code == 2
     assert list(place.iterdir()) == []
 
 
-def test_without_a_journal_there_are_no_blobs(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blob_commands_fail_without_a_journal(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
     result = run("blobs", "list")
     assert (result.exit_code, "LOCKGATE_JOURNAL_URL" in result.stderr) == (2, True)
 
 
-def test_a_server_elsewhere_is_asked_for_everything(
+def test_all_blob_commands_work_with_a_remote_server(
     run: Run, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with blob_world(tmp_path / "there") as world, served(world.server) as url:

@@ -1,4 +1,4 @@
-"""`lockgate committers`, and the documentation's table, which says the same."""
+"""Tests of `lockgate committers` and of the equal table in the documentation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lockgate.storage_core.commit.committers import COMMITTERS
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "committers.md"
 
 
-def test_the_command_tells_of_every_committer_what_it_promises() -> None:
+def test_the_command_lists_the_guarantees_of_every_committer() -> None:
     answer = CliRunner().invoke(build(), ["committers", "--json"])
     assert answer.exit_code == 0
     listed = {row["name"]: row for row in json.loads(answer.output)}
@@ -24,7 +24,7 @@ def test_the_command_tells_of_every_committer_what_it_promises() -> None:
     assert all(name in table for name in COMMITTERS)
 
 
-def test_the_documentations_table_is_what_the_classes_say() -> None:
+def test_the_table_in_the_documentation_matches_the_classes() -> None:
     rows = [COLUMNS, tuple("---" for _ in COLUMNS), *promises()]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     assert table in DOCUMENT.read_text()

@@ -1,4 +1,4 @@
-"""`lockgate jobs` over a real local store: what people see, what scripts read, what it exits with."""
+"""Tests of `lockgate jobs` over a real local store: output for people, JSON for scripts, exit codes."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_jobs_list_shows_every_job_with_its_phase(run: Run, destination: str, se
     }
 
 
-def test_a_destination_without_jobs_is_no_error_and_is_not_created(run: Run, destination: str) -> None:
+def test_a_destination_without_jobs_is_not_an_error_and_is_not_created(run: Run, destination: str) -> None:
     result = run("jobs", "list", destination)
 
     assert (result.exit_code, result.stdout) == (0, f"no jobs at {destination}\n")
     assert not Path(destination).exists()
 
 
-def test_jobs_show_tells_what_stands_in_the_store(run: Run, destination: str, settings: Settings) -> None:
+def test_jobs_show_prints_the_records_of_the_store(run: Run, destination: str, settings: Settings) -> None:
     job = committed_job(destination, settings)
 
     shown = run("jobs", "show", destination, job.job_id)
@@ -66,7 +66,7 @@ def test_jobs_show_gathers_the_shards_of_a_long_report_as_json(
     assert [fate["fate"] for fate in report["fates"]] == ["published"] * 5
 
 
-def test_jobs_show_prints_what_stands_in_success_until_a_later_job_takes_its_place(
+def test_jobs_show_prints_the_success_file_until_a_later_job_replaces_it(
     run: Run, destination: str, settings: Settings
 ) -> None:
     first = committed_job(destination, settings, "first")
@@ -95,7 +95,7 @@ def test_jobs_show_counts_the_committed_tasks_of_an_open_job(
     assert view["job_attempt"] == job.job_attempt
 
 
-def test_a_name_means_its_newest_generation(run: Run, destination: str, settings: Settings) -> None:
+def test_a_job_name_refers_to_its_newest_generation(run: Run, destination: str, settings: Settings) -> None:
     committed_job(destination, settings)
     committed_job(destination, settings)
     committed_job(destination, settings, "sales-extra")
@@ -105,7 +105,7 @@ def test_a_name_means_its_newest_generation(run: Run, destination: str, settings
 
 
 @pytest.mark.parametrize("job", ["unheard-of", "unheard-of-g1", "sales-g7", "../../etc"])
-def test_a_job_that_is_not_there_is_one_line_and_exit_code_4(
+def test_an_unknown_job_is_a_one_line_error_with_exit_code_4(
     run: Run, destination: str, settings: Settings, job: str
 ) -> None:
     committed_job(destination, settings)
@@ -119,7 +119,7 @@ def test_a_job_that_is_not_there_is_one_line_and_exit_code_4(
     assert "jobs list" in result.stderr
 
 
-def test_with_json_an_error_is_the_one_document(run: Run, destination: str) -> None:
+def test_with_json_an_error_is_the_only_document(run: Run, destination: str) -> None:
     result = run("jobs", "show", destination, "unheard-of", "--json")
 
     assert document(result)["error"]["type"] == "ObjectNotFoundError"
@@ -127,7 +127,7 @@ def test_with_json_an_error_is_the_one_document(run: Run, destination: str) -> N
     assert result.stderr == ""
 
 
-def test_jobs_commit_makes_the_job_visible_and_says_the_same_when_repeated(
+def test_jobs_commit_publishes_the_job_and_prints_the_same_when_repeated(
     run: Run, destination: str, settings: Settings
 ) -> None:
     job = lapsed_job(destination, settings)
@@ -141,7 +141,7 @@ def test_jobs_commit_makes_the_job_visible_and_says_the_same_when_repeated(
     assert visible(destination) == [f"day=1/a-{job.short_id}.csv"]
 
 
-def test_jobs_commit_leaves_a_job_alone_whose_driver_lives_unless_told_to_take_it_over(
+def test_jobs_commit_refuses_a_job_with_a_live_driver_unless_asked_to_take_it_over(
     run: Run, destination: str, settings: Settings
 ) -> None:
     open_written_job(destination, settings)
@@ -181,7 +181,7 @@ def test_committing_an_aborted_job_exits_with_12(run: Run, destination: str, set
     assert run("jobs", "commit", destination, "sales", "--take-over").exit_code == 12
 
 
-def test_jobs_recover_settles_what_has_lapsed_and_a_dry_run_only_says_so(
+def test_jobs_recover_settles_expired_jobs_and_a_dry_run_only_reports_them(
     run: Run, destination: str, settings: Settings
 ) -> None:
     lapsed_job(destination, settings, "lapsed")
@@ -207,9 +207,7 @@ def test_jobs_recover_of_one_job_by_its_name(run: Run, destination: str, setting
     assert attach_job(destination, "sales-g1", settings=settings).phase() is JobPhase.FAILED
 
 
-def test_recovery_that_must_touch_nothing_exits_with_3(
-    run: Run, destination: str, settings: Settings
-) -> None:
+def test_recovery_of_an_unreadable_job_exits_with_3(run: Run, destination: str, settings: Settings) -> None:
     job = lapsed_job(destination, settings)
     (Path(destination) / "_lockgate" / "jobs" / job.job_id / "COMMIT_STARTED").write_text("{half a rec")
 
@@ -220,9 +218,7 @@ def test_recovery_that_must_touch_nothing_exits_with_3(
 
 
 @pytest.mark.parametrize("arguments", [[], ["sales", "--all"]])
-def test_jobs_recover_wants_a_job_or_all_and_not_both(
-    run: Run, destination: str, arguments: list[str]
-) -> None:
+def test_jobs_recover_requires_either_a_job_or_all(run: Run, destination: str, arguments: list[str]) -> None:
     result = run("jobs", "recover", destination, *arguments)
 
     assert result.exit_code == 2
@@ -230,7 +226,7 @@ def test_jobs_recover_wants_a_job_or_all_and_not_both(
 
 
 @pytest.mark.parametrize("verb", ["commit", "abort", "recover"])
-def test_whoever_ends_a_job_by_hand_deletes_what_it_was_set_up_with(
+def test_a_command_that_ends_a_job_deletes_its_set_up_artefacts(
     run: Run, destination: str, settings: Settings, verb: str
 ) -> None:
     world = World(settings.home.parent, destination, options={"journal_url": None})

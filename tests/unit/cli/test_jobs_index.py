@@ -1,4 +1,4 @@
-"""`lockgate jobs` without a destination: jobs found through the journal, whose index a rescan makes anew."""
+"""Tests of `lockgate jobs` without a destination: the journal's index finds jobs; a rescan rebuilds it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.cli import Run, committed_job, document, lapsed_job, open_wri
 
 @pytest.fixture
 def lakes(destination: str, tmp_path: Path) -> tuple[str, str]:
-    """Two destinations."""
+    """Return two destinations."""
     return destination, str(tmp_path / "warehouse")
 
 
@@ -22,7 +22,7 @@ def url(destination: str) -> str:
     return f"file://{destination}"
 
 
-def test_jobs_list_without_a_destination_shows_what_the_journal_knows_and_how_old_that_is(
+def test_jobs_list_without_a_destination_shows_the_journal_index_and_its_age(
     run: Run, lakes: tuple[str, str], settings: Settings
 ) -> None:
     committed_job(lakes[0], settings, "sales")
@@ -47,7 +47,7 @@ def test_jobs_list_without_a_destination_shows_what_the_journal_knows_and_how_ol
     }
 
 
-def test_an_empty_index_is_no_error(run: Run) -> None:
+def test_an_empty_index_is_not_an_error(run: Run) -> None:
     result = run("jobs", "list")
 
     assert result.exit_code == 0
@@ -89,7 +89,7 @@ def test_jobs_recover_of_one_job_without_its_destination(
     assert attach_job(destination, "sales-g1", settings=settings).phase() is JobPhase.FAILED
 
 
-def test_jobs_recover_all_settles_what_has_lapsed_at_every_destination(
+def test_jobs_recover_all_settles_expired_jobs_at_every_destination(
     run: Run, lakes: tuple[str, str], settings: Settings
 ) -> None:
     lapsed_job(lakes[0], settings, "sales")
@@ -107,7 +107,7 @@ def test_jobs_recover_all_settles_what_has_lapsed_at_every_destination(
     assert attach_job(lakes[1], "alive-g1", settings=settings).phase() is JobPhase.OPEN
 
 
-def test_a_job_that_two_destinations_have_is_refused_with_both_named(
+def test_a_job_id_found_at_two_destinations_is_refused_with_both_named(
     run: Run, lakes: tuple[str, str], settings: Settings
 ) -> None:
     for lake in lakes:
@@ -120,7 +120,7 @@ def test_a_job_that_two_destinations_have_is_refused_with_both_named(
     assert run("jobs", "show", lakes[1], "sales").exit_code == 0
 
 
-def test_a_job_that_the_journal_does_not_know_names_the_rescan(run: Run) -> None:
+def test_the_error_for_a_job_unknown_to_the_journal_names_the_rescan(run: Run) -> None:
     result = run("jobs", "show", "unheard-of")
 
     assert result.exit_code == 4
@@ -128,7 +128,7 @@ def test_a_job_that_the_journal_does_not_know_names_the_rescan(run: Run) -> None
 
 
 @pytest.mark.parametrize("command", ["show", "commit", "abort", "recover"])
-def test_a_destination_where_a_job_is_wanted_is_refused(run: Run, destination: str, command: str) -> None:
+def test_a_destination_in_place_of_a_job_is_refused(run: Run, destination: str, command: str) -> None:
     result = run("jobs", command, destination)
 
     assert result.exit_code == 2
@@ -137,14 +137,14 @@ def test_a_destination_where_a_job_is_wanted_is_refused(run: Run, destination: s
 
 
 @pytest.mark.parametrize("command", ["show", "commit", "abort", "recover"])
-def test_too_many_words_are_refused(run: Run, destination: str, command: str) -> None:
+def test_too_many_arguments_are_refused(run: Run, destination: str, command: str) -> None:
     assert run("jobs", command, destination, "sales", "returns").exit_code == 2
 
 
 @pytest.mark.parametrize(
     "arguments", [["list"], ["show", "sales"], ["recover", "--all"], ["recover", "sales"]]
 )
-def test_without_a_journal_the_destination_has_to_be_named(
+def test_the_destination_is_required_without_a_journal(
     run: Run, arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
@@ -156,7 +156,7 @@ def test_without_a_journal_the_destination_has_to_be_named(
     assert "LOCKGATE_JOURNAL_URL=none" in result.stderr
 
 
-def test_jobs_rescan_makes_a_lost_index_anew_and_a_dry_run_only_says_so(
+def test_jobs_rescan_rebuilds_a_lost_index_and_a_dry_run_only_reports_it(
     run: Run, destination: str, settings: Settings
 ) -> None:
     committed_job(destination, settings, "sales")

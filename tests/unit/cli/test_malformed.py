@@ -1,4 +1,4 @@
-"""What an operator is told of a record that cannot be read: one line that names it, and exit code 3."""
+"""An unreadable record is reported to the operator in one line that names it, with exit code 3."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.commit.malformed_records import LOG, RECORDS, Stage
 
 @pytest.fixture
 def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
-    """A job that reads the named record next, and finds half of it."""
+    """Return a job that reads the named record next and finds only half of it."""
     stage = RECORDS[request.param](World(tmp_path, str(tmp_path / "lake")))
     data = stage.world.store.get(stage.key)
     stage.key = stage.tamper(data[: len(data) // 2])
@@ -22,7 +22,7 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
 
 
 @pytest.mark.parametrize("stage", RECORDS, indirect=True)
-def test_a_commit_that_meets_a_malformed_record_exits_with_3_and_names_it(run: Run, stage: Stage) -> None:
+def test_a_commit_exits_with_3_and_names_a_malformed_record(run: Run, stage: Stage) -> None:
     result = run("jobs", "commit", stage.world.url, "sales", "--take-over")
     assert (result.exit_code, result.stdout) == (3, "")
     assert result.stderr.startswith("error: ")
@@ -34,7 +34,7 @@ def test_a_commit_that_meets_a_malformed_record_exits_with_3_and_names_it(run: R
 @pytest.mark.parametrize(
     "stage", ["job.json", "COMMIT_STARTED", "COMMIT_SUCCESS", "COMMIT_FAIL"], indirect=True
 )
-def test_a_look_at_a_job_whose_markers_are_malformed_exits_with_3_and_a_list_goes_on(
+def test_showing_a_job_with_malformed_markers_exits_with_3_and_listing_continues(
     run: Run, stage: Stage
 ) -> None:
     shown = run("jobs", "show", stage.world.url, "sales", "--json")
@@ -50,7 +50,7 @@ def test_a_look_at_a_job_whose_markers_are_malformed_exits_with_3_and_a_list_goe
 @pytest.mark.parametrize(
     "stage", ["job.json", "COMMIT_STARTED", "COMMIT_SUCCESS", "COMMIT_FAIL"], indirect=True
 )
-def test_a_recovery_that_meets_a_malformed_marker_exits_with_3_and_settles_the_others(
+def test_a_recovery_exits_with_3_at_a_malformed_marker_and_settles_the_other_jobs(
     run: Run, stage: Stage, settings: Settings
 ) -> None:
     lapsed_job(stage.world.url, settings, "theirs")

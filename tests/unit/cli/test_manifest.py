@@ -1,4 +1,4 @@
-"""`lockgate manifest`: the live files of whole jobs, now or as of an earlier turn."""
+"""Tests of `lockgate manifest`: the live files of whole jobs, now or as of an earlier turn."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_manifest_lists_the_live_files_of_whole_jobs(run: Run, destination: str,
     assert run("manifest", destination, "--as-of", "9").exit_code == 2
 
 
-def test_as_of_an_earlier_turn_the_files_that_are_gone_are_marked(
+def test_a_manifest_as_of_an_earlier_turn_marks_deleted_files(
     run: Run, destination: str, settings: Settings
 ) -> None:
     first = committed_job(destination, settings, "first")

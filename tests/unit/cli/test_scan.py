@@ -1,4 +1,4 @@
-"""`lockgate jobs recover --scan`: jobs are found by what they left, whether or not the journal knows them."""
+"""`lockgate jobs recover --scan` finds jobs by their records, even if the journal does not know them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lockgate.storage_core.settings import Settings
 from tests.support.cli import Run, document, lapsed_job, open_written_job
 
 
-def test_a_scan_settles_what_lapsed_below_a_directory_and_a_dry_run_only_says_so(
+def test_a_scan_settles_expired_jobs_below_a_directory_and_a_dry_run_only_reports_them(
     run: Run, tmp_path: Path, settings: Settings
 ) -> None:
     lake = tmp_path / "lake"
@@ -36,7 +36,7 @@ def test_a_scan_settles_what_lapsed_below_a_directory_and_a_dry_run_only_says_so
     assert attach_job(str(lake / "logs"), "alive-g1", settings=settings).phase() is JobPhase.OPEN
 
 
-def test_what_a_scan_has_settled_is_shown_though_another_destination_cannot_be_listed(
+def test_a_scan_shows_settled_jobs_even_if_another_destination_cannot_be_listed(
     run: Run, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = tmp_path / "lake"
@@ -66,7 +66,7 @@ def test_a_scan_of_an_empty_directory_finds_nothing(run: Run, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("more", ["sales-g1", "--all"])
-def test_a_scan_wants_no_job_and_no_all(run: Run, tmp_path: Path, more: str) -> None:
+def test_a_scan_accepts_neither_a_job_nor_all(run: Run, tmp_path: Path, more: str) -> None:
     result = run("jobs", "recover", "--scan", str(tmp_path), more)
 
     assert result.exit_code == 2

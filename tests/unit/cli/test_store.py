@@ -1,4 +1,4 @@
-"""`lockgate store check`: whether a store is one for jobs."""
+"""`lockgate store check` reports whether a store can be used for jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lockgate.storage_core.stores import open_store
 from tests.support.cli import Run, document
 
 
-def test_store_check_of_a_local_store_finds_every_promise_kept_and_leaves_nothing(
+def test_store_check_of_a_local_store_passes_every_check_and_leaves_nothing(
     run: Run, destination: str, settings: Settings
 ) -> None:
     shown = run("store", "check", destination)
@@ -31,7 +31,7 @@ def test_store_check_of_a_local_store_finds_every_promise_kept_and_leaves_nothin
 
 @pytest.fixture
 def without_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a probe find a store that ignores every condition."""
+    """Make a probe see a store that ignores every condition."""
     from lockgate.storage_core.stores import Capabilities, probe
 
     found = probe.ProbeReport(
@@ -55,7 +55,7 @@ def test_store_check_of_a_store_without_conditional_create_exits_with_7(
 
 
 @pytest.mark.usefixtures("without_conditions")
-def test_store_check_names_the_journal_that_decides_for_a_store_without_conditional_create(
+def test_store_check_names_the_journal_that_arbitrates_for_a_store_without_conditional_create(
     run: Run, destination: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", f"sqlite:///{tmp_path / 'arbiter.db'}")
@@ -70,7 +70,7 @@ def test_store_check_names_the_journal_that_decides_for_a_store_without_conditio
     assert (checked["usable"], checked["arbiter"].endswith("arbiter.db")) == (True, True)
 
 
-def test_store_forget_lets_the_journal_forget_a_destination_that_was_deleted_and_no_other(
+def test_store_forget_removes_only_a_deleted_destination_from_the_journal(
     run: Run, destination: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path / 'arbiter.db'}"

@@ -1,4 +1,4 @@
-"""`lockgate uploads`: what is open, whose it is, what it costs, and what may go."""
+"""Tests of `lockgate uploads`: open uploads, their owners, their cost, and which ones can be aborted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lockgate.storage_core.stores import open_store
 from tests.support.cli import Run, committed_job, document, lapsed_job, open_written_job
 
 
-def test_uploads_abort_is_a_dry_run_unless_told_yes(run: Run, destination: str, settings: Settings) -> None:
+def test_uploads_abort_is_a_dry_run_without_yes(run: Run, destination: str, settings: Settings) -> None:
     job = open_written_job(destination, settings)
     stray = job.store.begin_upload(f"b-{job.short_id}.csv", "0" * 32)  # type: ignore[arg-type]
     job.commit()
@@ -34,7 +34,7 @@ def stray(destination: str, settings: Settings, key: str, data: bytes = b"") -> 
     store.put_part(key, upload_id, 1, 0, data)
 
 
-def test_uploads_list_says_what_they_hold_and_cost_by_action(
+def test_uploads_list_shows_size_and_cost_by_action(
     run: Run, destination: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCKGATE_STORAGE_PRICE_GB_MONTH", str(2**30 / 1000))
@@ -56,11 +56,11 @@ def test_uploads_list_says_what_they_hold_and_cost_by_action(
     assert report["total"]["monthly_cost_usd"] == pytest.approx(3.072)
 
 
-def test_a_destination_without_uploads_is_one_line(run: Run, destination: str) -> None:
+def test_a_destination_without_uploads_prints_one_line(run: Run, destination: str) -> None:
     assert run("uploads", "list", destination).stdout == f"no open upload at {destination}\n"
 
 
-def test_uploads_abort_takes_only_what_lies_in_the_folder_that_was_named(
+def test_uploads_abort_aborts_only_uploads_in_the_named_folder(
     run: Run, destination: str, settings: Settings
 ) -> None:
     job = committed_job(destination, settings)
@@ -72,7 +72,7 @@ def test_uploads_abort_takes_only_what_lies_in_the_folder_that_was_named(
     assert run("uploads", "expect", destination, "1", "--prefix", "day=10").exit_code == 0
 
 
-def test_uploads_abort_of_a_job_that_may_need_them_aborts_nothing_and_names_the_remedy(
+def test_uploads_abort_refuses_uploads_that_a_job_may_need_and_names_the_remedy(
     run: Run, destination: str, settings: Settings
 ) -> None:
     alive, lapsed = open_written_job(destination, settings, "alive"), lapsed_job(destination, settings)
@@ -87,7 +87,7 @@ def test_uploads_abort_of_a_job_that_may_need_them_aborts_nothing_and_names_the_
     assert run("uploads", "expect", destination, "2").exit_code == 0
 
 
-def test_uploads_expect_exits_with_8_unless_exactly_so_many_are_open(
+def test_uploads_expect_exits_with_8_unless_exactly_that_many_are_open(
     run: Run, destination: str, settings: Settings
 ) -> None:
     open_written_job(destination, settings)
@@ -105,14 +105,14 @@ def test_uploads_expect_exits_with_8_unless_exactly_so_many_are_open(
 
 
 @pytest.mark.parametrize("age", ["7", "d", "-1d", "1w", "1 d", "1h30m", "now"])
-def test_an_age_that_cannot_be_is_named(run: Run, destination: str, age: str) -> None:
+def test_an_invalid_age_is_named_in_the_error(run: Run, destination: str, age: str) -> None:
     result = run("uploads", "list", destination, f"--older-than={age}")
 
     assert result.exit_code == 2
     assert result.stderr.startswith(f"error: --older-than {age!r} is not an age; ")
 
 
-def test_a_prefix_outside_the_destination_and_an_owner_nobody_knows_are_refused(
+def test_a_prefix_outside_the_destination_and_an_unknown_owner_are_refused(
     run: Run, destination: str
 ) -> None:
     assert run("uploads", "list", destination, "--prefix", "../other").exit_code == 2

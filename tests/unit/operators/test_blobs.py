@@ -1,4 +1,4 @@
-"""The operators for blobs: files become artefacts for a job's set-up, and what nothing keeps is swept."""
+"""Tests of the operators for blobs: upload of artefacts for a job's set-up, and the sweep."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def worker() -> Iterator[None]:
 
 
 def put_long_ago() -> BlobInfo:
-    """A blob of nobody that was put years before now."""
+    """Put an unreferenced blob, years before now."""
     with open_blobs(load_settings(), clock=ManualClock(1_700_000_000.0)) as blobs:
         return blobs.put(b"nobody's")
 
 
-def test_files_become_artefacts_that_a_job_can_be_submitted_with(library: Path) -> None:
+def test_files_are_uploaded_as_artefacts_for_a_job_submission(library: Path) -> None:
     artefacts = Artefacts.of_handle(upload([str(library)]))
 
     assert [(one.name, one.use) for one in artefacts.blobs] == [("rates.py", "library")]
@@ -69,7 +69,7 @@ def test_files_become_artefacts_that_a_job_can_be_submitted_with(library: Path) 
         assert blobs.get(artefacts.job_id, artefacts.blob_keys[0]) == b"RATE = 1\n"
 
 
-def test_a_directory_is_uploaded_whole_under_the_job_that_was_named(home: Path) -> None:
+def test_a_directory_is_uploaded_completely_under_the_named_job(home: Path) -> None:
     folder = home / "udfs" / "deep"
     folder.mkdir(parents=True)
     for name in ("a.jar", "b.jar"):
@@ -82,7 +82,7 @@ def test_a_directory_is_uploaded_whole_under_the_job_that_was_named(home: Path) 
         assert {blob.guarantee for blob in blobs.page("sales-g1")} == {"recreatable"}
 
 
-def test_an_upload_that_fails_leaves_nothing_that_is_kept(library: Path) -> None:
+def test_a_failed_upload_leaves_no_referenced_blob(library: Path) -> None:
     FAILPOINTS.arm({"blob-ha.put.before": "refuse"})
 
     with pytest.raises(StoreUnavailableError):
@@ -94,12 +94,12 @@ def test_an_upload_that_fails_leaves_nothing_that_is_kept(library: Path) -> None
 
 
 @pytest.mark.parametrize("options", [{"files": []}, {"files": ["/gone"]}, {"files": [], "use": "log"}])
-def test_what_cannot_be_uploaded_fails_for_good(options: dict[str, Any]) -> None:
+def test_a_file_that_cannot_be_uploaded_fails_the_task_without_retry(options: dict[str, Any]) -> None:
     with pytest.raises(AirflowFailException, match="nothing was"):
         upload(**options)
 
 
-def test_a_sweep_here_deletes_what_nothing_keeps_and_tells_how_much(library: Path) -> None:
+def test_a_local_sweep_deletes_unreferenced_blobs_and_reports_their_size(library: Path) -> None:
     kept = Artefacts.of_handle(upload([str(library)]))
     gone = put_long_ago()
 
@@ -112,13 +112,15 @@ def test_a_sweep_here_deletes_what_nothing_keeps_and_tells_how_much(library: Pat
             blobs.get(gone.job_id, gone.blob_key)
 
 
-def test_a_worker_of_the_queue_sweep_does_it_where_a_broker_is_named() -> None:
+def test_a_worker_of_the_queue_sweep_runs_the_sweep_if_a_broker_is_named() -> None:
     put_long_ago()
     with memory_broker(), worker():
         assert sweep(timeout_s=60) == {"staged": {"blobs": 1, "size_bytes": 8}}
 
 
-def test_without_a_worker_the_task_fails_and_nothing_is_swept_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_worker_the_task_fails_and_nothing_is_swept_locally(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(gather, "PING_S", 0.1)
     put_long_ago()
     with memory_broker(), pytest.raises(AirflowFailException, match=MissingPartError.__name__):
@@ -127,7 +129,7 @@ def test_without_a_worker_the_task_fails_and_nothing_is_swept_here(monkeypatch: 
         assert len(blobs.page()) == 1
 
 
-def test_what_a_store_kept_fails_the_task() -> None:
+def test_a_refused_delete_fails_the_task() -> None:
     put_long_ago()
     FAILPOINTS.arm({"blob-ha-delete.delete_many.before": "refuse"})
     with pytest.raises(AirflowException, match="1 blobs were left"):
@@ -135,12 +137,12 @@ def test_what_a_store_kept_fails_the_task() -> None:
 
 
 @pytest.mark.parametrize("options", [{"report_only": "False"}, {"orphans": "None"}, {"sweep_by": "threads"}])
-def test_options_that_cannot_be_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(AirflowFailException, match="nothing was done"):
         sweep(**options)
 
 
-def test_the_summary_has_a_line_a_reason() -> None:
+def test_the_summary_has_one_line_per_reason() -> None:
     swept = {Why.STAGED: Amount(blobs=2, size_bytes=10)}
     report = BlobSweepReport(is_dry_run=False, swept=swept, final_jobs=1)
 

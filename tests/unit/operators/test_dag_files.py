@@ -1,4 +1,4 @@
-"""`lockgate dags`: where the shipped DAGs are, and stubs that bring them into an Airflow's DAG folder."""
+"""Tests of `lockgate dags`: the path of the shipped DAGs, and stubs that import them in a DAG folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STUBS = [f"lockgate_{name}.py" for name in dag_names()]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A DAG folder with a DAG of its user."""
+    """Return a DAG folder with a DAG of the user."""
     folder = tmp_path / "dags"
     folder.mkdir()
     (folder / "sales.py").write_text("from airflow.sdk import DAG\n")
@@ -35,14 +35,14 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
     return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
 
 
-def test_the_path_is_the_folder_that_holds_the_dag_files() -> None:
+def test_the_path_is_the_folder_of_the_dag_files() -> None:
     folder = Path(dags("path").stdout.strip())
 
     assert folder == dags_dir()
     assert (folder / "dataset_commit.py").is_file()
 
 
-def test_installing_writes_one_stub_a_dag_and_leaves_the_users_files_alone(folder: Path) -> None:
+def test_installing_writes_one_stub_per_dag_and_leaves_the_users_files_alone(folder: Path) -> None:
     before = contents(folder)
 
     assert dags("install", folder).exit_code == 0
@@ -53,12 +53,12 @@ def test_installing_writes_one_stub_a_dag_and_leaves_the_users_files_alone(folde
         text = (folder / stub).read_text()
         assert text.startswith("# Written by `lockgate dags install`")
         assert len(text.splitlines()) <= 5
-        # Without these two words Airflow's safe mode does not look into a file.
+        # Airflow's safe mode skips a file without these two words.
         assert "airflow" in text.lower()
         assert "dag" in text.lower()
 
 
-def test_installing_again_changes_nothing_and_says_so(folder: Path) -> None:
+def test_installing_again_changes_nothing_and_reports_it(folder: Path) -> None:
     dags("install", folder)
     before = contents(folder)
 
@@ -69,7 +69,7 @@ def test_installing_again_changes_nothing_and_says_so(folder: Path) -> None:
     assert contents(folder) == before
 
 
-def test_a_stub_that_was_deleted_is_written_again_beside_the_others(folder: Path) -> None:
+def test_a_deleted_stub_is_written_again_and_the_others_are_kept(folder: Path) -> None:
     dags("install", folder)
     (folder / STUBS[2]).unlink()
 
@@ -89,7 +89,7 @@ def test_a_stub_that_was_deleted_is_written_again_beside_the_others(folder: Path
     ],
     ids=["a file of the user", "an edited stub", "a folder", "a broken link"],
 )
-def test_a_file_in_a_stubs_place_is_never_overwritten_and_nothing_else_is_written(
+def test_a_file_with_the_name_of_a_stub_is_never_overwritten_and_nothing_else_is_written(
     folder: Path, tmp_path: Path, occupy: Any
 ) -> None:
     other = tmp_path / "other"
@@ -126,7 +126,7 @@ def test_a_file_that_appears_between_check_and_write_is_not_overwritten(
     assert (folder / STUBS[0]).read_text() == "# a DAG of the user\n"
 
 
-def test_a_full_disk_leaves_no_part_of_a_stub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_partial_stub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def write_half(path: Path, text: str) -> int:
         path.write_bytes(text.encode()[:20])
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -139,7 +139,7 @@ def test_a_full_disk_leaves_no_part_of_a_stub(folder: Path, monkeypatch: pytest.
     assert sorted(contents(folder)) == ["sales.py"]
 
 
-def test_a_folder_that_is_not_there_or_that_holds_the_shipped_dags_is_refused(tmp_path: Path) -> None:
+def test_a_missing_folder_and_the_folder_of_the_shipped_dags_are_refused(tmp_path: Path) -> None:
     missing, own = dags("install", tmp_path / "nowhere"), dags("install", dags_dir())
 
     assert (missing.exit_code, own.exit_code) == (2, 2)

@@ -1,4 +1,4 @@
-"""The DAG files: they parse fast, import nothing heavy, and have the shape that the design asks for."""
+"""The DAG files parse fast, import nothing heavy and have the structure that the design requires."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def parsed() -> dict[str, Any]:
-    """Parse each DAG file in a child of a process that knows Airflow, as Airflow's DAG processor does."""
+    """Parse each DAG file in a fork of a process that has imported Airflow, like Airflow's DAG processor."""
     files = [dags_dir() / f"{name}.py" for name in dag_names()]
     return dict(zip([file.stem for file in files], parse(*files), strict=True))
 
@@ -73,7 +73,7 @@ def test_dag_files_import_no_store_client_no_spark_and_no_audit_library(parsed: 
     assert [(stem, name) for stem, dag in parsed.items() for name in dag["heavy"]] == []
 
 
-def test_the_main_job_goes_from_set_up_to_commit_and_its_teardown_aborts(parsed: dict[str, Any]) -> None:
+def test_the_main_job_runs_from_set_up_to_commit_and_its_teardown_aborts(parsed: dict[str, Any]) -> None:
     dag = parsed["dataset_commit"]
 
     assert dag["upstream"] == {
@@ -89,7 +89,7 @@ def test_the_main_job_goes_from_set_up_to_commit_and_its_teardown_aborts(parsed:
     assert (dag["teardowns"], dag["mapped"]) == (["abort"], ["commit_tasks"])
 
 
-def test_every_param_of_the_main_jobs_form_says_what_it_takes(parsed: dict[str, Any]) -> None:
+def test_every_param_of_the_main_jobs_form_describes_its_values(parsed: dict[str, Any]) -> None:
     params = parsed["dataset_commit"]["params"]
 
     assert set(params) >= {"source", "destination", "mode", "partition_by", "format", "suite"}
@@ -99,24 +99,24 @@ def test_every_param_of_the_main_jobs_form_says_what_it_takes(parsed: dict[str, 
     ] == []
 
 
-def test_the_form_asks_for_the_source_and_the_destination_and_for_nothing_else(
+def test_the_form_requires_only_the_source_and_the_destination(
     parsed: dict[str, Any],
 ) -> None:
     dag = parsed["dataset_commit"]
 
-    # Airflow's form refuses an empty text in a field that may not be null.
+    # Airflow's form refuses an empty string in a field that is not nullable.
     empty = [name for name, value in dag["given"].items() if value in (None, "", [], {})]
     assert [name for name in empty if "null" not in dag["params"][name]["type"]] == ["source", "destination"]
 
 
-def test_the_form_shows_what_it_asks_for_without_opening_a_section(parsed: dict[str, Any]) -> None:
+def test_the_form_shows_required_params_without_opening_a_section(parsed: dict[str, Any]) -> None:
     params = parsed["dataset_commit"]["params"]
 
     open_at_once = [name for name, schema in params.items() if "section" not in schema]
     assert open_at_once == ["source", "source_format", "destination", "mode", "description"]
 
 
-def test_recovery_runs_every_five_minutes_the_sweep_every_hour_the_journals_upkeep_every_day(
+def test_recovery_runs_every_five_minutes_the_sweep_every_hour_and_journal_maintenance_every_day(
     parsed: dict[str, Any],
 ) -> None:
     assert parsed["job_recovery"]["schedule"] == "0:05:00"
@@ -134,7 +134,7 @@ def test_blobs_are_swept_every_retention_interval(
     assert dag["schedule"] == "0:01:00"
 
 
-def test_how_often_recovery_runs_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_interval_of_recovery_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKGATE_RECOVERY_MINUTES", "0.5")
 
     [dag] = parse(dags_dir() / "job_recovery.py")

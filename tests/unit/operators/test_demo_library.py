@@ -1,4 +1,4 @@
-"""The library that the demo ships: a wheel that can be imported, and that nothing can import but from it."""
+"""Tests of the demo's library: it can be imported from its wheel only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from examples.flights.data.flightdelays import word_for
 from examples.flights.failed import DemoFailedError
 
 
-def test_the_wheel_can_be_imported_where_it_is_on_the_path_and_nowhere_else(tmp_path: Path) -> None:
+def test_the_library_can_be_imported_only_if_its_wheel_is_on_the_path(tmp_path: Path) -> None:
     wheel = library.build(tmp_path)
 
     assert importlib.util.find_spec(library.MODULE) is None
@@ -26,7 +26,7 @@ def test_the_wheel_can_be_imported_where_it_is_on_the_path_and_nowhere_else(tmp_
     assert told.stdout == "late\n"
 
 
-def test_the_wheel_is_one_that_tools_take(tmp_path: Path) -> None:
+def test_the_wheel_contains_its_metadata_and_a_complete_record(tmp_path: Path) -> None:
     with zipfile.ZipFile(library.build(tmp_path)) as archive:
         info = [name for name in archive.namelist() if ".dist-info/" in name]
         record = archive.read("flightdelays-1.0.dist-info/RECORD").decode()
@@ -34,7 +34,7 @@ def test_the_wheel_is_one_that_tools_take(tmp_path: Path) -> None:
     assert [line.split(",")[0] for line in record.splitlines()] == ["flightdelays.py", *info]
 
 
-def test_a_library_that_is_installed_would_show_nothing(
+def test_building_the_library_is_refused_if_it_is_already_importable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "flightdelays.py").write_text("")
@@ -47,5 +47,5 @@ def test_a_library_that_is_installed_would_show_nothing(
     ("minutes", "word"),
     [(None, "cancelled"), (-1, "early"), (0, "on time"), (15, "on time"), (16, "late")],
 )
-def test_every_delay_has_a_word(minutes: int | None, word: str) -> None:
+def test_every_delay_has_a_description(minutes: int | None, word: str) -> None:
     assert word_for(minutes) == word

@@ -1,4 +1,4 @@
-"""Set-up, commit and abort as operators: identity over retries, parks, receipts, and which errors retry."""
+"""Tests of the operators for set-up, commit and abort: job identity, parking, receipts, retries."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def commit(handle: Any, context: dict[str, Any] | None = None, **options: Any) -
     return operator.execute(context or TaskRun(task_id="commit").context())
 
 
-def test_set_up_hands_on_a_small_json_handle_and_leaves_the_job_parked(world: World) -> None:
+def test_set_up_returns_a_small_json_handle_and_leaves_the_job_parked(world: World) -> None:
     handle = set_up(world, description="sales of a day")
 
     assert json.loads(json.dumps(handle)).keys() - {"lockgate_at_least"} == {
@@ -62,7 +62,7 @@ def test_set_up_hands_on_a_small_json_handle_and_leaves_the_job_parked(world: Wo
     assert job.record.description == "sales of a day"
 
 
-def test_a_handle_tells_what_its_task_has_written_and_the_next_task_takes_it_up(world: World) -> None:
+def test_a_handle_carries_the_token_of_its_task_to_the_next_task(world: World) -> None:
     handle = set_up(world)
     written = own_journal().seen
 
@@ -74,7 +74,7 @@ def test_a_handle_tells_what_its_task_has_written_and_the_next_task_takes_it_up(
 
 
 @pytest.mark.parametrize("garbage", ["nonsense", "main=1", 7, None, ["main=1.1"], {"a": 1}])
-def test_a_handle_whose_token_is_none_is_attached_to_with_a_warning(
+def test_a_handle_with_an_invalid_token_is_attached_to_with_a_warning(
     world: World, garbage: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     handle = set_up(world)
@@ -83,7 +83,7 @@ def test_a_handle_whose_token_is_none_is_attached_to_with_a_warning(
     assert "it is ignored" in caplog.text
 
 
-def test_without_a_journal_a_handle_tells_of_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_journal_a_handle_has_no_token(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
     handle = set_up(world)
     assert "lockgate_at_least" not in handle
@@ -96,7 +96,7 @@ def own_journal() -> Journal:
     return journal
 
 
-def test_a_retry_of_set_up_meets_its_own_job(world: World) -> None:
+def test_a_retry_of_set_up_returns_its_own_job(world: World) -> None:
     first, second = set_up(world), set_up(world)
 
     assert first["job_id"] == second["job_id"]
@@ -153,9 +153,7 @@ def test_set_up_of_a_run_that_was_killed_in_its_commit_finishes_it_and_recompute
         ("success.create.before", JobPhase.PUBLISHED),
     ],
 )
-def test_a_retry_of_a_commit_that_died_brings_it_to_its_end(
-    world: World, point: str, phase: JobPhase
-) -> None:
+def test_a_retry_of_a_killed_commit_completes_it(world: World, point: str, phase: JobPhase) -> None:
     handle = set_up(world)
     write(handle, {"a.txt": b"1", "b.txt": b"2"})
     die_at(point, lambda: commit(handle))
@@ -175,7 +173,7 @@ def test_committing_again_returns_the_same_receipt(world: World) -> None:
     assert commit(handle) == commit(handle)
 
 
-def test_the_receipt_is_flat_and_stands_on_every_outlet(world: World) -> None:
+def test_the_receipt_is_flat_and_is_attached_to_every_outlet(world: World) -> None:
     handle = set_up(world)
     write(handle, {"a.txt": b"1"})
     context = TaskRun(task_id="commit").context()
@@ -190,11 +188,11 @@ def test_the_receipt_is_flat_and_stands_on_every_outlet(world: World) -> None:
     assert (added.uri, extra) == (handle["destination"], events[asset].extra)
 
 
-def test_an_asset_uri_is_ascii_whatever_the_destination(tmp_path: Path) -> None:
+def test_an_asset_uri_is_ascii_for_every_destination(tmp_path: Path) -> None:
     assert asset_of("file:///lake/größe a").uri == "file:///lake/gr%C3%B6%C3%9Fe%20a"
 
 
-def test_a_commit_that_fails_for_now_leaves_the_job_parked_for_its_retry(world: World) -> None:
+def test_a_commit_with_a_transient_failure_leaves_the_job_parked_for_its_retry(world: World) -> None:
     handle = set_up(world)
     write(handle, {"a.txt": b"1"})
     FAILPOINTS.arm({"load.list.before": "refuse"})
@@ -207,7 +205,7 @@ def test_a_commit_that_fails_for_now_leaves_the_job_parked_for_its_retry(world: 
     assert commit(handle)["files"] == 1
 
 
-def test_a_commit_without_its_audit_fails_for_good_and_nothing_is_visible(world: World) -> None:
+def test_a_commit_without_its_audit_fails_without_retry_and_publishes_nothing(world: World) -> None:
     handle = set_up(world, audit=True)
     write(handle, {"a.txt": b"1"})
 
@@ -236,7 +234,7 @@ def test_a_parked_job_is_left_alone_until_its_deadline(world: World) -> None:
     assert actions == {"sales": "abort", "patie": "leave alone"}
 
 
-def test_abort_takes_back_what_an_undecided_job_wrote(world: World) -> None:
+def test_abort_reverts_the_writes_of_an_undecided_job(world: World) -> None:
     handle = set_up(world)
     write(handle, {"a.txt": b"1"})
 
@@ -260,7 +258,7 @@ def test_abort_changes_nothing_once_the_commit_is_decided(world: World) -> None:
 
 
 @pytest.mark.parametrize("handle", [None, "job", {"job_id": "x"}])
-def test_what_is_no_handle_is_refused_with_the_way_to_get_one(handle: Any) -> None:
+def test_an_invalid_handle_is_refused_with_the_way_to_get_one(handle: Any) -> None:
     with pytest.raises(AirflowFailException, match="JobSetupOperator"):
         commit(handle)
 
@@ -272,7 +270,7 @@ def test_what_is_no_handle_is_refused_with_the_way_to_get_one(handle: Any) -> No
         ({"on_lapse": "wait"}, "wait"),
     ],
 )
-def test_an_option_that_cannot_be_fails_for_good_and_leaves_nothing(
+def test_an_invalid_option_fails_the_task_without_retry_and_leaves_nothing(
     world: World, options: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(AirflowFailException, match=said):
@@ -281,14 +279,14 @@ def test_an_option_that_cannot_be_fails_for_good_and_leaves_nothing(
     assert list(list_jobs(world.url)) == []
 
 
-def test_a_destination_that_is_a_file_fails_for_good(world: World) -> None:
+def test_a_destination_that_is_a_file_fails_the_task_without_retry(world: World) -> None:
     Path(world.url).write_text("I am a file")
 
     with pytest.raises(AirflowFailException, match="InvalidInputError"):
         set_up(world)
 
 
-def test_a_job_is_set_up_with_what_an_upload_returned_and_its_commit_deletes_it(world: World) -> None:
+def test_a_job_is_set_up_with_uploaded_artefacts_and_its_commit_deletes_them(world: World) -> None:
     handle = json.loads(json.dumps(uploaded(world.with_journal())))
 
     job = set_up(world, artefacts=handle)
@@ -300,14 +298,14 @@ def test_a_job_is_set_up_with_what_an_upload_returned_and_its_commit_deletes_it(
     assert bytes_of(world) == []
 
 
-def test_an_abort_deletes_what_the_job_was_set_up_with(world: World) -> None:
+def test_an_abort_deletes_the_set_up_artefacts_of_the_job(world: World) -> None:
     handle = uploaded(world.with_journal())
     job = set_up(world, artefacts=handle)
     JobAbortOperator(task_id="abort", job=job).execute(TaskRun().context())
     assert bytes_of(world) == []
 
 
-def test_an_abort_of_a_decided_job_deletes_nothing_of_it(world: World) -> None:
+def test_an_abort_of_a_decided_job_deletes_none_of_its_artefacts(world: World) -> None:
     job = set_up(world, artefacts=uploaded(world.with_journal()))
     write(job, {"a.txt": b"1"})
     die_at("complete.complete.before", lambda: commit(job))
@@ -316,14 +314,14 @@ def test_an_abort_of_a_decided_job_deletes_nothing_of_it(world: World) -> None:
     assert bytes_of(world) == before != []
 
 
-def test_a_set_up_whose_artefacts_have_ended_fails_for_good_and_says_what_to_do(world: World) -> None:
+def test_set_up_with_deleted_artefacts_fails_without_retry_and_names_the_remedy(world: World) -> None:
     handle = uploaded(world.with_journal())
     commit(set_up(world, artefacts=handle))
     with pytest.raises(AirflowFailException, match=r"ArtefactsGoneError: .* upload them again"):
         set_up(world, artefacts=handle)
 
 
-def test_every_text_that_a_user_may_template_is_a_template_field() -> None:
+def test_every_string_that_a_user_may_template_is_a_template_field() -> None:
     wanted = {"destination", "mode", "description", "write_name", "artefacts"}
     assert set(JobSetupOperator.template_fields) >= wanted
     assert set(JobCommitOperator.template_fields) >= {"job", "complete_by"}

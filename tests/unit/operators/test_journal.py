@@ -1,4 +1,4 @@
-"""The journal's upkeep as an operator: a checkpoint that is proved, and pruning only after that."""
+"""Tests of the operator for journal maintenance: it verifies a checkpoint before it prunes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.journal.checkpoints import take
 
 @pytest.fixture
 def journal(settings: Settings) -> Journal:
-    """The journal of the settings, with three entries."""
+    """Yield the configured journal with three entries."""
     opened = configured_journal(settings)
     assert opened is not None
     for name in "abc":
@@ -37,7 +37,7 @@ def kept(journal: Journal) -> int:
         return len(reading.entries(0, 100))
 
 
-def test_what_a_proved_checkpoint_holds_is_pruned(journal: Journal, settings: Settings) -> None:
+def test_entries_in_a_verified_checkpoint_are_pruned(journal: Journal, settings: Settings) -> None:
     assert look_after() == {
         "checkpoint": "1.3",
         "folded_entries": 3,
@@ -61,7 +61,7 @@ def test_a_report_only_run_takes_the_checkpoint_and_prunes_nothing(
     assert len(open_checkpoints(settings).all()) == 1
 
 
-def test_a_journal_that_contradicts_itself_fails_the_task_for_good_and_nothing_is_pruned(
+def test_an_inconsistent_journal_fails_the_task_without_retry_and_is_not_pruned(
     journal: Journal,
 ) -> None:
     with journal.database.write() as connection:
@@ -92,6 +92,6 @@ def test_without_a_journal_the_task_is_skipped(settings: Settings, monkeypatch: 
         look_after()
 
 
-def test_text_is_not_taken_for_true(journal: Journal) -> None:
+def test_a_string_is_not_accepted_as_a_boolean(journal: Journal) -> None:
     with pytest.raises(AirflowFailException, match="neither true nor false"):
         look_after(report_only="False")

@@ -1,4 +1,4 @@
-"""The names that DAG authors import: `from lockgate.operators import JobSetupOperator`."""
+"""Tests of the names that DAG authors import: `from lockgate.operators import JobSetupOperator`."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def test_importing_the_package_imports_no_airflow_and_no_operator() -> None:
     assert modules_after() == {"airflow": False, "ours": []}
 
 
-def test_naming_an_operator_imports_its_module_and_no_other_operators() -> None:
+def test_accessing_an_operator_imports_its_module_and_no_other_operator() -> None:
     assert modules_after("TaskCommitOperator") == {"airflow": True, "ours": ["dag_run", "tasks"]}
 
 
-def test_every_name_is_an_operator_of_that_name_in_order() -> None:
+def test_every_exported_name_is_the_operator_of_that_name_in_order() -> None:
     from airflow.sdk import BaseOperator
 
     assert operators.__all__ == sorted(operators.__all__)
@@ -44,6 +44,6 @@ def test_every_name_is_an_operator_of_that_name_in_order() -> None:
     assert set(operators.__all__) <= set(dir(operators))
 
 
-def test_another_name_is_an_attribute_error() -> None:
+def test_an_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="NoSuchOperator"):
         _ = operators.NoSuchOperator

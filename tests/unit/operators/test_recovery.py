@@ -1,4 +1,4 @@
-"""Recovery and sweep as operators: every destination is tried; what needs a look fails the task."""
+"""The operators for recovery and sweep try every destination; a job that needs attention fails the task."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def damaged(world: World, name: str = "broken") -> None:
         job.close()
 
 
-def test_recovery_finishes_a_job_that_died_after_its_decision(world: World) -> None:
+def test_recovery_completes_a_job_whose_driver_died_after_its_decision(world: World) -> None:
     decided(world)
 
     assert recover(destinations=[world.url]) == {"roll forward": 1}
@@ -54,7 +54,7 @@ def test_recovery_finishes_a_job_that_died_after_its_decision(world: World) -> N
     assert recover(destinations=world.url) == {}
 
 
-def test_a_recovery_deletes_what_the_job_that_it_ended_was_set_up_with(world: World) -> None:
+def test_recovery_deletes_the_set_up_artefacts_of_a_job_that_it_ends(world: World) -> None:
     world = world.with_journal()
     job = open_job(world.url, "sales", artefacts=uploaded(world), settings=world.settings)
     write(job, "task-0", {"a.txt": b"1"})
@@ -76,7 +76,7 @@ def test_a_report_only_recovery_changes_nothing(world: World) -> None:
     assert world.visible() == {}
 
 
-def test_a_job_that_must_not_be_touched_fails_the_task_after_the_others_are_settled(world: World) -> None:
+def test_an_unreadable_job_fails_the_task_after_the_others_are_settled(world: World) -> None:
     damaged(world)
     decided(world)
 
@@ -86,7 +86,7 @@ def test_a_job_that_must_not_be_touched_fails_the_task_after_the_others_are_sett
     assert world.visible() == {"a.txt": b"1"}
 
 
-def test_the_table_has_a_line_a_job_and_its_columns_are_aligned(world: World) -> None:
+def test_the_table_has_one_line_per_job_and_aligned_columns(world: World) -> None:
     decided(world, "a-job-with-a-long-name")
     damaged(world)
 
@@ -102,12 +102,12 @@ def test_the_table_has_a_line_a_job_and_its_columns_are_aligned(world: World) ->
         assert {next(c for c in cells if line[at:].startswith(c)) for line in lines[1:]} == cells
 
 
-def test_who_settles_is_workers_threads_or_auto(world: World) -> None:
+def test_an_unknown_value_of_settle_by_is_refused(world: World) -> None:
     with pytest.raises(AirflowFailException, match=r"settle_by='nobody'.*nothing was done"):
         recover(destinations=[world.url], settle_by="nobody")
 
 
-def test_a_destination_that_cannot_be_reached_holds_up_no_other(world: World, tmp_path: Path) -> None:
+def test_an_unreachable_destination_does_not_delay_the_others(world: World, tmp_path: Path) -> None:
     decided(world)
     file = tmp_path / "file"
     file.write_text("no directory")
@@ -118,7 +118,7 @@ def test_a_destination_that_cannot_be_reached_holds_up_no_other(world: World, tm
     assert world.visible() == {"a.txt": b"1"}
 
 
-def test_destinations_come_from_the_environment_then_from_the_airflow_variable(
+def test_destinations_are_read_from_the_environment_then_from_the_airflow_variable(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decided(world)
@@ -131,7 +131,7 @@ def test_destinations_come_from_the_environment_then_from_the_airflow_variable(
     assert recover() == {"roll forward": 1}
 
 
-def test_without_a_journal_and_any_destination_the_task_says_where_to_name_one(
+def test_without_a_journal_and_a_destination_the_error_says_where_to_configure_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
@@ -142,14 +142,14 @@ def test_without_a_journal_and_any_destination_the_task_says_where_to_name_one(
 
 
 @pytest.mark.parametrize("operator", [JobRecoveryOperator, UploadSweepOperator])
-def test_text_is_not_taken_for_true(world: World, operator: Any) -> None:
+def test_a_string_is_not_accepted_as_a_boolean(world: World, operator: Any) -> None:
     rehearsal = operator(task_id="t", destinations=[world.url], report_only="False")
 
     with pytest.raises(AirflowFailException, match="neither true nor false"):
         rehearsal.execute(TaskRun().context())
 
 
-def test_the_sweep_takes_an_ended_jobs_leak_and_leaves_an_undecided_jobs_upload(world: World) -> None:
+def test_the_sweep_aborts_an_upload_of_an_ended_job_and_keeps_one_of_an_undecided_job(world: World) -> None:
     with world.open_job("ended") as job:
         job.commit()
         ended = world.store.begin_upload(f"a-{job.short_id}.txt", job.record.token)
@@ -177,5 +177,7 @@ def test_the_sweep_takes_an_ended_jobs_leak_and_leaves_an_undecided_jobs_upload(
         ("", []),
     ],
 )
-def test_destinations_are_a_list_or_text_with_commas_and_line_breaks(given: Any, found: list[str]) -> None:
+def test_destinations_are_a_list_or_a_string_with_commas_and_line_breaks(
+    given: Any, found: list[str]
+) -> None:
     assert as_destinations(given) == found

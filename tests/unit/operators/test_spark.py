@@ -1,4 +1,4 @@
-"""What `SparkWriteOperator` does around Spark: chunks, options, and how a function reaches the child."""
+"""Tests of `SparkWriteOperator` without Spark: chunks, options, and pickling of functions."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from lockgate.storage_core.errors import InvalidInputError
 
 
 class Lines:
-    """A task's log."""
+    """Record the lines of a task's log."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     def info(self, message: str, *arguments: object) -> None:
-        """Take a line."""
+        """Record a line."""
         self.lines.append(message % arguments)
 
 
@@ -31,7 +31,7 @@ class Lines:
     ("tasks", "chunks", "sizes"),
     [(0, 4, [0]), (1, 4, [1]), (4, 4, [1, 1, 1, 1]), (9, 4, [3, 3, 3]), (10, 1, [10]), (3, 0, [3])],
 )
-def test_chunks_hold_every_task_once_and_are_never_none_at_all(
+def test_chunks_contain_every_task_once_and_there_is_at_least_one_chunk(
     tasks: int, chunks: int, sizes: list[int]
 ) -> None:
     ids = [f"staged-{number:05d}" for number in range(tasks)]
@@ -42,13 +42,13 @@ def test_chunks_hold_every_task_once_and_are_never_none_at_all(
     assert [task for chunk in shared for task in chunk] == ids
 
 
-def test_csv_gets_a_header_unless_told_otherwise() -> None:
+def test_csv_has_a_header_by_default() -> None:
     assert writer_options("csv", {}) == {"header": "true"}
     assert writer_options("csv", {"header": "false"}) == {"header": "false"}
     assert writer_options("parquet", {"compression": "zstd"}) == {"compression": "zstd"}
 
 
-def test_a_function_of_a_dag_file_reaches_another_process_by_value(tmp_path: Path) -> None:
+def test_a_function_of_a_dag_file_is_pickled_by_value(tmp_path: Path) -> None:
     # As Airflow loads a DAG file: under a name that no other process can import.
     module = ModuleType("unusual_prefix_0123_my_dag")
     exec("FACTOR = 3\ndef triple(spark, x):\n    return FACTOR * x", vars(module))
@@ -75,13 +75,13 @@ def test_a_function_of_a_dag_file_reaches_another_process_by_value(tmp_path: Pat
     assert answer.stdout.strip() == "42"
 
 
-def test_a_function_that_can_be_imported_goes_by_its_name() -> None:
+def test_an_importable_function_is_pickled_by_name() -> None:
     payload = pickled(SparkWork(run="m:f", arguments={"python_callable": chunked}))
 
     assert pickle.loads(payload).arguments["python_callable"] is chunked
 
 
-def test_an_error_that_says_it_all_comes_from_the_child_without_a_traceback() -> None:
+def test_a_lockgate_error_in_the_child_is_raised_without_a_traceback() -> None:
     log = Lines()
 
     with pytest.raises(InvalidInputError, match="'operators:nothing' is not a function"):
@@ -90,13 +90,13 @@ def test_an_error_that_says_it_all_comes_from_the_child_without_a_traceback() ->
     assert log.lines == []
 
 
-def test_every_text_that_a_user_may_template_is_a_template_field() -> None:
+def test_every_string_that_a_user_may_template_is_a_template_field() -> None:
     expected: set[str] = {"job", "op_kwargs", "format", "partition_by", "options", "master", "spark_config"}
 
     assert set(SparkWriteOperator.template_fields) >= expected
 
 
-def test_templates_reach_into_the_functions_arguments() -> None:
+def test_templates_in_the_functions_arguments_are_rendered() -> None:
     operator: Any = SparkWriteOperator(
         task_id="write",
         job={},

@@ -1,4 +1,4 @@
-"""Task logs are published while their files grow, and Airflow reads them where the files are not."""
+"""Task logs are published while their files grow; Airflow reads them on machines without the files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TRIGGER = f"{TASK}.trigger.7.log"
 
 
 class Ticks:
-    """A clock whose waits end when a test says so: no thread runs by itself."""
+    """A clock whose waits end when the test decides, so that no thread runs by itself."""
 
     def __init__(self) -> None:
         self.tick = threading.Semaphore(0)
@@ -84,7 +84,7 @@ def world(tmp_path: Path) -> Iterator[BlobWorld]:
 
 
 def event(logs: BlobTaskLogs, file: str | int) -> Any:
-    """Let an event pass that is about to be written to a file."""
+    """Pass an event through the processor that writes it to a file."""
     logger = SimpleNamespace(_file=SimpleNamespace(name=file))
     (processor,) = logs.processors
     told = {"event": "x"}
@@ -101,7 +101,7 @@ def test_airflow_finds_the_handler_beside_its_own_logging_configuration() -> Non
     assert task_logs.LOGGING_CONFIG is DEFAULT_LOGGING_CONFIG
 
 
-def test_the_log_of_a_task_that_ended_is_read_back_where_its_file_is_not(folder: Folder) -> None:
+def test_the_log_of_an_ended_task_is_read_on_a_machine_without_its_file(folder: Folder) -> None:
     file = folder.write(TASK, '{"event": "first"}\n{"event": "last"}\n')
     logs = BlobTaskLogs()
     logs.upload(TASK, None)
@@ -111,7 +111,7 @@ def test_the_log_of_a_task_that_ended_is_read_back_where_its_file_is_not(folder:
     assert sources == [f"{TASK}: version 1, 37 bytes in 1 blobs"]
 
 
-def test_a_log_is_of_the_airflow_whose_scope_it_was_published_in(
+def test_a_log_belongs_to_the_airflow_scope_in_which_it_was_published(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logs = BlobTaskLogs()
@@ -134,7 +134,7 @@ def test_a_deferred_tasks_log_is_shown_with_its_triggers(folder: Folder) -> None
     assert [list(stream) for stream in streams] == [["before", "after"], ["in the trigger"]]
 
 
-def test_nothing_is_made_up_for_a_log_that_is_not_there(folder: Folder) -> None:
+def test_a_missing_log_is_reported_as_missing(folder: Folder) -> None:
     logs = BlobTaskLogs()
     logs.upload(TASK, None)
     sources, texts = logs.read(TASK, None)
@@ -142,7 +142,7 @@ def test_nothing_is_made_up_for_a_log_that_is_not_there(folder: Folder) -> None:
     assert sources == [f"No blobs of {TASK} are published."]
 
 
-def test_a_log_that_cannot_be_had_says_so_and_airflow_looks_elsewhere(
+def test_an_unavailable_log_is_reported_and_airflow_tries_other_sources(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(self: LogReader) -> None:
@@ -154,7 +154,7 @@ def test_a_log_that_cannot_be_had_says_so_and_airflow_looks_elsewhere(
     assert "the blob server is away" in sources[0]
 
 
-def test_a_damaged_part_is_a_line_that_says_so(folder: Folder) -> None:
+def test_a_damaged_part_of_a_log_is_shown_as_a_line_that_reports_it(folder: Folder) -> None:
     folder.write(TASK, "first\n")
     logs = BlobTaskLogs()
     logs.upload(TASK, None)
@@ -167,7 +167,7 @@ def test_a_damaged_part_is_a_line_that_says_so(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("state", ["success", TaskInstanceState.FAILED, "up_for_retry", None])
-def test_a_log_whose_end_was_not_published_says_so_when_its_task_has_ended(
+def test_an_incomplete_log_of_an_ended_task_is_reported_as_incomplete(
     folder: Folder, state: str | None
 ) -> None:
     file = folder.write(TASK, "first\n")
@@ -179,14 +179,14 @@ def test_a_log_whose_end_was_not_published_says_so_when_its_task_has_ended(
 
 
 @pytest.mark.parametrize("ti", [None, *map(TaskInstanceState, ("running", "deferred", "restarting"))])
-def test_a_log_that_may_grow_is_shown_as_it_is(folder: Folder, ti: TaskInstanceState | None) -> None:
+def test_a_log_that_may_grow_is_shown_without_a_notice(folder: Folder, ti: TaskInstanceState | None) -> None:
     file = folder.write(TASK, "first\n")
     task_logs._writer(file).publish()
     told = ti and SimpleNamespace(state=ti)
     assert [list(stream) for stream in BlobTaskLogs().stream(TASK, told)[1]] == [["first"]]
 
 
-def test_an_uploaded_log_is_whole_whether_it_grew_at_its_end_or_not(folder: Folder) -> None:
+def test_an_uploaded_log_is_complete_whether_or_not_it_grew_before_the_upload(folder: Folder) -> None:
     for name, grown in ((TASK, ""), (TRIGGER, "last\n")):
         task_logs._writer(folder.write(name, "first\n")).publish()
         folder.write(name, grown)
@@ -198,7 +198,7 @@ def test_an_uploaded_log_is_whole_whether_it_grew_at_its_end_or_not(folder: Fold
     assert BlobTaskLogs().stream(TASK, None)[0] == sources, "it was whole already"
 
 
-def test_the_end_of_an_earlier_machines_file_that_is_missing_is_told_of(folder: Folder) -> None:
+def test_a_missing_end_of_an_earlier_machines_file_is_reported(folder: Folder) -> None:
     file = folder.write(TASK, "first\n")
     task_logs._writer(file).publish()
     file.unlink()
@@ -210,7 +210,7 @@ def test_the_end_of_an_earlier_machines_file_that_is_missing_is_told_of(folder: 
     assert "up to byte 6" in last
 
 
-def test_the_local_file_goes_only_where_airflow_says_so(
+def test_the_local_file_is_deleted_only_if_airflow_is_configured_so(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = folder.write(TASK, "first\n")
@@ -222,7 +222,7 @@ def test_the_local_file_goes_only_where_airflow_says_so(
     assert not file.exists()
 
 
-def test_events_of_a_task_have_its_file_followed_until_it_ends(folder: Folder) -> None:
+def test_events_of_a_task_start_following_its_file_until_the_task_ends(folder: Folder) -> None:
     logs = BlobTaskLogs()
     file = folder.write(TASK, "first\n")
     assert list(event(logs, str(file))) == [file]
@@ -232,7 +232,7 @@ def test_events_of_a_task_have_its_file_followed_until_it_ends(folder: Folder) -
 
 
 @pytest.mark.parametrize("file", ["<stdout>", 7, "/elsewhere/x.log", "dag_processor"])
-def test_events_of_no_task_follow_nothing(folder: Folder, file: str | int) -> None:
+def test_events_without_a_task_start_following_no_file(folder: Folder, file: str | int) -> None:
     named = str(folder.path / "dag_processor" / "dags.py.log") if file == "dag_processor" else file
     assert event(BlobTaskLogs(), named) == {}
 
@@ -264,7 +264,7 @@ def test_a_followed_file_is_published_at_each_tick_and_as_a_whole_at_its_end(
             thread.join()
 
 
-def test_a_file_that_cannot_be_published_now_is_published_later(
+def test_publishing_of_a_file_is_retried_after_a_failure(
     world: BlobWorld, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file, other, ticks = tmp_path / "log", tmp_path / "other", Ticks()
@@ -307,7 +307,7 @@ def lose_puts(world: BlobWorld, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(world.server, "put", away)
 
 
-def test_a_file_whose_end_could_not_be_published_is_finished_by_the_thread_and_then_followed_no_more(
+def test_the_thread_publishes_the_end_of_a_file_after_a_failure_and_then_stops_following_it(
     world: BlobWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, log, ticks = tmp_path / "log", Log(name="log"), Ticks()
@@ -339,7 +339,7 @@ def test_a_file_whose_end_could_not_be_published_is_finished_by_the_thread_and_t
     ticks.tick.release()
 
 
-def test_what_another_machine_published_before_an_end_that_came_late_stays(
+def test_a_late_end_keeps_the_log_that_another_machine_has_published(
     world: BlobWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there, log, ticks = tmp_path / "here", tmp_path / "there", Log(name="log"), Ticks()
@@ -363,7 +363,7 @@ def test_what_another_machine_published_before_an_end_that_came_late_stays(
     ticks.tick.release()
 
 
-def test_a_file_that_is_gone_before_its_end_was_published_is_given_up(
+def test_a_file_deleted_before_its_end_was_published_is_given_up(
     world: BlobWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     file, ticks = tmp_path / "log", Ticks()

@@ -1,4 +1,4 @@
-"""Task commits as an operator, mapped and unmapped, with a worker in a thread over Celery's memory broker."""
+"""Tests of the operator for task commits, mapped and unmapped, with a worker thread and a memory broker."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def commit_tasks(staged: StagedJob, task_ids: list[str] | None = None) -> dict[s
     return operator.execute(TaskRun(task_id="tasks").context())
 
 
-def test_unmapped_it_commits_every_task_and_adds_them_up(staged: StagedJob) -> None:
+def test_the_unmapped_operator_commits_every_task_and_sums_the_results(staged: StagedJob) -> None:
     added = commit_tasks(staged)
 
     assert (added["tasks"], added["files"], added["rows"]) == (6, 6, 60)
@@ -48,7 +48,7 @@ def test_unmapped_it_commits_every_task_and_adds_them_up(staged: StagedJob) -> N
     assert staged.listed() == []
 
 
-def test_mapped_each_takes_its_chunk_and_a_retry_commits_nothing_twice(staged: StagedJob) -> None:
+def test_mapped_operators_commit_their_chunks_and_a_retry_commits_nothing_twice(staged: StagedJob) -> None:
     first, second = staged.task_ids[:4], staged.task_ids[4:]
 
     assert commit_tasks(staged, first)["rows"] == 40
@@ -60,7 +60,7 @@ def test_mapped_each_takes_its_chunk_and_a_retry_commits_nothing_twice(staged: S
     assert staged.visible_rows() == staged.all_rows
 
 
-def test_an_empty_chunk_is_nothing_to_do(staged: StagedJob) -> None:
+def test_an_empty_chunk_commits_nothing(staged: StagedJob) -> None:
     assert commit_tasks(staged, []) == {"tasks": 0, "files": 0, "rows": 0, "bytes": 0}
 
 
@@ -74,7 +74,7 @@ def test_the_job_is_parked_after_the_step_also_when_it_fails(staged: StagedJob) 
     assert job.lease is JobLeaseState.PARKED
 
 
-def test_a_job_that_has_ended_takes_no_more_tasks_and_no_retry_is_wasted(staged: StagedJob) -> None:
+def test_an_ended_job_refuses_tasks_without_a_retry(staged: StagedJob) -> None:
     commit_tasks(staged)
     staged.attach().commit()
 
@@ -82,7 +82,7 @@ def test_a_job_that_has_ended_takes_no_more_tasks_and_no_retry_is_wasted(staged:
         commit_tasks(staged)
 
 
-def test_workers_complete_the_uploads_where_the_commit_asks_for_them(staged: StagedJob) -> None:
+def test_workers_complete_the_uploads_if_the_commit_is_configured_so(staged: StagedJob) -> None:
     commit_tasks(staged)
     commit = JobCommitOperator(task_id="commit", job=handle_of(staged.job), complete_by="workers")
 

@@ -1,4 +1,4 @@
-"""Large XCom values are blobs of their rows: pulled whole or not at all, gone when their rows go."""
+"""Large XCom values are blobs: pulled completely or not at all, and deleted with their rows."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def forget_in_cache(key: BlobKey) -> None:
 
 
 @pytest.mark.parametrize("value", [None, 1, "text", [1, 2], {"a": (1, {2, 3})}, {"b": float("inf")}])
-def test_a_small_value_is_kept_as_airflow_keeps_it(table: XComTable, value: Any) -> None:
+def test_a_small_value_is_stored_as_airflow_stores_it(table: XComTable, value: Any) -> None:
     push(value)
     assert stored(table) == BaseXCom.serialize_value(value)
     assert pull() == value
@@ -84,34 +84,34 @@ def test_a_small_value_is_kept_as_airflow_keeps_it(table: XComTable, value: Any)
     "value",
     [LARGE, "é" * 600, {"a": tuple(LARGE)}, {"rows": [{"n": number} for number in LARGE]}],
 )
-def test_a_large_value_is_a_blob_and_comes_back_whole(table: XComTable, value: Any) -> None:
+def test_a_large_value_is_stored_as_a_blob_and_pulled_unchanged(table: XComTable, value: Any) -> None:
     push(value)
     assert set(stored(table)) == {MARK}
     assert len(json.dumps(stored(table))) < 500
     assert pull() == value
 
 
-def test_a_data_frame_comes_back_whole(table: XComTable) -> None:
+def test_a_data_frame_is_pulled_unchanged(table: XComTable) -> None:
     frame = pd.DataFrame({"n": range(5_000), "name": [f"row {n}" for n in range(5_000)]})
     push(frame)
     assert set(stored(table)) == {MARK}
     pd.testing.assert_frame_equal(pull(), frame)
 
 
-def test_the_threshold_is_of_the_values_json(table: XComTable) -> None:
+def test_the_threshold_applies_to_the_json_size_of_a_value(table: XComTable) -> None:
     push("x" * 498)
     assert stored(table) == "x" * 498
     push("x" * 499)
     assert set(stored(table)) == {MARK}
 
 
-def test_a_value_that_looks_like_an_envelope_is_kept_as_a_value(table: XComTable) -> None:
+def test_a_value_that_looks_like_an_envelope_is_stored_as_a_value(table: XComTable) -> None:
     for value in ({MARK: "mine"}, {MARK: {}, "other": 1}):
         push(value)
         assert pull() == value
 
 
-def test_the_reference_is_the_rows_and_of_no_job(table: XComTable) -> None:
+def test_the_reference_belongs_to_the_row_and_to_no_job(table: XComTable) -> None:
     push(LARGE, key="a/b", map_index=3)
     row = XComRow(**ROW, map_index=3, key="a/b")
     assert referred() == [row.owner]
@@ -129,7 +129,7 @@ def test_the_reference_is_the_rows_and_of_no_job(table: XComTable) -> None:
         key=st.text(),
     )
 )
-def test_an_owner_names_its_row(row: XComRow) -> None:
+def test_an_owner_id_identifies_its_row(row: XComRow) -> None:
     assert XComRow.of_owner(row.owner) == row
 
 
@@ -145,11 +145,11 @@ def test_an_owner_names_its_row(row: XComRow) -> None:
         "viewer:a/b/c/1/d",
     ],
 )
-def test_other_owners_name_no_row(owner: str) -> None:
+def test_owner_ids_of_other_kinds_identify_no_row(owner: str) -> None:
     assert XComRow.of_owner(owner) is None
 
 
-def test_a_reference_of_a_scope_is_of_no_other_airflow(
+def test_a_reference_with_a_scope_belongs_to_no_other_airflow(
     table: XComTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     push(LARGE)
@@ -177,7 +177,7 @@ def test_a_row_of_a_copied_database_drops_no_reference_of_the_original(
     assert referred() == [original]
 
 
-def test_all_values_of_a_mapped_task_come_back(table: XComTable) -> None:
+def test_all_values_of_a_mapped_task_are_pulled(table: XComTable) -> None:
     push([*LARGE, 1], map_index=0)
     push("small", map_index=1)
     push([*LARGE, 2], map_index=2)
@@ -194,7 +194,7 @@ def test_a_coroutine_pushes_and_pulls_as_a_task_does(table: XComTable) -> None:
     assert len(referred()) == 1
 
 
-def test_a_blob_that_is_gone_raises_and_says_whose_it_was(table: XComTable) -> None:
+def test_a_missing_blob_raises_an_error_that_names_its_row(table: XComTable) -> None:
     push(LARGE)
     server().holdings.local.delete("no_job", blob_key(table))
     with pytest.raises(
@@ -250,7 +250,7 @@ def test_a_key_that_is_pushed_twice_keeps_the_last_value_only(table: XComTable, 
     assert len(referred()) == (1 if after == "small" else 2)
 
 
-def test_a_row_of_which_nobody_knows_whether_it_was_written_keeps_both_blobs(table: XComTable) -> None:
+def test_a_row_with_an_unknown_write_outcome_keeps_both_blobs(table: XComTable) -> None:
     push(LARGE)
     table.fails = True
     with pytest.raises(ConnectionError):
@@ -288,10 +288,10 @@ def test_a_reference_that_cannot_be_dropped_does_not_fail_the_task(
     assert table.rows == {}
 
 
-def test_what_airflow_cannot_serialise_fails_as_it_does_there(table: XComTable) -> None:
+def test_an_unserialisable_value_fails_as_in_airflow(table: XComTable) -> None:
     with pytest.raises(TypeError):
         push(b"bytes" * 500)
 
 
-def test_a_value_without_a_row_is_serialised_as_airflow_does(table: XComTable) -> None:
+def test_a_value_without_a_row_is_serialised_as_in_airflow(table: XComTable) -> None:
     assert BlobXCom.serialize_value(LARGE) == LARGE

@@ -1,4 +1,4 @@
-"""Of references whose rows are gone, those are dropped that nothing can need any more."""
+"""The XCom sweep drops references that have no row and that no row can need later."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def world(tmp_path: Path) -> Iterator[BlobWorld]:
 
 @pytest.fixture
 def rows(monkeypatch: pytest.MonkeyPatch) -> Named:
-    """Which rows Airflow's database has, and which blobs they name; it knows the DAG `sales`."""
+    """Rows of Airflow's database and the blobs that they reference; the database knows the DAG `sales`."""
     rows: Named = {}
 
     def named(dag_id: str, run_id: str, task_ids: Iterable[str]) -> set[tuple[str, BlobKey]]:
@@ -64,7 +64,7 @@ def sweep(
     )
 
 
-def test_a_reference_goes_with_its_row_and_others_stay(world: BlobWorld, rows: Named) -> None:
+def test_a_reference_without_its_row_is_dropped_and_others_are_kept(world: BlobWorld, rows: Named) -> None:
     kept, gone, overwritten = put(world, row()), put(world, row(key="gone")), put(world, row(key="twice"))
     newest = put(world, row(key="twice"))
     viewed = world.server.put(b"value", owners=["viewer:1"])
@@ -79,7 +79,7 @@ def test_a_reference_goes_with_its_row_and_others_stay(world: BlobWorld, rows: N
     assert sweep(world).gone == ()
 
 
-def test_rows_of_many_runs_are_told_apart(world: BlobWorld, rows: Named) -> None:
+def test_rows_of_many_runs_are_distinguished(world: BlobWorld, rows: Named) -> None:
     for number in range(6):
         of = row(run_id=f"r{number % 3}", key=f"k{number}")
         blob = put(world, of)
@@ -89,7 +89,7 @@ def test_rows_of_many_runs_are_told_apart(world: BlobWorld, rows: Named) -> None
     assert {one.row.key for one in sweep(world).gone} == {"k0", "k2", "k4"}
 
 
-def test_a_reference_whose_row_may_not_be_written_yet_is_left_alone(world: BlobWorld, rows: Named) -> None:
+def test_a_reference_whose_row_may_be_written_later_is_kept(world: BlobWorld, rows: Named) -> None:
     blob = put(world, row())
     world.clock.sleep(1_799.0)
     swept = sweep(world)
@@ -129,7 +129,7 @@ def test_a_dry_run_drops_nothing(world: BlobWorld, rows: Named) -> None:
     assert world.owners(blob) == [row().owner]
 
 
-def test_the_command_says_what_would_go_and_does_it_with_yes(
+def test_the_command_reports_what_it_would_drop_and_drops_it_with_yes(
     tmp_path: Path, rows: Named, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path))
@@ -153,7 +153,9 @@ def test_the_command_says_what_would_go_and_does_it_with_yes(
     assert "no row has a blob" in again
 
 
-def test_the_command_says_where_to_run_it_when_airflow_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_says_where_to_run_it_if_airflow_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "airflow", None)
     root = build()
     register(root)

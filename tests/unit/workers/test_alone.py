@@ -1,4 +1,4 @@
-"""Dispatch where nobody listens, and the application's own promises."""
+"""Tests of dispatch without workers, and of the application's configuration."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedJob:
     return StagedJob(tmp_path, Settings())
 
 
-def test_no_tasks_need_no_worker(staged: StagedJob) -> None:
+def test_dispatching_no_tasks_requires_no_worker(staged: StagedJob) -> None:
     assert commit_tasks(*staged.ids, []) == []
 
 
@@ -44,7 +44,7 @@ def test_without_a_worker_the_error_names_the_command_that_starts_one(
         commit_tasks(*staged.ids, staged.task_ids, grace_s=0.2)
 
 
-def test_when_the_time_is_over_the_outcome_is_unknown_and_unread_messages_expire(staged: StagedJob) -> None:
+def test_after_the_timeout_the_outcome_is_unknown_and_unread_messages_expire(staged: StagedJob) -> None:
     with pytest.raises(OutcomeUnknownError, match=r"6 of 6 tasks gave no answer in 0 s"):
         commit_tasks(*staged.ids, staged.task_ids, timeout_s=0.2)
 
@@ -88,7 +88,7 @@ def test_every_task_has_a_route() -> None:
 
 
 @pytest.mark.parametrize("url", ["amqp://guest@host//", "sqs://", "filesystem://"])
-def test_a_broker_that_keeps_no_results_is_refused(url: str) -> None:
+def test_only_redis_is_accepted_as_a_result_backend(url: str) -> None:
     with pytest.raises(InvalidInputError, match="is not a Redis"):
         result_backend(url)
 

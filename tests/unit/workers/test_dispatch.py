@@ -1,4 +1,4 @@
-"""Dispatch over Celery's in-memory broker, with one worker in a thread: results, errors, windows."""
+"""Tests of dispatch over Celery's in-memory broker with one worker thread: results, errors, windows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StagedJo
     FAILPOINTS.arm({})
 
 
-def test_workers_commit_the_tasks_and_their_rows_come_back_in_order(staged: StagedJob) -> None:
+def test_workers_commit_the_tasks_and_their_rows_are_returned_in_order(staged: StagedJob) -> None:
     heard: list[tuple[str, int, int]] = []
 
     rows = commit_tasks(*staged.ids, staged.task_ids, progress=lambda *step: heard.append(step))
@@ -58,7 +58,7 @@ def test_a_repeated_dispatch_commits_nothing_twice(staged: StagedJob) -> None:
     assert staged.committed_attempts() == staged.task_ids
 
 
-def test_more_tasks_than_a_window_are_sent_a_window_at_a_time(
+def test_more_tasks_than_a_window_are_sent_one_window_at_a_time(
     staged: StagedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gather, "WINDOW", 2)
@@ -68,7 +68,7 @@ def test_more_tasks_than_a_window_are_sent_a_window_at_a_time(
     assert [row["task_id"] for row in rows] == staged.task_ids
 
 
-def test_the_error_of_a_task_comes_back_with_its_type_and_its_message(staged: StagedJob) -> None:
+def test_the_error_of_a_task_is_raised_with_its_type_and_message(staged: StagedJob) -> None:
     (staged.staging / "month=3" / "part-00002.parquet").unlink()
 
     with pytest.raises(InvalidInputError, match=r"part-00002\.parquet cannot be opened"):
@@ -85,7 +85,7 @@ def every_error() -> list[type[LockgateError]]:
 
 
 @pytest.mark.parametrize("kind", every_error())
-def test_every_error_of_ours_survives_the_way_through_the_result_backend(kind: type[LockgateError]) -> None:
+def test_every_lockgate_error_survives_the_result_backend(kind: type[LockgateError]) -> None:
     app.backend.mark_as_failure("an-id", kind("what, where, next step"))
 
     outcome = gather._outcome("work", app.backend.get_task_meta("an-id"))
@@ -94,7 +94,7 @@ def test_every_error_of_ours_survives_the_way_through_the_result_backend(kind: t
     assert str(outcome) == "what, where, next step"
 
 
-def test_an_error_of_somebody_else_is_an_unknown_outcome() -> None:
+def test_a_foreign_error_is_an_unknown_outcome() -> None:
     app.backend.mark_as_failure("another-id", MemoryError("no room"))
 
     outcome = gather._outcome("work", app.backend.get_task_meta("another-id"))
@@ -103,7 +103,7 @@ def test_an_error_of_somebody_else_is_an_unknown_outcome() -> None:
     assert "MemoryError: no room; its effect is not known" in str(outcome)
 
 
-def test_a_store_that_refuses_for_now_is_tried_again_by_the_worker(
+def test_the_worker_retries_a_transient_refusal_of_the_store(
     staged: StagedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("celery.app.autoretry.get_exponential_backoff_interval", lambda **_: 0)

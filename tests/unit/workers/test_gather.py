@@ -1,4 +1,4 @@
-"""The wait for workers' results: a broker that goes away and comes back, with a clock that the test owns."""
+"""Tests of the wait for workers' results during a broker outage, with a clock controlled by the test."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ GRACE_S = 60.0
 
 @dataclass
 class Workers:
-    """A broker, the workers on it, and the time; a sleep and a poll move it on.
+    """A fake broker with workers and a clock; each sleep and each poll advances the clock.
 
     Attributes:
-        broker_away: From when until when the broker gives no answer.
-        workers_away: The same of the workers, which come back to the broker by themselves.
-        answer_s: When the task's result is there.
-        preemptions: How often a worker's shutdown cuts the task off before that.
+        broker_away: Start and end of the broker's outage.
+        workers_away: Start and end of the time in which the workers are disconnected.
+        answer_s: Time at which the task's result is available.
+        preemptions: How often a worker's shutdown interrupts the task before that.
     """
 
     broker_away: tuple[float, float] = (0.0, 0.0)
@@ -70,7 +70,7 @@ def _within(now_s: float, span: tuple[float, float]) -> bool:
 
 
 def send(todo: deque[tuple[int, Signature]], out: dict[str, int], expires_s: float) -> None:
-    """Send all at once; the broker is there."""
+    """Send all tasks immediately; the broker is available."""
     assert expires_s > 0
     while todo:
         position, _ = todo.popleft()
@@ -96,14 +96,14 @@ def gathered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gather]:
         yield gather_from
 
 
-def test_a_task_that_a_workers_shutdown_cuts_off_is_sent_again_and_counts_as_no_failure(
+def test_a_task_interrupted_by_a_worker_shutdown_is_sent_again_and_is_not_a_failure(
     gathered: Gather,
 ) -> None:
     assert gathered(Workers(preemptions=3)) == [(0, {"task": "task-0"})]
 
 
 @pytest.mark.parametrize("broker_is_back_s", [50.0, 70.0])
-def test_workers_have_their_time_to_come_back_to_a_broker_that_was_away(
+def test_workers_have_time_to_reconnect_after_a_broker_outage(
     gathered: Gather, broker_is_back_s: float
 ) -> None:
     back_s = broker_is_back_s + GRACE_S / 2
@@ -111,14 +111,14 @@ def test_workers_have_their_time_to_come_back_to_a_broker_that_was_away(
     assert gathered(workers) == [(0, {"task": "task-0"})]
 
 
-def test_workers_that_do_not_come_back_to_the_broker_are_missed_in_the_end(gathered: Gather) -> None:
+def test_workers_that_do_not_reconnect_are_reported_as_missing(gathered: Gather) -> None:
     workers = Workers((20.0, 70.0), (20.0, 10_000.0), answer_s=10_000.0)
     with pytest.raises(MissingPartError, match="no worker listens on queue 'commit'"):
         gathered(workers)
     assert workers.now_s < 70.0 + 2 * GRACE_S
 
 
-def test_a_broker_that_stays_away_is_waited_for_no_longer_than_the_grace(gathered: Gather) -> None:
+def test_the_wait_for_an_unreachable_broker_ends_after_the_grace_period(gathered: Gather) -> None:
     workers = Workers((20.0, 10_000.0), answer_s=10_000.0)
     with pytest.raises(OutcomeUnknownError, match="the broker gives no answer"):
         gathered(workers)

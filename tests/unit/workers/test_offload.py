@@ -1,4 +1,4 @@
-"""Large arguments of somebody's tasks, with a worker in a thread and a broker in memory."""
+"""Tests of large arguments of a third-party application's tasks, with a worker thread and a memory broker."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.support.workers.third_party_app import (
 DAY_S = 86_400
 
 
-def test_large_arguments_arrive_as_they_were_sent_and_are_let_go(guest: Guest) -> None:
+def test_large_arguments_arrive_unchanged_and_are_released(guest: Guest) -> None:
     echo = guest.task(lambda *args, **kwargs: guest.calls.append((args, kwargs)))
     sent = echo.delay(BIG, 1, None, named={"a": [BIG]})
     (reference,) = guest.references
@@ -54,7 +54,7 @@ def test_large_arguments_arrive_as_they_were_sent_and_are_let_go(guest: Guest) -
     assert guest.blobs[0].staged_s is not None
 
 
-def test_a_message_below_the_threshold_is_what_it_was(guest: Guest) -> None:
+def test_a_message_below_the_threshold_is_unchanged(guest: Guest) -> None:
     echo = guest.task(lambda value: value)
     sent = echo.delay(SMALL)
     with (
@@ -70,7 +70,7 @@ def test_a_message_below_the_threshold_is_what_it_was(guest: Guest) -> None:
     assert not (guest.settings.home_dir / "journal.db").exists()
 
 
-def test_small_messages_load_nothing_of_blobs(tmp_path: Path) -> None:
+def test_small_messages_import_no_blob_modules(tmp_path: Path) -> None:
     script = f"""
 import sys
 from celery import Celery
@@ -86,7 +86,7 @@ print([name for name in heavy if name in sys.modules])
     assert said.stdout.strip() == b"[]", said.stdout
 
 
-def test_a_message_on_the_wire_is_small_whatever_its_arguments(guest: Guest) -> None:
+def test_a_message_on_the_wire_is_small_for_arguments_of_any_size(guest: Guest) -> None:
     guest.app.send_task("guest.unknown", (BIG * 100,))
     with (
         guest.app.connection_for_read() as connection,
@@ -99,7 +99,7 @@ def test_a_message_on_the_wire_is_small_whatever_its_arguments(guest: Guest) -> 
     assert message.headers[HEADER]["envelope"]["size_bytes"] > 500_000
 
 
-def test_a_job_s_messages_are_the_job_s_and_go_when_it_fails(guest: Guest) -> None:
+def test_messages_of_a_job_belong_to_it_and_are_deleted_when_it_fails(guest: Guest) -> None:
     echo = guest.task(lambda value: value)
     sent = echo.apply_async((BIG,), headers={"job_id": "sales-7"})
     (blob,) = guest.blobs
@@ -115,7 +115,7 @@ def test_a_job_s_messages_are_the_job_s_and_go_when_it_fails(guest: Guest) -> No
     assert guest.references[0].job_id == "no_job"
 
 
-def test_members_of_a_group_that_get_the_same_share_one_blob_with_a_reference_each(guest: Guest) -> None:
+def test_group_members_with_equal_arguments_share_one_blob_with_a_reference_each(guest: Guest) -> None:
     measure = guest.task(length)
     sent = group(measure.s(BIG) for _ in range(3)).apply_async()
     assert len(guest.blobs) == 1
@@ -126,7 +126,7 @@ def test_members_of_a_group_that_get_the_same_share_one_blob_with_a_reference_ea
     assert guest.blobs[0].staged_s is not None
 
 
-def test_chains_and_chords_hand_on_what_is_large(guest: Guest) -> None:
+def test_chains_and_chords_pass_on_large_values(guest: Guest) -> None:
     double = guest.task(lambda value, more="": value * 2 + more)
     total = guest.task(lambda values, more: sum(map(len, values)) + len(more))
     chained = chain(double.s(BIG), double.s(more=BIG), double.s()).apply_async()
@@ -137,7 +137,7 @@ def test_chains_and_chords_hand_on_what_is_large(guest: Guest) -> None:
         guest.arguments_are_let_go()
 
 
-def test_a_task_that_is_tried_again_sends_its_blob_on(guest: Guest) -> None:
+def test_a_retried_task_passes_its_blob_to_the_retry(guest: Guest) -> None:
     def stubborn(self: Any, value: str) -> str:
         guest.calls.append((value, list(guest.owners)))
         if len(guest.calls) < 3:
@@ -171,7 +171,7 @@ def test_handlers_of_a_task_see_the_arguments(guest: Guest) -> None:
     assert guest.calls == [[BIG]] * 3
 
 
-def test_a_message_that_goes_back_to_the_queue_keeps_its_blob(guest: Guest) -> None:
+def test_a_requeued_message_keeps_its_blob(guest: Guest) -> None:
     def unlucky(value: str) -> str:
         guest.calls.append(list(guest.owners))
         if len(guest.calls) == 1:
@@ -185,7 +185,7 @@ def test_a_message_that_goes_back_to_the_queue_keeps_its_blob(guest: Guest) -> N
     assert guest.calls == [[f"receiver:{sent.id}"]] * 2
 
 
-def test_a_blob_server_elsewhere_serves_clients_and_workers_that_have_no_journal(
+def test_a_remote_blob_server_serves_clients_and_workers_without_a_journal(
     tmp_path: Path, quick: None
 ) -> None:
     with blob_world(tmp_path) as world, served(world.server) as url:
@@ -202,7 +202,7 @@ def test_a_blob_server_elsewhere_serves_clients_and_workers_that_have_no_journal
         close_caches()
 
 
-def test_what_fails_or_is_ignored_or_revoked_is_let_go(guest: Guest) -> None:
+def test_blobs_of_failed_ignored_and_revoked_tasks_are_released(guest: Guest) -> None:
     def fail(value: str) -> None:
         raise ValueError(value[:1])
 
@@ -224,7 +224,7 @@ def test_what_fails_or_is_ignored_or_revoked_is_let_go(guest: Guest) -> None:
     assert revoked.state == "REVOKED"
 
 
-def test_with_early_acknowledgement_the_blob_is_let_go_once_it_was_read(guest: Guest) -> None:
+def test_with_early_acknowledgement_the_blob_is_released_after_it_was_read(guest: Guest) -> None:
     def look(value: str) -> list[str]:
         return [value[:1], *guest.owners]
 
@@ -234,7 +234,7 @@ def test_with_early_acknowledgement_the_blob_is_let_go_once_it_was_read(guest: G
         assert got(sent) == ["x"]
 
 
-def test_a_missing_or_damaged_blob_fails_the_task_which_is_not_called(guest: Guest) -> None:
+def test_a_missing_or_damaged_blob_fails_the_task_without_calling_it(guest: Guest) -> None:
     take = guest.task(lambda *values: guest.calls.append(values))
     missing = take.delay(BIG)
     (gone,) = guest.blobs
@@ -252,7 +252,7 @@ def test_a_missing_or_damaged_blob_fails_the_task_which_is_not_called(guest: Gue
     assert guest.calls == []
 
 
-def test_a_chord_whose_member_lost_its_blob_fails_and_does_not_wait(guest: Guest) -> None:
+def test_a_chord_with_a_lost_blob_of_a_member_fails_without_waiting(guest: Guest) -> None:
     def keep(values: list[str]) -> None:
         guest.calls.append(values)
 
@@ -266,7 +266,7 @@ def test_a_chord_whose_member_lost_its_blob_fails_and_does_not_wait(guest: Guest
     assert guest.calls == []
 
 
-def test_a_member_that_a_worker_revokes_ends_its_chord_whose_body_was_offloaded(guest: Guest) -> None:
+def test_a_revoked_member_ends_its_chord_with_an_offloaded_body(guest: Guest) -> None:
     def join(values: list[str], more: str) -> None:
         guest.calls.append(values)
 
@@ -279,7 +279,7 @@ def test_a_member_that_a_worker_revokes_ends_its_chord_whose_body_was_offloaded(
     assert guest.calls == []
 
 
-def test_what_looks_like_an_envelope_is_data(guest: Guest) -> None:
+def test_an_argument_that_looks_like_an_envelope_is_data(guest: Guest) -> None:
     swallow = guest.task(lambda *args, **kwargs: [list(args), kwargs])
     forged = {"job_id": "no_job", "blob_key": "0" * 64 + "-" + "0" * 32, "size_bytes": 1, "owner": "me"}
     package = {"envelope": forged, "content_type": "a", "content_encoding": "b", "has_rest": False}
@@ -295,7 +295,7 @@ def test_what_looks_like_an_envelope_is_data(guest: Guest) -> None:
         ]
 
 
-def test_a_worker_that_knows_nothing_of_offloading_fails_the_task_instead_of_calling_it(guest: Guest) -> None:
+def test_a_worker_without_offloading_fails_the_task_without_calling_it(guest: Guest) -> None:
     def take(value: str = "") -> None:
         guest.calls.append(value)
 
@@ -311,7 +311,7 @@ def test_a_worker_that_knows_nothing_of_offloading_fails_the_task_instead_of_cal
     stranger.close()
 
 
-def test_receivers_of_a_broadcast_are_not_counted_and_its_blob_lapses(guest: Guest) -> None:
+def test_receivers_of_a_broadcast_are_not_counted_and_its_blob_expires(guest: Guest) -> None:
     queue = Broadcast(f"{guest.app.main}-all", queue=f"{guest.app.main}-all-1", auto_delete=False)  # type: ignore[no-untyped-call]
     guest.app.conf.task_queues = [queue]
     take = guest.task(lambda value: value[:1])
@@ -340,7 +340,7 @@ def test_a_fanout_queue_of_another_class_is_a_broadcast_too(guest: Guest) -> Non
 
 
 @pytest.mark.parametrize("wait", ["countdown", "eta", "naive eta", "retry"])
-def test_arguments_of_a_task_that_is_due_much_later_are_kept_until_then(guest: Guest, wait: str) -> None:
+def test_arguments_of_a_task_with_a_late_eta_are_kept_until_it_runs(guest: Guest, wait: str) -> None:
     def later(self: Any, value: str) -> None:
         raise self.retry(countdown=3 * DAY_S)
 
@@ -359,8 +359,8 @@ def test_arguments_of_a_task_that_is_due_much_later_are_kept_until_then(guest: G
     assert reference.until_s - reference.taken_s == pytest.approx(4 * DAY_S, abs=PATIENCE_S)
 
 
-@pytest.mark.filterwarnings("ignore:Exception raised outside body:RuntimeWarning")  # so Celery calls it
-def test_a_job_that_has_ended_takes_neither_arguments_nor_results(guest: Guest) -> None:
+@pytest.mark.filterwarnings("ignore:Exception raised outside body:RuntimeWarning")  # Celery's name for it
+def test_an_ended_job_accepts_neither_arguments_nor_results(guest: Guest) -> None:
     grow = guest.task(lambda value, count: "r" * count)
     configured_cache(guest.settings).origin.finish("sales-7")
     with pytest.raises(FencedError, match="sales-7 has ended"):
@@ -371,7 +371,7 @@ def test_a_job_that_has_ended_takes_neither_arguments_nor_results(guest: Guest) 
     assert guest.blobs == []
 
 
-def test_without_a_journal_large_messages_go_as_before(tmp_path: Path, quick: None) -> None:
+def test_without_a_journal_large_messages_are_sent_inline(tmp_path: Path, quick: None) -> None:
     settings = Settings(home=tmp_path, journal_url="none", celery_threshold_bytes=1_000)
     with application(settings) as bare:
         echo = bare.task(lambda value: value)

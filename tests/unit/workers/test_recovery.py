@@ -1,4 +1,4 @@
-"""Recovery over the `recovery` queue: Celery's in-memory broker, one worker in a thread; and without any."""
+"""Tests of recovery over the `recovery` queue, with one worker thread and without workers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def by_id(results: Iterator[RecoveryResult]) -> dict[str, RecoveryResult]:
     return {result.job_id: result for result in results}
 
 
-def test_each_job_is_settled_whatever_becomes_of_the_others(tmp_path: Path, settings: Settings) -> None:
+def test_each_job_is_settled_independently_of_the_others(tmp_path: Path, settings: Settings) -> None:
     job, parked = lapsed(tmp_path, settings), open_job(str(tmp_path / "lake"), "parked", settings=settings)
     parked.park()
     heard: list[tuple[str, int, int]] = []
@@ -76,7 +76,7 @@ def test_a_dry_run_by_workers_changes_nothing(tmp_path: Path, settings: Settings
     assert (found.action, found.ended, job.phase()) == (RecoveryAction.ABORT, JobPhase.OPEN, JobPhase.OPEN)
 
 
-def test_a_message_that_is_delivered_twice_settles_once(tmp_path: Path, settings: Settings) -> None:
+def test_a_message_delivered_twice_settles_the_job_once(tmp_path: Path, settings: Settings) -> None:
     job = lapsed(tmp_path, settings)
 
     with worker():
@@ -85,7 +85,7 @@ def test_a_message_that_is_delivered_twice_settles_once(tmp_path: Path, settings
     assert [found.ended for found in twice] == [JobPhase.FAILED, JobPhase.FAILED]
 
 
-def test_where_no_worker_listens_this_process_settles_the_jobs(
+def test_without_a_worker_this_process_settles_the_jobs(
     tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gather, "PING_S", 0.1)
@@ -96,7 +96,7 @@ def test_where_no_worker_listens_this_process_settles_the_jobs(
     assert (found.action, found.ended) == (RecoveryAction.ABORT, JobPhase.FAILED)
 
 
-def test_a_job_that_could_not_be_settled_for_now_needs_no_operator(
+def test_a_job_with_a_transient_failure_needs_no_operator(
     tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(*_: object, **__: object) -> None:

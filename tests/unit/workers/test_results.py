@@ -1,4 +1,4 @@
-"""Large results of somebody's tasks, with a worker in a thread and a broker in memory."""
+"""Tests of large results of a third-party application's tasks, with a worker thread and a memory broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.workers.celery_worker import wait_until
 from tests.support.workers.third_party_app import BIG, PATIENCE_S, Guest, files_of, got, length
 
 
-def test_a_large_result_is_let_go_once_it_was_read(guest: Guest) -> None:
+def test_a_large_result_is_released_after_it_was_read(guest: Guest) -> None:
     grow = guest.task(lambda count: "r" * count)
     with guest.working():
         sent = grow.delay(5_000)
@@ -30,7 +30,7 @@ def test_a_large_result_is_let_go_once_it_was_read(guest: Guest) -> None:
         assert guest.owners == []
 
 
-def test_a_failure_is_told_by_the_backend_itself_however_long(guest: Guest) -> None:
+def test_a_failure_of_any_size_is_stored_by_the_backend_itself(guest: Guest) -> None:
     def fail() -> None:
         raise ValueError(BIG)
 
@@ -40,7 +40,7 @@ def test_a_failure_is_told_by_the_backend_itself_however_long(guest: Guest) -> N
     assert guest.blobs == []
 
 
-def test_a_forgotten_result_is_let_go_unread(guest: Guest) -> None:
+def test_a_forgotten_result_is_released_unread(guest: Guest) -> None:
     grow = guest.task(lambda count: "r" * count)
     with guest.working():
         sent = grow.delay(5_000)
@@ -50,14 +50,14 @@ def test_a_forgotten_result_is_let_go_unread(guest: Guest) -> None:
 
 
 def lose_all(guest: Guest) -> str:
-    """Let the bytes of all blobs be gone, and what is remembered of results; returns the last one's key."""
+    """Delete the bytes of all blobs and the cached results; return the key of the last blob."""
     for blob in guest.blobs:
         files_of(guest).delete(blob.job_id, blob.blob_key)  # type: ignore[arg-type]
     guest.app.backend._cache.clear()
     return blob.blob_key
 
 
-def test_a_result_that_is_gone_says_so_when_it_is_asked_for_and_its_task_has_succeeded(guest: Guest) -> None:
+def test_reading_a_missing_result_raises_although_its_task_has_succeeded(guest: Guest) -> None:
     grow = guest.task(lambda count: "r" * count)
     with guest.working():
         sent = grow.delay(5_000)
@@ -74,7 +74,7 @@ def test_a_result_that_is_gone_says_so_when_it_is_asked_for_and_its_task_has_suc
         got(guest.app.GroupResult("one", [guest.app.AsyncResult(sent.id)]))
 
 
-def test_a_chain_s_result_is_there_when_that_of_its_first_task_was_read_and_is_gone(guest: Guest) -> None:
+def test_the_result_of_a_chain_survives_the_release_of_its_first_tasks_result(guest: Guest) -> None:
     grow = guest.task(lambda count: "r" * count)
     measure = guest.task(length)
     sent = chain(grow.s(5_000), measure.s()).apply_async()
@@ -87,7 +87,7 @@ def test_a_chain_s_result_is_there_when_that_of_its_first_task_was_read_and_is_g
     assert got(again) == 5_000
 
 
-def test_a_result_that_never_expires_does_not_lapse(guest: Guest) -> None:
+def test_a_result_without_expiry_does_not_expire(guest: Guest) -> None:
     guest.app.conf.result_expires = None
     grow = guest.task(lambda count: "r" * count)
     sent = grow.delay(5_000)
@@ -97,7 +97,7 @@ def test_a_result_that_never_expires_does_not_lapse(guest: Guest) -> None:
 
 
 @pytest.mark.parametrize("error", [StoreUnavailableError, OutcomeUnknownError])
-def test_a_task_whose_result_cannot_be_kept_as_a_blob_has_succeeded_all_the_same(
+def test_a_task_succeeds_even_if_its_result_cannot_be_stored_as_a_blob(
     guest: Guest,
     monkeypatch: pytest.MonkeyPatch,
     error: type[Exception],

@@ -1,4 +1,4 @@
-"""Rows of staged files: said only where the file says so."""
+"""The row count of a staged file is reported only if the file states it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_parquet_and_orc_state_their_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["json", "jsonl", "ndjson", "JSON"])
-def test_json_lines_are_rows_with_or_without_a_last_line_break(tmp_path: Path, ending: str) -> None:
+def test_json_lines_are_counted_with_or_without_a_final_line_break(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"part-0.{ending}"
     for text, expected in (
         ('{"a": 1}\n{"a": 2}\n', 2),
@@ -53,14 +53,14 @@ def test_json_lines_are_counted_across_blocks(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("text", ["[\n{}\n]\n", '{\n"a": 1}\n', "[1]\n", "\n{}\n"])
-def test_a_json_file_that_is_one_document_has_no_known_rows(tmp_path: Path, text: str) -> None:
+def test_a_json_file_of_one_document_has_an_unknown_row_count(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.json").write_text(text)
 
     assert count_rows(tmp_path / "a.json") is None
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.txt", "a", "a.json.zst"])
-def test_rows_that_would_be_a_guess_are_not_known(tmp_path: Path, name: str) -> None:
+def test_a_row_count_that_would_be_a_guess_is_unknown(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("a,b\n1,2\n")
 
     assert count_rows(tmp_path / name) is None
@@ -68,9 +68,7 @@ def test_rows_that_would_be_a_guess_are_not_known(tmp_path: Path, name: str) -> 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.orc", "a.json.gz"])
 @pytest.mark.parametrize("content", [b"", b"no such thing", b"PAR1", b"ORC"])
-def test_a_file_that_is_not_what_its_ending_says_is_refused(
-    tmp_path: Path, name: str, content: bytes
-) -> None:
+def test_a_file_that_contradicts_its_extension_is_refused(tmp_path: Path, name: str, content: bytes) -> None:
     if name == "a.json.gz":
         content = gzip.compress(b'{"a": 1}\n' * 50)[:-10]
     (tmp_path / name).write_bytes(content)

@@ -1,4 +1,4 @@
-"""The task commit of staged files, as one worker does it."""
+"""Tests of the task commit of staged files in one worker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def commit_all(staged: StagedJob) -> list[dict[str, object]]:
     return [commit_staged_task(*staged.ids, task) for task in staged.task_ids]
 
 
-def test_staged_files_become_pending_uploads_that_nobody_sees_before_the_job_commits(
+def test_staged_files_become_pending_uploads_that_are_invisible_before_the_job_commit(
     staged: StagedJob,
 ) -> None:
     rows = commit_all(staged)
@@ -49,7 +49,7 @@ def test_staged_files_become_pending_uploads_that_nobody_sees_before_the_job_com
     assert staged.open_uploads() == []
 
 
-def test_a_task_that_is_committed_is_not_committed_again(staged: StagedJob) -> None:
+def test_a_committed_task_is_not_committed_again(staged: StagedJob) -> None:
     first = commit_all(staged)
 
     assert commit_all(staged) == first
@@ -57,7 +57,7 @@ def test_a_task_that_is_committed_is_not_committed_again(staged: StagedJob) -> N
     assert len(staged.open_uploads()) == 6
 
 
-def test_a_task_that_runs_twice_at_once_is_visible_once(staged: StagedJob) -> None:
+def test_a_task_that_runs_twice_concurrently_is_visible_once(staged: StagedJob) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda task: commit_staged_task(*staged.ids, task), staged.task_ids * 3))
 
@@ -68,7 +68,7 @@ def test_a_task_that_runs_twice_at_once_is_visible_once(staged: StagedJob) -> No
     assert staged.open_uploads() == []
 
 
-def test_a_commit_of_one_task_neither_parks_nor_aborts_nor_takes_the_job(staged: StagedJob) -> None:
+def test_a_task_commit_neither_parks_nor_aborts_nor_takes_over_the_job(staged: StagedJob) -> None:
     lease = staged.store.get(f"_lockgate/jobs/{staged.job.job_id}/lease.json")
     (staged.staging / "month=1" / "part-00000.parquet").unlink()
 
@@ -79,7 +79,7 @@ def test_a_commit_of_one_task_neither_parks_nor_aborts_nor_takes_the_job(staged:
     assert staged.store.get(f"_lockgate/jobs/{staged.job.job_id}/lease.json") == lease
 
 
-def test_a_file_that_is_not_what_the_frozen_listing_promised_is_not_committed(staged: StagedJob) -> None:
+def test_a_file_that_differs_from_the_frozen_listing_is_not_committed(staged: StagedJob) -> None:
     changed = staged.staging / "month=2" / "part-00001.parquet"
     changed.write_bytes((staged.staging / "month=2" / "part-00004.parquet").read_bytes() + b"PAR1")
 
@@ -89,7 +89,9 @@ def test_a_file_that_is_not_what_the_frozen_listing_promised_is_not_committed(st
     assert "month=2/part-00001" not in " ".join(staged.open_uploads())
 
 
-def test_a_link_out_of_the_staging_directory_is_not_followed(tmp_path: Path, staged: StagedJob) -> None:
+def test_a_symbolic_link_out_of_the_staging_directory_is_not_followed(
+    tmp_path: Path, staged: StagedJob
+) -> None:
     folder = staged.staging / "month=1"
     folder.rename(tmp_path / "elsewhere")
     folder.symlink_to(tmp_path / "elsewhere")
@@ -99,7 +101,7 @@ def test_a_link_out_of_the_staging_directory_is_not_followed(tmp_path: Path, sta
     assert staged.open_uploads() == []
 
 
-def test_a_staging_directory_below_one_of_the_roots_is_read(
+def test_a_staging_directory_below_a_staging_root_is_read(
     staged: StagedJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "link").symlink_to(staged.staging.parent)
@@ -108,7 +110,7 @@ def test_a_staging_directory_below_one_of_the_roots_is_read(
     assert [row["rows"] for row in commit_all(staged)] == [10] * 6
 
 
-def test_a_staging_directory_outside_of_the_roots_is_not_read(
+def test_a_staging_directory_outside_the_staging_roots_is_not_read(
     staged: StagedJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "shared").mkdir()
@@ -128,7 +130,7 @@ def test_a_staging_directory_outside_of_the_roots_is_not_read(
 
 
 @pytest.mark.parametrize("value", ["/shared", '"/shared"', "[1]"])
-def test_staging_roots_that_cannot_be_are_named(
+def test_invalid_staging_roots_are_named_in_the_error(
     staged: StagedJob, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     monkeypatch.setenv("LOCKGATE_STAGING_ROOTS", value)
@@ -149,19 +151,19 @@ def test_a_path_that_leaves_the_staging_directory_is_refused(staged: StagedJob, 
         commit_staged_task(staged.destination, job.job_id, job.job_attempt, "t")
 
 
-def test_a_task_that_the_job_attempt_does_not_expect_is_refused(staged: StagedJob) -> None:
+def test_an_unexpected_task_of_the_job_attempt_is_refused(staged: StagedJob) -> None:
     with pytest.raises(InvalidInputError, match="expects no staged task 'staged-00099'"):
         commit_staged_task(*staged.ids, "staged-00099")
 
 
-def test_before_the_task_list_is_frozen_nothing_is_committed(staged: StagedJob) -> None:
+def test_nothing_is_committed_before_the_task_list_is_frozen(staged: StagedJob) -> None:
     destination, job_id, _ = staged.ids
 
     with pytest.raises(ConflictError, match="the job is open and has no list"):
         commit_staged_task(destination, job_id, "another-attempt", "staged-00000")
 
 
-def test_a_message_that_arrives_after_the_job_has_ended_leaves_nothing_behind(staged: StagedJob) -> None:
+def test_a_message_after_the_end_of_the_job_leaves_nothing_behind(staged: StagedJob) -> None:
     staged.attach().abort()
 
     with pytest.raises(ConflictError, match="the job is failed and has no list"):
@@ -170,9 +172,7 @@ def test_a_message_that_arrives_after_the_job_has_ended_leaves_nothing_behind(st
 
 
 @pytest.mark.parametrize("verb", ["begin", "part", "seal"])
-def test_a_store_that_refuses_leaves_no_upload_of_the_attempt_and_a_retry_succeeds(
-    staged: StagedJob, verb: str
-) -> None:
+def test_a_refusal_of_the_store_leaves_no_upload_and_a_retry_succeeds(staged: StagedJob, verb: str) -> None:
     FAILPOINTS.arm({f"task-write.{verb}.before": "refuse"})
     try:
         with pytest.raises(StoreUnavailableError):
@@ -184,7 +184,7 @@ def test_a_store_that_refuses_leaves_no_upload_of_the_attempt_and_a_retry_succee
     assert commit_staged_task(*staged.ids, staged.task_ids[0])["rows"] == 10
 
 
-def test_rows_of_a_format_that_does_not_state_them_are_not_known(staged: StagedJob, tmp_path: Path) -> None:
+def test_the_row_count_of_a_format_without_counts_is_unknown(staged: StagedJob, tmp_path: Path) -> None:
     (tmp_path / "csv").mkdir()
     (tmp_path / "csv" / "a.csv").write_text("a,b\n")
     job = open_job(staged.destination, "csv", settings=staged.settings)

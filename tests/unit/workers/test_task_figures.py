@@ -1,4 +1,4 @@
-"""What a process counts of its tasks, with one worker in a thread over Celery's memory broker."""
+"""Tests of a process's task metrics, with one worker thread over Celery's memory broker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def worker() -> Iterator[None]:
 
 @pytest.fixture
 def counted() -> Iterator[CollectorRegistry]:
-    """Count what runs meanwhile."""
+    """Count the tasks that run inside the block."""
     figures = TaskMetrics()
     figures.connect()
     yield served_metrics()
@@ -53,7 +53,7 @@ def figure(registry: CollectorRegistry, name: str, **labels: str) -> float:
         ("rejected", {"rejected": 1}),
     ],
 )
-def test_a_task_is_counted_by_how_it_ended_and_how_long_it_took(
+def test_a_task_is_counted_by_outcome_and_duration(
     counted: CollectorRegistry, how: str, outcomes: dict[str, int]
 ) -> None:
     worker_tasks.ended.delay(how)
@@ -64,7 +64,7 @@ def test_a_task_is_counted_by_how_it_ended_and_how_long_it_took(
     assert figure(counted, "tasks_begun_total") == sum(outcomes.values())
 
 
-def test_a_task_that_was_never_begun_here_does_not_end_here(counted: CollectorRegistry) -> None:
+def test_the_end_of_a_task_that_did_not_start_here_is_not_counted(counted: CollectorRegistry) -> None:
     signals.task_postrun.send(
         worker_tasks.ended, task=worker_tasks.ended, task_id="another's", state="SUCCESS"
     )
@@ -72,13 +72,13 @@ def test_a_task_that_was_never_begun_here_does_not_end_here(counted: CollectorRe
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "http"])
-def test_a_port_that_cannot_be_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, port: str) -> None:
+def test_an_invalid_port_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, port: str) -> None:
     monkeypatch.setenv("LOCKGATE_WORKER_METRICS_PORT", port)
     with pytest.raises(InvalidInputError, match="LOCKGATE_WORKER_METRICS_PORT"):
         load_settings()
 
 
-def test_a_worker_without_a_port_serves_nothing_and_loads_nothing_for_it(tmp_path: Path) -> None:
+def test_a_worker_without_a_port_serves_and_imports_no_metrics_endpoint(tmp_path: Path) -> None:
     script = (
         "import sys; from lockgate.workers.celery_app import app; "
         "worker = app.Worker(pool='solo', hostname='w@h', quiet=True); "

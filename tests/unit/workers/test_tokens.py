@@ -1,6 +1,6 @@
-"""Tokens in messages and answers, with one worker in a thread over Celery's memory broker.
+"""Tests of session tokens in messages and results, with one worker thread over Celery's memory broker.
 
-Sender and worker are one process here, so what each has seen is told by what a test puts in their way.
+Sender and worker are one process here, so the tests set explicitly what each of them has seen.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ def ran(task: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
     return row
 
 
-def test_without_a_journal_a_message_carries_no_header_and_the_answer_is_the_row_alone() -> None:
+def test_without_a_journal_a_message_has_no_header_and_the_result_is_the_row_alone() -> None:
     assert ran(worker_tasks.heard) == {"header": None, "seen": None}
     assert worker_tasks.heard.apply_async().get(timeout=60) == {"header": None, "seen": None}
 
 
-def test_a_message_carries_what_its_sender_has_seen() -> None:
+def test_a_message_carries_the_token_of_its_sender() -> None:
     stamp = take(opened())
     assert ran(worker_tasks.heard)["header"] == f"main@{opened().identity}={stamp}"
 
 
-def test_a_worker_takes_the_token_up_before_the_task_runs() -> None:
+def test_a_worker_extracts_the_token_before_the_task_runs() -> None:
     told = f"main@{opened().identity}=1.7"
     close_journals()
 
@@ -76,10 +76,10 @@ def test_a_worker_takes_the_token_up_before_the_task_runs() -> None:
     assert opened().seen == Stamp(1, 7)
 
 
-def test_an_answer_carries_what_the_worker_has_seen_and_its_sender_takes_it_up() -> None:
+def test_a_result_carries_the_token_of_the_worker_and_its_reader_extracts_it() -> None:
     told = f"main@{opened().identity}=1.9"
 
-    # What a worker elsewhere would add to its row.
+    # The token that a remote worker would add to its row.
     worker_tasks.ANSWER[HEADER] = told
     outcome = worker_tasks.heard.apply_async().get(timeout=60)
     assert outcome[HEADER] == told
@@ -88,7 +88,7 @@ def test_an_answer_carries_what_the_worker_has_seen_and_its_sender_takes_it_up()
     assert opened().seen == Stamp(1, 9)
 
 
-def test_a_retry_carries_what_the_try_before_it_has_seen() -> None:
+def test_a_retry_carries_the_token_of_the_previous_try() -> None:
     row = ran(worker_tasks.stubborn, True)
 
     identity = opened().identity
@@ -96,7 +96,7 @@ def test_a_retry_carries_what_the_try_before_it_has_seen() -> None:
 
 
 @pytest.mark.parametrize("garbage", ["nonsense", "main=1", 7, {"a": 1}, ["main=1.1"], None, ""])
-def test_a_header_that_is_no_token_runs_the_task_all_the_same(
+def test_a_task_with_an_invalid_token_header_runs_normally(
     garbage: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -105,19 +105,19 @@ def test_a_header_that_is_no_token_runs_the_task_all_the_same(
     assert ("it is ignored" in caplog.text) is bool(garbage)
 
 
-def test_an_answer_that_is_no_token_is_a_row_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_result_with_an_invalid_token_is_still_a_row(caplog: pytest.LogCaptureFixture) -> None:
     worker_tasks.ANSWER[HEADER] = "nonsense"
     with caplog.at_level(logging.WARNING):
         assert ran(worker_tasks.heard) == {"header": None, "seen": None}
     assert "it is ignored" in caplog.text
 
 
-def test_a_task_that_is_called_as_a_function_is_the_function() -> None:
+def test_a_task_called_as_a_function_behaves_as_the_function() -> None:
     take(opened())
     assert HEADER not in worker_tasks.heard()
 
 
-def test_a_process_that_has_no_journal_sends_without_loading_any_of_it() -> None:
+def test_a_process_without_a_journal_sends_without_importing_it() -> None:
     script = (
         "import sys, lockgate.workers.tasks; from lockgate.workers.session.token import tokens, extract; "
         "extract({}); print(tokens(), 'sqlalchemy' in sys.modules)"

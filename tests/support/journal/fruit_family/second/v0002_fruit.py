@@ -1,4 +1,4 @@
-"""Nothing new: there is a second version."""
+"""An empty second version."""
 
 from __future__ import annotations
 
