@@ -14,7 +14,7 @@ POLLING: Final = (
     "tests/model/journal/test_journal_polling.py::test_a_reader_does_not_skip_an_entry_that_commits_late"
 )
 OBSERVING: Final = (
-    "tests/unit/journal/observers/test_client.py::test_a_read_checks_the_state_that_it_reads_and_no_other"
+    "tests/unit/journal/observers/test_client.py::test_a_read_checks_the_stamp_of_the_same_state_it_reads"
 )
 BLOBS: Final = "tests/model/blobs/test_blob_properties.py::test_blobs_are_kept_and_deleted_as_in_the_model"
 FULL_DISK: Final = "tests/unit/blobs/test_outages.py::test_a_full_disk_fails_the_put_and_leaves_nothing"
@@ -282,7 +282,7 @@ MUTANTS: Final = (
                 "not in set(LeaseState):",
             )
         ],
-        "tests/unit/blobs/test_server.py::test_another_process_renews_the_set_that_was_opened_for_it",
+        "tests/unit/blobs/test_server.py::test_another_process_renews_a_set_opened_on_its_behalf",
     ),
     Mutant(
         "stage-what-a-set-has-referred-to",
@@ -408,7 +408,7 @@ MUTANTS: Final = (
                 "self._path.write_bytes(f",
             )
         ],
-        "tests/unit/blobs/test_orphans.py::test_a_listing_amid_which_something_was_left_does_not_count",
+        "tests/unit/blobs/test_orphans.py::test_a_listing_during_which_bytes_were_left_behind_does_not_count",
     ),
     Mutant(
         "ignore-dead-servers",
@@ -421,7 +421,7 @@ MUTANTS: Final = (
             )
         ],
         "tests/unit/blobs/test_presence.py::"
-        "test_bytes_of_a_server_that_was_killed_are_found_though_their_client_completes_its_set",
+        "test_bytes_of_a_killed_server_are_found_although_their_client_completes_its_set",
     ),
     Mutant(
         "delete-another-jobs-folder",

@@ -21,38 +21,38 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """An empty local destination."""
+    """Return an empty local destination."""
     return World(tmp_path, str(tmp_path / "dest"))
 
 
 @pytest.fixture
 def journal_world(world: World) -> World:
-    """An empty local destination whose jobs have their leases in a journal."""
+    """Return an empty local destination whose jobs have their leases in a journal."""
     return world.with_journal()
 
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """A clock that the test moves."""
+    """Return a clock that the test advances."""
     return ManualClock()
 
 
 @pytest.fixture
 def timed_journal(journal_url: str, clock: ManualClock) -> Iterator[Journal]:
-    """A new journal in a database of each kind, by the test's clock."""
+    """Return a new journal in a database of each kind, with the test's clock."""
     with open_journal(journal_url, clock=clock) as opened:
         yield opened
 
 
 @pytest.fixture
 def leases(timed_journal: Journal) -> Leases:
-    """The leases of that journal."""
+    """Return the leases of that journal."""
     return Leases(timed_journal)
 
 
 @pytest.fixture
 def journals(journal_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> JournalWorld:
-    """An empty journal on each kind of database, with a spare database beside it."""
+    """Return an empty journal on each kind of database, with a spare database beside it."""
     if journal_url.startswith("sqlite"):
         spare = f"sqlite:///{tmp_path / 'spare.db'}"
     else:
@@ -63,7 +63,7 @@ def journals(journal_url: str, tmp_path: Path, request: pytest.FixtureRequest) -
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """What the environment says, with a home of this test's own."""
+    """Return the settings of the environment, with a home directory of this test's own."""
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("LOCKGATE_DEBUG", raising=False)
     return Settings()
@@ -71,13 +71,13 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 @pytest.fixture
 def destination(tmp_path: Path) -> str:
-    """A destination that nobody has written yet."""
+    """Return a destination that has not been written yet."""
     return str(tmp_path / "lake")
 
 
 @pytest.fixture
 def run(settings: Settings) -> Run:
-    """Run `lockgate` with arguments."""
+    """Return a function that runs `lockgate` with arguments."""
     root = build()
 
     def run(*arguments: str) -> Result:
@@ -88,7 +88,7 @@ def run(settings: Settings) -> Run:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a worker over this broker look up each moment, not each two seconds: so late it acknowledges."""
+    """Make workers on this broker poll at short intervals, not every two seconds, to acknowledge early."""
     from kombu.connection import Connection
 
     drain = Connection.drain_events
@@ -97,7 +97,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def guest(tmp_path: Path, quick: None) -> Iterator[Guest]:
-    """An application with blobs below its test's directory."""
+    """Return an application with blobs below its test's directory."""
     from tests.support.workers.third_party_app import application
 
     with application(Settings(home=tmp_path / "home", celery_threshold_bytes=1_000)) as guest:

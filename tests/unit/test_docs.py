@@ -1,4 +1,4 @@
-"""The pages of the documentation: links lead somewhere, and imports in examples name what exists."""
+"""Links in the documentation have targets, and imports in its examples name existing objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Points at which tests crash, fail, or silence a call."""
+"""Failpoints: places at which tests crash, fail, or suppress the response of a call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_text_of_the_environment_names_points_and_actions() -> None:
 
 
 @pytest.mark.parametrize("action", ["explode", "kill@x", "", "lost@-1"])
-def test_an_action_that_is_not_known_is_refused(action: str) -> None:
+def test_an_unknown_action_is_refused(action: str) -> None:
     with pytest.raises(InvalidInputError, match="use kill, lost or refuse"):
         Failpoints().arm({"decide.create.after": action})
 
@@ -32,7 +32,7 @@ def test_an_action_that_is_not_known_is_refused(action: str) -> None:
 @pytest.mark.parametrize(
     ("action", "error"), [("lost", OutcomeUnknownError), ("refuse", StoreUnavailableError)]
 )
-def test_a_point_acts_at_its_passage_and_at_no_other(action: str, error: type[Exception]) -> None:
+def test_a_failpoint_acts_only_at_the_configured_pass(action: str, error: type[Exception]) -> None:
     points = Failpoints()
     points.arm({"a.put.before": f"{action}@2"})
 
@@ -43,7 +43,7 @@ def test_a_point_acts_at_its_passage_and_at_no_other(action: str, error: type[Ex
     points.hit("a.put.before")
 
 
-def test_of_many_threads_one_meets_the_point() -> None:
+def test_a_failpoint_acts_in_only_one_of_many_threads() -> None:
     points = Failpoints()
     points.arm({"a": "lost@40"})
     met: list[str] = []
@@ -72,7 +72,7 @@ def test_the_innermost_step_names_the_call() -> None:
     assert current_step() == "idle"
 
 
-def test_an_observer_sees_every_point_unarmed_ones_too() -> None:
+def test_an_observer_sees_every_point_including_unarmed_ones() -> None:
     points, seen = Failpoints(), []
     points.observer = seen.append
     points.hit("a")
@@ -80,7 +80,7 @@ def test_an_observer_sees_every_point_unarmed_ones_too() -> None:
     assert seen == ["a"]
 
 
-def test_arming_replaces_what_was_armed_before() -> None:
+def test_arming_replaces_the_points_armed_before() -> None:
     FAILPOINTS.arm({"a": "lost"})
     FAILPOINTS.arm({})
     FAILPOINTS.hit("a")

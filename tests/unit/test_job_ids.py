@@ -1,4 +1,4 @@
-"""Which run is which job: ids that differ where runs do, and are the same where a run is tried again."""
+"""Job ids differ between runs and are the same for a retry of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lockgate.storage_core.ids import ShortId, new_attempt_id, new_job_attempt_i
 from tests.support.commit.destination import World, write
 
 
-def test_jobs_of_the_same_second_differ_in_every_id(world: World) -> None:
+def test_jobs_started_in_the_same_second_differ_in_every_id(world: World) -> None:
     jobs = [world.open_job(f"run-{number}") for number in range(20)]
     assert len({job.job_id for job in jobs}) == 20
     assert len({job.short_id for job in jobs}) == 20
@@ -25,11 +25,11 @@ def test_jobs_of_the_same_second_differ_in_every_id(world: World) -> None:
 
 
 @pytest.mark.parametrize("new_id", [new_token, new_attempt_id, new_job_attempt_id])
-def test_what_is_made_for_one_execution_is_never_made_again(new_id: object) -> None:
+def test_an_id_made_for_one_execution_is_never_made_again(new_id: object) -> None:
     assert len({new_id() for _ in range(10_000)}) == 10_000  # type: ignore[operator]
 
 
-def test_a_retry_of_a_run_meets_its_own_job_at_any_time(world: World) -> None:
+def test_a_retry_of_a_run_finds_its_own_job_at_any_time(world: World) -> None:
     first = world.open_job("sales")
     first.close()
     world.clock.now += 86_400

@@ -1,4 +1,4 @@
-"""The shape of the code: no circles of modules, folders of a dozen modules, names that stand once."""
+"""The structure of the code: no import cycles, at most a dozen modules per folder, unique names."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ TWINS: dict[str, str] = {
     "family": "an owner's family of entries, and what a family is",
     "rows": "an owner's rows, and what a row is",
 }
-"""File names that two neighbouring floors have, and what the files hold: their folders tell them apart."""
+"""File names allowed in two neighbouring layers, with their contents: the folders distinguish them."""
 
 
 @pytest.fixture(scope="module")
 def graph() -> grimp.ImportGraph:
-    """Which modules import which: in functions and for the type checker, too."""
+    """Return the import graph, including imports in functions and for the type checker."""
     return grimp.build_graph("lockgate", "examples", exclude_type_checking_imports=False, cache_dir=None)
 
 
@@ -37,7 +37,7 @@ def test_deferred_and_type_only_imports_are_counted(graph: grimp.ImportGraph) ->
     assert type_only in graph.find_modules_directly_imported_by("lockgate")
 
 
-def test_no_modules_import_each_other_in_a_circle(graph: grimp.ImportGraph) -> None:
+def test_modules_have_no_import_cycle(graph: grimp.ImportGraph) -> None:
     imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
 
     try:
@@ -46,7 +46,7 @@ def test_no_modules_import_each_other_in_a_circle(graph: grimp.ImportGraph) -> N
         pytest.fail(f"a circle of modules: {' <- '.join(error.args[1])}")
 
 
-def test_a_folder_has_a_dozen_modules_at_most() -> None:
+def test_a_folder_has_at_most_a_dozen_modules() -> None:
     modules = {
         Path(folder).relative_to(ROOT): sorted(
             file for file in files if file.endswith(".py") and file != "__init__.py"
@@ -59,7 +59,7 @@ def test_a_folder_has_a_dozen_modules_at_most() -> None:
     assert {str(folder): found for folder, found in modules.items() if len(found) > MOST_MODULES} == {}
 
 
-def test_neighbouring_floors_of_the_core_have_no_file_of_one_name(graph: grimp.ImportGraph) -> None:
+def test_neighbouring_layers_of_the_core_have_no_files_with_the_same_name(graph: grimp.ImportGraph) -> None:
     twins = defaultdict(set)
     for upper, lower in pairwise(_floors()):
         above, below = _by_name(graph, upper), _by_name(graph, lower)
@@ -71,7 +71,7 @@ def test_neighbouring_floors_of_the_core_have_no_file_of_one_name(graph: grimp.I
 
 
 def _floors() -> list[list[str]]:
-    """Return the packages of each floor of the core, from the top down, as the import contract lists them."""
+    """Return the packages of each layer of the core, from the top down, as the import contract lists them."""
     configuration = tomllib.loads((ROOT / "pyproject.toml").read_text())
     (contract,) = [
         contract
@@ -94,7 +94,7 @@ def _by_name(graph: grimp.ImportGraph, packages: list[str]) -> dict[str, set[str
     return found
 
 
-def test_no_name_that_a_package_imports_at_first_use_is_the_name_of_its_submodule(
+def test_no_lazily_imported_name_of_a_package_is_the_name_of_its_submodule(
     graph: grimp.ImportGraph,
 ) -> None:
     """An imported submodule becomes an attribute of its package and would hide the name."""

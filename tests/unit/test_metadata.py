@@ -1,4 +1,4 @@
-"""Metadata that every store keeps as they are, and those that none could."""
+"""Metadata that every store keeps unchanged, and metadata that no store could keep."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lockgate.storage_core.stores.protocol import check_metadata
 from tests.support.commit.destination import World
 
 
-def test_metadata_that_a_store_can_keep_are_left_as_they_are() -> None:
+def test_metadata_that_a_store_can_keep_are_not_changed() -> None:
     assert check_metadata({}) == {}
     assert check_metadata({"pipeline": "nightly run", "x-2": "~"}) == {"pipeline": "nightly run", "x-2": "~"}
 

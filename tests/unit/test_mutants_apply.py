@@ -1,4 +1,4 @@
-"""Every mutant of `make mutants` still edits what it means to."""
+"""Every mutant of `make mutants` still edits the code that it is meant for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_mutant_changes_its_files_into_others_that_still_parse(mutant: Mutant, tree: Path) -> None:
+def test_a_mutant_changes_its_files_and_they_still_parse(mutant: Mutant, tree: Path) -> None:
     before = {edit.path: (tree / edit.path).read_text() for edit in mutant.edits}
     with applied(mutant, tree):
         for path, text in before.items():
@@ -30,6 +30,6 @@ def test_a_mutant_changes_its_files_into_others_that_still_parse(mutant: Mutant,
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_tests_that_must_fail_are_there(mutant: Mutant) -> None:
+def test_the_tests_that_a_mutant_must_fail_exist(mutant: Mutant) -> None:
     path, _, name = mutant.tests.partition("::")
     assert f"def {name.partition('[')[0]}(" in (TREE / path).read_text()

@@ -1,4 +1,4 @@
-"""What was read back is shown, never obeyed: on a terminal, in a table, in a log."""
+"""Control characters in stored text are escaped on a terminal, in a table and in a log."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ SHOWN = r"\x1b[2J\x1b]0;yours\x07"
         ("größe 日本\u3000語 🙂 a\\x1b", "größe 日本\u3000語 🙂 a\\x1b"),
     ],
 )
-def test_what_a_terminal_obeys_is_written_out_and_letters_stay(text: str, shown: str) -> None:
+def test_control_characters_are_escaped_and_letters_are_not(text: str, shown: str) -> None:
     assert printable(text) == shown
     assert printable(shown) == shown
 
 
-def test_a_folder_s_name_that_a_scan_meets_is_shown_and_not_obeyed(
+def test_a_folder_name_found_by_a_scan_is_shown_with_control_characters_escaped(
     run: Run, tmp_path: Path, settings: Settings
 ) -> None:
     lapsed_job(str(tmp_path / "lake" / f"sales{TRICK}"), settings)

@@ -1,4 +1,4 @@
-"""What Prometheus is shown of the metrics that are recorded through OpenTelemetry's API."""
+"""Metrics recorded through OpenTelemetry's API are exported to Prometheus."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _numbers = count()
 
 @pytest.fixture
 def name() -> str:
-    """Return a metric's name that no other test uses."""
+    """Return a metric name that no other test uses."""
     return f"lockgate.test.m{next(_numbers)}"
 
 
@@ -35,7 +35,7 @@ def test_names_and_units_are_those_of_prometheus(name: str) -> None:
     assert f"{stem}_call_seconds_sum 0.5" in shown
 
 
-def test_two_meters_count_in_one_metric_whatever_thread_is_first(name: str) -> None:
+def test_two_meters_count_in_one_metric_whichever_thread_is_first(name: str) -> None:
     begin = threading.Barrier(8)
 
     def work() -> None:
@@ -58,7 +58,7 @@ def test_metrics_of_other_libraries_are_not_recorded() -> None:
     assert "another" not in generate_latest(served_metrics()).decode()
 
 
-def test_a_provider_that_the_program_has_set_gets_the_metrics() -> None:
+def test_a_provider_set_by_the_program_receives_the_metrics() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _CONFIGURED], check=True, capture_output=True, text=True, timeout=120
     )

@@ -1,4 +1,4 @@
-"""The list of scenarios in the documentation cannot rot: every test that it names is there."""
+"""The list of scenarios in the documentation stays up to date: every test that it names exists."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def scenarios() -> dict[str, list[tuple[str, list[str]]]]:
     return by_heading
 
 
-def test_every_test_that_the_scenarios_name_is_there() -> None:
+def test_every_test_named_in_the_scenarios_exists() -> None:
     sources = (path.read_text() for path in (REPOSITORY / "tests").rglob("test_*.py"))
     there = {name for source in sources for name in re.findall(r"^\s*def (test_\w+)\(", source, re.MULTILINE)}
     named = [name for lines in scenarios().values() for _, names in lines for name in names]

@@ -1,4 +1,4 @@
-"""Settings that contradict each other are refused, by name and with the remedy."""
+"""Contradictory settings are refused with their names and the remedy."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from lockgate.storage_core.settings import load_settings
 
 
 @pytest.mark.parametrize("name", ["LOCKGATE_COMMIT_WINDOW_S", "LOCKGATE_LEASE_RENEW_S"])
-def test_a_limit_by_which_the_lease_has_lapsed_already_is_refused(
+def test_a_limit_not_below_the_hard_limit_of_the_lease_is_refused(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    # A driver that slept over its hard limit would decide without asking the journal again.
+    # A driver suspended past its hard limit would decide without asking the journal again.
     monkeypatch.setenv(name, "120")
     with pytest.raises(InvalidInputError, match=f"{name} is 120 and LOCKGATE_LEASE_HARD_S 120.*smaller"):
         load_settings()
@@ -20,7 +20,7 @@ def test_a_limit_by_which_the_lease_has_lapsed_already_is_refused(
     load_settings()
 
 
-def test_the_former_name_of_the_retention_interval_counts_and_draws_a_warning(
+def test_the_former_name_of_the_retention_interval_is_accepted_with_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LOCKGATE_LIBRARY_CACHE_MANAGER_CLEANUP_INTERVAL_S", "3600")
@@ -28,7 +28,7 @@ def test_the_former_name_of_the_retention_interval_counts_and_draws_a_warning(
         assert load_settings().retention_interval_s == 3600.0
 
 
-def test_the_retention_interval_counts_where_its_former_name_is_set_too(
+def test_the_retention_interval_takes_precedence_over_its_former_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LOCKGATE_LIBRARY_CACHE_MANAGER_CLEANUP_INTERVAL_S", "3600")
@@ -38,7 +38,9 @@ def test_the_retention_interval_counts_where_its_former_name_is_set_too(
 
 
 @pytest.mark.parametrize("scope", ["prod/eu", "a b", "ü", "prod\n", "x" * 61])
-def test_a_scope_that_an_owner_cannot_carry_is_refused(monkeypatch: pytest.MonkeyPatch, scope: str) -> None:
+def test_a_scope_that_cannot_be_part_of_an_owner_is_refused(
+    monkeypatch: pytest.MonkeyPatch, scope: str
+) -> None:
     monkeypatch.setenv("LOCKGATE_AIRFLOW_SCOPE", scope)
     with pytest.raises(
         InvalidInputError, match=r"LOCKGATE_AIRFLOW_SCOPE.*is not a scope: use at most 60 letters"
@@ -48,7 +50,7 @@ def test_a_scope_that_an_owner_cannot_carry_is_refused(monkeypatch: pytest.Monke
     assert load_settings().airflow_scope == "prod-eu_2.b"
 
 
-def test_an_unreferenced_blob_lives_half_an_hour_to_an_hour_by_default(
+def test_an_unreferenced_blob_is_kept_for_half_an_hour_to_an_hour_by_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("LOCKGATE_RETENTION_INTERVAL_S", raising=False)
@@ -57,7 +59,7 @@ def test_an_unreferenced_blob_lives_half_an_hour_to_an_hour_by_default(
 
 @pytest.mark.parametrize("value", ["inf", "nan", "1e10"])
 @pytest.mark.parametrize("name", ["RETENTION_INTERVAL_S", "MESSAGE_LAPSE_S", "LOG_INTERVAL_S", "LOG_LAPSE_S"])
-def test_a_time_that_no_clock_reaches_is_refused(
+def test_a_time_beyond_the_range_of_the_clock_is_refused(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(f"LOCKGATE_{name}", value)

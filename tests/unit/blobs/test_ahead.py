@@ -1,4 +1,4 @@
-"""What goes on to the HA store before it is whole here, and small blobs that are recorded together."""
+"""Parts of a blob are forwarded to the HA store before the blob is complete in the local store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lockgate.storage_core.errors import CorruptBlobError
 from tests.support.blobs.server import PART_BYTES, BlobWorld, blob_world, key_of
 
 DATA = bytes(range(256)) * (PART_BYTES // 128) + b"the rest"
-"""Two parts and a little."""
+"""Slightly longer than two parts."""
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def world(tmp_path: Path) -> Iterator[BlobWorld]:
         yield world
 
 
-def told(data: bytes) -> NewBlob:
+def new_blob(data: bytes) -> NewBlob:
     return NewBlob(digest=hashlib.sha256(data).hexdigest(), owners=("job",))
 
 
@@ -37,37 +37,39 @@ def nothing_is_left(world: BlobWorld) -> bool:
     return not found and open_uploads(world) == 0
 
 
-def test_parts_of_a_blob_whose_digest_is_told_go_before_the_last_one_is_here(world: BlobWorld) -> None:
-    with world.server.ingest.receiving("sales", told(DATA), size_bytes=len(DATA)) as arriving:
+def test_parts_of_a_blob_with_a_known_digest_are_uploaded_before_the_last_one_arrives(
+    world: BlobWorld,
+) -> None:
+    with world.server.ingest.receiving("sales", new_blob(DATA), size_bytes=len(DATA)) as arriving:
         arriving.write(DATA[: PART_BYTES - 1])
         assert open_uploads(world) == 0
         arriving.write(DATA[PART_BYTES - 1 : PART_BYTES])
         assert open_uploads(world) == 1
         arriving.write(DATA[PART_BYTES:])
-        blob = world.server.ingest.keep(arriving, "sales", told(DATA))
+        blob = world.server.ingest.keep(arriving, "sales", new_blob(DATA))
     assert open_uploads(world) == 0
     assert world.is_local(blob)
     world.server.holdings.local.delete(*key_of(blob))
     assert world.server.get(*key_of(blob)) == DATA
 
 
-def test_bytes_that_break_off_after_their_first_part_leave_nothing(world: BlobWorld) -> None:
-    with world.server.ingest.receiving("sales", told(DATA), size_bytes=len(DATA)) as arriving:
+def test_a_put_that_stops_after_its_first_part_leaves_nothing(world: BlobWorld) -> None:
+    with world.server.ingest.receiving("sales", new_blob(DATA), size_bytes=len(DATA)) as arriving:
         arriving.write(DATA[:PART_BYTES])
         assert open_uploads(world) == 1
     assert nothing_is_left(world)
 
 
-def test_other_bytes_than_were_told_leave_nothing_though_their_parts_went(world: BlobWorld) -> None:
+def test_bytes_with_another_digest_leave_nothing_although_their_parts_were_uploaded(world: BlobWorld) -> None:
     with pytest.raises(CorruptBlobError, match="send them again"):
-        world.server.put(DATA[:-1] + b"!", job_id="sales", digest=told(DATA).digest)
+        world.server.put(DATA[:-1] + b"!", job_id="sales", digest=new_blob(DATA).digest)
     assert nothing_is_left(world)
 
 
-def test_fewer_bytes_than_were_announced_are_put_as_what_they_are(world: BlobWorld) -> None:
-    with world.server.ingest.receiving("sales", told(DATA), size_bytes=len(DATA) + 1) as arriving:
+def test_fewer_bytes_than_announced_are_stored_with_their_actual_size(world: BlobWorld) -> None:
+    with world.server.ingest.receiving("sales", new_blob(DATA), size_bytes=len(DATA) + 1) as arriving:
         arriving.write(DATA)
-        blob = world.server.ingest.keep(arriving, "sales", told(DATA))
+        blob = world.server.ingest.keep(arriving, "sales", new_blob(DATA))
     assert open_uploads(world) == 0
     assert world.is_local(blob)
     assert world.is_in_ha(blob)

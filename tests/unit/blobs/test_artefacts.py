@@ -1,4 +1,4 @@
-"""What was uploaded for a job travels between Airflow tasks as a small dictionary of JSON."""
+"""The uploads of a job are passed between Airflow tasks as a small JSON dictionary."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lockgate.storage_core.errors import InvalidInputError
 KEY = BlobKey(f"{'a' * 64}-{'0' * 32}")
 
 
-def test_artefacts_come_out_of_their_handle_as_they_went_in() -> None:
+def test_artefacts_survive_the_round_trip_through_their_handle() -> None:
     library = ArtefactFile(blob_key=KEY, name="rates.whl")
     jar = ArtefactFile(blob_key=KEY, name="udf.jar", use="other")
     artefacts = Artefacts(job_id="sales", blobs=(library, jar))
@@ -24,7 +24,7 @@ def test_artefacts_come_out_of_their_handle_as_they_went_in() -> None:
     assert Artefacts.of_handle(told) == artefacts
 
 
-def test_a_handle_without_uses_is_of_libraries() -> None:
+def test_a_handle_without_uses_is_read_as_libraries() -> None:
     (blob,) = Artefacts.of_handle({"job_id": "sales", "blob_keys": [KEY], "names": ["rates.py"]}).blobs
     assert blob.use == "library"
 
@@ -41,6 +41,6 @@ def test_a_handle_without_uses_is_of_libraries() -> None:
         {"job_id": "sales", "blob_keys": [KEY], "names": ["x"], "uses": ["nothing"]},
     ],
 )
-def test_what_is_no_handle_of_artefacts_is_refused(handle: object) -> None:
+def test_an_invalid_handle_of_artefacts_is_refused(handle: object) -> None:
     with pytest.raises(InvalidInputError):
         Artefacts.of_handle(handle)

@@ -1,4 +1,4 @@
-"""Logs go with their last reference; everything else is staged, and a publisher's death loses no log."""
+"""Logs are deleted with their last reference, other blobs are staged; a publisher's death loses no log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.blobs.server import BlobWorld, blob_world, key_of
 LOG = Log(name="log")
 
 CALLS = 9
-"""A publication has fewer, but for the parts that it merged: they are dropped one after the other."""
+"""A publication makes fewer calls, except for the merged parts, which are dropped one by one."""
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def world(tmp_path: Path, journal_url: str) -> Iterator[BlobWorld]:
         yield world
 
 
-def test_a_log_goes_at_once_with_its_last_reference(world: BlobWorld) -> None:
+def test_a_log_is_deleted_at_once_with_its_last_reference(world: BlobWorld) -> None:
     blob = world.server.put(b"line\n", guarantee="recreatable", use="log", owners=["viewer:1", "viewer:2"])
     world.server.drop(*key_of(blob), "viewer:1")
     assert world.server.get(*key_of(blob)) == b"line\n"
@@ -41,7 +41,7 @@ def test_a_log_goes_at_once_with_its_last_reference(world: BlobWorld) -> None:
     world.server.drop(*key_of(blob), "viewer:2")
 
 
-def test_a_log_goes_at_once_with_its_owner(world: BlobWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_is_deleted_at_once_with_its_owner(world: BlobWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "PAGE", 3)
     logs = [
         world.server.put(b"line\n", guarantee="recreatable", use="log", owners=["viewer:1"]) for _ in range(3)
@@ -53,14 +53,14 @@ def test_a_log_goes_at_once_with_its_owner(world: BlobWorld, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("use", "guarantee"), [("message", "recreatable"), ("library", "ha"), ("log", "ha")])
-def test_what_is_no_recreatable_log_is_staged(world: BlobWorld, use: Any, guarantee: Any) -> None:
+def test_blobs_other_than_recreatable_logs_are_staged(world: BlobWorld, use: Any, guarantee: Any) -> None:
     blob = world.server.put(b"bytes", guarantee=guarantee, use=use, owners=["viewer:1"])
     world.server.drop(*key_of(blob), "viewer:1")
     assert world.staged_s(blob) == world.clock.now_s()
     assert world.is_local(blob)
 
 
-def test_a_log_that_cannot_be_deleted_now_is_left_to_the_sweep(
+def test_a_log_that_cannot_be_deleted_at_once_is_left_to_the_sweep(
     world: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blob = world.server.put(b"line\n", guarantee="recreatable", use="log", owners=["viewer:1"])
@@ -89,14 +89,14 @@ def test_in_safe_mode_a_log_is_only_staged(world: BlobWorld, tmp_path: Path) -> 
 
 
 class PublisherDiedError(BaseException):
-    """The publisher's process ended here."""
+    """The publisher's process ended at this call."""
 
 
 class DyingBlobs:
     """A blob server whose caller dies before or after its n-th call.
 
     Args:
-        world: Of the server.
+        world: World of the server.
         at: Number of the call, from 0.
         after: Whether that call still has its effect.
     """
@@ -123,7 +123,7 @@ class DyingBlobs:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("lines", [1, MERGED - 1])
-def test_a_publisher_that_dies_anywhere_loses_nothing(tmp_path: Path, lines: int, after: bool) -> None:
+def test_a_publisher_that_dies_at_any_call_loses_nothing(tmp_path: Path, lines: int, after: bool) -> None:
     file = tmp_path / "log"
     for at in range(CALLS):
         root = tmp_path / str(at)

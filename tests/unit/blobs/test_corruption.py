@@ -1,4 +1,4 @@
-"""Damage of any kind, wherever it is, is found at first use: healed from another copy, else a clear error."""
+"""Damage of any kind in any store is detected at first use, and healed from another copy or reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DATA = b"some bytes that hash to their key"
 OTHER = b"other bytes, of another length, with another key"
 
 Harm = Callable[[Path, Path], None]
-"""Takes the file to be harmed, and a whole file of other bytes."""
+"""Called with the file to damage and an intact file with other bytes."""
 
 
 def cut_off(path: Path, other: Path) -> None:
@@ -109,7 +109,9 @@ def leftovers(world: BlobWorld) -> list[Path]:
 
 @harms
 @before_use
-def test_a_harmed_local_file_is_healed_from_the_ha_store(world: BlobWorld, harm: Harm, is_used: bool) -> None:
+def test_a_damaged_local_file_is_healed_from_the_ha_store(
+    world: BlobWorld, harm: Harm, is_used: bool
+) -> None:
     key, other = (key_of(world.server.put(data, job_id="sales")) for data in (DATA, OTHER))
     harm(local_file(world, key), local_file(world, other))
     if not is_used:
@@ -123,7 +125,7 @@ def test_a_harmed_local_file_is_healed_from_the_ha_store(world: BlobWorld, harm:
 
 @harms
 @before_use
-def test_a_harmed_file_that_is_the_only_copy_is_an_error_and_never_other_bytes(
+def test_a_damaged_file_that_is_the_only_copy_raises_an_error_and_never_returns_other_bytes(
     world: BlobWorld, harm: Harm, is_used: bool
 ) -> None:
     key, other = (
@@ -138,7 +140,7 @@ def test_a_harmed_file_that_is_the_only_copy_is_an_error_and_never_other_bytes(
 
 
 @harms
-def test_a_harmed_object_is_never_taken_for_the_blob(world: BlobWorld, harm: Harm) -> None:
+def test_a_damaged_object_is_never_returned_as_the_blob(world: BlobWorld, harm: Harm) -> None:
     key, other = (key_of(world.server.put(data, job_id="sales")) for data in (DATA, OTHER))
     harm(object_file(world, key), object_file(world, other))
     assert world.server.get(*key) == DATA
@@ -149,7 +151,7 @@ def test_a_harmed_object_is_never_taken_for_the_blob(world: BlobWorld, harm: Har
 
 
 @harms
-def test_a_blob_harmed_in_both_stores_is_an_error_that_says_so(world: BlobWorld, harm: Harm) -> None:
+def test_a_blob_damaged_in_both_stores_raises_a_corrupt_blob_error(world: BlobWorld, harm: Harm) -> None:
     key, other = (key_of(world.server.put(data, job_id="sales")) for data in (DATA, OTHER))
     for file_of in (local_file, object_file):
         harm(file_of(world, key), file_of(world, other))
@@ -159,7 +161,7 @@ def test_a_blob_harmed_in_both_stores_is_an_error_that_says_so(world: BlobWorld,
 
 @harms
 @before_use
-def test_a_harmed_file_of_a_cache_is_fetched_again(caches: CacheWorld, harm: Harm, is_used: bool) -> None:
+def test_a_damaged_file_of_a_cache_is_fetched_again(caches: CacheWorld, harm: Harm, is_used: bool) -> None:
     blob, other = caches.put(DATA), caches.put(OTHER)
     caches.is_kept = True
     cache = caches.cache()
@@ -177,9 +179,7 @@ def test_a_harmed_file_of_a_cache_is_fetched_again(caches: CacheWorld, harm: Har
 
 
 @harms
-def test_a_cache_passes_over_a_harmed_object_and_takes_the_servers_file(
-    caches: CacheWorld, harm: Harm
-) -> None:
+def test_a_cache_skips_a_damaged_object_and_fetches_the_servers_file(caches: CacheWorld, harm: Harm) -> None:
     blob, other = caches.put(DATA), caches.put(OTHER)
     caches.ha = caches.server.holdings.ha
     harm(object_file(caches.blobs, key_of(blob)), object_file(caches.blobs, key_of(other)))
@@ -188,16 +188,16 @@ def test_a_cache_passes_over_a_harmed_object_and_takes_the_servers_file(
     assert caches.under_way() == []
 
 
-def test_damage_that_leaves_no_trace_is_found_by_the_receiver_and_healed(world: BlobWorld) -> None:
+def test_damage_that_keeps_size_and_times_is_detected_by_the_receiver_and_healed(world: BlobWorld) -> None:
     key = key_of(world.server.put(DATA, job_id="sales"))
     world.server.get(*key)
     damage(local_file(world, key))
-    world.server.holdings.local._note_verified(local_file(world, key))  # as if size and times had stayed
+    world.server.holdings.local._note_verified(local_file(world, key))  # as if size and times had not changed
     assert world.server.get(*key) == DATA
     assert local_file(world, key).read_bytes() == DATA
 
 
-def test_damage_without_a_trace_of_the_only_copy_is_an_error(world: BlobWorld) -> None:
+def test_damage_that_keeps_size_and_times_of_the_only_copy_raises_an_error(world: BlobWorld) -> None:
     key = key_of(world.server.put(DATA, guarantee="recreatable"))
     damage(local_file(world, key))
     world.server.holdings.local._note_verified(local_file(world, key))
@@ -205,7 +205,7 @@ def test_damage_without_a_trace_of_the_only_copy_is_an_error(world: BlobWorld) -
         world.server.get(*key)
 
 
-def test_a_reader_that_saw_damage_does_not_remove_what_another_has_healed(
+def test_a_reader_that_detected_damage_does_not_remove_a_file_that_another_has_healed(
     world: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = key_of(world.server.put(DATA, job_id="sales"))
@@ -224,7 +224,9 @@ def test_a_reader_that_saw_damage_does_not_remove_what_another_has_healed(
     assert local.verified(*key).read_bytes() == DATA
 
 
-def test_an_object_that_was_harmed_while_it_was_away_is_put_right_by_a_verification(tmp_path: Path) -> None:
+def test_an_object_damaged_while_the_store_was_unavailable_is_healed_by_a_verification(
+    tmp_path: Path,
+) -> None:
     with blob_world(tmp_path, store=LocalStore(tmp_path / "ha")) as world:
         key = key_of(world.server.put(DATA, job_id="sales", owners=["job"]))
         damage(object_file(world, key))
@@ -234,10 +236,10 @@ def test_an_object_that_was_harmed_while_it_was_away_is_put_right_by_a_verificat
         assert world.server.get(*key) == DATA
 
 
-def test_bytes_that_read_otherwise_than_they_were_verified_are_not_handed_out(
+def test_bytes_that_differ_from_the_verified_bytes_are_not_served(
     world: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blob = world.server.put(b"abc", owners=["viewer:1"])
-    monkeypatch.setattr(Path, "read_bytes", lambda _: b"abd")  # a disk, or a memory, that is failing
+    monkeypatch.setattr(Path, "read_bytes", lambda _: b"abd")  # a failing disk or memory
     with pytest.raises(CorruptBlobError, match="nothing was returned"):
         world.server.get(*key_of(blob))

@@ -1,4 +1,4 @@
-"""A job id that is used again while a process is stopped: what it wakes to is another job's, and stays."""
+"""A job id is reused while a process is stopped: when it resumes, it deletes nothing of the new job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.blobs.server import INTERVAL_S, BlobWorld, blob_world, new_server
 
 LARGE = bytes(11 * 1024 * 1024)
-"""Goes to the HA store in parts."""
+"""Large enough to be uploaded to the HA store in parts."""
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def world(tmp_path: Path) -> Iterator[BlobWorld]:
 
 @dataclass
 class Stopped:
-    """One try: a job, a server that is stopped, and another one over the same stores that goes on."""
+    """One run: a job, a server that is stopped, and another server over the same stores that continues."""
 
     world: BlobWorld
     job_id: str
@@ -53,7 +53,7 @@ class Stopped:
         self.other.finish(self.job_id)
 
     def end_is_forgotten(self) -> None:
-        """The job ends, time passes, and nobody knows of it any more."""
+        """End the job and let time pass until its end is forgotten."""
         self.job_ends()
         while self.job() is not None:
             self.world.clock.sleep(INTERVAL_S / 2)
@@ -61,7 +61,7 @@ class Stopped:
             self.other.sweep(dry_run=False)
 
     def another_begins(self) -> None:
-        """After that there is another job of the same id."""
+        """End the job, let its end be forgotten, and begin another job with the same id."""
         self.end_is_forgotten()
         upload_set = self.other.begin_set(self.job_id)
         joined = self.other.put(b"library", job_id=self.job_id, upload_set=upload_set)
@@ -73,7 +73,7 @@ class Stopped:
         return self.world.is_local(blob) and self.world.is_in_ha(blob) and self.world.row(blob) is not None
 
     def files(self) -> list[Path]:
-        """What lies in either store under the job's id."""
+        """Return the files of both stores under the job's id."""
         return [
             path for store in ("blobs", "ha") for path in (self.world.root / store / self.job_id).glob("*")
         ]
@@ -81,7 +81,7 @@ class Stopped:
 
 @contextmanager
 def server(world: BlobWorld) -> Iterator[BlobServer]:
-    """Another process over the same stores and the same journal."""
+    """Return a server as another process would open it, over the same stores and the same journal."""
     with (
         open_journal(f"sqlite:///{world.root}/journal.db", clock=world.clock) as journal,
         new_server(world.root, world.store, journal, world.clock) as opened,
@@ -92,7 +92,7 @@ def server(world: BlobWorld) -> Iterator[BlobServer]:
 def stopped_anywhere(
     world: BlobWorld, run: Callable[[Stopped], object], meanwhile: Callable[[Stopped], object]
 ) -> Iterator[Stopped]:
-    """Stop a run at each of its points in turn, do something else there, and let it go on to its end."""
+    """Stop a run at each of its points in turn, do something else there, and resume the run to its end."""
     for number in count():
         with ExitStack() as open_:
             stopped, other = (open_.enter_context(server(world)) for _ in range(2))
@@ -123,18 +123,20 @@ def _stopped(number: int, run: Callable[[], object], meanwhile: Callable[[], obj
     return bool(stopped)
 
 
-def test_an_end_that_was_stopped_anywhere_takes_nothing_of_a_new_job_of_its_id(world: BlobWorld) -> None:
+def test_a_job_end_stopped_at_any_point_deletes_nothing_of_a_new_job_with_its_id(world: BlobWorld) -> None:
     kept = 0
     for it in stopped_anywhere(world, lambda it: it.server.finish(it.job_id), Stopped.another_begins):
         job = it.job()
         assert job is not None
-        if job.final_s is None:  # else it was stopped before it had ended the first one, and ended this one
+        if (
+            job.final_s is None
+        ):  # otherwise the run was stopped before it ended the first job, and has ended this one
             assert all(map(it.is_whole, it.later))
             kept += 1
     assert kept > 5
 
 
-def test_a_sweep_that_was_stopped_anywhere_takes_nothing_of_a_new_job_of_its_id(world: BlobWorld) -> None:
+def test_a_sweep_stopped_at_any_point_deletes_nothing_of_a_new_job_with_the_same_id(world: BlobWorld) -> None:
     def end_and_sweep(it: Stopped) -> None:
         it.server.finish(it.job_id)
         it.server.sweep(dry_run=False)
@@ -147,7 +149,7 @@ def test_a_sweep_that_was_stopped_anywhere_takes_nothing_of_a_new_job_of_its_id(
 
 
 @pytest.mark.parametrize("data", [b"small", LARGE])
-def test_a_put_that_was_stopped_anywhere_while_its_job_ended_is_whole_or_leaves_nothing(
+def test_a_put_stopped_at_any_point_while_its_job_ends_is_whole_or_leaves_nothing(
     world: BlobWorld, data: bytes
 ) -> None:
     put: list[BlobInfo] = []
@@ -160,8 +162,10 @@ def test_a_put_that_was_stopped_anywhere_while_its_job_ended_is_whole_or_leaves_
         put.clear()
 
 
-def test_a_put_that_began_after_its_jobs_end_is_whole_if_it_outlasts_that(world: BlobWorld) -> None:
-    """Its set is younger than the end, which so is forgotten while the put's bytes wait for their row."""
+def test_a_put_begun_after_the_end_of_its_job_is_whole_if_it_completes_after_the_end_is_forgotten(
+    world: BlobWorld,
+) -> None:
+    """Its set is newer than the end, so the end is forgotten before the put is recorded."""
     put: list[BlobInfo] = []
 
     def put_late(it: Stopped) -> None:
@@ -181,9 +185,7 @@ def test_a_put_that_began_after_its_jobs_end_is_whole_if_it_outlasts_that(world:
         put.clear()
 
 
-def test_files_of_others_stay_where_a_link_in_the_place_of_a_jobs_folder_leads_to(
-    world: BlobWorld, tmp_path: Path
-) -> None:
+def test_files_behind_a_link_in_place_of_a_jobs_folder_are_kept(world: BlobWorld, tmp_path: Path) -> None:
     world.server.put(b"of another job")
     theirs = tmp_path / "theirs"
     (theirs / "more").mkdir(parents=True)

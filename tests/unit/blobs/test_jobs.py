@@ -1,4 +1,4 @@
-"""The jobs that have blobs, as both databases count them, page by page."""
+"""Jobs with blobs are counted and listed page by page on both databases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.blobs.http_server import client_of, served
 from tests.support.blobs.server import BlobWorld, blob_world
 
 NAMES = ["A", "B-1", "a", "b", "b.1", "b_1"]
-"""Which databases sort in more ways than one."""
+"""Ids that databases sort in more than one way."""
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def submitted(world: BlobWorld, job: str, sizes: list[int]) -> None:
     world.server.submit(job, keys)
 
 
-def test_every_job_stands_on_one_page_however_small_the_pages_are(world: BlobWorld) -> None:
+def test_every_job_is_listed_on_exactly_one_page_at_any_page_size(world: BlobWorld) -> None:
     for count, job in enumerate(NAMES):
         submitted(world, job, [1, 10][: count % 3])
         if count % 2:
@@ -45,7 +45,7 @@ def test_every_job_stands_on_one_page_however_small_the_pages_are(world: BlobWor
     assert {counted[f"{job}-0"] for job in NAMES[1::2]} == {(1, 30)}
 
 
-def test_a_job_is_since_its_oldest_blob_and_tells_how_far_it_is(world: BlobWorld) -> None:
+def test_a_job_reports_the_time_of_its_oldest_blob_and_its_progress(world: BlobWorld) -> None:
     put_s = world.clock.now_s()
     world.server.put(b"first", job_id="sales")
     assert world.server.jobs("sales") == [JobBlobs(job_id="sales", blobs=1, size_bytes=5, since_s=put_s)]
@@ -70,7 +70,7 @@ def test_a_job_is_since_its_oldest_blob_and_tells_how_far_it_is(world: BlobWorld
     assert world.server.jobs("other") == []
 
 
-def test_one_job_is_told_of_to_whom_it_opens_and_all_to_whom_all_open(tmp_path: Path) -> None:
+def test_a_token_for_one_job_shows_that_job_and_a_token_for_all_shows_all(tmp_path: Path) -> None:
     async def only_sales(_request: object, access: RequestedAccess) -> None:
         if access.job_id != "sales":
             raise AccessDeniedError("this token opens sales")

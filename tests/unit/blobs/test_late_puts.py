@@ -1,4 +1,4 @@
-"""A put that outlasts its job is recorded for nobody; whoever waits for it does not wait for ever."""
+"""A put that ends after its job is not recorded, and does not keep ended jobs remembered for ever."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def world(tmp_path: Path) -> Iterator[BlobWorld]:
 
 
 def intervals_pass(world: BlobWorld, number: int) -> None:
-    """A server that lives: it renews its leases, and sweeps."""
+    """Let intervals pass with a live server: it renews its leases and sweeps."""
     for _ in range(3 * number):
         world.clock.sleep(BEAT_S)
         world.server.sets.renewer.renew()
@@ -51,7 +51,7 @@ def is_remembered(world: BlobWorld, job_id: str) -> bool:
         return reading.get(BlobJob, job_id) is not None
 
 
-def test_a_put_that_outlasts_its_job_by_hours_is_refused_and_leaves_nothing(world: BlobWorld) -> None:
+def test_a_put_that_ends_hours_after_its_job_is_refused_and_leaves_nothing(world: BlobWorld) -> None:
     def slow() -> Iterator[bytes]:
         yield DATA
         world.server.finish("sales")
@@ -65,7 +65,7 @@ def test_a_put_that_outlasts_its_job_by_hours_is_refused_and_leaves_nothing(worl
     assert not is_remembered(world, "sales")
 
 
-def test_a_large_put_for_a_job_that_has_ended_is_refused_before_its_bytes_are_taken(world: BlobWorld) -> None:
+def test_a_large_put_for_an_ended_job_is_refused_before_its_bytes_are_read(world: BlobWorld) -> None:
     def unread() -> Iterator[bytes]:
         pytest.fail("bytes were taken")
         yield DATA
@@ -78,7 +78,7 @@ def test_a_large_put_for_a_job_that_has_ended_is_refused_before_its_bytes_are_ta
     assert everything(world) == []
 
 
-def test_a_put_whose_record_comes_hours_after_its_job_is_refused_and_leaves_nothing(
+def test_a_put_recorded_hours_after_the_end_of_its_job_is_refused_and_leaves_nothing(
     world: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = world.server.ingest.record
@@ -94,7 +94,7 @@ def test_a_put_whose_record_comes_hours_after_its_job_is_refused_and_leaves_noth
     assert everything(world) == []
 
 
-def test_an_ended_job_is_forgotten_at_most_an_interval_later_for_puts_that_began_before(
+def test_an_ended_job_is_remembered_at_most_one_more_interval_for_puts_begun_before_its_end(
     world: BlobWorld,
 ) -> None:
     world.server.put(b"of another job", job_id="stock")
@@ -105,7 +105,7 @@ def test_an_ended_job_is_forgotten_at_most_an_interval_later_for_puts_that_began
     assert open_sets(world) == []
 
 
-def test_a_set_in_use_takes_no_new_put_when_it_is_old_and_is_complete_when_its_last_has_ended(
+def test_an_old_set_accepts_no_new_puts_and_is_completed_after_its_last_put(
     world: BlobWorld,
 ) -> None:
     others: list[BlobInfo] = []
@@ -124,7 +124,7 @@ def test_a_set_in_use_takes_no_new_put_when_it_is_old_and_is_complete_when_its_l
     assert len(world.server.references(owner="viewer:1")) == 4
 
 
-def test_a_fork_amid_puts_ends_them_for_itself_and_leaves_its_parents_set_open(world: BlobWorld) -> None:
+def test_a_fork_during_puts_ends_them_in_the_child_and_leaves_the_parents_set_open(world: BlobWorld) -> None:
     held = ExitStack()
     upload_set = held.enter_context(world.server.ingest.receiving("sales", NewBlob())).upload_set
     world.clock.sleep(INTERVAL_S / 2)
@@ -143,7 +143,7 @@ def test_a_fork_amid_puts_ends_them_for_itself_and_leaves_its_parents_set_open(w
     assert open_sets(world) == [latest]
 
 
-def test_a_journal_that_is_away_at_a_sets_end_lets_it_lapse(world: BlobWorld) -> None:
+def test_a_set_lapses_if_the_journal_is_unavailable_at_its_end(world: BlobWorld) -> None:
     upload_set = upload_set_of(world.server.put(b"before").blob_key)
     world.clock.sleep(INTERVAL_S / 2)
     world.server.sets.renewer.renew()
@@ -159,7 +159,7 @@ def test_a_journal_that_is_away_at_a_sets_end_lets_it_lapse(world: BlobWorld) ->
 
 
 @pytest.mark.parametrize("is_swept", [False, True])
-def test_a_server_that_has_slept_puts_under_a_set_that_nobody_gives_up(
+def test_a_server_that_was_suspended_puts_under_a_new_set_that_stays_open(
     world: BlobWorld, is_swept: bool
 ) -> None:
     before = upload_set_of(world.server.put(b"before").blob_key)
@@ -174,7 +174,7 @@ def test_a_server_that_has_slept_puts_under_a_set_that_nobody_gives_up(
     assert open_sets(world) == [upload_set_of(after.blob_key)]
 
 
-def test_a_put_whose_set_was_given_up_leaves_nothing_though_the_journal_does_not_tell_of_that(
+def test_a_put_whose_set_was_given_up_leaves_nothing_although_the_journal_cannot_be_read(
     world: BlobWorld,
 ) -> None:
     new = NewBlob(owners=("viewer:1",))
@@ -189,7 +189,7 @@ def test_a_put_whose_set_was_given_up_leaves_nothing_though_the_journal_does_not
     assert everything(world) == []
 
 
-def test_a_put_of_unknown_outcome_says_so_though_no_listing_can_be_made_due(
+def test_a_put_reports_its_unknown_outcome_although_no_listing_can_be_made_due(
     world: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: ListingMarker) -> None:

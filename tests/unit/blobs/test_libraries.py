@@ -1,4 +1,4 @@
-"""A job's libraries can be imported while its task runs, and nothing of them is seen before or after."""
+"""A job's libraries can be imported while its task runs, and have no effect before or after it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def imported(name: str = NAME) -> Any:
         (f"{NAME}-1.0-py3.11.egg", archive({f"{NAME}/__init__.py": "RATE = 7"})),
     ],
 )
-def test_a_library_is_imported_within_the_block_and_unknown_after_it(
+def test_a_library_is_importable_within_the_block_and_not_after_it(
     world: CacheWorld, name: str, data: bytes
 ) -> None:
     artefacts = upload(world.server, "sales", {name: data})
@@ -78,7 +78,7 @@ def test_a_wheels_data_folders_are_on_the_path_too(world: CacheWorld) -> None:
         assert imported().RATE == 8
 
 
-def test_the_version_of_a_shipped_distribution_is_known(world: CacheWorld) -> None:
+def test_the_version_of_a_shipped_distribution_can_be_queried(world: CacheWorld) -> None:
     from importlib.metadata import version
 
     artefacts = upload(
@@ -88,7 +88,7 @@ def test_the_version_of_a_shipped_distribution_is_known(world: CacheWorld) -> No
         assert version(NAME) == "3.1"
 
 
-def test_two_jobs_see_each_its_own_version_of_a_module(world: CacheWorld) -> None:
+def test_each_of_two_jobs_imports_its_own_version_of_a_module(world: CacheWorld) -> None:
     old = upload(world.server, "old", {f"{NAME}.py": b"RATE = 1"})
     new = upload(
         world.server,
@@ -108,7 +108,7 @@ def test_two_jobs_see_each_its_own_version_of_a_module(world: CacheWorld) -> Non
     assert f"{NAME}.deep" not in sys.modules
 
 
-def test_a_module_that_the_worker_has_loaded_stands_aside_and_comes_back(
+def test_a_module_loaded_by_the_worker_is_hidden_during_the_block_and_restored_after_it(
     world: CacheWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = ModuleType(NAME)
@@ -119,7 +119,9 @@ def test_a_module_that_the_worker_has_loaded_stands_aside_and_comes_back(
     assert sys.modules[NAME] is own
 
 
-def test_a_task_of_another_set_waits_in_another_thread_until_the_first_is_over(world: CacheWorld) -> None:
+def test_a_task_with_other_libraries_waits_in_its_thread_until_the_first_has_finished(
+    world: CacheWorld,
+) -> None:
     old = upload(world.server, "old", {f"{NAME}.py": b"RATE = 1"})
     new = upload(world.server, "new", {f"{NAME}.py": b"RATE = 2"})
     libraries = LibraryCache(world.cache())
@@ -132,14 +134,14 @@ def test_a_task_of_another_set_waits_in_another_thread_until_the_first_is_over(w
     thread = threading.Thread(target=other)
     with libraries.importing(old):
         thread.start()
-        with libraries.importing(old):  # of the same set: shared
+        with libraries.importing(old):  # the same set is shared
             seen.append(imported().RATE)
         seen.append(imported().RATE)
     thread.join()
     assert seen == [1, 1, 2]
 
 
-def test_another_set_within_a_block_is_refused_rather_than_waited_for(world: CacheWorld) -> None:
+def test_nesting_a_block_with_other_libraries_is_refused_instead_of_deadlocking(world: CacheWorld) -> None:
     old = upload(world.server, "old", {f"{NAME}.py": b"RATE = 1"})
     new = upload(world.server, "new", {f"{NAME}.py": b"RATE = 2"})
     libraries = LibraryCache(world.cache())
@@ -151,7 +153,7 @@ def test_another_set_within_a_block_is_refused_rather_than_waited_for(world: Cac
         raise AssertionError
 
 
-def test_a_tasks_error_ends_the_block_like_its_success(world: CacheWorld) -> None:
+def test_an_error_of_the_task_ends_the_block_as_success_does(world: CacheWorld) -> None:
     artefacts = upload(world.server, "sales", {f"{NAME}.py": b"1 / 0"})
     cache = world.cache()
     with pytest.raises(ZeroDivisionError), LibraryCache(cache).importing(artefacts):
@@ -159,7 +161,7 @@ def test_a_tasks_error_ends_the_block_like_its_success(world: CacheWorld) -> Non
     assert references(cache, "sales") == 0
 
 
-def test_libraries_are_referred_to_while_they_are_held_and_go_with_their_job(world: CacheWorld) -> None:
+def test_libraries_are_referenced_while_they_are_held_and_deleted_with_their_job(world: CacheWorld) -> None:
     artefacts = upload(world.server, "sales", {f"{NAME}.py": b"RATE = 7", f"{NAME}_2.py": b""})
     cache = world.cache()
     with LibraryCache(cache).importing(artefacts):
@@ -172,7 +174,7 @@ def test_libraries_are_referred_to_while_they_are_held_and_go_with_their_job(wor
     assert not (world.path / "libraries" / "sales").exists()
 
 
-def test_a_task_that_is_tried_again_downloads_nothing(world: CacheWorld) -> None:
+def test_a_retried_task_downloads_nothing(world: CacheWorld) -> None:
     world.is_kept = True
     artefacts = upload(
         world.server, "sales", {f"{NAME}.py": b"RATE = 7", f"{NAME}.zip": archive({"x.py": ""})}
@@ -185,7 +187,7 @@ def test_a_task_that_is_tried_again_downloads_nothing(world: CacheWorld) -> None
     assert sorted(world.server.fetched) == sorted(artefacts.blob_keys)
 
 
-def test_what_is_no_library_is_left_out(world: CacheWorld) -> None:
+def test_blobs_that_are_not_libraries_are_left_out(world: CacheWorld) -> None:
     blob = world.put(b"weights")
     other = ArtefactFile(blob_key=blob.blob_key, name="model.bin", use="other")
     with LibraryCache(world.cache()).importing(Artefacts(job_id="sales", blobs=(other,))) as libraries:
@@ -205,20 +207,22 @@ def test_what_is_no_library_is_left_out(world: CacheWorld) -> None:
         ({"rates.whl": archive({}), "rates.whl.zip": archive({})}, "twice"),
     ],
 )
-def test_what_cannot_be_imported_is_refused(world: CacheWorld, files: dict[str, bytes], why: str) -> None:
+def test_a_library_that_cannot_be_imported_is_refused(
+    world: CacheWorld, files: dict[str, bytes], why: str
+) -> None:
     artefacts = upload(world.server, "sales", files)
     with pytest.raises(InvalidInputError, match=why), LibraryCache(world.cache()).importing(artefacts):
         raise AssertionError
 
 
-def test_the_libraries_of_a_job_that_has_ended_cannot_be_had(world: CacheWorld) -> None:
+def test_the_libraries_of_an_ended_job_are_not_available(world: CacheWorld) -> None:
     artefacts = upload(world.server, "sales", {f"{NAME}.py": b"RATE = 7"})
     world.server.finish("sales")
     with pytest.raises(ObjectNotFoundError), LibraryCache(world.cache()).importing(artefacts):
         raise AssertionError
 
 
-def test_an_archive_that_cannot_be_unpacked_is_refused_and_leaves_nothing(world: CacheWorld) -> None:
+def test_an_invalid_archive_is_refused_and_leaves_nothing(world: CacheWorld) -> None:
     data = bytearray(native_wheel(NAME))
     with ZipFile(BytesIO(data)) as made:
         (native,) = (one for one in made.infolist() if one.filename.endswith(".so"))
@@ -234,7 +238,7 @@ def test_an_archive_that_cannot_be_unpacked_is_refused_and_leaves_nothing(world:
     assert list((world.path / "unpacked" / "sales").iterdir()) == []
 
 
-def test_an_archive_reaches_no_file_beside_its_folder(world: CacheWorld, tmp_path: Path) -> None:
+def test_extracting_an_archive_writes_no_file_outside_its_folder(world: CacheWorld, tmp_path: Path) -> None:
     outside = tmp_path / "outside.py"
     names = {
         f"../../../../{outside.name}": "",

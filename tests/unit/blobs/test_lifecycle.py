@@ -1,4 +1,4 @@
-"""The life of a blob from its put to its end, of each kind, over each kind of HA store."""
+"""Blobs of each kind, from put to deletion, over each kind of HA store."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def moto_url() -> Iterator[str]:
     ]
 )
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """An HA store of each kind, empty."""
+    """Return an empty HA store of each kind."""
     if request.param == "folder":
         return LocalStore(tmp_path / "ha")
     url, key, secret = "s3://blobs", "test", "test"
@@ -79,7 +79,7 @@ def world(tmp_path: Path, store: Store) -> Iterator[BlobWorld]:
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Iterator[BlobWorld]:
-    """A world over a directory, for what is no question of the store."""
+    """Return a world over a local directory, for tests that do not depend on the store."""
     with blob_world(tmp_path, store=instrument(LocalStore(tmp_path / "ha"))) as world:
         yield world
 
@@ -91,7 +91,7 @@ def disarmed() -> Iterator[None]:
 
 
 def source(kind: str, root: Path, data: bytes = DATA) -> Source:
-    """The same bytes, as each kind of source has them."""
+    """Return the same bytes as each kind of source."""
     if kind == "bytes":
         return data
     if kind == "stream":
@@ -104,7 +104,7 @@ def source(kind: str, root: Path, data: bytes = DATA) -> Source:
 @jobs
 @guarantees
 @sources
-def test_what_is_put_comes_back_whole_and_goes_when_nothing_refers_to_it(
+def test_a_put_blob_is_returned_whole_and_deleted_when_no_reference_is_left(
     world: BlobWorld, job_id: str, guarantee: Guarantee, kind: str
 ) -> None:
     blob = world.server.put(
@@ -138,7 +138,7 @@ def test_what_is_put_comes_back_whole_and_goes_when_nothing_refers_to_it(
 
 @guarantees
 @sources
-def test_a_job_that_ends_leaves_nothing_whatever_refers_to_it(
+def test_an_ended_job_leaves_nothing_whatever_references_its_blobs_have(
     world: BlobWorld, guarantee: Guarantee, kind: str
 ) -> None:
     upload_set = world.server.begin_set("sales")
@@ -160,7 +160,7 @@ def test_a_job_that_ends_leaves_nothing_whatever_refers_to_it(
     assert everything(world) == []
 
 
-def test_a_blob_of_several_parts_comes_back_whole_and_leaves_no_upload(world: BlobWorld) -> None:
+def test_a_blob_of_several_parts_is_returned_whole_and_leaves_no_upload(world: BlobWorld) -> None:
     data = os.urandom(2 * PART_BYTES + 12_345)
     blob = world.server.put(data, owners=["viewer:1"])
     world.server.holdings.local.delete(*key_of(blob))
@@ -170,7 +170,7 @@ def test_a_blob_of_several_parts_comes_back_whole_and_leaves_no_upload(world: Bl
     assert everything(world) == []
 
 
-def test_a_server_that_lost_its_disk_has_what_was_put_to_outlive_it_and_not_the_rest(
+def test_a_server_that_lost_its_disk_has_the_durable_blobs_and_not_the_recreatable_ones(
     world: BlobWorld,
 ) -> None:
     kept, lost = (
@@ -189,7 +189,7 @@ def test_a_server_that_lost_its_disk_has_what_was_put_to_outlive_it_and_not_the_
     assert world.row(lost) is None
 
 
-def test_a_key_is_a_text_that_names_its_bytes_and_nothing_outside_the_store(plain: BlobWorld) -> None:
+def test_a_key_identifies_its_bytes_and_names_no_path_outside_the_store(plain: BlobWorld) -> None:
     blob = plain.server.put(DATA)
     assert msgspec.json.decode(msgspec.json.encode(blob), type=BlobInfo) == blob
     assert check_blob_key(str(blob.blob_key)) == blob.blob_key
@@ -201,7 +201,7 @@ def test_a_key_is_a_text_that_names_its_bytes_and_nothing_outside_the_store(plai
             plain.server.get(job_id, blob.blob_key)
 
 
-def test_sizes_are_those_of_the_bytes(plain: BlobWorld) -> None:
+def test_sizes_equal_those_of_the_bytes(plain: BlobWorld) -> None:
     sizes = (0, 1, 700, MIB, MIB + 1)
     blobs = [plain.server.put(os.urandom(size), job_id="sales", owners=["job"]) for size in sizes]
     assert [blob.size_bytes for blob in blobs] == list(sizes)
@@ -211,7 +211,7 @@ def test_sizes_are_those_of_the_bytes(plain: BlobWorld) -> None:
     assert plain.server.sweep(dry_run=False).deleted.size_bytes == sum(sizes)
 
 
-def test_no_job_is_no_job_that_could_begin_or_end(plain: BlobWorld) -> None:
+def test_the_placeholder_no_job_cannot_be_submitted_or_ended(plain: BlobWorld) -> None:
     blob = plain.server.put(DATA, guarantee="recreatable", owners=["receiver:1"])
     with pytest.raises(InvalidInputError, match="is not a job"):
         plain.server.submit(NO_JOB, [blob.blob_key], destination="file:///lake", commit_job="etl-g1")

@@ -1,4 +1,4 @@
-"""A large message is a blob with a reference for each receiver, and goes when all have acknowledged."""
+"""A large message is a blob with one reference per receiver, and is deleted once all have acknowledged it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_message_is_kept_for_its_receiver_until_it_has_acknowledged(world: Cac
     assert list(world.server.page()) == []
 
 
-def test_a_message_whose_receiver_never_comes_lapses(world: CacheWorld) -> None:
+def test_a_message_that_its_receiver_never_fetches_lapses(world: CacheWorld) -> None:
     messages = messages_of(world)
     messages.offload(b"message", owner="receiver:1")
     messages.offload(b"result", owner="receiver:result:1", lapse_s=2 * LAPSE_S)
@@ -62,7 +62,7 @@ def test_a_message_whose_receiver_never_comes_lapses(world: CacheWorld) -> None:
     assert owners(world) == []
 
 
-def test_equal_bytes_of_one_sending_are_one_blob_with_a_reference_each(world: CacheWorld) -> None:
+def test_equal_bytes_of_one_sending_share_a_blob_with_one_reference_per_receiver(world: CacheWorld) -> None:
     messages = messages_of(world)
     sent = [messages.offload(b"same", owner="receiver:1", sending="group") for _ in range(3)]
     other = messages.offload(b"other", owner="receiver:1", sending="group")
@@ -77,7 +77,7 @@ def test_equal_bytes_of_one_sending_are_one_blob_with_a_reference_each(world: Ca
     assert sent[2].owner in owners(world)
 
 
-def test_what_was_recalled_under_a_sending_is_sent_on_without_its_bytes(world: CacheWorld) -> None:
+def test_a_message_recalled_within_a_sending_is_forwarded_without_its_bytes(world: CacheWorld) -> None:
     first = messages_of(world).offload(b"message", owner="receiver:1")
     messages = messages_of(world)
     messages.recall(first, sending="task")
@@ -87,7 +87,7 @@ def test_what_was_recalled_under_a_sending_is_sent_on_without_its_bytes(world: C
     assert owners(world) == [again.owner]
 
 
-def test_a_shared_blob_that_is_gone_is_put_anew(world: CacheWorld) -> None:
+def test_a_deleted_shared_blob_is_put_again(world: CacheWorld) -> None:
     messages = messages_of(world)
     first = messages.offload(b"message", owner="receiver:1", sending="group")
     messages.acknowledge(first)
@@ -99,7 +99,7 @@ def test_a_shared_blob_that_is_gone_is_put_anew(world: CacheWorld) -> None:
     assert messages.recall(again) == b"message"
 
 
-def test_sendings_are_remembered_in_bounded_number(world: CacheWorld) -> None:
+def test_a_bounded_number_of_sendings_is_remembered(world: CacheWorld) -> None:
     messages = messages_of(world)
     first = messages.offload(b"message", owner="receiver:1", sending="first")
     for number in range(RECENT_SENDINGS):
@@ -107,14 +107,14 @@ def test_sendings_are_remembered_in_bounded_number(world: CacheWorld) -> None:
     assert messages.offload(b"message", owner="receiver:2", sending="first").blob_key != first.blob_key
 
 
-def test_receivers_that_nobody_counts_do_not_acknowledge(world: CacheWorld) -> None:
+def test_uncounted_receivers_do_not_acknowledge(world: CacheWorld) -> None:
     messages = messages_of(world)
     envelope = messages.offload(b"message", owner="receiver:1", is_counted=False)
     messages.acknowledge(envelope)
     assert owners(world) == ["receiver:1"]
 
 
-def test_a_failed_job_s_messages_are_let_go_and_an_ended_job_takes_none(world: CacheWorld) -> None:
+def test_messages_of_a_failed_job_are_released_and_an_ended_job_accepts_none(world: CacheWorld) -> None:
     messages = messages_of(world)
     envelope = messages.offload(b"message", owner="receiver:1", job_id="sales")
     world.server.fail("sales")
@@ -125,7 +125,7 @@ def test_a_failed_job_s_messages_are_let_go_and_an_ended_job_takes_none(world: C
         messages.offload(b"message", owner="receiver:1", job_id="sales")
 
 
-def test_a_missing_or_damaged_message_is_an_error(world: CacheWorld) -> None:
+def test_recalling_a_missing_or_damaged_message_raises_an_error(world: CacheWorld) -> None:
     messages = messages_of(world)
     gone = messages.offload(b"gone", owner="receiver:1")
     broken = messages.offload(b"broken", owner="receiver:2")
@@ -137,7 +137,7 @@ def test_a_missing_or_damaged_message_is_an_error(world: CacheWorld) -> None:
         messages.recall(broken)
 
 
-def test_what_is_read_once_takes_no_place_in_the_cache(world: CacheWorld) -> None:
+def test_messages_read_once_are_not_cached(world: CacheWorld) -> None:
     messages = messages_of(world)
     envelope = messages.offload(b"result", owner="receiver:result:1")
     assert messages.recall(envelope, is_read_once=True) == b"result"
@@ -146,7 +146,7 @@ def test_what_is_read_once_takes_no_place_in_the_cache(world: CacheWorld) -> Non
     assert world.server.fetched == [envelope.blob_key]
 
 
-def test_without_a_journal_there_is_one_warning(
+def test_without_a_journal_one_warning_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_is_warned", False)

@@ -1,4 +1,4 @@
-"""The settings say whose blobs these are: another server's, or this process's."""
+"""The settings decide whether a remote blob server is used or one in this process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_without_a_url_this_process_is_its_own_server(settings: Settings) -> Non
         assert blobs.get(*key_of(blobs.put(b"some bytes"))) == b"some bytes"
 
 
-def test_with_a_url_the_server_there_is_asked(settings: Settings, tmp_path: Path) -> None:
+def test_with_a_url_a_client_of_that_server_is_opened(settings: Settings, tmp_path: Path) -> None:
     with blob_world(tmp_path) as world, served(world.server) as url:
         there = settings.model_copy(update={"blob_server_url": f"{url}/"})
         with open_blobs(there) as blobs:
@@ -31,6 +31,6 @@ def test_with_a_url_the_server_there_is_asked(settings: Settings, tmp_path: Path
             assert world.server.get(*key_of(blobs.put(b"some bytes"))) == b"some bytes"
 
 
-def test_a_client_asks_for_a_url(settings: Settings) -> None:
+def test_opening_a_client_requires_a_url(settings: Settings) -> None:
     with pytest.raises(InvalidInputError, match="LOCKGATE_BLOB_SERVER_URL"):
         open_client(settings)

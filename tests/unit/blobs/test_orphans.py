@@ -1,4 +1,4 @@
-"""Bytes that no row knows are found and staged, wherever they lie and whoever left them there."""
+"""Bytes without a row are found and staged, in every store and whichever process left them there."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def disarmed() -> Iterator[None]:
 
 
 def stray(world: BlobWorld, upload_set: UploadSetId | None = None, *, is_local: bool = True) -> BlobInfo:
-    """Bytes in the HA store, and in the local one, of which the journal does not know."""
+    """Write bytes to the HA store and to the local one without a row in the journal."""
     local = world.server.holdings.local
     with local.incoming() as incoming:
         incoming.write(b"stray")
@@ -66,7 +66,7 @@ def is_gone(world: BlobWorld, blob: BlobInfo) -> bool:
 
 
 @pytest.mark.parametrize("is_local", [True, False])
-def test_stray_bytes_are_staged_and_go_an_interval_later(world: BlobWorld, is_local: bool) -> None:
+def test_stray_bytes_are_staged_and_deleted_an_interval_later(world: BlobWorld, is_local: bool) -> None:
     blob = stray(world, is_local=is_local)
     report = sweep(world, orphans=True)
     assert report.swept == {Why.ORPHAN: Amount(blobs=1, size_bytes=5)}
@@ -76,7 +76,7 @@ def test_stray_bytes_are_staged_and_go_an_interval_later(world: BlobWorld, is_lo
     assert is_gone(world, blob)
 
 
-def test_stray_bytes_can_still_be_referred_to_while_they_are_staged(world: BlobWorld) -> None:
+def test_staged_stray_bytes_can_still_be_referenced(world: BlobWorld) -> None:
     blob = stray(world)
     sweep(world, orphans=True)
     world.server.refer(*key_of(blob), "viewer:1")
@@ -85,7 +85,7 @@ def test_stray_bytes_can_still_be_referred_to_while_they_are_staged(world: BlobW
     assert world.server.get(*key_of(blob)) == b"stray"
 
 
-def test_bytes_that_an_open_set_may_still_record_are_let_be_and_looked_at_again(world: BlobWorld) -> None:
+def test_bytes_that_an_open_set_may_still_record_are_kept_and_checked_again_later(world: BlobWorld) -> None:
     upload_set = world.server.begin_set("sales")
     blob = stray(world, upload_set)
     assert sweep(world, orphans=True).swept == {}
@@ -94,7 +94,7 @@ def test_bytes_that_an_open_set_may_still_record_are_let_be_and_looked_at_again(
     assert sweep(world).swept == {Why.ORPHAN: Amount(blobs=1, size_bytes=5)}
 
 
-def test_a_listing_that_meets_a_put_amid_its_bytes_and_its_row_counts_once_the_row_is_there(
+def test_a_listing_that_finds_a_put_between_its_bytes_and_its_row_counts_once_the_row_exists(
     world: BlobWorld,
 ) -> None:
     new = NewBlob(owners=("job",))
@@ -116,7 +116,7 @@ def test_known_blobs_are_no_orphans(world: BlobWorld) -> None:
     assert sweep(world, orphans=True).swept == {}
 
 
-def test_foreign_files_and_objects_are_let_be(world: BlobWorld) -> None:
+def test_foreign_files_and_objects_are_left_untouched(world: BlobWorld) -> None:
     folder = world.server.holdings.local.path / "lost found"
     folder.mkdir(parents=True)
     (folder / "file").touch()
@@ -140,47 +140,47 @@ def test_a_listing_is_due_first_and_then_once_a_day(world: BlobWorld) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "garbage", "nan 1 1", "99999999999999 1"])
-def test_a_note_of_the_last_listing_that_cannot_be_makes_one_due(world: BlobWorld, text: str) -> None:
+def test_an_impossible_time_of_the_last_listing_makes_a_listing_due(world: BlobWorld, text: str) -> None:
     sweep(world)
     (world.server.holdings.local.path / LISTED).write_text(text)
     assert sweep(world).sought_orphans
     assert not sweep(world).sought_orphans
 
 
-def test_a_listing_amid_which_something_was_left_does_not_count(
+def test_a_listing_during_which_bytes_were_left_behind_does_not_count(
     world: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.server.put(b"known", owners=["viewer:1"])
 
-    def in_pages_amid_which_something_is_left(listed: Iterator[Any], size: int) -> Iterator[Sequence[Any]]:
+    def in_pages_while_bytes_are_left_behind(listed: Iterator[Any], size: int) -> Iterator[Sequence[Any]]:
         for page in in_pages(listed, size):
             yield page
             ListingMarker(world.server.holdings.local.path).forget()
 
     with monkeypatch.context() as patch:
-        patch.setattr(orphans, "in_pages", in_pages_amid_which_something_is_left)
+        patch.setattr(orphans, "in_pages", in_pages_while_bytes_are_left_behind)
         assert sweep(world).sought_orphans
     assert sweep(world).sought_orphans
     assert not sweep(world).sought_orphans
 
 
-def test_of_two_listings_at_once_the_one_that_began_last_counts(
+def test_the_listing_that_began_last_counts_when_two_overlap(
     world: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.server.put(b"known", owners=["viewer:1"])
 
-    def in_pages_amid_which_another_begins(listed: Iterator[Any], size: int) -> Iterator[Sequence[Any]]:
+    def in_pages_while_another_begins(listed: Iterator[Any], size: int) -> Iterator[Sequence[Any]]:
         with monkeypatch.context() as patch, ListingMarker(world.server.holdings.local.path).begin():
             patch.setattr(orphans, "in_pages", in_pages)
             yield from in_pages(listed, size)
 
     with monkeypatch.context() as patch:
-        patch.setattr(orphans, "in_pages", in_pages_amid_which_another_begins)
+        patch.setattr(orphans, "in_pages", in_pages_while_another_begins)
         sweep(world)
     assert sweep(world).sought_orphans
 
 
-def test_a_listing_is_due_when_a_restored_journal_is_at_work_again(world: BlobWorld, tmp_path: Path) -> None:
+def test_a_listing_is_due_when_a_restored_journal_leaves_safe_mode(world: BlobWorld, tmp_path: Path) -> None:
     assert sweep(world).sought_orphans
     assert not sweep(world).sought_orphans
     restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
@@ -202,7 +202,7 @@ def test_the_stores_are_listed_when_an_uploader_was_lost(world: BlobWorld) -> No
     assert is_gone(world, blob)
 
 
-def test_a_put_of_which_nobody_knows_whether_it_was_recorded_is_swept_while_the_server_goes_on(
+def test_a_put_with_an_unknown_outcome_is_swept_while_the_server_runs(
     world: BlobWorld,
 ) -> None:
     world.server.put(b"before")
@@ -222,7 +222,7 @@ def test_a_put_of_which_nobody_knows_whether_it_was_recorded_is_swept_while_the_
     assert world.server.get(*key_of(after)) == b"after it"
 
 
-def test_uploads_that_no_open_set_explains_are_aborted(world: BlobWorld) -> None:
+def test_uploads_that_belong_to_no_open_set_are_aborted(world: BlobWorld) -> None:
     assert world.store is not None
     opened, closed = world.server.begin_set("sales"), new_upload_set()
     for upload_set in (opened, closed):
@@ -235,7 +235,7 @@ def test_uploads_that_no_open_set_explains_are_aborted(world: BlobWorld) -> None
     assert sweep(world).aborted_uploads == 1
 
 
-def test_what_goes_while_the_stores_are_listed_is_no_orphan(
+def test_bytes_deleted_during_the_listing_are_not_orphans(
     world: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with new_server(world.root, world.store, world.journal, world.clock) as publisher:
@@ -252,7 +252,7 @@ def test_what_goes_while_the_stores_are_listed_is_no_orphan(
     assert world.row(log) is None
 
 
-def test_an_ha_store_that_is_away_leaves_the_listing_for_the_next_sweep(world: BlobWorld) -> None:
+def test_an_unavailable_ha_store_leaves_the_listing_for_the_next_sweep(world: BlobWorld) -> None:
     blob = stray(world, is_local=False)
     FAILPOINTS.arm({"blob-orphans.list.before": "refuse"})
     report = sweep(world)
@@ -270,7 +270,7 @@ def test_a_dry_run_names_orphans_once_and_changes_nothing(world: BlobWorld) -> N
     assert sweep(world).swept == report.swept
 
 
-def test_a_server_that_starts_stages_what_no_row_knows(world: BlobWorld) -> None:
+def test_a_starting_server_stages_bytes_without_a_row(world: BlobWorld) -> None:
     known = world.server.put(b"library", job_id="sales", owners=["job"])
     blob = stray(world)
     sweep(world, orphans=False)
@@ -293,14 +293,14 @@ def test_a_server_that_lost_its_disk_refills_from_the_ha_store(world: BlobWorld)
     assert world.is_local(library)
 
 
-def test_in_safe_mode_a_server_starts_and_lets_everything_be(world: BlobWorld, tmp_path: Path) -> None:
+def test_in_safe_mode_a_server_starts_and_changes_nothing(world: BlobWorld, tmp_path: Path) -> None:
     blob = stray(world)
     restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
     assert recover(world.server.holdings) == Amount()
     assert world.row(blob) is None
 
 
-def test_files_that_a_dead_writer_left_go_with_the_next_sweep(world: BlobWorld) -> None:
+def test_files_left_by_a_dead_writer_are_deleted_by_the_next_sweep(world: BlobWorld) -> None:
     left = world.server.holdings.local.path / ".incoming" / ("0" * 32)
     left.parent.mkdir(parents=True)
     left.write_bytes(b"half")
@@ -311,7 +311,7 @@ def test_files_that_a_dead_writer_left_go_with_the_next_sweep(world: BlobWorld) 
 
 
 @pytest.mark.parametrize("is_local", [True, False])
-def test_what_another_journal_keeps_is_never_taken_for_orphans(
+def test_blobs_of_another_journal_are_never_treated_as_orphans(
     world: BlobWorld, tmp_path: Path, is_local: bool
 ) -> None:
     kept = world.server.put(b"library", job_id="sales", owners=["job"])
@@ -332,7 +332,7 @@ def test_what_another_journal_keeps_is_never_taken_for_orphans(
     assert world.server.get(*key_of(kept)) == b"library"
 
 
-def test_a_journal_that_was_restored_keeps_its_stores(world: BlobWorld, tmp_path: Path) -> None:
+def test_a_restored_journal_still_owns_its_stores(world: BlobWorld, tmp_path: Path) -> None:
     sweep(world)
     restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
     leave_safe_mode(world.journal)
@@ -341,7 +341,7 @@ def test_a_journal_that_was_restored_keeps_its_stores(world: BlobWorld, tmp_path
     assert world.row(blob) is not None
 
 
-def test_on_a_store_without_conditional_calls_the_first_journal_has_the_blobs(
+def test_on_a_store_without_conditional_calls_the_first_journal_owns_the_blobs(
     world: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert world.store is not None

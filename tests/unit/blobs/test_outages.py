@@ -1,4 +1,4 @@
-"""Stores that are away, that hang, that are full: what needs them fails loudly, the rest goes on."""
+"""Unavailable, hanging and full stores: calls that need them raise an error, all others succeed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DATA = b"bytes of a blob " * 1_000
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Iterator[BlobWorld]:
-    """A world over a directory, for what is no question of the store."""
+    """Return a world over a local directory, for tests that do not depend on the store."""
     with blob_world(tmp_path, store=instrument(LocalStore(tmp_path / "ha"))) as world:
         yield world
 
@@ -42,7 +42,7 @@ def disarmed() -> Iterator[None]:
 @pytest.mark.parametrize("size", [10, 2 * PART_BYTES], ids=["one request", "parts"])
 @pytest.mark.parametrize("nth", [1, 2])
 @pytest.mark.parametrize("action", ["refuse", "lost"])
-def test_a_put_that_the_ha_store_does_not_take_fails_and_leaves_nothing(
+def test_a_put_that_the_ha_store_rejects_fails_and_leaves_nothing(
     plain: BlobWorld, size: int, nth: int, action: str
 ) -> None:
     verb = "put" if size == 10 else "part"
@@ -63,7 +63,7 @@ def test_a_put_that_the_ha_store_does_not_take_fails_and_leaves_nothing(
     assert everything(plain) == []
 
 
-def test_parts_that_could_not_be_aborted_go_with_the_sweep_while_the_server_goes_on(
+def test_parts_that_could_not_be_aborted_are_deleted_by_a_sweep_while_the_server_runs(
     plain: BlobWorld,
 ) -> None:
     plain.server.put(b"before")
@@ -81,7 +81,7 @@ def test_parts_that_could_not_be_aborted_go_with_the_sweep_while_the_server_goes
     assert [info for page in plain.store.upload_pages() for info in page] == []
 
 
-def test_a_refused_record_whose_bytes_a_store_keeps_is_swept_while_the_server_goes_on(
+def test_bytes_left_by_a_refused_record_are_swept_while_the_server_runs(
     plain: BlobWorld,
 ) -> None:
     plain.server.finish("sales")
@@ -97,7 +97,7 @@ def test_a_refused_record_whose_bytes_a_store_keeps_is_swept_while_the_server_go
     assert everything(plain) == []
 
 
-def test_while_the_ha_store_is_down_what_is_here_is_handed_out_and_taken_in(plain: BlobWorld) -> None:
+def test_while_the_ha_store_is_down_local_blobs_are_served_and_accepted(plain: BlobWorld) -> None:
     blob = plain.server.put(DATA)
     points = ("put", "get", "head", "list", "delete_many", "uploads")
     FAILPOINTS.arm({f"{step}.{verb}.before": "refuse" for step in ("blob-ha", "idle") for verb in points})
@@ -109,7 +109,7 @@ def test_while_the_ha_store_is_down_what_is_here_is_handed_out_and_taken_in(plai
         plain.server.get(*key_of(blob))
 
 
-def test_an_ha_store_that_hangs_holds_up_only_what_needs_it(
+def test_a_hanging_ha_store_delays_only_the_calls_that_need_it(
     plain: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = plain.server.put(DATA)
@@ -140,7 +140,7 @@ def test_an_ha_store_that_hangs_holds_up_only_what_needs_it(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one MiB."""
+    """Mount a file system of one MiB."""
     folder = tmp_path / "small"
     folder.mkdir()
     mounted = subprocess.run(
@@ -165,7 +165,7 @@ def test_a_full_disk_fails_the_put_and_leaves_nothing(
     with blob_world(tmp_path) as world:
         world.server = BlobServer(local, world.server.holdings.ha, world.journal, clock=world.clock)
         before = world.server.put(b"x" * 300_000, owners=["viewer:1"])
-        # The last piece that is written fits in part: the disk takes that part, and says no more than so.
+        # The last piece fits only in part: the disk writes that part and reports only its length.
         with pytest.raises(StoreUnavailableError, match="full"):
             world.server.put(b"y" * chunk_bytes for _ in range(900_000 // chunk_bytes))
         assert list((local.path / ".incoming").iterdir()) == []
@@ -175,7 +175,7 @@ def test_a_full_disk_fails_the_put_and_leaves_nothing(
         assert world.server.get(*key_of(after)) == b"z" * 300_000
 
 
-def test_a_disk_that_is_full_at_any_sync_or_rename_fails_the_put_and_leaves_nothing_for_good(
+def test_a_disk_that_is_full_at_any_sync_or_rename_fails_the_put_and_leaves_nothing_permanently(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passed: list[str] = []

@@ -1,4 +1,4 @@
-"""A server that dies amid a put leaves word of it: the next sweep lists the stores, whoever goes on."""
+"""After a server dies during a put, the next sweep of any server lists the stores."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def world(tmp_path: Path) -> Iterator[BlobWorld]:
 
 
 def in_another_process(act: Callable[[], object]) -> None:
-    """Let a fork act, and die without a word."""
+    """Run a function in a fork that then exits without any clean-up."""
     child = os.fork()
     if child == 0:
         act()
@@ -62,7 +62,7 @@ def shown(world: BlobWorld) -> list[Path]:
     return list((world.server.holdings.local.path / SERVERS).glob("*"))
 
 
-def test_bytes_of_a_server_that_was_killed_are_found_though_their_client_completes_its_set(
+def test_bytes_of_a_killed_server_are_found_although_their_client_completes_its_set(
     world: BlobWorld,
 ) -> None:
     upload_set = world.server.begin_set("sales")
@@ -80,7 +80,7 @@ def test_bytes_of_a_server_that_was_killed_are_found_though_their_client_complet
     assert everything(world) == []
 
 
-def test_the_stores_are_listed_until_the_set_of_a_server_that_was_killed_is_closed(world: BlobWorld) -> None:
+def test_the_stores_are_listed_until_the_set_of_a_killed_server_is_closed(world: BlobWorld) -> None:
     upload_set = world.server.begin_set("sales")
 
     def put() -> None:
@@ -104,7 +104,7 @@ def test_a_server_that_dies_between_its_puts_makes_no_listing_due(world: BlobWor
     assert shown(world) == []
 
 
-def test_a_server_that_lives_is_not_taken_for_dead(world: BlobWorld) -> None:
+def test_a_live_server_is_not_treated_as_dead(world: BlobWorld) -> None:
     def slow() -> Iterator[bytes]:
         yield DATA
         assert not world.server.sweep(dry_run=False).sought_orphans
@@ -120,7 +120,7 @@ def test_a_server_that_lives_is_not_taken_for_dead(world: BlobWorld) -> None:
     assert shown(world) == []
 
 
-def test_a_server_that_is_closed_amid_a_put_leaves_word_of_that(world: BlobWorld) -> None:
+def test_a_server_closed_during_a_put_makes_a_listing_due(world: BlobWorld) -> None:
     upload_set = world.server.begin_set("sales")
 
     def put() -> None:
@@ -128,7 +128,7 @@ def test_a_server_that_is_closed_amid_a_put_leaves_word_of_that(world: BlobWorld
         new = NewBlob(upload_set=upload_set)
         with world.server.ingest.receiving("sales", new) as arriving:
             arriving.write(DATA)
-            world.server.close()  # as at a second Ctrl-C: nobody waits for what is under way
+            world.server.close()  # as at a second Ctrl-C: puts in progress are not waited for
             world.server.ingest.keep(arriving, "sales", new)
 
     in_another_process(put)
@@ -138,7 +138,7 @@ def test_a_server_that_is_closed_amid_a_put_leaves_word_of_that(world: BlobWorld
 
 
 @pytest.mark.parametrize("size_bytes", [1, BACKGROUND_BYTES])
-def test_a_server_puts_to_the_last_while_its_process_ends(tmp_path: Path, size_bytes: int) -> None:
+def test_a_server_accepts_puts_until_the_exit_of_its_process(tmp_path: Path, size_bytes: int) -> None:
     run = subprocess.run(
         [sys.executable, "-c", PUTS_AT_EXIT, str(tmp_path), str(size_bytes)],
         capture_output=True,
@@ -149,7 +149,7 @@ def test_a_server_puts_to_the_last_while_its_process_ends(tmp_path: Path, size_b
     assert (run.stdout.strip(), run.stderr) == (str(size_bytes), "")
 
 
-def test_a_fork_does_not_keep_its_parents_death_secret(world: BlobWorld) -> None:
+def test_a_living_fork_does_not_hide_its_parents_death(world: BlobWorld) -> None:
     upload_set = world.server.begin_set("sales")
     (wait, end), (born, birth) = os.pipe(), os.pipe()
 
@@ -159,7 +159,7 @@ def test_a_fork_does_not_keep_its_parents_death_secret(world: BlobWorld) -> None
                 if os.fork() == 0:
                     os.close(end)
                     os.write(birth, b"!")
-                    os.read(wait, 1)  # lives on, until the test ends
+                    os.read(wait, 1)  # stays alive until the test ends
                     os._exit(0)
                 os.read(born, 1)
                 os._exit(0)
@@ -175,7 +175,7 @@ def test_a_fork_does_not_keep_its_parents_death_secret(world: BlobWorld) -> None
             os.close(pipe)
 
 
-def test_a_sweep_that_dies_before_it_lists_leaves_that_to_the_next(world: BlobWorld) -> None:
+def test_a_sweep_that_dies_before_its_listing_leaves_the_listing_to_the_next_sweep(world: BlobWorld) -> None:
     upload_set = world.server.begin_set("sales")
 
     def put() -> None:

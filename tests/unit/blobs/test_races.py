@@ -1,4 +1,4 @@
-"""Sweeps, puts, gets, forks and sleepers in each other's way: no live byte is lost, none is left behind."""
+"""Races between sweeps, puts, gets, forks and suspended processes lose no live byte and leave none behind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DATA = b"bytes of a blob " * 1_000
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Iterator[BlobWorld]:
-    """A world over a directory, for what is no question of the store."""
+    """Return a world over a local directory, for tests that do not depend on the store."""
     with blob_world(tmp_path, store=instrument(LocalStore(tmp_path / "ha"))) as world:
         yield world
 
@@ -34,7 +34,7 @@ def disarmed() -> Iterator[None]:
     FAILPOINTS.arm({})
 
 
-def test_a_get_does_not_bring_back_what_a_sweep_deletes(
+def test_a_get_does_not_restore_a_blob_that_a_sweep_deletes(
     plain: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blob = plain.server.put(DATA)
@@ -54,7 +54,7 @@ def test_a_get_does_not_bring_back_what_a_sweep_deletes(
     assert everything(plain) == []
 
 
-def test_of_two_that_delete_a_folder_at_once_none_stops_where_the_other_was_first(
+def test_two_concurrent_deletes_of_a_folder_both_succeed(
     plain: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(5):
@@ -74,7 +74,7 @@ def test_of_two_that_delete_a_folder_at_once_none_stops_where_the_other_was_firs
     assert not (plain.server.holdings.local.path / "sales").exists()
 
 
-def test_a_file_that_comes_in_is_not_dropped_by_a_sweep_before_it_is_locked(
+def test_a_sweep_does_not_drop_an_incoming_file_before_it_is_locked(
     plain: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flock = fcntl.flock
@@ -82,7 +82,7 @@ def test_a_file_that_comes_in_is_not_dropped_by_a_sweep_before_it_is_locked(
 
     def after_a_sweep(file: IO[bytes], mode: int) -> None:
         if not dropped:
-            dropped.append(0)  # the sweep locks files, too
+            dropped.append(0)  # the sweep also locks files
             dropped[0] = plain.server.holdings.local.delete_abandoned()
         flock(file, mode)
 
@@ -93,7 +93,7 @@ def test_a_file_that_comes_in_is_not_dropped_by_a_sweep_before_it_is_locked(
     assert plain.server.get(*key_of(blob)) == DATA
 
 
-def test_a_put_that_slept_past_its_sets_lease_is_refused_and_leaves_nothing(plain: BlobWorld) -> None:
+def test_a_put_suspended_past_its_sets_lease_is_refused_and_leaves_nothing(plain: BlobWorld) -> None:
     upload_set = plain.server.begin_set("sales")
 
     def slow() -> Iterator[bytes]:
@@ -108,7 +108,7 @@ def test_a_put_that_slept_past_its_sets_lease_is_refused_and_leaves_nothing(plai
     assert list(plain.server.holdings.local.jobs()) == []
 
 
-def test_a_put_that_slept_after_its_bytes_were_placed_is_refused_and_leaves_nothing(
+def test_a_put_suspended_after_its_bytes_were_stored_is_refused_and_leaves_nothing(
     plain: BlobWorld,
 ) -> None:
     upload_set = plain.server.begin_set("sales")
@@ -132,7 +132,7 @@ def test_a_put_that_slept_after_its_bytes_were_placed_is_refused_and_leaves_noth
     assert everything(plain) == []
 
 
-def test_two_servers_share_a_local_store_and_neither_takes_the_others_blobs(plain: BlobWorld) -> None:
+def test_two_servers_share_a_local_store_and_neither_deletes_the_others_blobs(plain: BlobWorld) -> None:
     first = plain.server
     plain.restart()
     second = plain.server
@@ -148,7 +148,7 @@ def test_two_servers_share_a_local_store_and_neither_takes_the_others_blobs(plai
     first.close()
 
 
-def test_a_fork_has_a_set_of_its_own_and_its_end_leaves_its_parents_as_it_is(plain: BlobWorld) -> None:
+def test_a_fork_has_its_own_set_and_its_end_does_not_change_its_parents_set(plain: BlobWorld) -> None:
     plain.server.put(b"before")
     with plain.server.sets.own._changing:  # a thread of the parent may hold it
         child = os.fork()
@@ -162,7 +162,7 @@ def test_a_fork_has_a_set_of_its_own_and_its_end_leaves_its_parents_as_it_is(pla
     assert len(plain.server.references(owner="viewer:1")) == 1
 
 
-def test_a_set_whose_completion_got_no_answer_is_complete(plain: BlobWorld) -> None:
+def test_a_set_whose_completion_got_no_response_is_complete(plain: BlobWorld) -> None:
     upload_set = plain.server.begin_set("sales")
     blob = plain.server.put(DATA, job_id="sales", upload_set=upload_set)
     FAILPOINTS.arm({"idle.journal-write.after": "lost"})

@@ -1,4 +1,4 @@
-"""What only the HA store has is read from it once, however many ask the server at the same time."""
+"""A blob only in the HA store is read from it once, however many requests arrive at the same time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def world(tmp_path: Path) -> Iterator[BlobWorld]:
 
 
 def ask_all(world: BlobWorld, job_id: str, blob_key: BlobKey) -> list[bytes | str]:
-    """Ask with many threads; returns what each was told."""
+    """Get the blob with many threads; returns each thread's result."""
 
     def ask(_: int) -> bytes | str:
         try:
@@ -46,7 +46,7 @@ def ask_all(world: BlobWorld, job_id: str, blob_key: BlobKey) -> list[bytes | st
 
 
 def counted_reads() -> list[str]:
-    """Return a list that grows with each read of the HA store."""
+    """Return a list that gets an element with each read of the HA store."""
     reads: list[str] = []
     FAILPOINTS.observer = lambda point: reads.append(point) if point == "blob-ha.get.before" else None
     return reads
@@ -54,7 +54,7 @@ def counted_reads() -> list[str]:
 
 @pytest.fixture
 def looked(world: BlobWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody goes on from the local store before everybody has found nothing there."""
+    """Hold each thread after its lookup in the local store until all threads have found nothing there."""
     everybody = threading.Barrier(MANY)
     verified = world.server.holdings.local.verified
     seen = threading.local()
@@ -70,7 +70,7 @@ def looked(world: BlobWorld, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("looked")
-def test_many_that_ask_for_what_only_the_ha_store_has_cost_one_read(world: BlobWorld) -> None:
+def test_many_requests_for_a_blob_only_in_the_ha_store_cost_one_read(world: BlobWorld) -> None:
     blob = world.server.put(DATA, job_id="sales", owners=["job"])
     world.server.holdings.local.delete(*key_of(blob))
     reads = counted_reads()
@@ -79,7 +79,7 @@ def test_many_that_ask_for_what_only_the_ha_store_has_cost_one_read(world: BlobW
 
 
 @pytest.mark.usefixtures("looked")
-def test_many_that_wait_for_one_read_hear_why_it_failed(world: BlobWorld) -> None:
+def test_all_requests_waiting_for_one_read_get_its_error(world: BlobWorld) -> None:
     blob = world.server.put(DATA, job_id="sales", owners=["job"])
     world.server.holdings.local.delete(*key_of(blob))
     FAILPOINTS.arm({"blob-ha.get.before": "refuse@1"})
@@ -90,7 +90,7 @@ def test_many_that_wait_for_one_read_hear_why_it_failed(world: BlobWorld) -> Non
     assert world.server.get(*key_of(blob)) == DATA
 
 
-def test_of_a_flight_that_was_stopped_another_begins() -> None:
+def test_another_flight_begins_after_one_was_interrupted() -> None:
     flights: SingleFlight[str] = SingleFlight()
     begun, waits = threading.Event(), threading.Event()
 
@@ -119,7 +119,7 @@ def test_of_a_flight_that_was_stopped_another_begins() -> None:
     assert flights._flights == {}
 
 
-def test_a_fork_waits_for_no_flight_of_its_parent() -> None:
+def test_a_fork_does_not_wait_for_a_flight_of_its_parent() -> None:
     flights: SingleFlight[str] = SingleFlight()
 
     def fork() -> str:
@@ -132,7 +132,7 @@ def test_a_fork_waits_for_no_flight_of_its_parent() -> None:
     assert flights.do("a", fork) == "parent's"
 
 
-def test_an_error_of_a_flight_is_everybodys_and_stays_with_nobody() -> None:
+def test_an_error_of_a_flight_is_raised_for_all_waiters_and_not_kept() -> None:
     flights: SingleFlight[str] = SingleFlight()
 
     def fail() -> str:
@@ -143,7 +143,7 @@ def test_an_error_of_a_flight_is_everybodys_and_stays_with_nobody() -> None:
     assert flights.do("a", lambda: "back") == "back"
 
 
-def test_each_who_waited_for_a_flight_has_an_error_of_its_own() -> None:
+def test_each_waiter_of_a_failed_flight_gets_its_own_exception_object() -> None:
     flights: SingleFlight[str] = SingleFlight()
 
     def fail() -> str:
@@ -159,7 +159,7 @@ def test_each_who_waited_for_a_flight_has_an_error_of_its_own() -> None:
     assert len({id(error) for error in in_parallel(fly, range(MANY), MANY)}) == MANY
 
 
-def test_an_error_of_a_flight_goes_when_it_was_heard() -> None:
+def test_an_error_of_a_flight_is_freed_after_it_was_handled() -> None:
     flights: SingleFlight[str] = SingleFlight()
 
     def fly() -> weakref.ref[object]:

@@ -1,4 +1,4 @@
-"""What is put into a blob server stands, hashes to its key, and is kept exactly while something keeps it."""
+"""A blob put into a server is durable, hashes to its key, and is kept exactly as long as it is referenced."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def incoming_files(world: BlobWorld) -> list[Path]:
     return list(folder.iterdir()) if folder.exists() else []
 
 
-def test_what_is_put_is_in_both_stores_and_hashes_to_its_key(world: BlobWorld) -> None:
+def test_a_put_blob_is_in_both_stores_and_hashes_to_its_key(world: BlobWorld) -> None:
     blob = world.server.put(b"library", job_id="sales", use="library", name="lib.py")
     assert blob.blob_key.startswith(hashlib.sha256(b"library").hexdigest())
     assert world.server.get(*key_of(blob)) == b"library"
@@ -55,7 +55,7 @@ def test_the_same_bytes_put_twice_are_two_blobs(world: BlobWorld) -> None:
     assert first.blob_key[:64] == second.blob_key[:64]
 
 
-def test_a_set_keeps_its_blobs_until_it_is_complete_and_then_they_are_staged(world: BlobWorld) -> None:
+def test_a_set_keeps_its_blobs_until_its_completion_stages_them(world: BlobWorld) -> None:
     upload_set = world.server.begin_set("sales")
     blobs = [world.server.put(data, job_id="sales", upload_set=upload_set) for data in (b"a", b"b")]
     assert [world.staged_s(blob) for blob in blobs] == [None, None]
@@ -65,7 +65,9 @@ def test_a_set_keeps_its_blobs_until_it_is_complete_and_then_they_are_staged(wor
         world.server.put(b"late", job_id="sales", upload_set=upload_set)
 
 
-def test_a_submitted_job_keeps_all_its_blobs_and_one_that_is_gone_refuses_the_whole(world: BlobWorld) -> None:
+def test_a_submitted_job_keeps_all_its_blobs_and_one_missing_blob_refuses_the_submission(
+    world: BlobWorld,
+) -> None:
     blob = world.server.put(b"a", job_id="sales")
     gone = world.server.put(b"b", job_id="other")
     with pytest.raises(ObjectNotFoundError, match="upload it again"):
@@ -76,7 +78,7 @@ def test_a_submitted_job_keeps_all_its_blobs_and_one_that_is_gone_refuses_the_wh
     assert world.owners(blob) == ["job"]
 
 
-def test_a_failed_job_keeps_what_a_recovery_needs_and_lets_go_the_rest(world: BlobWorld) -> None:
+def test_a_failed_job_keeps_the_blobs_a_recovery_needs_and_releases_the_rest(world: BlobWorld) -> None:
     kept = world.server.put(b"a", job_id="sales", owners=["job"])
     let_go = world.server.put(b"b", job_id="sales", guarantee="recreatable", owners=["receiver:1"])
     world.server.fail("sales")
@@ -84,7 +86,7 @@ def test_a_failed_job_keeps_what_a_recovery_needs_and_lets_go_the_rest(world: Bl
     assert world.owners(let_go) == []
 
 
-def test_a_job_that_ends_leaves_no_bytes_and_takes_no_more(world: BlobWorld) -> None:
+def test_an_ended_job_leaves_no_bytes_and_accepts_no_more(world: BlobWorld) -> None:
     blob = world.server.put(b"a", job_id="sales", owners=["job"])
     world.server.finish("sales")
     assert not world.is_local(blob)
@@ -102,7 +104,7 @@ def test_a_damaged_file_is_healed_from_the_ha_store(world: BlobWorld) -> None:
     assert world.server.holdings.local.verified(*key_of(blob)).read_bytes() == b"some bytes"
 
 
-def test_a_blob_whose_only_copy_is_damaged_is_an_error(world: BlobWorld) -> None:
+def test_reading_a_blob_whose_only_copy_is_damaged_raises_an_error(world: BlobWorld) -> None:
     blob = world.server.put(b"some bytes", guarantee="recreatable")
     damage(world.server.holdings.local.path_of(*key_of(blob)))
     with pytest.raises(CorruptBlobError, match="damaged"):
@@ -111,7 +113,7 @@ def test_a_blob_whose_only_copy_is_damaged_is_an_error(world: BlobWorld) -> None
         world.server.get(*key_of(blob))
 
 
-def test_a_source_that_breaks_off_leaves_nothing(world: BlobWorld) -> None:
+def test_a_failing_source_leaves_nothing(world: BlobWorld) -> None:
     def source() -> Iterator[bytes]:
         yield b"half"
         raise ConnectionResetError("gone")
@@ -128,7 +130,7 @@ def test_bytes_of_another_digest_are_refused_and_not_kept(world: BlobWorld) -> N
     assert list(world.server.holdings.local.jobs()) == []
 
 
-def test_dropping_the_last_reference_stages_a_blob_and_a_new_one_takes_it_out(world: BlobWorld) -> None:
+def test_dropping_the_last_reference_stages_a_blob_and_a_new_reference_unstages_it(world: BlobWorld) -> None:
     blob = world.server.put(b"a", owners=["viewer:1", "viewer:2"])
     world.server.drop(*key_of(blob), "viewer:1")
     assert world.staged_s(blob) is None
@@ -138,7 +140,7 @@ def test_dropping_the_last_reference_stages_a_blob_and_a_new_one_takes_it_out(wo
     assert world.staged_s(blob) is None
 
 
-def test_a_put_that_is_repeated_makes_one_blob_and_leaves_one_copy(world: BlobWorld) -> None:
+def test_a_repeated_put_creates_one_blob_and_leaves_one_copy(world: BlobWorld) -> None:
     first = world.server.put(b"a", job_id="sales", owners=["job"], request_id="r1")
     again = world.server.put(b"a", job_id="sales", owners=["job"], request_id="r1")
     assert again == first
@@ -148,21 +150,21 @@ def test_a_put_that_is_repeated_makes_one_blob_and_leaves_one_copy(world: BlobWo
     assert world.server.put(b"a", job_id="other", request_id="r1").blob_key != first.blob_key
 
 
-def test_a_request_id_that_comes_again_with_other_bytes_is_refused(world: BlobWorld) -> None:
+def test_a_request_id_reused_with_other_bytes_is_refused(world: BlobWorld) -> None:
     first = world.server.put(b"a", job_id="sales", request_id="r1")
     with pytest.raises(ConflictError, match="with other bytes"):
         world.server.put(b"b", job_id="sales", request_id="r1")
     assert [found.blob_key for found in world.server.holdings.local.blobs("sales")] == [first.blob_key]
 
 
-def test_a_set_that_is_completed_again_under_its_request_id_tells_the_same(world: BlobWorld) -> None:
+def test_completing_a_set_again_under_its_request_id_returns_the_same_result(world: BlobWorld) -> None:
     upload_set = world.server.begin_set("sales")
     world.server.put(b"a", job_id="sales", upload_set=upload_set)
     assert world.server.complete_set(upload_set, request_id="r1") == 1
     assert world.server.complete_set(upload_set, request_id="r1") == 1
 
 
-def test_a_server_whose_own_set_was_given_up_opens_another_one(world: BlobWorld) -> None:
+def test_a_server_whose_own_set_was_given_up_opens_a_new_one(world: BlobWorld) -> None:
     first = world.server.put(b"a")
     world.clock.now += HARD_S
     world.journal.apply(AbandonUpload(upload_set=upload_set_of(first.blob_key)))
@@ -171,7 +173,7 @@ def test_a_server_whose_own_set_was_given_up_opens_another_one(world: BlobWorld)
     assert world.is_local(world.server.put(b"b"))
 
 
-def test_a_put_for_a_job_that_has_ended_leaves_the_servers_own_set_as_it_is(world: BlobWorld) -> None:
+def test_a_put_for_an_ended_job_does_not_change_the_servers_own_set(world: BlobWorld) -> None:
     before = world.server.put(b"a")
     world.server.finish("sales")
     with pytest.raises(FencedError, match="has ended"):
@@ -179,7 +181,7 @@ def test_a_put_for_a_job_that_has_ended_leaves_the_servers_own_set_as_it_is(worl
     assert upload_set_of(world.server.put(b"b").blob_key) == upload_set_of(before.blob_key)
 
 
-def test_another_process_renews_the_set_that_was_opened_for_it(world: BlobWorld) -> None:
+def test_another_process_renews_a_set_opened_on_its_behalf(world: BlobWorld) -> None:
     upload_set, stamp = world.server.begin_set_of("uploader", "sales")
     world.clock.now += HARD_S - 1
     assert world.server.renew_sets("uploader", {upload_set: stamp}) == {}
@@ -191,7 +193,7 @@ def test_another_process_renews_the_set_that_was_opened_for_it(world: BlobWorld)
     assert set(world.server.renew_sets("uploader", {upload_set: stamp})) == {upload_set}
 
 
-def test_a_set_that_is_refused_leaves_no_lease(world: BlobWorld) -> None:
+def test_a_refused_set_leaves_no_lease(world: BlobWorld) -> None:
     world.server.finish("sales")
     with pytest.raises(FencedError, match="has ended"):
         world.server.begin_set("sales")
@@ -199,9 +201,7 @@ def test_a_set_that_is_refused_leaves_no_lease(world: BlobWorld) -> None:
         assert list(reading.where(Lease, {})) == []
 
 
-def test_what_is_remembered_of_verified_files_is_bounded(
-    world: BlobWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_memory_of_verified_files_is_bounded(world: BlobWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "MAX_VERIFIED", 2)
     blobs = [world.server.put(b"%d" % number) for number in range(5)]
     assert [world.server.get(*key_of(blob)) for blob in blobs] == [b"%d" % number for number in range(5)]

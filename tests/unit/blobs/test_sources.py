@@ -1,4 +1,4 @@
-"""What bytes come from: a file that changes while it is read, and one whose reading is heard of."""
+"""Sources of a put: files that change while they are read, and files that are forwarded meanwhile."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_appended_to_a_file_while_it_is_put_is_left_out(world: BlobWorld, file: Path) -> None:
+def test_bytes_appended_to_a_file_during_its_put_are_left_out(world: BlobWorld, file: Path) -> None:
     before = file.read_bytes()
 
     def append(_: int) -> None:
@@ -45,7 +45,7 @@ def test_what_is_appended_to_a_file_while_it_is_put_is_left_out(world: BlobWorld
     assert world.server.get(*key_of(blob)) == before
 
 
-def test_a_file_that_becomes_shorter_while_it_is_put_leaves_nothing(world: BlobWorld, file: Path) -> None:
+def test_a_file_truncated_during_its_put_leaves_nothing(world: BlobWorld, file: Path) -> None:
     with pytest.raises(StoreUnavailableError, match="became shorter"):
         world.server.put(ObservedFile(file, lambda _: file.write_bytes(b"")), job_id="sales")
     assert not list(world.server.holdings.local.blobs("sales"))
@@ -53,7 +53,7 @@ def test_a_file_that_becomes_shorter_while_it_is_put_leaves_nothing(world: BlobW
 
 
 @pytest.mark.parametrize("over_http", [False, True])
-def test_what_is_no_regular_file_is_refused_and_not_taken_for_an_empty_one(
+def test_a_path_to_something_other_than_a_regular_file_is_refused_and_not_read_as_empty(
     world: BlobWorld, tmp_path: Path, over_http: bool
 ) -> None:
     pipe = tmp_path / "pipe"
@@ -70,7 +70,7 @@ def test_what_is_no_regular_file_is_refused_and_not_taken_for_an_empty_one(
     assert not world.server.page("sales")
 
 
-def test_files_that_are_uploaded_over_http_are_on_their_way_to_the_ha_store_before_they_are_here(
+def test_files_uploaded_over_http_are_forwarded_to_the_ha_store_before_they_are_complete(
     world: BlobWorld, file: Path
 ) -> None:
     heard: list[int] = []
@@ -95,7 +95,7 @@ def test_files_that_are_uploaded_over_http_are_on_their_way_to_the_ha_store_befo
 @pytest.mark.parametrize(
     "sizes", [[BACKGROUND_BYTES], [1, BACKGROUND_BYTES, 1, BACKGROUND_BYTES + 1, BACKGROUND_BYTES]]
 )
-def test_large_pieces_are_hashed_in_their_order(sizes: list[int]) -> None:
+def test_large_pieces_are_hashed_in_order(sizes: list[int]) -> None:
     pieces = [bytes([number]) * size for number, size in enumerate(sizes)]
     hashing = Hashing()
     for piece in pieces:
@@ -105,7 +105,7 @@ def test_large_pieces_are_hashed_in_their_order(sizes: list[int]) -> None:
     assert digest == hashlib.sha256(b"".join(pieces)).hexdigest()
 
 
-def test_pieces_are_hashed_once_where_no_thread_could_be_had_for_a_while(
+def test_pieces_are_hashed_once_if_no_thread_can_be_started_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(_: threading.Thread) -> None:

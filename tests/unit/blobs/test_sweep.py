@@ -1,4 +1,4 @@
-"""An unreferenced blob lives one to two intervals, a referenced one for ever; a final job leaves nothing."""
+"""Unreferenced blobs live one to two intervals, referenced ones for ever; a final job leaves nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def world(tmp_path: Path, journal_url: str) -> Iterator[BlobWorld]:
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Iterator[BlobWorld]:
-    """A world over SQLite, for what is no question of the database."""
+    """Return a world over SQLite, for tests that do not depend on the database."""
     with blob_world(tmp_path) as world:
         yield world
 
@@ -48,7 +48,7 @@ def sweep(world: BlobWorld, *, dry_run: bool = False) -> BlobSweepReport:
 
 
 def is_there(world: BlobWorld, blob: BlobInfo) -> bool:
-    """Whether a blob's bytes and row stand; they stand together, or neither does."""
+    """Return whether a blob exists; its bytes and its row exist together or not at all."""
     found = {world.is_local(blob), world.is_in_ha(blob), world.row(blob) is not None}
     assert len(found) == 1
     return found.pop()
@@ -60,7 +60,7 @@ def disarmed() -> Iterator[None]:
     FAILPOINTS.arm({})
 
 
-def test_an_unreferenced_blob_lives_a_whole_interval_and_is_deleted_at_its_end(world: BlobWorld) -> None:
+def test_an_unreferenced_blob_is_kept_for_a_whole_interval_and_deleted_at_its_end(world: BlobWorld) -> None:
     blob = world.server.put(b"nobody's")
     world.clock.sleep(INTERVAL_S - 1)
     assert sweep(world).deleted == Amount()
@@ -74,7 +74,7 @@ def test_an_unreferenced_blob_lives_a_whole_interval_and_is_deleted_at_its_end(w
 
 @pytest.mark.parametrize("rhythm_s", [INTERVAL_S, INTERVAL_S / 3, 61.0])
 @pytest.mark.parametrize("begins_s", [0.0, 1.0, 1_799.0])
-def test_whatever_the_rhythm_of_sweeps_it_lives_one_to_two_intervals(
+def test_an_unreferenced_blob_is_kept_for_one_to_two_intervals_at_any_sweep_frequency(
     plain: BlobWorld, rhythm_s: float, begins_s: float
 ) -> None:
     blob, put_s = plain.server.put(b"nobody's"), plain.clock.now_s()
@@ -86,7 +86,7 @@ def test_whatever_the_rhythm_of_sweeps_it_lives_one_to_two_intervals(
     assert INTERVAL_S <= gone_s - put_s <= 2 * INTERVAL_S
 
 
-def test_two_sweeps_in_a_minute_are_one(plain: BlobWorld) -> None:
+def test_a_second_sweep_within_a_minute_does_nothing(plain: BlobWorld) -> None:
     blob = plain.server.put(b"nobody's")
     for _ in range(2):
         sweep(plain)
@@ -108,7 +108,7 @@ def test_a_new_reference_takes_a_blob_out_of_staging(world: BlobWorld) -> None:
     assert is_there(world, blob)
 
 
-def test_a_blob_that_is_about_to_go_takes_no_reference(world: BlobWorld) -> None:
+def test_a_blob_about_to_be_deleted_accepts_no_reference(world: BlobWorld) -> None:
     blob = world.server.put(b"too late", job_id="sales")
     world.clock.sleep(INTERVAL_S)
     world.journal.apply(MarkDeleting(job_id=blob.job_id, blob_key=blob.blob_key, staged_for_s=INTERVAL_S))
@@ -119,7 +119,7 @@ def test_a_blob_that_is_about_to_go_takes_no_reference(world: BlobWorld) -> None
     assert sweep(world).deleted.blobs == 1
 
 
-def test_a_reference_whose_owner_never_comes_lapses(world: BlobWorld) -> None:
+def test_a_reference_that_its_owner_never_uses_lapses(world: BlobWorld) -> None:
     blob = world.server.put(b"message", owners=["receiver:1", "receiver:2"], lapse_s=3_600.0)
     world.server.refer(*key_of(blob), "receiver:2")  # this one stays
     world.clock.sleep(3_600.0)
@@ -130,7 +130,7 @@ def test_a_reference_whose_owner_never_comes_lapses(world: BlobWorld) -> None:
     assert sweep(world).deleted.blobs == 1
 
 
-def test_a_set_whose_uploader_is_gone_is_given_up_and_its_blobs_go(world: BlobWorld) -> None:
+def test_a_set_of_a_dead_uploader_is_given_up_and_its_blobs_are_deleted(world: BlobWorld) -> None:
     upload_set = world.server.begin_set("sales")
     blob = world.server.put(b"half of it", job_id="sales", upload_set=upload_set)
     world.clock.sleep(1_199.0)
@@ -143,7 +143,7 @@ def test_a_set_whose_uploader_is_gone_is_given_up_and_its_blobs_go(world: BlobWo
     assert not is_there(world, blob)
 
 
-def test_a_set_whose_uploader_lives_keeps_its_blobs_for_ever(plain: BlobWorld) -> None:
+def test_a_set_of_a_live_uploader_keeps_its_blobs_for_ever(plain: BlobWorld) -> None:
     upload_set = plain.server.begin_set("sales")
     blob = plain.server.put(b"half of it", job_id="sales", upload_set=upload_set)
     for _ in range(10):
@@ -153,7 +153,7 @@ def test_a_set_whose_uploader_lives_keeps_its_blobs_for_ever(plain: BlobWorld) -
     assert is_there(plain, blob)
 
 
-def test_a_final_job_leaves_nothing_even_if_late_bytes_landed(world: BlobWorld) -> None:
+def test_a_final_job_leaves_nothing_even_if_bytes_arrived_late(world: BlobWorld) -> None:
     kept = world.server.put(b"library", job_id="sales", owners=["job", "viewer:1"])
     world.server.finish("sales")
     late = world.server.holdings.local.path_of(*key_of(kept))
@@ -186,7 +186,7 @@ def test_a_final_job_is_remembered_while_a_set_for_it_is_open(plain: BlobWorld) 
     assert sweep(plain).forgotten_jobs == 1
 
 
-def test_a_new_job_of_an_ended_ones_id_is_not_taken_for_it_by_a_slow_sweep(
+def test_a_slow_sweep_does_not_confuse_a_new_job_with_an_ended_job_of_the_same_id(
     world: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.server.finish("sales")
@@ -206,7 +206,7 @@ def test_a_new_job_of_an_ended_ones_id_is_not_taken_for_it_by_a_slow_sweep(
     assert is_there(world, begun[0])
 
 
-def test_a_job_that_another_sweep_forgets_meanwhile_has_no_blobs_of_a_new_one_forgotten(
+def test_a_job_removed_by_a_concurrent_sweep_costs_a_new_job_of_its_id_no_blobs(
     world: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.server.finish("sales")
@@ -225,7 +225,7 @@ def test_a_job_that_another_sweep_forgets_meanwhile_has_no_blobs_of_a_new_one_fo
     world.server.submit("sales", [begun[0].blob_key])
 
 
-def test_other_jobs_are_left_alone(plain: BlobWorld) -> None:
+def test_blobs_of_other_jobs_are_not_swept(plain: BlobWorld) -> None:
     kept = plain.server.put(b"library", job_id="sales2", owners=["job"])
     plain.server.put(b"library", job_id="sales", owners=["job"])
     plain.server.finish("sales")
@@ -233,14 +233,14 @@ def test_other_jobs_are_left_alone(plain: BlobWorld) -> None:
     assert is_there(plain, kept)
 
 
-def test_the_last_blob_of_a_folder_takes_the_folder_along(plain: BlobWorld) -> None:
+def test_a_folder_is_deleted_with_its_last_blob(plain: BlobWorld) -> None:
     blobs = [plain.server.put(data, job_id="sales") for data in (b"a", b"b")]
     plain.clock.sleep(INTERVAL_S)
     assert sweep(plain).deleted.blobs == 2
     assert not plain.server.holdings.local.path_of(*key_of(blobs[0])).parent.exists()
 
 
-def test_more_than_a_page_goes_in_one_sweep_and_the_report_stays_small(
+def test_one_sweep_deletes_more_than_a_page_and_its_report_stays_small(
     plain: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("staged_before", "deleting", "lapsed_references", "blobs_of"):
@@ -258,7 +258,7 @@ def test_more_than_a_page_goes_in_one_sweep_and_the_report_stays_small(
     assert report.lapsed_references == 1
 
 
-def test_a_dry_run_changes_nothing_and_names_what_would_go(world: BlobWorld) -> None:
+def test_a_dry_run_changes_nothing_and_names_the_blobs_that_would_be_deleted(world: BlobWorld) -> None:
     staged = world.server.put(b"nobody's")
     final = world.server.put(b"library", job_id="sales", owners=["job"])
     world.server.put(b"message", owners=["receiver:1"], lapse_s=60.0)
@@ -283,7 +283,7 @@ def test_a_dry_run_changes_nothing_and_names_what_would_go(world: BlobWorld) -> 
     assert is_there(world, staged)
 
 
-def test_nothing_is_swept_in_safe_mode_but_a_dry_run_tells(world: BlobWorld, tmp_path: Path) -> None:
+def test_nothing_is_swept_in_safe_mode_and_a_dry_run_still_reports(world: BlobWorld, tmp_path: Path) -> None:
     blob = world.server.put(b"nobody's")
     world.clock.sleep(INTERVAL_S)
     restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
@@ -293,7 +293,7 @@ def test_nothing_is_swept_in_safe_mode_but_a_dry_run_tells(world: BlobWorld, tmp
     assert sweep(world, dry_run=True).deleted.blobs == 1
 
 
-def test_what_a_restore_finds_staged_lives_an_interval_after_safe_mode_is_left(
+def test_blobs_staged_before_a_restore_are_kept_for_an_interval_after_safe_mode(
     world: BlobWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(safe_mode, "PAGE", 2)
@@ -309,7 +309,9 @@ def test_what_a_restore_finds_staged_lives_an_interval_after_safe_mode_is_left(
     assert is_there(world, blobs[0])
 
 
-def test_in_safe_mode_no_job_is_ended_and_none_of_its_blobs_goes(world: BlobWorld, tmp_path: Path) -> None:
+def test_in_safe_mode_no_job_is_ended_and_none_of_its_blobs_is_deleted(
+    world: BlobWorld, tmp_path: Path
+) -> None:
     blob = world.server.put(b"library", job_id="sales", owners=["job"])
     restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
     with pytest.raises(SafeModeError, match="ending job sales"):
@@ -322,7 +324,7 @@ def test_in_safe_mode_no_job_is_ended_and_none_of_its_blobs_goes(world: BlobWorl
 
 
 @pytest.mark.parametrize("action", ["refuse", "lost"])
-def test_what_the_ha_store_does_not_delete_stays_marked_and_goes_with_the_next_sweep(
+def test_an_object_that_the_ha_store_does_not_delete_stays_marked_for_the_next_sweep(
     world: BlobWorld, action: str
 ) -> None:
     blob = world.server.put(b"nobody's")
@@ -344,7 +346,7 @@ def test_what_the_ha_store_does_not_delete_stays_marked_and_goes_with_the_next_s
     assert not is_there(world, blob)
 
 
-def test_a_local_file_that_cannot_be_deleted_does_not_keep_the_others(
+def test_a_local_file_that_cannot_be_deleted_does_not_block_the_others(
     plain: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stuck, other = plain.server.put(b"stuck"), plain.server.put(b"other")
@@ -365,7 +367,7 @@ def test_a_local_file_that_cannot_be_deleted_does_not_keep_the_others(
     assert is_there(plain, stuck)
 
 
-def test_an_ha_store_that_is_away_keeps_the_row_of_an_ended_job(world: BlobWorld) -> None:
+def test_the_row_of_an_ended_job_is_kept_while_the_ha_store_is_unavailable(world: BlobWorld) -> None:
     world.server.put(b"library", job_id="sales", owners=["job"])
     FAILPOINTS.arm({"blob-ha-delete.list.before": "refuse"})
     with pytest.raises(StoreUnavailableError):
@@ -379,7 +381,7 @@ def test_an_ha_store_that_is_away_keeps_the_row_of_an_ended_job(world: BlobWorld
     assert report.swept == {Why.FINAL: Amount(blobs=1, size_bytes=7)}
 
 
-def test_an_answer_of_the_journal_that_was_lost_is_asked_for_again(world: BlobWorld) -> None:
+def test_a_sweep_retries_after_a_lost_answer_of_the_journal(world: BlobWorld) -> None:
     blob = world.server.put(b"nobody's")
     world.clock.sleep(INTERVAL_S)
     FAILPOINTS.arm({"blob-sweep.journal-write.after": "lost"})
@@ -387,7 +389,7 @@ def test_an_answer_of_the_journal_that_was_lost_is_asked_for_again(world: BlobWo
     assert not is_there(world, blob)
 
 
-def test_references_and_pages_of_blobs_can_be_asked_for(world: BlobWorld) -> None:
+def test_references_and_pages_of_blobs_can_be_queried(world: BlobWorld) -> None:
     blobs = [world.server.put(data, job_id="sales", owners=["job"]) for data in (b"a", b"b")]
     world.server.refer(*key_of(blobs[0]), "viewer:1")
     page = world.server.page("sales")

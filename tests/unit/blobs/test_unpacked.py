@@ -1,4 +1,4 @@
-"""Archives that a cache has unpacked: they count, and go with the blobs that they came from."""
+"""Archives extracted by a cache count towards its limit and are evicted with their blobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.blobs.server import INTERVAL_S
 from tests.support.commit.destination import Crash
 
 UNPACKED_BYTES = 1_000_000
-"""Of each archive, which itself is far smaller."""
+"""Extracted size of each archive, which is itself far smaller."""
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def world(tmp_path: Path) -> Iterator[CacheWorld]:
 
 
 def native(name: str) -> bytes:
-    """An archive that has to be unpacked, and grows by that."""
+    """Return an archive that must be extracted and is larger when extracted."""
     return archive({f"{name}/fast.so": bytes(UNPACKED_BYTES), f"{name}/__init__.py": ""}, is_packed=True)
 
 
@@ -40,7 +40,7 @@ def shipped(world: CacheWorld, name: str, job_id: str = "sales") -> Artefacts:
 
 
 def unpacked(world: CacheWorld) -> set[str]:
-    """The packages of which something is unpacked anywhere in the cache."""
+    """Return the packages that are extracted, even in part, anywhere in the cache."""
     return {path.parent.name for path in world.path.rglob("fast.so")}
 
 
@@ -49,7 +49,7 @@ def held(libraries: LibraryCache, artefacts: Artefacts) -> Libraries:
         return found
 
 
-def test_what_is_unpacked_counts_and_the_longest_unused_goes_with_its_blob(world: CacheWorld) -> None:
+def test_extracted_bytes_count_and_the_longest_unused_are_evicted_with_their_blob(world: CacheWorld) -> None:
     cache = world.cache()
     libraries = LibraryCache(cache)
     first, second, third = (shipped(world, name) for name in ("first", "second", "third"))
@@ -61,11 +61,11 @@ def test_what_is_unpacked_counts_and_the_longest_unused_goes_with_its_blob(world
     assert cache.evict().kept_bytes <= world.limit_bytes
     assert unpacked(world) == {"first", "third"}
     assert len(list((world.path / "blobs" / "sales").iterdir())) == 2
-    with libraries.holding(second) as again:  # whoever needs it has it unpacked anew
+    with libraries.holding(second) as again:  # the next use extracts it again
         assert (again.unpacked[0].folder / "second" / "fast.so").stat().st_size == UNPACKED_BYTES
 
 
-def test_what_a_process_holds_stays_unpacked_however_full_the_cache_is(world: CacheWorld) -> None:
+def test_archives_held_by_a_process_stay_extracted_in_a_full_cache(world: CacheWorld) -> None:
     held_elsewhere, here = world.cache(), world.cache()
     first = shipped(world, "first", "etl")
     with LibraryCache(held_elsewhere).holding(first) as libraries:
@@ -79,7 +79,7 @@ def test_what_a_process_holds_stays_unpacked_however_full_the_cache_is(world: Ca
     assert unpacked(world) == set()
 
 
-def test_sets_of_a_job_that_share_an_archive_have_it_unpacked_once(world: CacheWorld) -> None:
+def test_an_archive_shared_by_two_sets_of_a_job_is_extracted_once(world: CacheWorld) -> None:
     one = upload(world.server, "sales", {"fast-1.0-cp311-cp311-linux_x86_64.whl": native("fast")})
     both = Artefacts(
         job_id="sales", blobs=(*one.blobs, *upload(world.server, "sales", {"more.py": b"MORE = 1"}).blobs)
@@ -93,7 +93,7 @@ def test_sets_of_a_job_that_share_an_archive_have_it_unpacked_once(world: CacheW
 
 
 @pytest.mark.parametrize("after_s", [0.0, INTERVAL_S])
-def test_a_process_that_dies_amid_an_eviction_leaves_no_part_for_the_whole(
+def test_a_process_that_dies_during_an_eviction_leaves_no_partial_extraction(
     world: CacheWorld, monkeypatch: pytest.MonkeyPatch, after_s: float
 ) -> None:
     artefacts = shipped(world, "fast")
@@ -118,7 +118,7 @@ def test_a_process_that_dies_amid_an_eviction_leaves_no_part_for_the_whole(
     assert unpacked(world) == set()
 
 
-def test_a_job_that_goes_from_the_cache_leaves_nothing_unpacked(world: CacheWorld) -> None:
+def test_a_job_evicted_from_the_cache_leaves_nothing_extracted(world: CacheWorld) -> None:
     cache = world.cache()
     held(LibraryCache(cache), shipped(world, "fast"))
     world.blobs.clock.sleep(INTERVAL_S)
@@ -126,7 +126,7 @@ def test_a_job_that_goes_from_the_cache_leaves_nothing_unpacked(world: CacheWorl
     assert unpacked(world) == set()
 
 
-def test_a_size_that_was_cut_off_when_the_machine_died_keeps_nobody_from_the_cache(world: CacheWorld) -> None:
+def test_a_truncated_size_file_does_not_prevent_use_of_the_cache(world: CacheWorld) -> None:
     cache = world.cache()
     held(LibraryCache(cache), shipped(world, "first"))
     (size,) = world.path.rglob("size")
@@ -135,7 +135,7 @@ def test_a_size_that_was_cut_off_when_the_machine_died_keeps_nobody_from_the_cac
     assert unpacked(world) == {"first"}
 
 
-def test_a_disk_that_is_full_while_something_is_unpacked_is_freed_of_what_is_idle(
+def test_idle_blobs_are_evicted_if_the_disk_is_full_during_an_extraction(
     world: CacheWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     libraries = LibraryCache(world.cache())

@@ -1,4 +1,4 @@
-"""What is kept has its bytes in both stores; what has not is told of, and healed from the whole copy."""
+"""Verification checks kept blobs in both stores, reports faults and heals them from the intact copy."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def test_whole_blobs_are_counted_and_nothing_is_found(world: BlobWorld) -> None:
     assert world.server.verify(after=found.after).after is None
 
 
-def test_a_file_that_is_missing_here_alone_is_no_fault(world: BlobWorld) -> None:
+def test_a_file_missing_only_in_the_local_store_is_not_an_error(world: BlobWorld) -> None:
     local_file(world, kept(world)).unlink()
     assert world.server.verify(deep=True).findings == ()
 
 
-def test_an_object_that_is_missing_is_one_and_is_healed(world: BlobWorld) -> None:
+def test_an_object_missing_in_the_ha_store_is_an_error_and_is_healed(world: BlobWorld) -> None:
     blob = kept(world)
     ha_file(world, blob).unlink()
     found = only(world.server.verify())
@@ -63,7 +63,7 @@ def test_an_object_that_is_missing_is_one_and_is_healed(world: BlobWorld) -> Non
 
 
 @pytest.mark.parametrize("copy", list(Copy))
-def test_a_flipped_bit_is_found_by_reading_and_healed_from_the_other_copy(
+def test_a_flipped_bit_is_detected_by_reading_and_healed_from_the_other_copy(
     world: BlobWorld, copy: Copy
 ) -> None:
     blob = kept(world)
@@ -77,7 +77,7 @@ def test_a_flipped_bit_is_found_by_reading_and_healed_from_the_other_copy(
 
 
 @pytest.mark.parametrize("copy", list(Copy))
-def test_a_file_that_was_cut_off_is_found_by_its_size(world: BlobWorld, copy: Copy) -> None:
+def test_a_truncated_file_is_detected_by_its_size(world: BlobWorld, copy: Copy) -> None:
     blob = kept(world)
     path = local_file(world, blob) if copy is Copy.LOCAL else ha_file(world, blob)
     path.write_bytes(b"some")
@@ -86,7 +86,7 @@ def test_a_file_that_was_cut_off_is_found_by_its_size(world: BlobWorld, copy: Co
     assert path.read_bytes() == b"some bytes"
 
 
-def test_a_blob_whose_copies_are_both_bad_is_lost(world: BlobWorld) -> None:
+def test_a_blob_with_two_damaged_copies_is_reported_as_lost(world: BlobWorld) -> None:
     blob = kept(world)
     damage(local_file(world, blob))
     ha_file(world, blob).unlink()
@@ -96,13 +96,13 @@ def test_a_blob_whose_copies_are_both_bad_is_lost(world: BlobWorld) -> None:
     assert found.faults == {Copy.LOCAL: Fault.DAMAGED, Copy.HA: Fault.MISSING}
 
 
-def test_a_recreatable_blob_has_one_copy_to_lose(world: BlobWorld) -> None:
+def test_a_recreatable_blob_is_lost_with_its_only_copy(world: BlobWorld) -> None:
     blob = kept(world, guarantee="recreatable")
     local_file(world, blob).unlink()
     assert only(world.server.verify()).is_lost
 
 
-def test_what_is_about_to_go_is_not_looked_at(world: BlobWorld) -> None:
+def test_blobs_about_to_be_deleted_are_not_verified(world: BlobWorld) -> None:
     marked = world.server.put(b"nobody's")
     kept(world)
     world.clock.sleep(INTERVAL_S)
@@ -114,7 +114,7 @@ def test_what_is_about_to_go_is_not_looked_at(world: BlobWorld) -> None:
     assert found.after is not None
 
 
-def test_what_was_found_in_one_store_alone_need_not_be_in_the_other(world: BlobWorld) -> None:
+def test_a_blob_found_in_only_one_store_need_not_be_in_the_other(world: BlobWorld) -> None:
     blob = world.server.put(b"nobody's")
     ha_file(world, blob).unlink()
     assert world.server.verify(deep=True).findings == ()
@@ -122,7 +122,7 @@ def test_what_was_found_in_one_store_alone_need_not_be_in_the_other(world: BlobW
     assert only(world.server.verify()).is_lost
 
 
-def test_pages_of_blobs_that_are_read_end_early(world: BlobWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_pages_of_blobs_can_stop_early(world: BlobWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verifying, "DEEP_BYTES", 15)
     for _ in range(3):
         kept(world)

@@ -1,4 +1,4 @@
-"""Claims of names: what is released is the claim that was meant, and no later one."""
+"""A release of a claimed name releases only the claim it was made for, not a later one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def standing(journal: Journal) -> list[Claim]:
         return list(reading.where(Claim, {}))
 
 
-def test_a_release_that_comes_late_leaves_the_claim_that_took_the_place_of_the_one_it_means(
+def test_a_late_release_does_not_release_the_claim_that_replaced_its_own(
     journal: Journal,
 ) -> None:
     journal.apply(claim("first"))
@@ -39,7 +39,7 @@ def test_a_release_that_comes_late_leaves_the_claim_that_took_the_place_of_the_o
     assert standing(journal) == []
 
 
-def test_a_name_that_changes_hands_between_the_look_and_the_release_stays_claimed(
+def test_a_name_claimed_by_another_between_the_read_and_the_release_stays_claimed(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal.apply(claim("first"))
@@ -58,7 +58,7 @@ def test_a_name_that_changes_hands_between_the_look_and_the_release_stays_claime
     assert [claim.body for claim in standing(journal)] == ["another's"]
 
 
-def test_a_release_of_the_first_version_is_read_and_means_whichever_claim_stands(journal: Journal) -> None:
+def test_a_version_1_release_is_decoded_and_releases_the_current_claim(journal: Journal) -> None:
     journal.apply(claim("any"))
 
     journal.apply(decode_op("release-name", '{"op":"release-name","store":"s3://lake","name":"a"}', "entry"))
@@ -66,7 +66,7 @@ def test_a_release_of_the_first_version_is_read_and_means_whichever_claim_stands
     assert standing(journal) == []
 
 
-def test_a_release_says_as_much_as_a_digest_whatever_the_body(journal: Journal) -> None:
+def test_a_release_records_only_a_digest_whatever_the_size_of_the_body(journal: Journal) -> None:
     journal.apply(claim("x" * 100_000))
     name, payload = encode_op(ReleaseName.of(standing(journal)[0]))
     assert (name, len(payload) < 200) == ("release-name", True)

@@ -1,4 +1,4 @@
-"""The journal that the settings name is opened once in a process, and again in its forks."""
+"""The configured journal is opened once in a process, and again in each fork."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def test_without_a_setting_the_journal_is_a_file_below_home(tmp_path: Path) -> N
     assert journal.url == f"sqlite:///{tmp_path}/home/journal.db"
 
 
-def test_there_is_none_where_the_settings_say_so(tmp_path: Path) -> None:
+def test_no_journal_is_opened_if_the_settings_disable_it(tmp_path: Path) -> None:
     assert configured_journal(Settings(home=tmp_path, journal_url="none")) is None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_all_that_ask_share_one(tmp_path: Path) -> None:
+def test_all_callers_share_one_journal(tmp_path: Path) -> None:
     settings, clock = Settings(home=tmp_path), ManualClock()
 
     assert opened(settings) is opened(settings, SystemClock())
@@ -43,7 +43,7 @@ def test_all_that_ask_share_one(tmp_path: Path) -> None:
     assert opened(settings) is not opened(Settings(home=tmp_path, journal="logs"))
 
 
-def test_after_closing_it_is_opened_anew(tmp_path: Path) -> None:
+def test_a_closed_journal_is_opened_again(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
     first = opened(settings)
     close_journals()
@@ -52,7 +52,7 @@ def test_after_closing_it_is_opened_anew(tmp_path: Path) -> None:
     assert opened(settings).identity == first.identity
 
 
-def test_a_fork_opens_its_own_and_writes_beside_its_parent(tmp_path: Path) -> None:
+def test_a_fork_opens_its_own_journal_and_writes_alongside_its_parent(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
     first = opened(settings)
     take = TakeLease(resource="file:a", holder="parent", purpose="take over", soft_s=1, hard_s=2)
@@ -72,7 +72,7 @@ def test_a_fork_opens_its_own_and_writes_beside_its_parent(tmp_path: Path) -> No
 
 
 class Slow:
-    """A server that takes its time to be away, and the time that passes meanwhile."""
+    """A server whose connections time out slowly, with the clock that this advances."""
 
     def __init__(self, takes_s: float) -> None:
         self.takes_s = takes_s
@@ -89,7 +89,7 @@ class Slow:
         monkeypatch.setattr(process_journal, "monotonic", lambda: self.now_s)
 
 
-def test_a_journal_that_is_long_silent_is_not_waited_for_by_everybody_who_asks(
+def test_not_every_caller_waits_for_a_journal_that_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, settings = Slow(takes_s=10.0), Settings(home=tmp_path)
@@ -106,7 +106,7 @@ def test_a_journal_that_is_long_silent_is_not_waited_for_by_everybody_who_asks(
     assert opened(settings).status().stamp.sequence == 0
 
 
-def test_a_journal_that_refuses_at_once_is_asked_each_time(
+def test_a_journal_that_refuses_immediately_is_tried_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Slow(takes_s=0.01)

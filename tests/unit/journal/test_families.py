@@ -1,4 +1,4 @@
-"""Families of entries that others register: made, versioned, refused by name, and told of events."""
+"""Registered families of entries are created, versioned, refused by name, and notified of events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Know = Callable[[str], None]
 
 @pytest.fixture
 def know(monkeypatch: pytest.MonkeyPatch) -> Know:
-    """Let this process know one family more; none for an empty name."""
+    """Return a function that registers one more family in this process; none for an empty name."""
 
     def know(name: str) -> None:
         more = (f"tests.support.journal.fruit_family:{name}",) if name else ()
@@ -48,7 +48,7 @@ def versions(journal: Journal) -> list[str]:
         return sorted(connection.execute(select(VERSION_TABLE)).scalars())
 
 
-def test_a_family_that_a_database_lacks_is_made_when_it_is_opened(journals: JournalWorld, know: Know) -> None:
+def test_a_missing_family_is_created_when_a_database_is_opened(journals: JournalWorld, know: Know) -> None:
     with journals.open() as journal:
         assert versions(journal) == ["blobs_1", "jobs_1", "journal_1"]
     know("FRUIT")
@@ -57,7 +57,7 @@ def test_a_family_that_a_database_lacks_is_made_when_it_is_opened(journals: Jour
         assert fruit(journal) == []
 
 
-def test_each_family_is_migrated_alone(journals: JournalWorld, know: Know) -> None:
+def test_each_family_is_migrated_independently(journals: JournalWorld, know: Know) -> None:
     know("FRUIT")
     journals.apply(job(1), job(1, "committed"))
     know("SECOND_FRUIT")
@@ -66,7 +66,7 @@ def test_each_family_is_migrated_alone(journals: JournalWorld, know: Know) -> No
         assert [one.ended for one in fruit(journal)] == [1]
 
 
-def test_an_event_reaches_a_family_that_its_announcer_does_not_know(
+def test_an_event_reaches_a_family_that_its_publisher_does_not_know(
     journals: JournalWorld, know: Know
 ) -> None:
     know("FRUIT")
@@ -75,7 +75,7 @@ def test_an_event_reaches_a_family_that_its_announcer_does_not_know(
         assert [(one.resource, one.ended) for one in fruit(journal)] == [(JOB, 2)]
 
 
-def test_reactions_happen_again_when_entries_are_replayed(journals: JournalWorld, know: Know) -> None:
+def test_reactions_run_again_when_entries_are_replayed(journals: JournalWorld, know: Know) -> None:
     know("FRUIT")
     journals.apply(job(1), job(1, "committed"))
     journals.checkpoint()
@@ -87,7 +87,9 @@ def test_reactions_happen_again_when_entries_are_replayed(journals: JournalWorld
     assert [one.ended for one in before["fruit"]] == [2, 1]
 
 
-def test_a_row_of_a_reaction_that_was_changed_by_hand_is_found(journals: JournalWorld, know: Know) -> None:
+def test_verification_detects_a_manually_changed_row_of_a_reaction(
+    journals: JournalWorld, know: Know
+) -> None:
     know("FRUIT")
     journals.apply(job(1), job(1, "committed"))
     journals.run_sql("UPDATE fruit SET ended = 7")
@@ -95,7 +97,7 @@ def test_a_row_of_a_reaction_that_was_changed_by_hand_is_found(journals: Journal
     assert finding == f"the tables: fruit {JOB}: ended is 7, and entries give 1"
 
 
-def test_a_reaction_that_refuses_takes_the_whole_entry_back(journals: JournalWorld, know: Know) -> None:
+def test_a_reaction_that_refuses_rolls_back_the_whole_entry(journals: JournalWorld, know: Know) -> None:
     know("FRUIT")
     with journals.open() as journal:
         with pytest.raises(FencedError, match="blobs of up: fruit refuses"):
@@ -104,7 +106,7 @@ def test_a_reaction_that_refuses_takes_the_whole_entry_back(journals: JournalWor
         assert journal.status().stamp.sequence == 0
 
 
-def test_what_a_reaction_asks_for_is_read_with_the_entry(know: Know) -> None:
+def test_rows_that_a_reaction_needs_are_read_with_the_entry(know: Know) -> None:
     know("FRUIT")
     touched = list(known_families().touches(ForgetJob(destination=DEST, job_id="job1-g1")))
     assert (Fruit, (JOB,)) in touched

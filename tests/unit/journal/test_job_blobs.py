@@ -1,4 +1,4 @@
-"""What is told of a job decides of its blobs: whoever tells it, however late, and in the same transaction."""
+"""Records of a job decide about its blobs in the same transaction, from any process and however late."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LAKE = "s3://lake/sales"
 UPLOAD = "etl-upload"
 
 
-def told(
+def job_record(
     phase: Phase = "open", *, attempt: str = "run-1", set_up_s: float = 1.0, job_id: str = "sales-g1"
 ) -> RecordJob:
     return RecordJob(
@@ -38,7 +38,7 @@ def told(
 
 
 def uploaded(journal: Journal, job_id: str = UPLOAD, *, guarantee: Guarantee = "ha") -> str:
-    """Upload one blob in a set of its own; returns its key."""
+    """Upload one blob in its own set; returns its key."""
     upload_set = f"set-of-{job_id}-{guarantee}"
     journal.apply(
         TakeLease(
@@ -68,8 +68,8 @@ def submission(*keys: str, job_id: str = UPLOAD, commit_job: str = "sales-g1") -
 
 
 def set_up(journal: Journal, *keys: str, attempt: str = "run-1") -> None:
-    """As a driver does it: one transaction."""
-    outcomes = journal.write([Mutation(op=told(attempt=attempt)), Mutation(op=submission(*keys))])
+    """Set up a job as a driver does, in one transaction."""
+    outcomes = journal.write([Mutation(op=job_record(attempt=attempt)), Mutation(op=submission(*keys))])
     assert not [one for one in outcomes if isinstance(one, Refused)]
 
 
@@ -93,48 +93,50 @@ def is_staged(journal: Journal, key: str) -> bool:
 
 
 @pytest.mark.parametrize("phase", ["committed", "failed"])
-def test_the_end_of_a_job_ends_its_blobs_whoever_tells_it(timed_journal: Journal, phase: Phase) -> None:
+def test_the_end_of_a_job_ends_its_blobs_whichever_process_records_it(
+    timed_journal: Journal, phase: Phase
+) -> None:
     set_up(timed_journal, uploaded(timed_journal))
-    timed_journal.apply(told("committing", attempt=""))
+    timed_journal.apply(job_record("committing", attempt=""))
     assert not is_final(timed_journal)
-    timed_journal.apply(told(phase, attempt=""))
+    timed_journal.apply(job_record(phase, attempt=""))
     assert is_final(timed_journal)
 
 
-def test_every_upload_of_a_job_ends_with_it_and_no_other_job_s(timed_journal: Journal) -> None:
+def test_the_end_of_a_job_ends_all_its_uploads_and_those_of_no_other_job(timed_journal: Journal) -> None:
     for job_id, commit_job in (("a", "sales-g1"), ("b", "sales-g1"), ("c", "sales-g2")):
         timed_journal.apply(submission(job_id=job_id, commit_job=commit_job))
-    timed_journal.apply(told("failed"))
+    timed_journal.apply(job_record("failed"))
     assert [is_final(timed_journal, job_id) for job_id in "abc"] == [True, True, False]
 
 
-def test_an_end_that_is_told_twice_ends_once(timed_journal: Journal, clock: ManualClock) -> None:
+def test_an_end_recorded_twice_takes_effect_once(timed_journal: Journal, clock: ManualClock) -> None:
     set_up(timed_journal, uploaded(timed_journal))
-    timed_journal.apply(told("failed"))
+    timed_journal.apply(job_record("failed"))
     ended_s = clock.now_s()
     clock.sleep(100)
-    timed_journal.apply(told("failed"))
+    timed_journal.apply(job_record("failed"))
     with timed_journal.reading() as reading:
         job = reading.get(BlobJob, UPLOAD)
     assert job is not None
     assert job.final_s == ended_s
 
 
-def test_a_job_without_blobs_ends_as_ever(timed_journal: Journal) -> None:
-    timed_journal.apply(told())
-    timed_journal.apply(told(attempt="run-2"))
-    timed_journal.apply(told("committed"))
+def test_a_job_without_blobs_can_end(timed_journal: Journal) -> None:
+    timed_journal.apply(job_record())
+    timed_journal.apply(job_record(attempt="run-2"))
+    timed_journal.apply(job_record("committed"))
     with timed_journal.reading() as reading:
         assert reading.where(BlobJob, {}) == []
 
 
-def test_a_new_driver_lets_go_what_can_be_made_again_and_keeps_the_rest(timed_journal: Journal) -> None:
+def test_a_new_driver_releases_recreatable_blobs_and_keeps_the_rest(timed_journal: Journal) -> None:
     library, message = uploaded(timed_journal), uploaded(timed_journal, guarantee="recreatable")
     set_up(timed_journal, library)
     for key, owner in ((message, "receiver:1"), (library, "viewer:1")):
         timed_journal.apply(TakeReference(job_id=UPLOAD, blob_key=key, owner=owner))
 
-    timed_journal.apply(told(attempt="run-2"))
+    timed_journal.apply(job_record(attempt="run-2"))
 
     assert owners(timed_journal, library) == {"job", "viewer:1"}
     assert owners(timed_journal, message) == set()
@@ -143,7 +145,7 @@ def test_a_new_driver_lets_go_what_can_be_made_again_and_keeps_the_rest(timed_jo
     assert not is_final(timed_journal)
 
 
-def test_the_new_driver_takes_what_it_was_set_up_with_once(
+def test_a_new_driver_references_the_blobs_of_its_setup_once(
     timed_journal: Journal, clock: ManualClock
 ) -> None:
     library, scratch = uploaded(timed_journal), uploaded(timed_journal, guarantee="recreatable")
@@ -159,71 +161,71 @@ def test_the_new_driver_takes_what_it_was_set_up_with_once(
     assert not is_staged(timed_journal, scratch)
 
 
-def test_the_same_driver_told_again_lets_go_nothing(timed_journal: Journal) -> None:
+def test_the_same_driver_recorded_again_releases_nothing(timed_journal: Journal) -> None:
     scratch = uploaded(timed_journal, guarantee="recreatable")
     set_up(timed_journal, scratch)
-    timed_journal.apply(told("committing", attempt=""))
-    timed_journal.apply(told("open", attempt="run-1"))
+    timed_journal.apply(job_record("committing", attempt=""))
+    timed_journal.apply(job_record("open", attempt="run-1"))
     assert owners(timed_journal, scratch) == {"job"}
 
 
-def test_what_is_told_late_of_an_older_job_of_the_same_id_ends_none_of_the_newer_one_s(
+def test_a_late_record_of_an_older_job_ends_no_blobs_of_the_newer_job_of_the_same_id(
     timed_journal: Journal,
 ) -> None:
-    timed_journal.apply(told(set_up_s=2.0))
+    timed_journal.apply(job_record(set_up_s=2.0))
     timed_journal.apply(submission(uploaded(timed_journal)))
-    timed_journal.apply(told("failed", set_up_s=1.0))
+    timed_journal.apply(job_record("failed", set_up_s=1.0))
     assert not is_final(timed_journal)
 
 
-def test_a_job_that_is_set_up_anew_where_the_destination_was_emptied_ends_the_older_one_s_blobs(
+def test_a_job_set_up_again_at_an_emptied_destination_ends_the_blobs_of_the_older_one(
     timed_journal: Journal,
 ) -> None:
     set_up(timed_journal, uploaded(timed_journal))
     newer = uploaded(timed_journal, "newer")
-    timed_journal.apply(told(set_up_s=2.0))
+    timed_journal.apply(job_record(set_up_s=2.0))
     timed_journal.apply(submission(newer, job_id="newer"))
     assert is_final(timed_journal)
     assert not is_final(timed_journal, "newer")
 
 
-def test_a_job_that_is_forgotten_leaves_no_blobs(timed_journal: Journal) -> None:
+def test_a_forgotten_job_leaves_no_blobs(timed_journal: Journal) -> None:
     set_up(timed_journal, uploaded(timed_journal))
     timed_journal.apply(ForgetJob(destination=LAKE, job_id="sales-g1"))
     assert is_final(timed_journal)
 
 
-def test_a_job_that_has_ended_takes_no_blobs_for_nobody_would_end_them(timed_journal: Journal) -> None:
+def test_an_ended_job_accepts_no_blobs_because_nothing_would_end_them(timed_journal: Journal) -> None:
     key = uploaded(timed_journal)
-    timed_journal.apply(told("failed"))
-    timed_journal.apply(told())  # its driver, which slept
+    timed_journal.apply(job_record("failed"))
+    timed_journal.apply(job_record())  # its driver, which was suspended
     with pytest.raises(FencedError, match=r"sales-g1 at .* has ended"):
         timed_journal.apply(submission(key))
     assert owners(timed_journal, key) == set()
 
 
-def test_one_job_does_not_take_what_was_uploaded_for_another(timed_journal: Journal) -> None:
+def test_a_job_does_not_accept_blobs_uploaded_for_another(timed_journal: Journal) -> None:
     key = uploaded(timed_journal)
     set_up(timed_journal, key)
     with pytest.raises(ConflictError, match="belong to job sales-g1 at s3://lake/sales"):
         timed_journal.apply(submission(key, commit_job="sales-g2"))
-    timed_journal.apply(told("failed"))
+    timed_journal.apply(job_record("failed"))
     assert is_final(timed_journal)
 
 
-def test_a_submission_that_names_no_commit_job_leaves_the_one_that_is_known(timed_journal: Journal) -> None:
+def test_a_submission_without_a_commit_job_keeps_the_known_one(timed_journal: Journal) -> None:
     key = uploaded(timed_journal)
     set_up(timed_journal, key)
     timed_journal.apply(SubmitBlobJob(job_id=UPLOAD, blob_keys=(key,)))
-    timed_journal.apply(told("failed"))
+    timed_journal.apply(job_record("failed"))
     assert is_final(timed_journal)
 
 
-def test_of_blobs_that_are_gone_none_is_taken_and_the_job_is_told_all_the_same(
+def test_missing_blobs_are_not_referenced_and_the_job_is_recorded_all_the_same(
     timed_journal: Journal,
 ) -> None:
     key = uploaded(timed_journal)
-    recorded, refused = timed_journal.write([Mutation(op=told()), Mutation(op=submission(key, "gone"))])
+    recorded, refused = timed_journal.write([Mutation(op=job_record()), Mutation(op=submission(key, "gone"))])
     assert not isinstance(recorded, Refused)
     assert isinstance(refused, Refused)
     assert isinstance(refused.error, ObjectNotFoundError)
@@ -233,10 +235,10 @@ def test_of_blobs_that_are_gone_none_is_taken_and_the_job_is_told_all_the_same(
         assert reading.where(BlobJob, {}) == []
 
 
-def test_entries_replayed_make_the_same_blobs(timed_journal: Journal, tmp_path: Path) -> None:
+def test_replayed_entries_give_the_same_blobs(timed_journal: Journal, tmp_path: Path) -> None:
     library, scratch = uploaded(timed_journal), uploaded(timed_journal, guarantee="recreatable")
     set_up(timed_journal, library, scratch)
     set_up(timed_journal, library, attempt="run-2")
-    timed_journal.apply(told("failed"))
+    timed_journal.apply(job_record("failed"))
     with timed_journal.reading() as reading:
         assert verify(reading, Checkpoints(LocalStore(tmp_path), "main")).findings == ()

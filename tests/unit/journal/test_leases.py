@@ -1,4 +1,4 @@
-"""Leases in all states: what may follow what, who may take them, and what an old stamp may still do."""
+"""Leases in all states: transitions, permitted acquisitions, and fencing of old stamps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HELD, SOFT, PARKED, HARD, RECOVERING, FREE = LeaseState
 
 
 class Resource:
-    """One resource and its present holder."""
+    """One resource and its current holder."""
 
     def __init__(self, leases: Leases, name: str, clock: ManualClock) -> None:
         self.leases = leases
@@ -108,7 +108,7 @@ WAYS: dict[Callable[[Resource], None], LeaseState] = {
     free: FREE,
     never_taken: FREE,
 }
-"""How a lease comes to stand so."""
+"""The steps that bring a lease into each state."""
 
 
 @pytest.fixture
@@ -116,21 +116,21 @@ def lease(leases: Leases, clock: ManualClock) -> Resource:
     return Resource(leases, "job:s3://lake/sales#sales-g1", clock)
 
 
-def test_every_state_has_a_row_of_what_may_follow_it_and_every_purpose_of_what_it_takes() -> None:
+def test_every_state_has_a_row_of_transitions_and_every_purpose_a_row_of_states() -> None:
     assert set(NEXT) == set(LeaseState)
     assert set(TAKES) == set(get_args(Purpose))
     assert set(WAYS.values()) == set(LeaseState)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_a_lease_comes_to_stand_so(lease: Resource, way: Callable[[Resource], None]) -> None:
+def test_a_lease_reaches_each_state(lease: Resource, way: Callable[[Resource], None]) -> None:
     way(lease)
     assert lease.state is WAYS[way]
 
 
 @pytest.mark.parametrize("purpose", get_args(Purpose))
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_a_lease_is_taken_from_the_states_that_its_purpose_names_and_from_no_other(
+def test_a_lease_can_be_acquired_only_from_the_states_that_its_purpose_allows(
     lease: Resource, way: Callable[[Resource], None], purpose: Purpose
 ) -> None:
     way(lease)
@@ -149,7 +149,7 @@ def test_a_lease_is_taken_from_the_states_that_its_purpose_names_and_from_no_oth
 
 
 def assert_fenced(lease: Resource, holder: str, stamp: Stamp) -> None:
-    """See that an old stamp can neither renew, nor park, nor free, and is told why."""
+    """Assert that an old stamp can neither renew, nor park, nor free, and that the error says why."""
     view = lease.leases.look(lease.name)
     (lost,) = lease.leases.renew(holder, {lease.name: stamp}).values()
     assert "stop, and change nothing more" in lost
@@ -161,14 +161,14 @@ def assert_fenced(lease: Resource, holder: str, stamp: Stamp) -> None:
 
 
 def moves(lease: Resource) -> dict[str, Callable[[], object]]:
-    """All that can happen to a lease."""
+    """Return every operation that can be applied to a lease."""
     takes = {purpose: (lambda purpose=purpose: lease.take("second", purpose)) for purpose in TAKES}
-    steps = (SOFT_S, HARD_S - SOFT_S)  # no longer ones: time passes through every state on its way
+    steps = (SOFT_S, HARD_S - SOFT_S)  # no longer steps, so that time passes through every state
     passing = {f"{step_s:g} s": (lambda step_s=step_s: lease.clock.sleep(step_s)) for step_s in steps}
     return {**takes, **passing, "renew": lease.renew, "park": lease.park, "free": lease.free}
 
 
-def test_what_happens_to_leases_is_what_the_table_says_and_all_of_it(
+def test_the_observed_lease_transitions_are_exactly_those_of_the_table(
     leases: Leases, clock: ManualClock
 ) -> None:
     seen: dict[LeaseState, set[LeaseState]] = {state: set() for state in LeaseState}
@@ -187,7 +187,7 @@ def test_what_happens_to_leases_is_what_the_table_says_and_all_of_it(
 
 
 @pytest.mark.parametrize("way", [held, soft, recovering], ids=lambda way: way.__name__)
-def test_a_renewal_before_the_hard_limit_begins_both_limits_anew(
+def test_a_renewal_before_the_hard_limit_restarts_both_limits(
     lease: Resource, way: Callable[[Resource], None]
 ) -> None:
     way(lease)
@@ -204,7 +204,7 @@ def test_a_renewal_before_the_hard_limit_begins_both_limits_anew(
 @pytest.mark.parametrize(
     "way", [hard, recovering_and_dead, parked, parked_too_long, free], ids=lambda way: way.__name__
 )
-def test_a_lease_that_nobody_may_renew_is_lost_and_left_as_it_is(
+def test_renewing_a_lease_that_cannot_be_renewed_reports_its_loss_and_does_not_change_it(
     lease: Resource, way: Callable[[Resource], None]
 ) -> None:
     way(lease)
@@ -217,7 +217,7 @@ def test_a_lease_that_nobody_may_renew_is_lost_and_left_as_it_is(
     ("way", "why"),
     [(hard, "it has lapsed: it was not renewed for 120 s"), (parked, "it was parked")],
 )
-def test_a_holder_that_nobody_took_it_from_is_told_why_its_lease_is_lost(
+def test_a_holder_learns_why_a_lease_that_no_other_holder_acquired_is_lost(
     lease: Resource, way: Callable[[Resource], None], why: str
 ) -> None:
     way(lease)
@@ -228,7 +228,7 @@ def test_a_holder_that_nobody_took_it_from_is_told_why_its_lease_is_lost(
     assert "is lost: it was given back; stop" in lease.renew()[lease.name]
 
 
-def test_a_holder_is_told_who_has_its_lease_now(lease: Resource) -> None:
+def test_a_former_holder_learns_who_holds_its_lease_now(lease: Resource) -> None:
     hard(lease)
     died, holder = lease.stamp, lease.holder
     newer = lease.take("recoverer", "recover")
@@ -238,7 +238,7 @@ def test_a_holder_is_told_who_has_its_lease_now(lease: Resource) -> None:
     assert f"stamp {died} is lost: it is recovering by recoverer since stamp {newer}" in words
 
 
-def test_a_recovery_that_dies_is_recovered_with_a_new_stamp_and_fenced(lease: Resource) -> None:
+def test_a_dead_recovery_is_recovered_with_a_new_stamp_and_fenced(lease: Resource) -> None:
     recovering_and_dead(lease)
     died = lease.stamp
     assert lease.take("next recoverer", "recover") > died
@@ -255,7 +255,7 @@ def test_a_parked_lease_is_left_alone_until_its_deadline(lease: Resource) -> Non
     lease.take("recoverer", "recover")
 
 
-def test_one_renewal_renews_all_that_a_holder_keeps_and_nothing_of_another(
+def test_one_renewal_renews_all_leases_of_its_holder_and_none_of_another(
     leases: Leases, clock: ManualClock
 ) -> None:
     def take(resource: str, holder: str) -> Stamp:
@@ -270,7 +270,7 @@ def test_one_renewal_renews_all_that_a_holder_keeps_and_nothing_of_another(
     assert left < other
 
 
-def test_a_renewal_of_many_tells_only_of_those_that_are_lost(leases: Leases, clock: ManualClock) -> None:
+def test_a_renewal_of_many_leases_reports_only_the_lost_ones(leases: Leases, clock: ManualClock) -> None:
     kept = Resource(leases, "kept", clock)
     lost = Resource(leases, "lost", clock)
     for lease in (kept, lost):
@@ -283,7 +283,7 @@ def test_a_renewal_of_many_tells_only_of_those_that_are_lost(leases: Leases, clo
     assert "it does not exist" in words["never"]
 
 
-def test_a_holder_that_took_its_own_lease_anew_is_fenced_at_the_old_stamp(lease: Resource) -> None:
+def test_a_holder_that_acquired_its_lease_again_is_fenced_at_the_old_stamp(lease: Resource) -> None:
     held(lease)
     old = lease.stamp
     lease.take("first", "take over")
@@ -292,7 +292,7 @@ def test_a_holder_that_took_its_own_lease_anew_is_fenced_at_the_old_stamp(lease:
         lease.leases.free(lease.name, old)
 
 
-def test_more_leases_than_a_statement_may_name_are_renewed_together(
+def test_more_leases_than_one_statement_can_name_are_renewed_together(
     leases: Leases, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases_module, "_LEASES_A_STATEMENT", 2)
@@ -311,7 +311,7 @@ def test_renewals_write_no_entries(lease: Resource, timed_journal: Journal) -> N
     assert timed_journal.status().stamp == Stamp(1, 1)
 
 
-def test_of_two_takers_in_one_group_the_first_has_it(timed_journal: Journal) -> None:
+def test_the_first_of_two_acquisitions_in_one_group_gets_the_lease(timed_journal: Journal) -> None:
     takes = [
         TakeLease(resource="a", holder=holder, purpose="write", soft_s=SOFT_S, hard_s=HARD_S)
         for holder in ("first", "second")
@@ -335,7 +335,7 @@ def test_only_a_free_lease_is_dropped(lease: Resource, timed_journal: Journal) -
     timed_journal.apply(DropLease(resource=lease.name))
 
 
-def test_a_parked_lease_that_is_taken_over_has_no_deadline_any_more(lease: Resource) -> None:
+def test_a_parked_lease_that_is_taken_over_loses_its_deadline(lease: Resource) -> None:
     parked(lease)
     lease.take("second", "take over")
     view = lease.leases.look(lease.name)

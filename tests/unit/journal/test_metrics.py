@@ -1,4 +1,4 @@
-"""What a journal tells of itself, as Prometheus and OpenTelemetry read it."""
+"""A journal's metrics, as read by Prometheus and OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def take(resource: str) -> Mutation:
 
 
 def figure(name: str, **labels: str) -> float:
-    """What this process has counted so far; 0 for what has not happened yet."""
+    """Return the current value of a metric of this process; 0 if it has not been recorded yet."""
     return served_metrics().get_sample_value(f"lockgate_journal_{name}", labels) or 0.0
 
 
@@ -37,7 +37,7 @@ def fetched(url: str) -> dict[str, float]:
 
 
 def run_script(script: str, *arguments: str) -> dict[str, object]:
-    """Run a program of its own, for what is set once in a process; returns the JSON that it prints last."""
+    """Run a script in a new process, for per-process settings; returns the JSON that it prints last."""
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments], check=True, capture_output=True, text=True, timeout=120
     )
@@ -45,7 +45,7 @@ def run_script(script: str, *arguments: str) -> dict[str, object]:
     return said
 
 
-def test_a_write_tells_its_entries_its_mutations_and_how_long_it_took(journal_url: str) -> None:
+def test_a_write_records_its_entries_mutations_and_duration(journal_url: str) -> None:
     with open_journal(journal_url, "counted") as journal:
         names = ("entries_total", "group_size_sum", "write_seconds_count")
         before = [figure(name, journal="counted") for name in names]
@@ -54,7 +54,7 @@ def test_a_write_tells_its_entries_its_mutations_and_how_long_it_took(journal_ur
     assert [a - b for a, b in zip(after, before, strict=True)] == [2, 3, 1]
 
 
-def test_a_renewal_tells_how_many_leases_it_renewed(journal_url: str) -> None:
+def test_a_renewal_records_how_many_leases_it_renewed(journal_url: str) -> None:
     with open_journal(journal_url, "renewed") as journal:
         held = {"a": Stamp(1, 1), "b": Stamp(1, 2), "lost": Stamp(1, 9)}
         journal.write([take("a"), take("b")])
@@ -64,7 +64,7 @@ def test_a_renewal_tells_how_many_leases_it_renewed(journal_url: str) -> None:
     assert figure("renew_seconds_count", journal="renewed") >= 1
 
 
-def test_the_endpoint_shows_the_leases_by_state_and_what_was_counted(journal_url: str) -> None:
+def test_the_endpoint_shows_leases_by_state_and_the_counters(journal_url: str) -> None:
     clock = ManualClock()
     with (
         open_journal(journal_url, "served", clock=clock) as journal,
@@ -82,7 +82,7 @@ def test_the_endpoint_shows_the_leases_by_state_and_what_was_counted(journal_url
         assert fetched(url)[of % "free"] == 1
 
 
-def test_a_journal_that_does_not_answer_is_down_and_hides_no_other_figure(tmp_path: Path) -> None:
+def test_a_journal_that_does_not_answer_is_shown_as_down_and_hides_no_other_metric(tmp_path: Path) -> None:
     folder = tmp_path / "home"
     with (
         open_journal(f"sqlite:///{folder}/journal.db", "lost") as journal,
@@ -97,7 +97,7 @@ def test_a_journal_that_does_not_answer_is_down_and_hides_no_other_figure(tmp_pa
     assert shown['lockgate_journal_entries_total{journal="lost"}'] >= 1
 
 
-def test_the_endpoint_ends_with_its_block_and_can_be_served_again(journal: Journal) -> None:
+def test_the_endpoint_closes_with_its_block_and_can_be_served_again(journal: Journal) -> None:
     for _ in range(2):
         with serve_metrics(journal, port=0) as url:
             assert fetched(url)['lockgate_journal_up{journal="main"}'] == 1
@@ -105,7 +105,7 @@ def test_the_endpoint_ends_with_its_block_and_can_be_served_again(journal: Journ
         urlopen(url)
 
 
-def test_observers_tell_their_lag_their_waits_and_the_fallbacks() -> None:
+def test_observers_record_their_lag_waits_and_fallbacks() -> None:
     before = figure("observer_waits_total"), figure("observer_fallbacks_total")
     metrics.record_observer_wait()
     metrics.record_observer_fallback()
@@ -117,12 +117,12 @@ def test_observers_tell_their_lag_their_waits_and_the_fallbacks() -> None:
     assert figure("observer_lag_seconds", observer="postgresql://standby/db") == 0.25
 
 
-def test_a_fork_counts_its_own(tmp_path: Path) -> None:
+def test_a_fork_has_its_own_counters(tmp_path: Path) -> None:
     said = run_script(_FORKED, f"sqlite:///{tmp_path}/journal.db")
     assert said == {"parent": 1.0, "child": 2.0}
 
 
-def test_opentelemetry_reads_the_same_figures_and_a_span_a_write(tmp_path: Path) -> None:
+def test_opentelemetry_exports_the_same_metrics_and_one_span_per_write(tmp_path: Path) -> None:
     said = run_script(_TRACED, f"sqlite:///{tmp_path}/journal.db")
     assert said["lockgate.journal.entries"] == [2]
     assert said["lockgate.journal.group_size"] == [3]
@@ -195,7 +195,7 @@ print(json.dumps(said))
 """
 
 
-def test_a_fetch_tells_the_newest_entry_whoever_wrote_it_and_whether_the_journal_is_in_safe_mode(
+def test_a_scrape_reports_the_newest_entry_of_any_writer_and_whether_safe_mode_is_on(
     journal: Journal, journal_url: str
 ) -> None:
     with open_journal(journal_url) as another, serve_metrics(journal, port=0) as url:
@@ -208,7 +208,7 @@ def test_a_fetch_tells_the_newest_entry_whoever_wrote_it_and_whether_the_journal
     assert [figures['lockgate_journal_safe_mode{journal="main"}'] for figures in (told, then)] == [0, 1]
 
 
-def test_an_address_that_cannot_be_served_is_named(run: Run) -> None:
+def test_an_error_about_an_unusable_address_names_it(run: Run) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -1,4 +1,4 @@
-"""The registry's questions: which places, which jobs, which of them recovery looks at."""
+"""The registry lists locations, jobs, and the jobs that recovery considers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def find(timed_journal: Journal, text: str) -> Job:
         return registry.find_job(reading, text)
 
 
-def test_places_and_jobs_are_listed_in_order_all_or_of_one_destination(timed_journal: Journal) -> None:
+def test_locations_and_jobs_are_listed_in_order_for_all_destinations_or_one(timed_journal: Journal) -> None:
     for op in (record("sales-g2"), record("sales-g1"), record("costs-g1", destination=BARN)):
         timed_journal.apply(op)
     with timed_journal.reading() as reading:
@@ -51,20 +51,20 @@ def test_places_and_jobs_are_listed_in_order_all_or_of_one_destination(timed_jou
         assert registry.jobs(reading, "s3://elsewhere") == []
 
 
-def test_a_job_is_found_by_its_id_or_as_the_newest_generation_of_its_name(timed_journal: Journal) -> None:
+def test_a_job_is_found_by_its_id_or_by_its_name_in_the_newest_generation(timed_journal: Journal) -> None:
     for generation in (2, 10, 9):
         timed_journal.apply(record(f"sales-g{generation}"))
     assert find(timed_journal, "sales-g9").job_id == "sales-g9"
     assert find(timed_journal, "sales").job_id == "sales-g10"
 
 
-def test_a_job_that_nobody_knows_is_refused_with_the_remedy(timed_journal: Journal) -> None:
+def test_an_unknown_job_is_refused_with_the_remedy(timed_journal: Journal) -> None:
     with pytest.raises(ObjectNotFoundError, match="lockgate jobs rescan DESTINATION"):
         find(timed_journal, "sales-g1")
 
 
 @pytest.mark.parametrize("text", ["sales-g1", "sales"])
-def test_a_job_at_two_destinations_must_be_told_apart(timed_journal: Journal, text: str) -> None:
+def test_an_ambiguous_job_at_two_destinations_is_refused(timed_journal: Journal, text: str) -> None:
     for destination in (LAKE, BARN):
         timed_journal.apply(record("sales-g1", destination=destination))
     with pytest.raises(ConflictError, match="name one of these destinations") as refused:
@@ -73,7 +73,7 @@ def test_a_job_at_two_destinations_must_be_told_apart(timed_journal: Journal, te
     assert BARN in str(refused.value)
 
 
-def test_a_name_at_two_destinations_is_not_taken_for_the_one_that_has_run_more_often(
+def test_a_name_at_two_destinations_is_not_resolved_to_the_one_with_more_generations(
     timed_journal: Journal,
 ) -> None:
     for job_id, destination in (("sales-g1", LAKE), ("sales-g1", BARN), ("sales-g2", BARN)):
@@ -87,7 +87,7 @@ def test_a_name_at_two_destinations_is_not_taken_for_the_one_that_has_run_more_o
     assert find(timed_journal, "sales-g2").destination == BARN
 
 
-def test_recovery_looks_at_every_job_that_has_not_ended_with_its_lease(timed_journal: Journal) -> None:
+def test_recovery_lists_every_unfinished_job_with_its_lease(timed_journal: Journal) -> None:
     phases: tuple[Phase, ...] = ("open", "committing", "aborting", "committed", "failed")
     for phase in phases:
         timed_journal.apply(record(f"{phase}-g1", phase))
@@ -98,9 +98,7 @@ def test_recovery_looks_at_every_job_that_has_not_ended_with_its_lease(timed_jou
     assert found == {"open-g1": "me", "committing-g1": None, "aborting-g1": None}
 
 
-def test_a_message_that_comes_late_does_not_open_an_ended_job_again(
-    timed_journal: Journal, clock: ManualClock
-) -> None:
+def test_a_late_message_does_not_reopen_an_ended_job(timed_journal: Journal, clock: ManualClock) -> None:
     timed_journal.apply(record("sales-g1", "committed"))
     ended = find(timed_journal, "sales-g1")
     clock.sleep(60)
@@ -111,10 +109,10 @@ def test_a_message_that_comes_late_does_not_open_an_ended_job_again(
 
 
 @pytest.mark.parametrize("phase", ["open", "committed"])
-def test_what_is_told_late_of_an_older_job_of_the_same_id_does_not_hide_the_newer_one(
+def test_a_late_message_about_an_older_job_does_not_hide_the_newer_job_of_the_same_id(
     timed_journal: Journal, clock: ManualClock, phase: Phase
 ) -> None:
-    """Its destination was emptied, and the same job set up anew; then a driver of the older one speaks."""
+    """The job is set up again at an emptied destination; then a driver of the older job sends a message."""
     timed_journal.apply(record("sales-g1", "committed", set_up_s=1.0))
     timed_journal.apply(record("sales-g1", attempt="run-2", set_up_s=2.0))
     newer = find(timed_journal, "sales-g1")
@@ -126,13 +124,13 @@ def test_what_is_told_late_of_an_older_job_of_the_same_id_does_not_hide_the_newe
     assert find(timed_journal, "sales-g1") == newer
 
 
-def test_a_job_that_is_recorded_by_one_who_does_not_know_its_run_keeps_it(timed_journal: Journal) -> None:
+def test_a_job_keeps_its_run_when_recorded_by_a_process_that_does_not_know_it(timed_journal: Journal) -> None:
     timed_journal.apply(record("sales-g1", attempt="run-7"))
     timed_journal.apply(record("sales-g1", "committed", attempt=""))
     assert find(timed_journal, "sales-g1").job_attempt == "run-7"
 
 
-def test_a_destination_knows_when_it_was_first_and_last_heard_of(
+def test_a_destination_records_when_it_was_first_and_last_seen(
     timed_journal: Journal, clock: ManualClock
 ) -> None:
     began_s = clock.now
@@ -144,7 +142,7 @@ def test_a_destination_knows_when_it_was_first_and_last_heard_of(
     assert (place.first_s, place.last_s) == (began_s, began_s + 60)
 
 
-def test_a_task_commit_is_kept_as_it_was_first_told(timed_journal: Journal) -> None:
+def test_a_task_commit_is_kept_as_first_recorded(timed_journal: Journal) -> None:
     timed_journal.apply(record_task("t", "1", rows=7, files=2))
     timed_journal.apply(record_task("t", "1", rows=8, files=3))
     timed_journal.apply(record_task("t", "2"))
@@ -155,7 +153,7 @@ def test_a_task_commit_is_kept_as_it_was_first_told(timed_journal: Journal) -> N
     ]  # fmt: skip
 
 
-def test_a_job_that_is_forgotten_goes_with_its_attempts_and_no_other_does(timed_journal: Journal) -> None:
+def test_a_forgotten_job_is_deleted_with_its_attempts_and_no_other_job_is(timed_journal: Journal) -> None:
     for op in (record("sales-g1"), record_task("t", "1"), record_task("u", "2"), record("sales-g2")):
         timed_journal.apply(op)
     timed_journal.apply(ForgetJob(destination=LAKE, job_id="sales-g1"))

@@ -1,4 +1,4 @@
-"""The thread that renews a holder's leases: begun, told of losses, left alone by a journal that is down."""
+"""The thread that renews a holder's leases: its start and end, lost leases, and outages of the journal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SteppedClock(ManualClock):
         return event.is_set()
 
     def let_it_renew(self) -> None:
-        """Let the thread renew once, and return when it waits again."""
+        """Make the thread renew once, and return when it waits again."""
         self.waiting.acquire()
         self.step.release()
         self.waiting.acquire()
@@ -63,13 +63,11 @@ def state(leases: Leases, resource: str) -> LeaseState:
     return view.state
 
 
-def test_holders_have_names_of_their_own() -> None:
+def test_holder_names_are_unique() -> None:
     assert len({new_holder() for _ in range(100)}) == 100
 
 
-def test_one_thread_renews_however_many_leases_and_ends_with_the_last(
-    renewer: Renewer, leases: Leases
-) -> None:
+def test_one_thread_renews_all_leases_and_ends_with_the_last(renewer: Renewer, leases: Leases) -> None:
     before = threads()
     keep(renewer, leases, "a")
     keep(renewer, leases, "b")
@@ -82,7 +80,7 @@ def test_one_thread_renews_however_many_leases_and_ends_with_the_last(
     assert threads() == before + 1
 
 
-def test_the_thread_renews_all_that_is_kept(journal_url: str) -> None:
+def test_the_thread_renews_all_kept_leases(journal_url: str) -> None:
     clock = SteppedClock()
     with open_journal(journal_url, clock=clock) as journal:
         leases = Leases(journal)
@@ -97,7 +95,7 @@ def test_the_thread_renews_all_that_is_kept(journal_url: str) -> None:
             renewer.drop(resource)
 
 
-def test_the_thread_outlives_a_journal_that_is_down_for_a_while(journal_url: str) -> None:
+def test_the_thread_survives_a_temporary_outage_of_the_journal(journal_url: str) -> None:
     clock = SteppedClock()
     with open_journal(journal_url, clock=clock) as journal:
         leases = Leases(journal)
@@ -115,7 +113,7 @@ def test_the_thread_outlives_a_journal_that_is_down_for_a_while(journal_url: str
         renewer.drop("a")
 
 
-def test_a_lease_that_was_dropped_is_left_to_lapse_while_others_are_renewed(
+def test_a_dropped_lease_lapses_while_others_are_renewed(
     renewer: Renewer, leases: Leases, clock: ManualClock
 ) -> None:
     keep(renewer, leases, "a")
@@ -127,20 +125,20 @@ def test_a_lease_that_was_dropped_is_left_to_lapse_while_others_are_renewed(
     assert (state(leases, "a"), state(leases, "b")) == (LeaseState.HARD, LeaseState.HELD)
 
 
-def test_a_check_renews_only_what_was_not_renewed_lately(
+def test_a_check_renews_only_a_lease_that_was_not_renewed_recently(
     renewer: Renewer, leases: Leases, clock: ManualClock
 ) -> None:
     keep(renewer, leases, "a")
     leases.take("a", "another", purpose="take over", soft_s=SOFT_S, hard_s=HARD_S)
     clock.sleep(5)
-    renewer.check("a", within_s=6)  # as young as was asked for: the loss is not seen yet
+    renewer.check("a", within_s=6)  # renewed recently enough, so the loss is not noticed yet
     with pytest.raises(FencedError, match="held by another"):
         renewer.check("a", within_s=5)
     with pytest.raises(FencedError, match="held by another"):
         renewer.check("a", within_s=1_000_000)
 
 
-def test_a_check_asks_where_the_clock_was_put_back(
+def test_a_check_asks_the_journal_if_the_clock_was_set_back(
     renewer: Renewer, leases: Leases, clock: ManualClock
 ) -> None:
     keep(renewer, leases, "a")
@@ -151,7 +149,7 @@ def test_a_check_asks_where_the_clock_was_put_back(
         renewer.check("a", within_s=60)
 
 
-def test_the_loss_of_one_lease_leaves_the_others(
+def test_the_loss_of_one_lease_does_not_affect_the_others(
     renewer: Renewer, leases: Leases, clock: ManualClock
 ) -> None:
     keep(renewer, leases, "a")
@@ -165,7 +163,7 @@ def test_the_loss_of_one_lease_leaves_the_others(
     renewer.check("a", within_s=0)
 
 
-def test_a_lease_that_has_lapsed_is_lost_even_while_nobody_else_has_it(
+def test_a_lapsed_lease_is_lost_even_without_another_holder(
     renewer: Renewer, leases: Leases, clock: ManualClock
 ) -> None:
     keep(renewer, leases, "a")
@@ -174,7 +172,7 @@ def test_a_lease_that_has_lapsed_is_lost_even_while_nobody_else_has_it(
         renewer.check("a", within_s=0)
 
 
-def test_a_lease_that_is_not_kept_is_nobodys_to_check(renewer: Renewer, leases: Leases) -> None:
+def test_a_check_of_a_lease_that_is_not_kept_is_fenced(renewer: Renewer, leases: Leases) -> None:
     with pytest.raises(FencedError, match="does not hold its lease"):
         renewer.check("a", within_s=60)
     keep(renewer, leases, "a")
@@ -183,7 +181,7 @@ def test_a_lease_that_is_not_kept_is_nobodys_to_check(renewer: Renewer, leases: 
         renewer.check("a", within_s=60)
 
 
-def test_a_check_says_that_the_journal_is_down_and_the_lease_is_not_lost_by_it(
+def test_a_check_reports_an_unavailable_journal_and_the_lease_is_not_lost(
     leases: Leases, clock: ManualClock, timed_journal: Journal
 ) -> None:
     renewer = Renewer(leases, every_s=EVERY_S, clock=clock)
@@ -201,7 +199,7 @@ def down(*_: object) -> dict[str, str]:
     raise JournalUnavailableError("down; nothing was applied")
 
 
-def test_a_renewal_whose_answer_was_lost_is_asked_for_again(
+def test_a_renewal_whose_answer_was_lost_is_retried(
     renewer: Renewer, leases: Leases, clock: ManualClock
 ) -> None:
     keep(renewer, leases, "a")
@@ -214,7 +212,7 @@ def test_a_renewal_whose_answer_was_lost_is_asked_for_again(
     assert state(leases, "a") is LeaseState.HELD
 
 
-def test_a_slow_answer_does_not_make_a_lease_look_younger(
+def test_the_age_of_a_lease_counts_from_the_request_and_not_from_a_slow_answer(
     renewer: Renewer, leases: Leases, clock: ManualClock
 ) -> None:
     keep(renewer, leases, "a")

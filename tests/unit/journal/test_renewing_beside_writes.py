@@ -1,4 +1,4 @@
-"""A renewal and a write of the same leases at once, on PostgreSQL: one waits for the other, never both."""
+"""A concurrent renewal and write of the same leases on PostgreSQL never deadlock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def journal(url: str) -> Iterator[Journal]:
 
 
 def wait_until_blocked(server: Server, count: int) -> None:
-    """Wait until so many of the journal's sessions wait for a lock."""
+    """Wait until the given number of the journal's sessions wait for a lock."""
     question = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = 'renewing_beside_writes' "
         "AND application_name = 'lockgate' AND wait_event_type = 'Lock'"
@@ -38,13 +38,13 @@ def wait_until_blocked(server: Server, count: int) -> None:
         pass
 
 
-def test_a_renewal_locks_leases_in_the_order_in_which_a_write_does(
+def test_a_renewal_locks_leases_in_the_same_order_as_a_write(
     postgres: Server, url: str, journal: Journal
 ) -> None:
     leases = Leases(journal)
     stamps = {
         name: leases.take(name, "me", purpose="write", soft_s=3600, hard_s=7200)
-        for name in ("b", "a")  # as they lie in the table: the other way round than a write locks them
+        for name in ("b", "a")  # in the order of the table, which is the reverse of a write's order
     }
     freed: list[object] = []
     lost: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""A fold's view of the tables: what it changed over what it read, and back to a mark."""
+"""A fold's view of the tables: its changes over the rows it read, and undo to a mark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ R = TypeVar("R", bound=Row)
 
 
 class Memory:
-    """Rows that are read from memory; counts the questions, and the rows that some of them gave."""
+    """Rows in memory; counts the queries, and the rows returned by `where`."""
 
     def __init__(self, *rows: Row) -> None:
         self.rows = {(type(row), row.key): row for row in rows}
@@ -56,7 +56,7 @@ def claim(name: str, body: str = "") -> Claim:
     return Claim(store="s3://lake", name=name, body=body, claimed_s=0.0)
 
 
-def test_rows_of_one_table_are_read_in_one_question_and_only_once() -> None:
+def test_rows_of_one_table_are_read_in_one_query_and_only_once() -> None:
     rows = Memory(claim("a"), claim("b"))
     state = State(rows)
     state.load([(Claim, ("s3://lake", name)) for name in ("a", "b", "absent", "a")])
@@ -66,14 +66,14 @@ def test_rows_of_one_table_are_read_in_one_question_and_only_once() -> None:
     assert rows.questions == 1
 
 
-def test_nothing_that_is_only_read_is_written() -> None:
+def test_rows_that_were_only_read_are_not_written() -> None:
     state = State(Memory(claim("a")))
     state.get(Claim, "s3://lake", "a")
     assert state.where(Claim, store="s3://lake") == [claim("a")]
     assert state.changes == {}
 
 
-def test_what_was_changed_is_seen_in_place_of_what_was_read() -> None:
+def test_a_changed_row_is_seen_instead_of_the_row_that_was_read() -> None:
     state = State(Memory(claim("a", "old"), claim("b", "old"), claim("c", "old")))
     state.put(claim("a", "new"))
     state.put(claim("d", "new"))
@@ -85,7 +85,7 @@ def test_what_was_changed_is_seen_in_place_of_what_was_read() -> None:
     assert state.where(Destination) == []
 
 
-def test_a_row_that_was_made_and_removed_is_to_be_removed() -> None:
+def test_a_row_created_and_removed_is_listed_for_removal() -> None:
     state = State(Memory())
     state.put(claim("a"))
     state.delete(claim("a"))
@@ -109,7 +109,7 @@ def seen(state: State) -> tuple[object, ...]:
 
 
 @given(CHANGES, CHANGES, CHANGES)
-def test_undo_takes_back_what_was_changed_since_the_mark_and_nothing_before(
+def test_undo_reverts_changes_since_the_mark_and_none_before(
     kept: list[tuple[str, str | None]],
     refused: list[tuple[str, str | None]],
     after: list[tuple[str, str | None]],
@@ -126,9 +126,9 @@ def test_undo_takes_back_what_was_changed_since_the_mark_and_nothing_before(
     assert seen(state) == seen(expected)
 
 
-def test_every_kind_of_entry_says_how_it_folds() -> None:
+def test_every_kind_of_entry_must_define_how_it_folds() -> None:
     class Unfoldable(Op, frozen=True, tag="unfoldable"):
-        """Does not."""
+        """Does not define how it folds."""
 
     with pytest.raises(TypeError, match="fold"):
         Unfoldable()
@@ -176,7 +176,7 @@ def blob(key: str, upload_set: str = "") -> Blob:
 
 
 @given(st.sets(KEYS), SPANS, st.lists(KEYS, max_size=3), STEPS)
-def test_spans_of_any_length_tell_the_same_as_the_rows_themselves(
+def test_spans_of_any_length_give_the_same_answers_as_the_rows_themselves(
     stored: set[tuple[str, ...]],
     spans: list[tuple[tuple[str, ...], int]],
     touched: list[tuple[str, ...]],
@@ -211,7 +211,7 @@ def test_spans_of_any_length_tell_the_same_as_the_rows_themselves(
     assert not any((Reference, key) in state.absent for key in stored)
 
 
-def test_what_a_failed_job_lets_go_is_asked_for_at_once_however_much_it_is() -> None:
+def test_the_blobs_that_a_failed_job_releases_are_read_in_one_query_however_many() -> None:
     keys = [f"k{number}" for number in range(50)]
     blobs = [
         msgspec.structs.replace(blob(key), guarantee="ha" if key == "k7" else "recreatable") for key in keys
@@ -228,7 +228,7 @@ def test_what_a_failed_job_lets_go_is_asked_for_at_once_however_much_it_is() -> 
     assert staged == set(keys) - {"k7"}
 
 
-def test_a_set_is_closed_in_as_many_questions_however_many_blobs_it_has() -> None:
+def test_closing_a_set_takes_the_same_number_of_queries_for_any_number_of_blobs() -> None:
     keys = [f"k{number}" for number in range(50)]
     kept = {"k7", "k8"}
     rows = Memory(*(blob(key, "s") for key in keys), *(reference(("j", key, "viewer:1")) for key in kept))
@@ -243,7 +243,7 @@ def test_a_set_is_closed_in_as_many_questions_however_many_blobs_it_has() -> Non
     assert state.where(Blob, upload_set="s") == []
 
 
-def test_spans_that_are_read_late_know_what_was_changed_before() -> None:
+def test_spans_read_late_include_earlier_changes() -> None:
     rows = Memory(claim("gone"), claim("kept"), Claim(store="s3://other", name="x", body="", claimed_s=0.0))
     state = State(rows)
     state.delete(claim("gone"))
@@ -256,7 +256,7 @@ def test_spans_that_are_read_late_know_what_was_changed_before() -> None:
     assert rows.questions == 1
 
 
-def test_whether_there_is_a_row_is_asked_without_reading_all_of_them() -> None:
+def test_the_existence_of_a_row_is_queried_without_reading_all_rows() -> None:
     names = [f"c{number}" for number in range(50)]
     rows = Memory(*map(claim, names))
     state = State(rows)
@@ -271,7 +271,7 @@ def test_whether_there_is_a_row_is_asked_without_reading_all_of_them() -> None:
     assert not state.has(Claim, body="other")
 
 
-def test_a_job_is_forgotten_without_reading_the_blobs_that_it_has_left() -> None:
+def test_a_job_is_forgotten_without_reading_its_remaining_blobs() -> None:
     ended = BlobJob(job_id="j", destination="", commit_job="", submitted_s=0.0, final_s=1.0)
     rows = Memory(ended, *(blob(f"k{number}") for number in range(50)))
     state = State(rows)

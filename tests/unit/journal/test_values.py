@@ -1,4 +1,4 @@
-"""Values that a database cannot keep: refused before they join what others write."""
+"""Values that a database cannot store are refused before they join a group commit."""
 
 from __future__ import annotations
 
@@ -59,25 +59,25 @@ def put(*owners: str) -> PutBlob:
         "null in an owner", "surrogate in an owner", "long owner", "null in a key", "long destination",
     ],
 )  # fmt: skip
-def test_a_value_that_cannot_be_kept_is_refused_and_nothing_is_changed(journal: Journal, op: Op) -> None:
+def test_a_value_that_cannot_be_stored_is_refused_and_nothing_is_changed(journal: Journal, op: Op) -> None:
     with pytest.raises(InvalidInputError, match="nothing was changed"):
         journal.write([Mutation(op=take("good")), Mutation(op=op)])
     assert journal.apply(take("good")).stamp == Stamp(1, 1)
 
 
-def test_a_request_id_that_cannot_be_kept_is_refused(journal: Journal) -> None:
+def test_a_request_id_that_cannot_be_stored_is_refused(journal: Journal) -> None:
     with pytest.raises(InvalidInputError, match="request_id"):
         journal.apply(take(), "a\0b")
     with pytest.raises(InvalidInputError, match="2401 bytes long"):
         journal.apply(take(), "x" * 2_401)
 
 
-def test_a_holder_that_no_index_can_keep_is_refused(journal: Journal) -> None:
+def test_a_holder_too_long_for_an_index_is_refused(journal: Journal) -> None:
     with pytest.raises(InvalidInputError, match="2401 bytes long"):
         journal.apply(msgspec.structs.replace(take(), holder="x" * 2_401))
 
 
-def test_the_longest_names_and_greatest_numbers_are_kept_as_they_are(journal: Journal) -> None:
+def test_the_longest_names_and_largest_numbers_are_stored_unchanged(journal: Journal) -> None:
     names = ["x" * 2_400, "ü" * 1_200, "\U0001f512 'quoted' \"%s\" \\ :colon {brace}\n\t"]
     for name in names:
         journal.apply(take(name, detail="d" * 1_000_000, soft_s=5e-324, hard_s=1.7976931348623157e308))
@@ -88,6 +88,6 @@ def test_the_longest_names_and_greatest_numbers_are_kept_as_they_are(journal: Jo
     assert {(lease.soft_s, lease.hard_s) for lease in leases} == {(5e-324, 1.7976931348623157e308)}
 
 
-def test_nothing_to_write_writes_nothing(journal: Journal) -> None:
+def test_an_empty_write_adds_no_entry(journal: Journal) -> None:
     assert journal.write([]) == []
     assert journal.status().stamp == Stamp(1, 0)

@@ -1,7 +1,7 @@
 """A journal of version 1, kept as files: this program must fold it into the same rows, on both databases.
 
-`version_1_journal/entries.jsonl` holds its entries as version 1 stored them, at least one of every kind, and
-`rows.jsonl` the rows that they gave. Their lines never change: lines are added, for new kinds of entries.
+`version_1_journal/entries.jsonl` holds its entries as version 1 stored them, at least one of every kind;
+`rows.jsonl` holds the resulting rows. Existing lines never change; new kinds of entries add lines.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def by_key(rows: list[Row]) -> list[Row]:
 
 
 def insert_entries(journal: Journal, entries: list[Entry]) -> None:
-    """Put entries into an empty journal as they are, and fold them."""
+    """Insert entries unchanged into an empty journal, and fold them."""
     with maintenance(journal, "restore") as (connection, _):
         stored = [{"journal": journal.name, **msgspec.structs.asdict(entry)} for entry in entries]
         connection.execute(insert(ENTRY), stored)
@@ -64,7 +64,7 @@ def insert_entries(journal: Journal, entries: list[Entry]) -> None:
         replay(SqlRows(connection, journal.name), entries, epochs)
 
 
-def test_the_kept_entries_fold_into_the_kept_rows(journals: JournalWorld) -> None:
+def test_the_stored_entries_fold_into_the_stored_rows(journals: JournalWorld) -> None:
     with open_journal(journals.url, clock=journals.clock) as journal:
         insert_entries(journal, kept_entries())
         with journal.reading() as reading:
@@ -73,7 +73,7 @@ def test_the_kept_entries_fold_into_the_kept_rows(journals: JournalWorld) -> Non
 
 
 @pytest.mark.parametrize("family", [*known_families()], ids=lambda family: family.name)
-def test_every_kind_of_entry_and_row_of_a_first_version_is_kept(family: Family) -> None:
+def test_the_stored_files_have_every_kind_of_entry_and_row_of_a_first_version(family: Family) -> None:
     tags = {entry.op for entry in kept_entries()}
     kinds = {type(row) for row in kept_rows()}
     assert {tag_of(op) for op in family.ops} <= tags

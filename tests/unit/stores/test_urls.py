@@ -1,4 +1,4 @@
-"""From what a person writes to a destination."""
+"""Destinations are parsed from URLs and paths as users write them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from lockgate.storage_core.stores.open_store import parse_destination
         ("/data/100%25 é#1", "file:///data/100%25 é#1"),
     ],
 )
-def test_a_destination_is_written_in_one_way(written: str, meant: str) -> None:
+def test_a_destination_has_one_canonical_form(written: str, meant: str) -> None:
     assert parse_destination(written) == meant
     assert parse_destination(meant) == meant
 
@@ -62,7 +62,7 @@ def test_a_relative_path_starts_at_the_current_directory(
         ("/data/\0", "choose another"),
     ],
 )
-def test_a_destination_that_cannot_be_is_refused_with_the_remedy(written: str, remedy: str) -> None:
+def test_an_invalid_destination_is_refused_with_the_remedy(written: str, remedy: str) -> None:
     with pytest.raises(InvalidInputError) as refusal:
         parse_destination(written)
     assert remedy in str(refusal.value)
@@ -77,7 +77,7 @@ def test_parsing_twice_changes_nothing(text: str) -> None:
     assert parse_destination(once) == once
 
 
-def test_opening_a_store_calls_nobody(tmp_path: Path) -> None:
+def test_opening_a_store_makes_no_request(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "dest"), Settings())
     bucket = open_store("s3://lake/sales/", Settings(s3_endpoint_url="http://127.0.0.1:1"))
 

@@ -1,4 +1,4 @@
-"""A worker's cache hands out what hashes to its key, from the nearest place that has it."""
+"""A worker's cache returns only bytes that hash to their key, from the nearest store that has them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def world(tmp_path: Path) -> Iterator[CacheWorld]:
         yield world
 
 
-def test_a_blob_is_fetched_once_and_then_found_here(world: CacheWorld) -> None:
+def test_a_blob_is_fetched_once_and_then_read_from_the_cache(world: CacheWorld) -> None:
     blob = world.put(b"library")
     cache = world.cache()
     with cache.holding(*key_of(blob)) as path:
@@ -38,7 +38,7 @@ def test_a_blob_is_fetched_once_and_then_found_here(world: CacheWorld) -> None:
     assert world.server.fetched == [blob.blob_key]
 
 
-def test_a_task_tried_again_in_another_process_finds_its_jobs_blobs_still_here(world: CacheWorld) -> None:
+def test_a_task_retried_in_another_process_finds_its_jobs_blobs_in_the_cache(world: CacheWorld) -> None:
     world.is_kept = True
     blob = world.put(b"library")
     first = world.cache()
@@ -56,14 +56,14 @@ def test_the_ha_store_is_asked_before_the_server(world: CacheWorld) -> None:
     assert world.server.fetched == []
 
 
-def test_a_recreatable_blob_is_asked_of_the_server_alone(world: CacheWorld) -> None:
+def test_a_recreatable_blob_is_fetched_from_the_server_only(world: CacheWorld) -> None:
     blob = world.server.put(b"message", guarantee="recreatable", owners=["receiver:1"])
     world.ha = ha = DownStore()
     assert world.cache().get(*key_of(blob), guarantee="recreatable") == b"message"
     assert ha.asked == 0
 
 
-def test_an_ha_store_that_is_down_is_passed_over_and_left_in_peace_for_a_while(world: CacheWorld) -> None:
+def test_an_unavailable_ha_store_is_skipped_and_not_tried_again_for_a_while(world: CacheWorld) -> None:
     blobs = [world.put(data) for data in (b"a", b"b", b"c")]
     world.ha = ha = DownStore()
     cache = world.cache()
@@ -74,14 +74,14 @@ def test_an_ha_store_that_is_down_is_passed_over_and_left_in_peace_for_a_while(w
     assert ha.asked == 2
 
 
-def test_a_server_that_is_down_is_not_needed_where_the_ha_store_answers(world: CacheWorld) -> None:
+def test_an_unavailable_server_is_not_needed_if_the_ha_store_answers(world: CacheWorld) -> None:
     blob = world.put(b"library")
     world.ha = world.server.holdings.ha
     world.server.is_down = True
     assert world.cache().get(*key_of(blob)) == b"library"
 
 
-def test_when_both_are_down_what_is_here_is_handed_out_and_the_rest_is_an_error_that_names_all(
+def test_when_both_are_down_cached_blobs_are_served_and_other_gets_raise_an_error_that_names_both(
     world: CacheWorld,
 ) -> None:
     here, elsewhere = world.put(b"here"), world.put(b"elsewhere")
@@ -97,7 +97,7 @@ def test_when_both_are_down_what_is_here_is_handed_out_and_the_rest_is_an_error_
     assert world.under_way() == []
 
 
-def test_a_blob_that_is_nowhere_is_an_error_that_says_so(world: CacheWorld) -> None:
+def test_a_get_of_a_blob_that_no_store_has_raises_object_not_found(world: CacheWorld) -> None:
     blob = world.put(b"library")
     world.server.finish("sales")
     with pytest.raises(ObjectNotFoundError, match="upload it again"):
@@ -113,17 +113,17 @@ def test_a_damaged_file_is_fetched_again(world: CacheWorld) -> None:
     assert world.server.fetched == [blob.blob_key] * 2
 
 
-def test_damage_that_left_no_trace_is_found_by_whoever_reads_the_bytes(world: CacheWorld) -> None:
+def test_damage_that_keeps_size_and_times_is_detected_when_the_bytes_are_read(world: CacheWorld) -> None:
     blob = world.put(b"some bytes")
     cache = world.cache()
     cache.get(*key_of(blob))
     path = world.file_of(blob)
     damage(path)
-    cache.local._note_verified(path)  # as if size and times had stayed what they were
+    cache.local._note_verified(path)  # as if size and times had not changed
     assert cache.get(*key_of(blob)) == b"some bytes"
 
 
-def test_a_damaged_object_of_the_ha_store_is_not_taken(world: CacheWorld, tmp_path: Path) -> None:
+def test_a_damaged_object_in_the_ha_store_is_rejected(world: CacheWorld, tmp_path: Path) -> None:
     blob = world.put(b"some bytes")
     world.ha = world.server.holdings.ha
     (stored,) = (path for path in (tmp_path / "ha").rglob(blob.blob_key) if path.is_file())
@@ -136,7 +136,7 @@ def test_a_damaged_object_of_the_ha_store_is_not_taken(world: CacheWorld, tmp_pa
         cache.get(*key_of(blob))
 
 
-def test_threads_that_want_one_blob_at_once_download_it_once(world: CacheWorld) -> None:
+def test_threads_that_request_one_blob_at_once_download_it_once(world: CacheWorld) -> None:
     blob = world.put(os.urandom(2 * MIB))
     cache = world.cache()
     together = threading.Barrier(8)
@@ -151,7 +151,7 @@ def test_threads_that_want_one_blob_at_once_download_it_once(world: CacheWorld) 
     assert references(cache, *key_of(blob)) == 0
 
 
-def test_processes_that_want_one_blob_at_once_download_it_once(world: CacheWorld, tmp_path: Path) -> None:
+def test_processes_that_request_one_blob_at_once_download_it_once(world: CacheWorld, tmp_path: Path) -> None:
     blob = world.put(os.urandom(MIB))
     cache = world.cache()
     fetched = tmp_path / "fetched"
@@ -190,7 +190,9 @@ def test_references_are_counted_per_blob_and_per_job(world: CacheWorld) -> None:
     assert references(cache, *key_of(first)) == references(cache, "sales") == 0
 
 
-def test_an_unreferenced_blob_stays_for_an_interval_and_then_goes_with_its_folder(world: CacheWorld) -> None:
+def test_an_unreferenced_blob_stays_for_an_interval_and_is_then_deleted_with_its_folder(
+    world: CacheWorld,
+) -> None:
     blob = world.put(b"a")
     cache = world.cache()
     world.blobs.clock.sleep(5 * INTERVAL_S)
@@ -207,7 +209,7 @@ def test_an_unreferenced_blob_stays_for_an_interval_and_then_goes_with_its_folde
     assert not (world.path / "held" / "sales").exists()
 
 
-def test_of_a_job_that_is_referred_to_only_the_idle_blobs_go(world: CacheWorld) -> None:
+def test_only_the_idle_blobs_of_a_referenced_job_are_evicted(world: CacheWorld) -> None:
     idle, used = world.put(b"idle"), world.put(b"used")
     cache = world.cache()
     cache.get(*key_of(idle))
@@ -218,7 +220,7 @@ def test_of_a_job_that_is_referred_to_only_the_idle_blobs_go(world: CacheWorld) 
         assert world.is_cached(used)
 
 
-def test_what_another_process_refers_to_is_not_evicted_and_what_a_killed_one_did_is_staged(
+def test_blobs_referenced_by_a_live_process_are_not_evicted_and_those_of_a_killed_one_are_staged(
     world: CacheWorld,
 ) -> None:
     blob = world.put(b"a")
@@ -232,7 +234,9 @@ def test_what_another_process_refers_to_is_not_evicted_and_what_a_killed_one_did
         assert mine.evict().blobs == 1
 
 
-def test_beyond_the_limit_the_longest_idle_go_first_and_none_that_is_referred_to(world: CacheWorld) -> None:
+def test_over_the_limit_the_longest_idle_blobs_are_evicted_first_and_referenced_blobs_never(
+    world: CacheWorld,
+) -> None:
     world.limit_bytes = MIB
     oldest, older, newer, newest = (world.put(os.urandom(400 * 1024)) for _ in range(4))
     cache = world.cache()
@@ -249,7 +253,7 @@ def test_beyond_the_limit_the_longest_idle_go_first_and_none_that_is_referred_to
         ]
 
 
-def test_what_is_referred_to_beyond_the_limit_is_kept_and_said_and_goes_when_it_is_let_go(
+def test_referenced_blobs_over_the_limit_are_kept_with_a_warning_and_evicted_once_released(
     world: CacheWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.limit_bytes = MIB
@@ -272,7 +276,7 @@ def test_the_last_process_that_closes_a_cache_deletes_it(world: CacheWorld) -> N
     assert not world.path.exists()
 
 
-def test_a_start_after_a_kill_drops_what_is_damaged_and_keeps_the_rest(world: CacheWorld) -> None:
+def test_a_start_after_a_kill_drops_damaged_files_and_keeps_the_rest(world: CacheWorld) -> None:
     whole, damaged = world.put(b"whole"), world.put(b"damaged")
     cache = world.cache()
     with cache.holding(*key_of(whole)), cache.holding(*key_of(damaged)):
@@ -287,12 +291,12 @@ def test_a_start_after_a_kill_drops_what_is_damaged_and_keeps_the_rest(world: Ca
     assert world.is_cached(whole)
     assert not world.is_cached(damaged)
     assert world.under_way() == []
-    assert restarted.evict().blobs == 0  # staged at the start
+    assert restarted.evict().blobs == 0  # it was staged at the start
     world.blobs.clock.sleep(INTERVAL_S + 1)
     assert restarted.evict().blobs == 1
 
 
-def test_a_task_that_ended_well_leaves_its_blobs_staged_since_then(world: CacheWorld) -> None:
+def test_blobs_of_a_task_that_ended_normally_are_staged_from_its_end_on(world: CacheWorld) -> None:
     world.is_kept = True
     blob = world.put(b"library")
     world.cache().get(*key_of(blob))
@@ -305,7 +309,7 @@ def test_a_task_that_ended_well_leaves_its_blobs_staged_since_then(world: CacheW
     assert world.cache().evict().blobs == 1
 
 
-def test_what_nobody_knows_to_have_been_fetched_is_read_at_the_start(world: CacheWorld) -> None:
+def test_a_file_without_a_record_of_its_download_is_verified_at_the_start(world: CacheWorld) -> None:
     prepopulated = world.put(b"prepopulated")
     world.file_of(prepopulated).parent.mkdir(parents=True)
     world.file_of(prepopulated).write_bytes(b"PREPOPULATED")
@@ -314,7 +318,7 @@ def test_what_nobody_knows_to_have_been_fetched_is_read_at_the_start(world: Cach
     assert cache.get(*key_of(prepopulated)) == b"prepopulated"
 
 
-def test_a_fork_holds_nothing_of_its_parents_and_its_end_takes_nothing_from_it(world: CacheWorld) -> None:
+def test_a_fork_inherits_no_references_and_its_end_releases_none_of_its_parents(world: CacheWorld) -> None:
     blob = world.put(b"a")
     cache = world.cache()
     with cache.holding(*key_of(blob)):
@@ -329,7 +333,7 @@ def test_a_fork_holds_nothing_of_its_parents_and_its_end_takes_nothing_from_it(w
         assert world.is_cached(blob)
 
 
-def test_a_full_disk_is_freed_of_what_is_idle_and_else_an_error_that_leaves_nothing(
+def test_on_a_full_disk_idle_blobs_are_evicted_and_otherwise_the_get_fails_and_leaves_nothing(
     world: CacheWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     idle, wanted = world.put(b"idle"), world.put(b"wanted")
@@ -357,10 +361,10 @@ def test_a_full_disk_is_freed_of_what_is_idle_and_else_an_error_that_leaves_noth
     assert world.server.fetched[-1] == wanted.blob_key
 
 
-def test_the_lock_of_a_job_goes_after_those_of_its_blobs(
+def test_the_lock_of_a_job_is_removed_after_those_of_its_blobs(
     world: CacheWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else whoever takes the new lock could have that of a blob removed from under it, and the blob, too."""
+    """Otherwise a process with the new lock could lose a blob's lock, and the blob, to the deletion."""
     blobs = [world.put(bytes([number])) for number in range(20)]
     cache = world.cache()
     for blob in blobs:
@@ -381,17 +385,19 @@ def test_the_lock_of_a_job_goes_after_those_of_its_blobs(
     assert not (world.path / "held" / blobs[0].job_id).exists()
 
 
-def test_damage_found_a_second_time_is_an_error_and_no_bytes(
+def test_damage_detected_a_second_time_raises_an_error_and_returns_no_bytes(
     world: CacheWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blob = world.put(b"library")
     cache = world.cache()
-    monkeypatch.setattr(Path, "read_bytes", lambda _: b"librarz")  # a disk that reads other than it did
+    monkeypatch.setattr(
+        Path, "read_bytes", lambda _: b"librarz"
+    )  # the disk now returns other bytes than before
     with pytest.raises(CorruptBlobError, match="nothing was returned"):
         cache.get(*key_of(blob))
 
 
-def test_a_file_that_cannot_be_read_is_an_error_of_ours(
+def test_an_unreadable_file_raises_an_error_of_lockgate(
     world: CacheWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blob = world.put(b"library")
@@ -405,8 +411,8 @@ def test_a_file_that_cannot_be_read_is_an_error_of_ours(
         cache.get(*key_of(blob))
 
 
-def test_a_lock_that_is_let_go_is_free_though_a_fork_has_inherited_its_file(tmp_path: Path) -> None:
-    """Else a pool's process, made while another thread fetched or evicted, would keep a blob locked."""
+def test_a_released_lock_is_free_although_a_fork_has_inherited_its_file(tmp_path: Path) -> None:
+    """Otherwise a pool process forked while another thread fetched or evicted would keep a blob locked."""
     lock = tmp_path / "lock"
     told, tell = os.pipe()
     held = lock_exclusive(lock)
@@ -427,7 +433,7 @@ def test_a_lock_that_is_let_go_is_free_though_a_fork_has_inherited_its_file(tmp_
         os.waitpid(child, 0)
 
 
-def test_a_fork_that_closes_a_lock_it_has_inherited_leaves_it_to_its_parent(tmp_path: Path) -> None:
+def test_a_fork_that_closes_an_inherited_lock_does_not_release_it_for_its_parent(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     with lock_exclusive(lock) as held:
         child = os.fork()

@@ -1,4 +1,4 @@
-"""Processes read blobs while others evict them, over a real connection as well."""
+"""Processes read blobs while others evict them, also over a real connection."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def world(tmp_path: Path) -> Iterator[CacheWorld]:
         yield world
 
 
-def test_what_is_held_stays_whole_while_everything_idle_is_evicted_all_the_time(world: CacheWorld) -> None:
+def test_held_blobs_stay_whole_during_constant_eviction_of_idle_blobs(world: CacheWorld) -> None:
     blobs = [world.put(os.urandom(1000), job_id) for job_id in ("sales", "flights") for _ in range(2)]
     contents = {blob.blob_key: world.server.get(*key_of(blob)) for blob in blobs}
     cache = world.cache()
@@ -58,7 +58,7 @@ def test_what_is_held_stays_whole_while_everything_idle_is_evicted_all_the_time(
     assert list(cache.local.jobs()) == []
 
 
-def test_a_cache_takes_blobs_over_http_and_heals_what_was_damaged(world: CacheWorld, tmp_path: Path) -> None:
+def test_a_cache_fetches_blobs_over_http_and_heals_damaged_files(world: CacheWorld, tmp_path: Path) -> None:
     with served(world.server) as url, client_of(url) as client:
         artefacts = upload(client, "sales", {"http_rates.py": b"RATE = 7", "http_data.py": os.urandom(MIB)})
         with BlobCache(tmp_path / "far", None, client, limit_bytes=100 * MIB, interval_s=INTERVAL_S) as cache:
@@ -72,7 +72,7 @@ def test_a_cache_takes_blobs_over_http_and_heals_what_was_damaged(world: CacheWo
                 )
 
 
-def test_a_connection_that_breaks_amid_a_download_leaves_the_whole_file_or_none(
+def test_a_connection_that_breaks_during_a_download_leaves_the_whole_file_or_none(
     world: CacheWorld, tmp_path: Path
 ) -> None:
     blob = world.put(os.urandom(MIB))

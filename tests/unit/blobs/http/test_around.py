@@ -1,4 +1,4 @@
-"""What is around the calls: an application that mounts them, stamps that travel, forks, faults."""
+"""The middleware around the routes: mounting in an application, propagated stamps, forks, faults."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def world(tmp_path: Path) -> Iterator[BlobWorld]:
 
 @pytest.fixture
 def server(settings: Settings) -> Iterator[BlobServer]:
-    """A server over the journal that this process has open: whose stamps travel."""
+    """Return a server over the journal of this process, whose stamps are propagated."""
     with open_server(settings) as server:
         yield server
 
@@ -64,7 +64,7 @@ def test_another_application_mounts_it_under_its_own_permissions(world: BlobWorl
     assert 'lockgate_blobs_requests_total{outcome="refused",verb="put"} 1.0' in figures
 
 
-def test_what_a_client_has_seen_counts_at_the_server_and_the_other_way_round(server: BlobServer) -> None:
+def test_stamps_seen_by_a_client_reach_the_server_and_vice_versa(server: BlobServer) -> None:
     seen = {"lockgate-at-least": f"main@{server.holdings.journal.identity}=1.77"}
     with served(server) as url:
         answer = urllib3.request("GET", f"{url}/jobs/sales/blobs", headers=seen)
@@ -72,18 +72,18 @@ def test_what_a_client_has_seen_counts_at_the_server_and_the_other_way_round(ser
     assert server.holdings.journal.seen == Stamp(1, 77)
 
 
-def test_nobody_is_heeded_who_is_not_let_in(server: BlobServer) -> None:
-    async def nobody(request: Request, access: RequestedAccess) -> None:
+def test_stamps_of_an_unauthenticated_request_are_ignored(server: BlobServer) -> None:
+    async def refuse_everyone(request: Request, access: RequestedAccess) -> None:
         raise UnauthenticatedError("who are you?")
 
     seen = {"lockgate-at-least": f"main@{server.holdings.journal.identity}=1.77"}
-    with served(server, nobody) as url:
+    with served(server, refuse_everyone) as url:
         assert urllib3.request("GET", f"{url}/jobs/sales/blobs", headers=seen).status == 401
     assert server.holdings.journal.seen == Stamp()
 
 
 @pytest.mark.parametrize("call", ["/jobs/sales/blobs", "/jobs/sales/finish", "/owners/drop"])
-def test_stamps_of_whoever_may_not_do_everything_are_not_heeded(server: BlobServer, call: str) -> None:
+def test_stamps_of_a_request_with_partial_access_are_ignored(server: BlobServer, call: str) -> None:
     async def of_sales(request: Request, access: RequestedAccess) -> None:
         if access.job_id not in {"sales", NO_JOB_YET}:
             raise AccessDeniedError("sales only; nothing was done")
@@ -110,7 +110,7 @@ def test_a_fork_has_connections_of_its_own(world: BlobWorld) -> None:
         assert proxy.connections == 2
 
 
-def test_a_fault_of_the_server_is_told_without_its_words_and_may_have_had_an_effect(
+def test_an_internal_error_is_reported_without_its_text_and_with_an_unknown_outcome(
     world: BlobWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def meet_a_fault(*_: object, **__: object) -> None:
@@ -129,7 +129,7 @@ def test_a_fault_of_the_server_is_told_without_its_words_and_may_have_had_an_eff
 
 
 @pytest.mark.parametrize("status", [408, 500, 502, 503, 504])
-def test_a_proxy_that_gives_up_does_not_know_what_the_server_has_done(status: int) -> None:
+def test_a_gateway_timeout_leaves_the_outcome_unknown(status: int) -> None:
     app = FastAPI()
 
     @app.api_route("/{path:path}", methods=["GET", "PUT", "POST"])
@@ -148,7 +148,7 @@ def test_a_proxy_that_gives_up_does_not_know_what_the_server_has_done(status: in
             client.page("sales")
 
 
-def test_what_a_proxy_refuses_for_there_is_too_much_was_not_done() -> None:
+def test_a_request_that_a_proxy_refuses_for_overload_or_size_was_not_applied() -> None:
     app = FastAPI()
 
     @app.post("/{path:path}")

@@ -1,4 +1,4 @@
-"""Connections that break, stall or lie make no short blob, no second one, no temporary file that stays."""
+"""Connections that break, stall or corrupt bytes leave no truncated or duplicate blob or temporary file."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def under_way(world: BlobWorld) -> list[Path]:
 
 
 def eventually(is_so: Callable[[], bool]) -> bool:
-    """Wait for what another thread is about to do."""
+    """Wait until a condition that another thread fulfils is true."""
     until_s = monotonic() + PATIENCE_S
     while not is_so():
         if monotonic() > until_s:
@@ -74,7 +74,7 @@ def sent_bytes(url: str) -> float:
     return float(line.rpartition(" ")[2])
 
 
-def test_a_download_that_breaks_goes_on_where_it_was(
+def test_a_broken_download_resumes_at_its_last_byte(
     client: BlobClient, proxy: Proxy, world: BlobWorld, tmp_path: Path, url: str
 ) -> None:
     data = os.urandom(8 * MIB)
@@ -86,7 +86,7 @@ def test_a_download_that_breaks_goes_on_where_it_was(
     assert sent_bytes(url) < 2 * len(data)
 
 
-def test_a_download_that_breaks_again_and_again_ends_while_each_try_brings_more(
+def test_a_download_that_breaks_repeatedly_completes_if_each_try_makes_progress(
     client: BlobClient, proxy: Proxy, world: BlobWorld
 ) -> None:
     data = os.urandom(2 * MIB)
@@ -95,7 +95,7 @@ def test_a_download_that_breaks_again_and_again_ends_while_each_try_brings_more(
     assert client.get(*key_of(blob)) == data
 
 
-def test_a_download_that_brings_nothing_more_is_given_up_without_a_file(
+def test_a_download_without_progress_is_abandoned_and_leaves_no_file(
     client: BlobClient, proxy: Proxy, world: BlobWorld, tmp_path: Path
 ) -> None:
     blob = world.server.put(b"some bytes")
@@ -107,17 +107,17 @@ def test_a_download_that_brings_nothing_more_is_given_up_without_a_file(
     assert list((cache.path / ".incoming").iterdir()) == []
 
 
-def test_bytes_that_change_on_the_way_are_asked_for_again(
+def test_bytes_damaged_in_transit_are_requested_again(
     client: BlobClient, proxy: Proxy, world: BlobWorld
 ) -> None:
     data = os.urandom(2 * MIB)
     blob = world.server.put(data)
     proxy.damages.append(MIB)
-    with client_of(proxy.url) as other:  # whose connection is the damaged one
+    with client_of(proxy.url) as other:  # this client's connection is the damaged one
         assert other.get(*key_of(blob)) == data
 
 
-def test_bytes_that_change_on_every_way_are_an_error(
+def test_bytes_damaged_on_every_try_raise_an_error(
     client: BlobClient, proxy: Proxy, world: BlobWorld
 ) -> None:
     blob = world.server.put(os.urandom(2 * MIB))
@@ -127,7 +127,7 @@ def test_bytes_that_change_on_every_way_are_an_error(
         client.get(*key_of(blob))
 
 
-def test_an_upload_that_breaks_begins_anew_if_its_source_can(
+def test_a_broken_upload_restarts_if_its_source_can_be_read_again(
     client: BlobClient, proxy: Proxy, world: BlobWorld, tmp_path: Path
 ) -> None:
     data = os.urandom(4 * MIB)
@@ -141,7 +141,7 @@ def test_an_upload_that_breaks_begins_anew_if_its_source_can(
     assert eventually(lambda: not under_way(world))
 
 
-def test_an_upload_of_a_stream_that_breaks_fails_loudly_and_leaves_nothing(
+def test_a_broken_upload_of_a_stream_raises_an_error_and_leaves_nothing(
     client: BlobClient, proxy: Proxy, world: BlobWorld
 ) -> None:
     proxy.breaks.append(("up", 2 * MIB))
@@ -152,7 +152,7 @@ def test_an_upload_of_a_stream_that_breaks_fails_loudly_and_leaves_nothing(
     assert proxy.connections == 1
 
 
-def test_a_put_whose_answer_is_lost_makes_one_blob(
+def test_a_put_whose_response_is_lost_creates_one_blob(
     client: BlobClient, proxy: Proxy, world: BlobWorld
 ) -> None:
     proxy.breaks.extend([("down", 1)] * 3)
@@ -162,13 +162,13 @@ def test_a_put_whose_answer_is_lost_makes_one_blob(
     assert [found.blob_key for found in world.server.holdings.local.blobs("sales")] == [blob.blob_key]
 
 
-def test_a_put_that_never_gets_an_answer_is_unknown(client: BlobClient, proxy: Proxy) -> None:
+def test_a_put_that_never_gets_a_response_has_an_unknown_outcome(client: BlobClient, proxy: Proxy) -> None:
     proxy.breaks.extend([("down", 1)] * TRIES)
     with pytest.raises(OutcomeUnknownError, match="gave no answer"):
         client.put(b"some bytes", job_id="sales")
 
 
-def test_a_set_whose_completion_got_no_answer_is_complete(
+def test_a_set_whose_completion_got_no_response_is_complete(
     client: BlobClient, proxy: Proxy, world: BlobWorld
 ) -> None:
     with client_of(proxy.url) as other:
@@ -178,7 +178,7 @@ def test_a_set_whose_completion_got_no_answer_is_complete(
     assert client.complete_set(upload_set) == 1
 
 
-def test_a_client_that_goes_away_leaves_nothing(url: str, world: BlobWorld) -> None:
+def test_a_client_that_disconnects_leaves_nothing(url: str, world: BlobWorld) -> None:
     with raw(url) as sending:
         sending.sendall(head("PUT", "/jobs/sales/blobs", {"content-length": 4 * MIB}) + b"x" * MIB)
         assert eventually(lambda: bool(under_way(world)))
@@ -186,7 +186,7 @@ def test_a_client_that_goes_away_leaves_nothing(url: str, world: BlobWorld) -> N
     assert list(world.server.holdings.local.blobs("sales")) == []
 
 
-def test_a_body_that_stalls_is_given_up(world: BlobWorld) -> None:
+def test_a_stalled_request_body_is_abandoned(world: BlobWorld) -> None:
     with served(world.server, idle_s=0.05) as url, raw(url) as sending:
         sending.sendall(head("PUT", "/jobs/sales/blobs", {"content-length": 4 * MIB}) + b"x" * 10)
         answer = everything(sending)
@@ -196,11 +196,11 @@ def test_a_body_that_stalls_is_given_up(world: BlobWorld) -> None:
     assert under_way(world) == []
 
 
-def test_a_body_that_comes_byte_by_byte_is_given_up(world: BlobWorld) -> None:
+def test_a_request_body_sent_byte_by_byte_is_abandoned(world: BlobWorld) -> None:
     with served(world.server, idle_s=0.05) as url, raw(url) as sending:
         sending.sendall(head("PUT", "/jobs/sales/blobs", {"content-length": 4 * MIB}))
         until_s = monotonic() + PATIENCE_S
-        with suppress(OSError):  # the server has hung up
+        with suppress(OSError):  # the server has closed the connection
             while not select([sending], [], [], 0.01)[0]:
                 assert monotonic() < until_s
                 sending.sendall(b"x")
@@ -210,7 +210,7 @@ def test_a_body_that_comes_byte_by_byte_is_given_up(world: BlobWorld) -> None:
     assert list(world.server.holdings.local.blobs("sales")) == []
 
 
-def test_a_connection_too_many_is_told_so_and_another_one_may_come_when_one_has_gone(
+def test_a_connection_over_the_limit_is_refused_and_accepted_once_another_has_closed(
     world: BlobWorld,
 ) -> None:
     with served(world.server, connections=2) as url, raw(url) as first:
@@ -226,7 +226,7 @@ def test_a_connection_too_many_is_told_so_and_another_one_may_come_when_one_has_
             assert eventually(lambda: is_heard(client))
 
 
-def test_files_for_all_connections_are_allowed_where_the_machine_lets_them_be(
+def test_the_open_file_limit_is_raised_for_all_connections_where_possible(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     limits = [100, 3_000]
@@ -237,7 +237,7 @@ def test_files_for_all_connections_are_allowed_where_the_machine_lets_them_be(
         assert limits[0] == allowed
 
 
-def test_a_client_that_takes_nothing_holds_no_file_for_ever(world: BlobWorld) -> None:
+def test_a_client_that_reads_nothing_does_not_keep_a_file_open_for_ever(world: BlobWorld) -> None:
     blob = world.server.put(os.urandom(32 * MIB))
     with served(world.server, idle_s=0.05) as url, raw(url) as asking:
         asking.sendall(head("GET", f"/jobs/no_job/blobs/{blob.blob_key}", {}))
@@ -245,7 +245,7 @@ def test_a_client_that_takes_nothing_holds_no_file_for_ever(world: BlobWorld) ->
         assert eventually(lambda: gone in urllib3.request("GET", f"{url}/metrics").data.decode())
 
 
-def test_headers_without_an_end_are_refused(url: str) -> None:
+def test_endless_headers_are_refused(url: str) -> None:
     with raw(url) as sending:
         sending.sendall(head("GET", "/health", {"x": "y" * HEADER_BYTES}))
         assert everything(sending).startswith(b"HTTP/1.1 400")
@@ -268,7 +268,7 @@ def head(verb: str, path: str, headers: dict[str, object]) -> bytes:
 
 
 def everything(sending: socket.socket) -> bytes:
-    """Read until the other end hangs up."""
+    """Read until the other end closes the connection."""
     pieces = []
     while piece := sending.recv(65_536):
         pieces.append(piece)

@@ -1,4 +1,4 @@
-"""A blob server over HTTP keeps the promises of one in process."""
+"""A blob server over HTTP gives the same guarantees as one in the same process."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def client(url: str) -> Iterator[BlobClient]:
 
 
 def is_empty(world: BlobWorld) -> bool:
-    """Whether the server has kept nothing, not even a temporary file."""
+    """Return whether the server has kept nothing, not even a temporary file."""
     incoming = world.server.holdings.local.path / ".incoming"
     under_way = list(incoming.iterdir()) if incoming.exists() else []
     local = [
@@ -62,14 +62,14 @@ def is_empty(world: BlobWorld) -> bool:
     return not (under_way or local or list(world.server.holdings.ha.blobs()))
 
 
-def test_a_client_offers_what_a_server_in_process_offers(client: BlobClient, world: BlobWorld) -> None:
+def test_a_client_has_the_methods_of_an_in_process_server(client: BlobClient, world: BlobWorld) -> None:
     for blobs in (client, world.server):
         offered: Blobs = blobs
         assert offered.get(*key_of(offered.put(b"some bytes", job_id="sales"))) == b"some bytes"
 
 
 @pytest.mark.parametrize("size", [0, 1, MIB, 3 * MIB + 7], ids=["empty", "byte", "piece", "pieces"])
-def test_bytes_files_and_streams_come_back_as_they_went(
+def test_bytes_files_and_streams_are_returned_unchanged(
     client: BlobClient, tmp_path: Path, size: int
 ) -> None:
     data = os.urandom(size)
@@ -84,7 +84,7 @@ def test_bytes_files_and_streams_come_back_as_they_went(
         assert fetched.read_bytes() == data
 
 
-def test_what_is_said_of_a_blob_arrives(client: BlobClient, world: BlobWorld) -> None:
+def test_the_properties_of_a_blob_are_transmitted(client: BlobClient, world: BlobWorld) -> None:
     blob = client.put(
         b"message",
         job_id="sales",
@@ -102,7 +102,7 @@ def test_what_is_said_of_a_blob_arrives(client: BlobClient, world: BlobWorld) ->
     assert {one.until_s for one in references} == {world.clock.now_s() + 60.0}
 
 
-def test_a_blob_has_a_thousand_owners_at_once_and_more_than_a_request_holds_are_refused_in_words(
+def test_a_thousand_owners_fit_one_request_and_too_many_are_refused_with_a_message(
     client: BlobClient, world: BlobWorld
 ) -> None:
     owners = [f"receiver:consumer-number-{number:06}" for number in range(2_000)]
@@ -141,7 +141,7 @@ def test_a_job_lives_and_ends_over_http(client: BlobClient, world: BlobWorld) ->
     assert is_empty(world)
 
 
-def test_errors_come_back_as_what_they_are(client: BlobClient) -> None:
+def test_errors_keep_their_type_over_http(client: BlobClient) -> None:
     blob = client.put(b"a", job_id="sales")
     with pytest.raises(ObjectNotFoundError, match="never put"):
         client.get("other", blob.blob_key)
@@ -158,7 +158,7 @@ def test_errors_come_back_as_what_they_are(client: BlobClient) -> None:
         client.put(b"b", job_id="sales", request_id="r1")
 
 
-def test_ranges_are_served_as_http_says(client: BlobClient, url: str) -> None:
+def test_ranges_are_served_as_http_specifies(client: BlobClient, url: str) -> None:
     data = bytes(range(256))
     blob = client.put(data, job_id="sales")
     path = f"{url}/jobs/sales/blobs/{blob.blob_key}"
@@ -182,7 +182,7 @@ def test_ranges_are_served_as_http_says(client: BlobClient, url: str) -> None:
     assert (head.status, head.data, head.headers["content-length"]) == (206, b"", "10")
 
 
-def test_a_client_that_dies_leaves_a_set_that_lapses_and_one_that_lives_renews_it(
+def test_the_set_of_a_dead_client_lapses_and_a_live_client_renews_its_set(
     client: BlobClient, world: BlobWorld
 ) -> None:
     upload_set = client.begin_set("sales")
@@ -204,14 +204,16 @@ def test_a_damaged_file_is_healed_before_it_is_sent(client: BlobClient, world: B
     assert client.get(*key_of(blob)) == b"some bytes"
 
 
-def test_a_blob_whose_only_copy_is_damaged_is_an_error(client: BlobClient, world: BlobWorld) -> None:
+def test_reading_a_blob_whose_only_copy_is_damaged_raises_an_error(
+    client: BlobClient, world: BlobWorld
+) -> None:
     blob = client.put(b"some bytes", job_id="sales", guarantee="recreatable")
     damage(world.server.holdings.local.path_of(*key_of(blob)))
     with pytest.raises(CorruptBlobError, match="damaged"):
         client.get(*key_of(blob))
 
 
-def test_a_put_that_the_ha_store_refuses_is_tried_again_and_leaves_nothing(
+def test_a_put_that_the_ha_store_refuses_is_retried_and_leaves_nothing(
     client: BlobClient, world: BlobWorld
 ) -> None:
     try:
@@ -231,7 +233,7 @@ def test_a_body_that_is_too_large_is_refused_and_not_kept(world: BlobWorld, tmp_
     assert list(world.server.holdings.local.jobs()) == ["no_job"]
 
 
-def test_a_source_that_breaks_off_leaves_nothing_and_its_error_is_raised(
+def test_a_failing_source_leaves_nothing_and_its_error_is_raised(
     client: BlobClient, world: BlobWorld
 ) -> None:
     def source() -> Iterator[bytes]:
@@ -243,14 +245,12 @@ def test_a_source_that_breaks_off_leaves_nothing_and_its_error_is_raised(
     assert client.get(*key_of(client.put(b"after"))) == b"after"
 
 
-def test_a_file_that_is_not_there_is_told_of_before_anything_is_sent(
-    client: BlobClient, tmp_path: Path
-) -> None:
+def test_a_missing_file_is_reported_before_anything_is_sent(client: BlobClient, tmp_path: Path) -> None:
     with pytest.raises(ObjectNotFoundError, match="missing"):
         client.put(tmp_path / "missing")
 
 
-def test_a_server_that_is_away_is_told_of_after_some_tries(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_reported_after_some_retries(tmp_path: Path) -> None:
     with client_of("http://127.0.0.1:1") as client:
         with pytest.raises(StoreUnavailableError, match="cannot be reached"):
             client.put(b"a")
@@ -258,7 +258,7 @@ def test_a_server_that_is_away_is_told_of_after_some_tries(tmp_path: Path) -> No
             client.get("sales", "0" * 64 + "-" + "0" * 32)  # type: ignore[arg-type]
 
 
-def test_a_sweep_and_a_verification_are_asked_for_over_http(client: BlobClient, world: BlobWorld) -> None:
+def test_a_sweep_and_a_verification_can_be_requested_over_http(client: BlobClient, world: BlobWorld) -> None:
     kept = client.put(b"kept", job_id="sales", owners=["job"])
     client.put(b"garbage", job_id="sales")
     world.clock.now += 2 * 1_800.0
@@ -270,13 +270,13 @@ def test_a_sweep_and_a_verification_are_asked_for_over_http(client: BlobClient, 
     assert finding.blob_key == kept.blob_key
 
 
-def test_what_is_no_call_is_told_so(url: str) -> None:
+def test_an_unknown_path_or_method_is_answered_with_an_error(url: str) -> None:
     for verb, path, status in (("GET", "/nothing", 404), ("DELETE", "/blobs", 405)):
         answer = urllib3.request(verb, f"{url}{path}", retries=False)
         assert (answer.status, answer.json()["error"]) == (status, "InvalidInputError")
 
 
-def test_health_and_figures_are_told(client: BlobClient, url: str) -> None:
+def test_health_and_metrics_are_served(client: BlobClient, url: str) -> None:
     client.get(*key_of(client.put(b"some bytes", job_id="sales")))
     with pytest.raises(ObjectNotFoundError):
         client.get("other", client.page("sales")[0].blob_key)
@@ -293,9 +293,7 @@ def test_health_and_figures_are_told(client: BlobClient, url: str) -> None:
         assert line in figures
 
 
-def test_a_reference_that_would_lapse_before_it_is_taken_is_refused(
-    client: BlobClient, world: BlobWorld
-) -> None:
+def test_a_reference_that_would_lapse_immediately_is_refused(client: BlobClient, world: BlobWorld) -> None:
     blob = client.put(b"a", job_id="sales", owners=["viewer:1"])
     with pytest.raises(InvalidInputError, match="lapse_s"):
         client.refer(*key_of(blob), "viewer:2", lapse_s=-1.0)
@@ -305,7 +303,7 @@ def test_a_reference_that_would_lapse_before_it_is_taken_is_refused(
     assert [one.blob_key for one in client.page("sales")] == [blob.blob_key]
 
 
-def test_a_drop_of_an_owner_that_is_tried_again_takes_no_reference_that_was_taken_since(
+def test_a_retried_drop_of_an_owner_removes_no_reference_taken_since(
     world: BlobWorld, client: BlobClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = client.put(b"before", owners=["xcom:1"])
@@ -324,7 +322,7 @@ def test_a_drop_of_an_owner_that_is_tried_again_takes_no_reference_that_was_take
     assert (world.owners(before), world.owners(since)) == ([], ["xcom:1"])
 
 
-def test_an_owner_is_dropped_though_the_clock_was_put_back_since_it_was_taken(
+def test_an_owner_is_dropped_although_the_clock_was_set_back_since_its_reference_was_taken(
     world: BlobWorld, client: BlobClient
 ) -> None:
     blob = client.put(b"before", owners=["xcom:1"])

@@ -1,4 +1,4 @@
-"""A blob server over TLS is the one whose certificate is trusted, or none."""
+"""A client talks over TLS only to a blob server whose certificate it trusts."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def url(world: BlobWorld, certificate: tuple[Path, Path]) -> Iterator[str]:
         yield url
 
 
-def test_blobs_go_over_tls_to_a_server_that_is_trusted(url: str, certificate: tuple[Path, Path]) -> None:
+def test_blobs_are_sent_over_tls_to_a_trusted_server(url: str, certificate: tuple[Path, Path]) -> None:
     data = b"some bytes" * 400_000
     with client_of(url, ca_file=certificate[0]) as client:
         assert client.get(*key_of(client.put(iter([data])))) == data
 
 
-def test_nothing_is_sent_to_a_server_that_is_not_trusted(url: str, tmp_path: Path, world: BlobWorld) -> None:
+def test_nothing_is_sent_to_an_untrusted_server(url: str, tmp_path: Path, world: BlobWorld) -> None:
     other, _ = certify(tmp_path, "other")
     for ca_file in (other, None):
         with (
@@ -48,7 +48,7 @@ def test_nothing_is_sent_to_a_server_that_is_not_trusted(url: str, tmp_path: Pat
     assert list(world.server.holdings.local.jobs()) == []
 
 
-def test_tls_is_not_spoken_to_a_server_without_it_nor_plain_http_to_one_with_it(
+def test_tls_to_a_plain_server_and_plain_http_to_a_tls_server_both_fail(
     world: BlobWorld, url: str, certificate: tuple[Path, Path]
 ) -> None:
     with (
@@ -64,7 +64,7 @@ def test_tls_is_not_spoken_to_a_server_without_it_nor_plain_http_to_one_with_it(
         client.put(b"a")
 
 
-def test_a_certificate_that_cannot_be_used_is_told_of_at_the_start(
+def test_an_unusable_certificate_is_reported_at_the_start(
     certificate: tuple[Path, Path], tmp_path: Path
 ) -> None:
     shown, kept = certificate
@@ -77,7 +77,7 @@ def test_a_certificate_that_cannot_be_used_is_told_of_at_the_start(
             tls_context(*pair)
 
 
-def test_a_url_that_cannot_be_is_told_of_before_the_first_call(tmp_path: Path) -> None:
+def test_an_invalid_url_is_reported_before_the_first_call(tmp_path: Path) -> None:
     for url in ("blobs.example.com", "ftp://blobs", "https://", "https://me:secret@blobs", "http://[::1"):
         with pytest.raises(InvalidInputError, match="LOCKGATE_BLOB_SERVER_URL") as told, client_of(url):
             pass

@@ -1,4 +1,4 @@
-"""Who shows which token may do what with the blobs of which job; and who is let in where there are none."""
+"""Tokens restrict which jobs' blobs a client may use; without tokens only local clients are accepted."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
-def test_a_token_opens_the_jobs_that_stand_beside_it(sales: BlobClient) -> None:
+def test_a_token_grants_access_to_the_jobs_listed_with_it(sales: BlobClient) -> None:
     for job_id in ("sales", "sales-2026"):
         upload_set = sales.begin_set(job_id)
         blob = sales.put(b"a", job_id=job_id, upload_set=upload_set)
@@ -66,7 +66,9 @@ def test_a_token_opens_the_jobs_that_stand_beside_it(sales: BlobClient) -> None:
         assert sales.get(*key_of(blob)) == b"a"
 
 
-def test_a_token_opens_no_other_job(sales: BlobClient, everybody: BlobClient, world: BlobWorld) -> None:
+def test_a_token_grants_access_to_no_other_job(
+    sales: BlobClient, everybody: BlobClient, world: BlobWorld
+) -> None:
     blob = everybody.put(b"a", job_id="flights", owners=["viewer:1"])
     upload_set = everybody.begin_set("flights")
     refused = [
@@ -95,7 +97,7 @@ def test_a_token_opens_no_other_job(sales: BlobClient, everybody: BlobClient, wo
     assert everybody.drop_owner("viewer:1") == 1
 
 
-def test_whoever_shows_no_token_or_an_unknown_one_is_asked_for_one(url: str, tmp_path: Path) -> None:
+def test_a_request_with_no_token_or_an_unknown_one_is_answered_with_401(url: str, tmp_path: Path) -> None:
     with client_of(url) as client, pytest.raises(AccessDeniedError, match="requires a bearer token"):
         client.page("sales")
     unknown = written(tmp_path / "unknown", "0" * 30)
@@ -110,7 +112,7 @@ def test_whoever_shows_no_token_or_an_unknown_one_is_asked_for_one(url: str, tmp
     assert (answer.status, answer.json()["error"]) == (403, "AccessDeniedError")
 
 
-def test_health_and_figures_ask_for_no_token(url: str) -> None:
+def test_health_and_metrics_require_no_token(url: str) -> None:
     assert urllib3.request("GET", f"{url}/health").status == 200
     assert urllib3.request("GET", f"{url}/metrics").status == 200
 
@@ -129,7 +131,7 @@ def test_a_file_that_changes_is_read_again_by_server_and_client(
 @pytest.mark.parametrize(
     "text", ["short *", SALES, f"{SALES} *\n{SALES} a", "", "# nothing\n", "\N{EURO SIGN}" * 20 + " *"]
 )
-def test_a_malformed_file_is_refused_at_the_start_and_let_be_later(
+def test_a_malformed_token_file_is_refused_at_the_start_and_ignored_later(
     sales: BlobClient, tokens: Path, caplog: pytest.LogCaptureFixture, text: str
 ) -> None:
     written(tokens, text)
@@ -140,7 +142,7 @@ def test_a_malformed_file_is_refused_at_the_start_and_let_be_later(
     assert SALES not in caplog.text
 
 
-def test_a_file_that_everybody_can_read_is_refused(tokens: Path) -> None:
+def test_a_token_file_that_others_can_read_is_refused(tokens: Path) -> None:
     tokens.chmod(0o644)
     with pytest.raises(InvalidInputError, match="chmod 600"):
         TokenFile(tokens)
@@ -153,7 +155,7 @@ def test_a_file_that_everybody_can_read_is_refused(tokens: Path) -> None:
         TokenFile(tokens.with_name("missing"))
 
 
-def test_without_tokens_only_this_machine_reaches_the_server() -> None:
+def test_without_tokens_the_server_accepts_only_local_connections() -> None:
     with pytest.raises(AccessDeniedError, match="--token-file"):
         listen("0.0.0.0", 0, allow_remote=False)
     for host in ("127.0.0.1", "localhost"):
@@ -163,12 +165,12 @@ def test_without_tokens_only_this_machine_reaches_the_server() -> None:
         listen("256.0.0.1", 0, allow_remote=True)
 
 
-def test_a_set_that_nobody_knows_is_no_secret_and_no_job(sales: BlobClient) -> None:
+def test_an_unknown_set_reveals_no_secret_and_belongs_to_no_job(sales: BlobClient) -> None:
     with pytest.raises(FencedError, match="complete, or was given up"):
         sales.complete_set("0" * 16)  # type: ignore[arg-type]
 
 
-def test_a_token_does_not_reach_into_the_sets_of_other_jobs_nor_into_the_servers_own(
+def test_a_token_grants_no_access_to_the_sets_of_other_jobs_or_of_the_server(
     sales: BlobClient, everybody: BlobClient, world: BlobWorld
 ) -> None:
     of_flights = everybody.begin_set("flights")
@@ -184,14 +186,14 @@ def test_a_token_does_not_reach_into_the_sets_of_other_jobs_nor_into_the_servers
 
 
 @pytest.mark.parametrize("pattern", ["?", "**", "[*]", "[!a]"])
-def test_only_a_star_opens_what_reaches_over_jobs(tokens: Path, pattern: str) -> None:
+def test_only_a_star_grants_access_to_calls_that_concern_several_jobs(tokens: Path, pattern: str) -> None:
     written(tokens, f"{SALES} {pattern}\n{ALL} sales *\n")
     known = TokenFile(tokens)
     assert [grant.opens("*") for token in (SALES, ALL) if (grant := known.grant_of(token))] == [False, True]
 
 
 @pytest.mark.parametrize("mode", [0o602, 0o604, 0o606])
-def test_a_file_that_everybody_can_read_or_write_is_refused(tokens: Path, mode: int) -> None:
+def test_a_token_file_that_others_can_read_or_write_is_refused(tokens: Path, mode: int) -> None:
     tokens.chmod(mode)
     with pytest.raises(InvalidInputError, match="chmod 600"):
         TokenFile(tokens)

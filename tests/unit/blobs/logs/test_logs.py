@@ -1,4 +1,4 @@
-"""A log is published as it grows: only new bytes move, and what is shown no more is gone at once."""
+"""A log is published as it grows: only new bytes are uploaded, and replaced versions are deleted at once."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def log_bytes(world: BlobWorld, version: LogVersion) -> bytes:
     return b"".join(LogReader(world.server, LOG).read(version))
 
 
-def test_a_growing_log_moves_only_its_new_bytes(world: BlobWorld, file: Path) -> None:
+def test_a_growing_log_uploads_only_its_new_bytes(world: BlobWorld, file: Path) -> None:
     writer = LogWriter(world.server, LOG, file)
     append(file, b"first\n")
     writer.publish()
@@ -60,7 +60,9 @@ def test_a_growing_log_moves_only_its_new_bytes(world: BlobWorld, file: Path) ->
     assert LogReader(world.server, LOG).show() == "first\nsecond\n"
 
 
-def test_the_older_version_is_deleted_at_once_when_the_newer_is_shown(world: BlobWorld, file: Path) -> None:
+def test_the_older_version_is_deleted_as_soon_as_the_newer_one_is_visible(
+    world: BlobWorld, file: Path
+) -> None:
     writer = LogWriter(world.server, LOG, file)
     for _ in range(3):
         append(file, b"line\n")
@@ -90,7 +92,7 @@ def test_many_small_parts_become_few(world: BlobWorld, file: Path) -> None:
     assert len(part_rows(world)) == 4
 
 
-def test_large_parts_are_left_alone_and_cut_to_pieces(world: BlobWorld, file: Path) -> None:
+def test_large_parts_are_not_merged_and_large_writes_are_split(world: BlobWorld, file: Path) -> None:
     writer = LogWriter(world.server, LOG, file)
     append(file, b"x" * (PIECE_BYTES + FULL_BYTES))
     writer.publish()
@@ -102,7 +104,7 @@ def test_large_parts_are_left_alone_and_cut_to_pieces(world: BlobWorld, file: Pa
     assert log_bytes(world, writer.version) == file.read_bytes()
 
 
-def test_a_range_fetches_only_the_parts_it_is_in(world: BlobWorld, file: Path) -> None:
+def test_a_range_fetches_only_the_parts_that_contain_it(world: BlobWorld, file: Path) -> None:
     writer = LogWriter(world.server, LOG, file)
     for data in (b"0123", b"4567", b"89"):
         append(file, data)
@@ -123,7 +125,7 @@ def test_a_range_fetches_only_the_parts_it_is_in(world: BlobWorld, file: Path) -
 
 
 @pytest.mark.parametrize("after", [b"", b"new\n", b"other bytes that are more than there were\n"])
-def test_a_log_that_was_rotated_begins_anew(world: BlobWorld, file: Path, after: bytes) -> None:
+def test_a_rotated_log_starts_from_its_beginning(world: BlobWorld, file: Path, after: bytes) -> None:
     writer = LogWriter(world.server, LOG, file)
     append(file, b"old bytes of the log\n")
     old = writer.publish()
@@ -145,7 +147,7 @@ def test_a_version_whose_parts_were_merged_is_read_from_a_newer_one(world: BlobW
     assert log_bytes(world, old) == b"first\n"
 
 
-def test_another_writer_goes_on_with_the_same_file(world: BlobWorld, file: Path) -> None:
+def test_another_writer_continues_the_same_file(world: BlobWorld, file: Path) -> None:
     append(file, b"first\n")
     before = LogWriter(world.server, LOG, file).publish()
     append(file, b"second\n")
@@ -170,7 +172,7 @@ def test_a_task_that_resumes_on_another_machine_appends_to_its_log(world: BlobWo
     assert log_bytes(world, again) == b"before it deferred\nafter\nmore\nlast\n"
 
 
-def test_a_task_that_comes_back_to_an_earlier_machine_publishes_only_what_is_new_there(
+def test_a_task_that_returns_to_an_earlier_machine_publishes_only_the_new_bytes_there(
     world: BlobWorld, tmp_path: Path
 ) -> None:
     shown = b""
@@ -185,7 +187,7 @@ def test_a_task_that_comes_back_to_an_earlier_machine_publishes_only_what_is_new
     assert len(part_rows(world)) == len(version.parts)
 
 
-def test_a_writer_on_an_earlier_machine_merges_only_what_it_has_added_since(
+def test_a_writer_on_an_earlier_machine_merges_only_the_parts_it_has_added_since(
     world: BlobWorld, tmp_path: Path
 ) -> None:
     here, there = tmp_path / "here.log", tmp_path / "there.log"
@@ -203,7 +205,7 @@ def test_a_writer_on_an_earlier_machine_merges_only_what_it_has_added_since(
     assert f"{LOG.name} 37-75" in {row.name for row in part_rows(world)}, "where in the log, not in the file"
 
 
-def test_a_version_that_an_older_program_published_is_gone_on_with(world: BlobWorld, file: Path) -> None:
+def test_a_version_published_by_an_older_release_is_continued(world: BlobWorld, file: Path) -> None:
     append(file, b"first\n")
     part = world.server.put(b"first\n", owners=[LOG.parts_owner("")], use="log", guarantee="recreatable")
     older = {
@@ -221,7 +223,7 @@ def test_a_version_that_an_older_program_published_is_gone_on_with(world: BlobWo
     assert LogReader(world.server, LOG).show() == "first\nsecond\n"
 
 
-def test_files_of_one_log_do_not_take_each_others_place(world: BlobWorld, tmp_path: Path) -> None:
+def test_files_of_one_log_do_not_replace_each_other(world: BlobWorld, tmp_path: Path) -> None:
     for name in ("task", "trigger"):
         (tmp_path / name).write_text(name)
         LogWriter(world.server, LOG, tmp_path / name, file_name=name).publish()
@@ -230,7 +232,7 @@ def test_files_of_one_log_do_not_take_each_others_place(world: BlobWorld, tmp_pa
     assert [reader.show(name) for name in ("task", "trigger")] == ["task", "trigger"]
 
 
-def test_a_log_that_is_not_there_is_an_error(world: BlobWorld) -> None:
+def test_reading_a_missing_log_raises_an_error(world: BlobWorld) -> None:
     with pytest.raises(ObjectNotFoundError, match="nothing was published"):
         LogReader(world.server, LOG).show()
 
@@ -253,7 +255,7 @@ def test_a_log_lapses_and_is_swept(world: BlobWorld, file: Path) -> None:
     assert rows(world) == []
 
 
-def test_the_log_of_a_job_goes_with_the_job(world: BlobWorld, file: Path) -> None:
+def test_the_log_of_a_job_is_deleted_with_the_job(world: BlobWorld, file: Path) -> None:
     log = Log(job_id="sales", name="driver.log")
     append(file, b"first\n")
     LogWriter(world.server, log, file, lapse_s=None).publish()
@@ -263,7 +265,7 @@ def test_the_log_of_a_job_goes_with_the_job(world: BlobWorld, file: Path) -> Non
         LogReader(world.server, log).show()
 
 
-def test_a_publication_that_failed_is_made_up_for(
+def test_a_failed_publication_is_repeated(
     world: BlobWorld, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = LogWriter(world.server, LOG, file)
@@ -283,7 +285,7 @@ def test_a_publication_that_failed_is_made_up_for(
     assert len(rows(world)) == 3
 
 
-def test_a_damaged_part_is_an_error(world: BlobWorld, file: Path) -> None:
+def test_reading_a_damaged_part_raises_an_error(world: BlobWorld, file: Path) -> None:
     append(file, b"first\n")
     version = LogWriter(world.server, LOG, file).publish()
     damage(world.server.holdings.local.path_of("no_job", version.parts[0].blob_key))
@@ -291,7 +293,7 @@ def test_a_damaged_part_is_an_error(world: BlobWorld, file: Path) -> None:
         LogReader(world.server, LOG).show()
 
 
-def test_a_character_in_two_parts_is_whole_and_a_part_of_one_is_not_shown(
+def test_a_character_split_over_two_parts_is_decoded_and_an_incomplete_one_is_not_shown(
     world: BlobWorld, file: Path
 ) -> None:
     writer = LogWriter(world.server, LOG, file)
@@ -310,7 +312,7 @@ def test_a_character_in_two_parts_is_whole_and_a_part_of_one_is_not_shown(
     pieces=st.lists(st.binary(max_size=40), max_size=50),
     cut=st.tuples(st.integers(0, 900), st.integers(0, 900)),
 )
-def test_every_range_of_every_log_is_the_files(
+def test_every_range_of_every_log_equals_that_of_the_file(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes], cut: tuple[int, int]
 ) -> None:
     root = tmp_path_factory.mktemp("log")
@@ -336,7 +338,7 @@ def test_a_log_is_published_and_read_over_http(world: BlobWorld, file: Path) -> 
     assert len(rows(world)) == 3
 
 
-def test_a_version_that_names_more_bytes_than_its_parts_have_is_an_error(
+def test_a_version_that_names_more_bytes_than_its_parts_have_raises_an_error(
     world: BlobWorld, file: Path
 ) -> None:
     append(file, b"first\n")

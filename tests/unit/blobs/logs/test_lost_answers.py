@@ -1,4 +1,4 @@
-"""A log whose publication was answered by nothing, or by an error, is shown whole all the same."""
+"""A log is shown whole although the response to its publication was lost or was an error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["file", "world"]
 
 
 def lose_versions(world: BlobWorld, patch: pytest.MonkeyPatch, *, after: bool) -> None:
-    """Let each version's put fail, before it has its effect or after."""
+    """Make the put of each version fail, before or after it takes effect."""
     put = world.server.put
 
     def lost(source: Any, **told: Any) -> BlobInfo:
@@ -41,7 +41,7 @@ def blobs_of(world: BlobWorld) -> int:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("grown", [b"", b"third, the error that everybody looks for\n"])
-def test_the_next_publication_makes_up_for_one_that_had_no_answer(
+def test_the_next_publication_replaces_one_that_got_no_response(
     world: BlobWorld, file: Path, monkeypatch: pytest.MonkeyPatch, after: bool, grown: bytes
 ) -> None:
     writer = LogWriter(world.server, LOG, file)
@@ -59,7 +59,7 @@ def test_the_next_publication_makes_up_for_one_that_had_no_answer(
     assert blobs_of(world) == 1 + len(version.parts), "a stray version or part is kept"
 
 
-def test_a_file_that_was_rotated_after_a_lost_answer_begins_anew(
+def test_a_file_rotated_after_a_lost_response_is_published_from_its_beginning(
     world: BlobWorld, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = LogWriter(world.server, LOG, file)
@@ -74,7 +74,7 @@ def test_a_file_that_was_rotated_after_a_lost_answer_begins_anew(
     assert blobs_of(world) == 2
 
 
-def test_the_next_writer_takes_the_longer_of_two_versions_of_a_number_and_lets_the_other_go(
+def test_the_next_writer_continues_the_longer_of_two_versions_with_one_number_and_drops_the_other(
     world: BlobWorld, file: Path
 ) -> None:
     longest = LogWriter(world.server, LOG, file).publish()

@@ -1,4 +1,4 @@
-"""The log of a task that runs for long does not lapse while it is written."""
+"""The log of a long-running task does not lapse while it is written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def later(world: BlobWorld) -> None:
 
 
 def lapse(world: BlobWorld) -> None:
-    """Delete what nothing has renewed."""
+    """Sweep after the lapse time, which deletes everything that was not renewed."""
     world.clock.sleep(LAPSE_S + 1.0)
     for _ in range(3):
         world.server.sweep(dry_run=False)
@@ -35,7 +35,7 @@ def lapse(world: BlobWorld) -> None:
 
 
 @pytest.mark.parametrize("grows", [True, False])
-def test_a_log_outlives_its_lapse_while_it_is_published(world: BlobWorld, file: Path, grows: bool) -> None:
+def test_a_log_does_not_lapse_while_it_is_published(world: BlobWorld, file: Path, grows: bool) -> None:
     writer = writer_of(world, file)
     for _ in range(12):
         append(file, b"more\n" if grows else b"")
@@ -44,7 +44,7 @@ def test_a_log_outlives_its_lapse_while_it_is_published(world: BlobWorld, file: 
     assert LogReader(world.server, LOG).show() == file.read_text()
 
 
-def test_what_an_earlier_writer_published_is_renewed_by_the_next_one(world: BlobWorld, file: Path) -> None:
+def test_a_writer_renews_the_parts_that_an_earlier_writer_published(world: BlobWorld, file: Path) -> None:
     writer_of(world, file).publish()
     for _ in range(3):
         later(world)
@@ -69,9 +69,7 @@ def test_nothing_is_renewed_before_half_of_its_time(
     assert renewed == [began_s + 0.75 * LAPSE_S] * 2, "the part and the version, once"
 
 
-def test_a_renewal_that_failed_is_made_up_for(
-    world: BlobWorld, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_renewal_is_repeated(world: BlobWorld, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = writer_of(world, file)
     writer.publish()
     for _ in range(3):
@@ -90,7 +88,7 @@ def test_a_renewal_that_failed_is_made_up_for(
     assert LogReader(world.server, LOG).show() == "first\n"
 
 
-def test_a_part_that_is_gone_is_told_of_and_does_not_keep_the_others_from_being_renewed(
+def test_a_missing_part_is_reported_and_the_other_parts_are_renewed(
     world: BlobWorld, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer = writer_of(world, file)

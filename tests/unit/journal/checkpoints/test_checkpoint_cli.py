@@ -1,4 +1,4 @@
-"""`lockgate journal`: what an operator sees, and does when the database is lost."""
+"""`lockgate journal`: status, daily maintenance, and restore of a lost database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.journal.checkpoints import take
 
 @pytest.fixture
 def journal_url(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where the journal of the settings is; another can take its place."""
+    """Return the URL of the settings' journal, which has three leases."""
     url = f"sqlite:///{settings.home_dir / 'journal.db'}"
     with open_journal(url) as journal:
         for name in "abc":
@@ -25,13 +25,13 @@ def journal_url(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Name an empty database in the settings."""
+    """Return the URL of an empty database, and name it in the settings."""
     url = f"sqlite:///{tmp_path / 'spare.db'}"
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", url)
     return url
 
 
-def test_status_shows_where_the_journal_stands(run: Run, journal_url: str) -> None:
+def test_status_shows_the_state_of_the_journal(run: Run, journal_url: str) -> None:
     shown = run("journal", "status")
     seen = document(run("journal", "status", "--json"))
 
@@ -44,7 +44,9 @@ def test_status_shows_where_the_journal_stands(run: Run, journal_url: str) -> No
     assert (seen["entries"], seen["checkpoint"], seen["entries_since_checkpoint"]) == (3, None, 3)
 
 
-def test_a_day_of_upkeep_takes_a_checkpoint_proves_it_and_prunes_to_it(run: Run, journal_url: str) -> None:
+def test_daily_maintenance_creates_a_checkpoint_verifies_it_and_prunes_to_it(
+    run: Run, journal_url: str
+) -> None:
     assert "checkpoint 1.3" in run("journal", "checkpoint").stdout
     assert "existed already" in run("journal", "checkpoint").stdout
     assert "checkpoint 1.3 is equal to their result\n0 findings" in run("journal", "verify").stdout
@@ -57,7 +59,7 @@ def test_a_day_of_upkeep_takes_a_checkpoint_proves_it_and_prunes_to_it(run: Run,
     assert document(run("journal", "status", "--json"))["entries"] == 0
 
 
-def test_prune_without_a_verified_checkpoint_says_what_to_run(run: Run, journal_url: str) -> None:
+def test_prune_without_a_verified_checkpoint_names_the_command_to_run(run: Run, journal_url: str) -> None:
     run("journal", "checkpoint")
 
     assert "no checkpoint is verified: no entry may be deleted; run `lockgate journal verify`" in (
@@ -106,7 +108,7 @@ def test_entries_of_the_old_database_are_replayed(run: Run, journal_url: str, sp
         assert journal.status().stamp == Stamp(1000, 3)
 
 
-def test_a_survivor_that_is_not_there_is_not_made(run: Run, spare: str, tmp_path: Path) -> None:
+def test_a_missing_database_to_replay_from_is_not_created(run: Run, spare: str, tmp_path: Path) -> None:
     missing = tmp_path / "missing.db"
 
     refused = run("journal", "restore", "--entries", f"sqlite:///{missing}")
@@ -116,14 +118,14 @@ def test_a_survivor_that_is_not_there_is_not_made(run: Run, spare: str, tmp_path
     assert not missing.exists()
 
 
-def test_a_database_that_came_back_goes_on_in_place(run: Run, journal_url: str) -> None:
+def test_a_recovered_database_can_be_restored_in_place(run: Run, journal_url: str) -> None:
     assert run("journal", "restore", "--in-place").stdout.startswith("the journal is at 1000.3, in safe mode")
     assert run("journal", "restore", "--in-place", "--entries", "x").exit_code == 2
     assert document(run("journal", "leave-safe-mode", "--json")) == {"was_in_safe_mode": True, "leases": 3}
 
 
 @pytest.mark.parametrize("command", ["status", "checkpoint", "verify", "prune", "restore", "leave-safe-mode"])
-def test_without_a_journal_every_command_says_so(
+def test_without_a_journal_every_command_reports_it(
     run: Run, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")

@@ -1,4 +1,4 @@
-"""Checkpoints: what is in one, that it is made once, and that no state is let go while one is slow."""
+"""Checkpoints: their contents, creation exactly once, and a snapshot that stays open during slow uploads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.journal.checkpoints import JournalWorld, file_of, take
 from tests.support.postgres import Server
 
 
-def test_a_checkpoint_is_named_by_its_stamp_and_made_once(journals: JournalWorld) -> None:
+def test_a_checkpoint_is_named_by_its_stamp_and_created_once(journals: JournalWorld) -> None:
     journals.live()
 
     first, again = journals.checkpoint(), journals.checkpoint()
@@ -37,7 +37,7 @@ def test_a_restored_journal_holds_every_row_and_every_lease(journals: JournalWor
     assert len(journals.rows()["lease"]) == 3
 
 
-def test_a_request_that_was_answered_before_the_checkpoint_is_answered_the_same_after_a_restore(
+def test_a_request_answered_before_the_checkpoint_gets_the_same_answer_after_a_restore(
     journals: JournalWorld,
 ) -> None:
     mutation = Mutation(op=take("a"), asked_s=journals.clock.now)
@@ -54,7 +54,9 @@ def test_a_request_that_was_answered_before_the_checkpoint_is_answered_the_same_
     assert (again.stamp, again.result, again.is_repeat) == (first.stamp, first.result, True)
 
 
-def test_another_journal_of_the_same_name_cannot_put_its_checkpoints_there(journals: JournalWorld) -> None:
+def test_another_journal_with_the_same_name_cannot_store_its_checkpoints_in_the_same_place(
+    journals: JournalWorld,
+) -> None:
     journals.live()
     journals.checkpoint()
 
@@ -62,7 +64,7 @@ def test_another_journal_of_the_same_name_cannot_put_its_checkpoints_there(journ
         journals.checkpoint(journals.spare_url)
 
 
-def test_a_checkpoint_that_is_pruned_as_soon_as_it_is_made_is_told_of(
+def test_a_checkpoint_pruned_right_after_its_creation_is_reported(
     journals: JournalWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journals.live()
@@ -80,7 +82,7 @@ def test_a_checkpoint_that_is_pruned_as_soon_as_it_is_made_is_told_of(
     assert journals.checkpoint().stamp == Stamp(1, 13)
 
 
-def test_a_snapshot_greater_than_a_part_is_uploaded_in_parts(journals: JournalWorld) -> None:
+def test_a_snapshot_larger_than_a_part_is_uploaded_in_parts(journals: JournalWorld) -> None:
     from lockgate.storage_core.journal.checkpoint.checkpoints import take_checkpoint
     from lockgate.storage_core.stores import open_store
 
@@ -105,7 +107,7 @@ def test_a_snapshot_greater_than_a_part_is_uploaded_in_parts(journals: JournalWo
         ("restore", "restore.get.after"),
     ],
 )
-def test_postgresql_keeps_a_state_open_however_slow_a_call_of_the_store_is(
+def test_postgresql_keeps_a_snapshot_open_however_slow_a_store_call_is(
     postgres: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str, call: str
 ) -> None:
     url, spare_url = (postgres.new_database(f"slow_{work}_{name}") for name in ("first", "spare"))

@@ -1,4 +1,4 @@
-"""Pruning: what a verified checkpoint holds goes, and nothing else does."""
+"""Pruning deletes entries that a verified checkpoint holds, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lockgate.storage_core.journal import Mutation, Refused, Written
 from tests.support.journal.checkpoints import JournalWorld, file_of, flip_a_byte, take
 
 
-def test_only_what_a_verified_checkpoint_holds_is_pruned(journals: JournalWorld) -> None:
+def test_only_entries_in_a_verified_checkpoint_are_pruned(journals: JournalWorld) -> None:
     journals.live(1)
     one = journals.checkpoint()
     unverified = journals.prune()
@@ -33,7 +33,9 @@ def sequences(journals: JournalWorld) -> list[int]:
         return [entry.sequence for entry in reading.entries(0, 1000)]
 
 
-def test_a_pruned_request_is_known_for_its_time_and_refused_after_it(journals: JournalWorld) -> None:
+def test_a_pruned_request_is_remembered_for_its_retention_and_refused_after_it(
+    journals: JournalWorld,
+) -> None:
     mutation = Mutation(op=take("a"), asked_s=journals.clock.now)
     with journals.open() as journal:
         journal.write([mutation])
@@ -54,7 +56,7 @@ def test_a_pruned_request_is_known_for_its_time_and_refused_after_it(journals: J
     assert isinstance(unknown.error, StaleRequestError)
 
 
-def test_a_checkpoint_that_changed_after_it_was_verified_stops_the_pruning(journals: JournalWorld) -> None:
+def test_a_checkpoint_changed_after_its_verification_stops_pruning(journals: JournalWorld) -> None:
     journals.live()
     taken = journals.checkpoint()
     journals.verify()
@@ -66,7 +68,7 @@ def test_a_checkpoint_that_changed_after_it_was_verified_stops_the_pruning(journ
     assert len(sequences(journals)) == 13
 
 
-def test_verifying_anew_vouches_anew_where_the_word_is_of_no_use(journals: JournalWorld) -> None:
+def test_verifying_again_replaces_an_unusable_verification_mark(journals: JournalWorld) -> None:
     journals.live()
     taken = journals.checkpoint()
     journals.verify()
@@ -80,7 +82,7 @@ def test_verifying_anew_vouches_anew_where_the_word_is_of_no_use(journals: Journ
     assert journals.prune().up_to == taken.stamp
 
 
-def test_old_checkpoints_go_but_the_newest_verified_one_stays(journals: JournalWorld) -> None:
+def test_old_checkpoints_are_deleted_and_the_newest_verified_one_is_kept(journals: JournalWorld) -> None:
     stamps = []
     for number in range(4):
         journals.live(number)
@@ -97,7 +99,7 @@ def test_old_checkpoints_go_but_the_newest_verified_one_stays(journals: JournalW
     assert journals.verify().findings == ()
 
 
-def test_a_failover_amid_pruning_keeps_the_entries_that_took_the_place_of_the_pruned_ones(
+def test_a_failover_during_pruning_keeps_the_entries_that_replaced_the_pruned_ones(
     journals: JournalWorld,
 ) -> None:
     journals.live(1)

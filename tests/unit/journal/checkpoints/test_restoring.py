@@ -1,4 +1,4 @@
-"""Restoring: from what, into what, in which epoch, and what is refused."""
+"""Restoring: sources, targets, the new epoch, and refusals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lockgate.storage_core.journal.checkpoint.restore import restore, restore_in
 from tests.support.journal.checkpoints import DEST, JournalWorld, file_of, flip_a_byte, take
 
 
-def test_entries_that_survived_are_replayed_on_the_checkpoint(journals: JournalWorld) -> None:
+def test_surviving_entries_are_replayed_on_the_checkpoint(journals: JournalWorld) -> None:
     journals.live(1)
     journals.checkpoint()
     journals.live(2)
@@ -53,7 +53,7 @@ def test_two_restores_never_share_an_epoch(journals: JournalWorld) -> None:
     assert (first.stamp, second.stamp) == (Stamp(1000, 13), Stamp(2000, 13))
 
 
-def test_writing_goes_on_in_the_new_epoch_without_a_gap(journals: JournalWorld) -> None:
+def test_writes_continue_in_the_new_epoch_without_a_gap(journals: JournalWorld) -> None:
     journals.live(1)
     journals.checkpoint()
     journals.restore()
@@ -86,7 +86,7 @@ def test_a_restore_refuses_a_database_that_holds_another_journal(journals: Journ
     assert journals.rows(journals.spare_url) == before
 
 
-def test_a_restore_refuses_a_damaged_checkpoint_and_takes_an_older_one_that_is_named(
+def test_a_restore_refuses_a_damaged_checkpoint_and_accepts_an_older_one_given_by_name(
     journals: JournalWorld,
 ) -> None:
     journals.live(1)
@@ -136,7 +136,7 @@ def test_a_restore_refuses_the_snapshot_of_another_journal(journals: JournalWorl
     assert journals.rows(journals.spare_url)["lease"] == []
 
 
-def test_a_restore_refuses_an_old_database_that_a_checkpoint_is_ahead_of(journals: JournalWorld) -> None:
+def test_a_restore_refuses_an_old_database_that_is_behind_a_checkpoint(journals: JournalWorld) -> None:
     journals.live(1)
     journals.checkpoint()
     journals.restore()
@@ -151,12 +151,12 @@ def test_a_restore_refuses_an_old_database_that_a_checkpoint_is_ahead_of(journal
         restore(third, journals.checkpoints, source=source)
 
 
-def test_without_a_checkpoint_there_is_nothing_to_restore_from(journals: JournalWorld) -> None:
+def test_a_restore_without_a_checkpoint_is_refused(journals: JournalWorld) -> None:
     with pytest.raises(ObjectNotFoundError, match="no checkpoint of journal 'main'"):
         journals.restore()
 
 
-def test_a_database_that_came_back_from_its_own_backup_goes_on_in_an_epoch_of_its_own(
+def test_a_database_restored_from_its_own_backup_continues_in_a_new_epoch(
     journals: JournalWorld,
 ) -> None:
     journals.live(1)
@@ -169,7 +169,7 @@ def test_a_database_that_came_back_from_its_own_backup_goes_on_in_an_epoch_of_it
     assert journals.verify().findings == ()
 
 
-def test_a_backup_that_a_checkpoint_is_ahead_of_is_refused(journals: JournalWorld) -> None:
+def test_a_backup_that_is_behind_a_checkpoint_is_refused(journals: JournalWorld) -> None:
     journals.live(1)
     journals.checkpoint()
     journals.run_sql("DELETE FROM entry WHERE sequence = 13")
@@ -179,7 +179,7 @@ def test_a_backup_that_a_checkpoint_is_ahead_of_is_refused(journals: JournalWorl
         restore_in_place(journal, journals.checkpoints)
 
 
-def test_a_backup_goes_on_although_a_checkpoint_is_of_what_an_earlier_restore_left_behind(
+def test_a_backup_is_accepted_although_a_checkpoint_holds_entries_dropped_by_an_earlier_restore(
     journals: JournalWorld,
 ) -> None:
     journals.live(1)

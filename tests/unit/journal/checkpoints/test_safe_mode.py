@@ -1,4 +1,4 @@
-"""Safe mode: after a restore nothing is recovered or pruned until somebody leaves it."""
+"""Safe mode: after a restore nothing is recovered or pruned until an operator leaves safe mode."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lockgate.storage_core.journal.safe_mode import leave_safe_mode, refuse_in_s
 from tests.support.journal.checkpoints import JournalWorld
 
 
-def test_in_safe_mode_nothing_is_recovered_or_pruned_and_writers_go_on(journals: JournalWorld) -> None:
+def test_in_safe_mode_nothing_is_recovered_or_pruned_and_writes_continue(journals: JournalWorld) -> None:
     journals.live(1)
     journals.checkpoint()
     journals.verify()
@@ -28,7 +28,7 @@ def test_in_safe_mode_nothing_is_recovered_or_pruned_and_writers_go_on(journals:
         journals.prune(journals.spare_url)
 
 
-def test_leaving_safe_mode_gives_every_holder_its_limits_anew(journals: JournalWorld) -> None:
+def test_leaving_safe_mode_restarts_the_limits_of_every_holder(journals: JournalWorld) -> None:
     journals.live(1)
     journals.checkpoint()
     journals.restore()

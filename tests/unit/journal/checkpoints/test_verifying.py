@@ -1,4 +1,4 @@
-"""Verifying: what entries give is compared with checkpoints and tables, and what differs is named."""
+"""Verifying compares the folded entries with checkpoints and tables, and names the differences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lockgate.storage_core.journal.entries.leases import TakeLease
 from tests.support.journal.checkpoints import JournalWorld, file_of, flip_a_byte, take, task
 
 
-def test_folding_the_entries_gives_what_checkpoints_and_tables_hold(journals: JournalWorld) -> None:
+def test_folding_the_entries_gives_the_contents_of_checkpoints_and_tables(journals: JournalWorld) -> None:
     journals.live(1)
     one = journals.checkpoint()
     journals.live(2)
@@ -30,7 +30,7 @@ def test_folding_the_entries_gives_what_checkpoints_and_tables_hold(journals: Jo
     assert found.checkpoints == (one.stamp, two.stamp)
 
 
-def test_renewals_are_no_entries_and_no_finding(journals: JournalWorld) -> None:
+def test_renewals_write_no_entries_and_cause_no_finding(journals: JournalWorld) -> None:
     [stamp] = journals.apply(take("a"))
     journals.clock.sleep(20)
     with journals.open() as journal:
@@ -42,7 +42,7 @@ def test_renewals_are_no_entries_and_no_finding(journals: JournalWorld) -> None:
     assert journals.verify().findings == ()
 
 
-def test_a_renewal_by_a_clock_that_was_put_back_leaves_entries_that_can_be_replayed(
+def test_a_renewal_after_the_clock_was_set_back_leaves_entries_that_can_be_replayed(
     journals: JournalWorld,
 ) -> None:
     [stamp] = journals.apply(take("a"))
@@ -85,7 +85,7 @@ def test_a_renewal_by_a_clock_that_was_put_back_leaves_entries_that_can_be_repla
         ),
     ],
 )
-def test_verifying_names_what_is_wrong(journals: JournalWorld, damage: str, words: str) -> None:
+def test_verifying_names_each_error(journals: JournalWorld, damage: str, words: str) -> None:
     journals.live()
     journals.run_sql(damage)
 
@@ -95,7 +95,7 @@ def test_verifying_names_what_is_wrong(journals: JournalWorld, damage: str, word
         found.check()
 
 
-def test_verifying_finds_every_checkpoint_that_was_changed_or_cut_off(journals: JournalWorld) -> None:
+def test_verifying_detects_every_changed_or_truncated_checkpoint(journals: JournalWorld) -> None:
     stamps = []
     for number in (1, 2, 3):
         journals.live(number)
@@ -112,7 +112,7 @@ def test_verifying_finds_every_checkpoint_that_was_changed_or_cut_off(journals: 
     ]
 
 
-def test_a_checkpoint_that_is_pruned_while_verifying_is_no_finding(
+def test_a_checkpoint_pruned_during_verification_is_not_a_finding(
     journals: JournalWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journals.live(1)
@@ -132,7 +132,7 @@ def test_a_checkpoint_that_is_pruned_while_verifying_is_no_finding(
     assert (found.findings, found.checkpoints) == ((), (kept.stamp,))
 
 
-def test_a_checkpoint_of_wrong_tables_is_not_vouched_for(journals: JournalWorld) -> None:
+def test_a_checkpoint_of_wrong_tables_is_not_marked_verified(journals: JournalWorld) -> None:
     journals.live()
     journals.run_sql("DELETE FROM claim")
     journals.checkpoint()
@@ -143,7 +143,7 @@ def test_a_checkpoint_of_wrong_tables_is_not_vouched_for(journals: JournalWorld)
     assert journals.prune().up_to is None
 
 
-def test_of_many_differing_rows_some_are_named_and_the_rest_counted(journals: JournalWorld) -> None:
+def test_some_of_many_differing_rows_are_named_and_the_rest_are_counted(journals: JournalWorld) -> None:
     write_tasks(journals, 50)
     journals.run_sql("UPDATE task_attempt SET files = 2")
 
@@ -154,7 +154,7 @@ def test_of_many_differing_rows_some_are_named_and_the_rest_counted(journals: Jo
     assert found.findings[-1] == "the tables: 30 more rows differ"
 
 
-def test_a_row_that_two_journals_of_a_database_share_the_key_of_is_each_ones_own(
+def test_rows_with_one_key_in_two_journals_of_a_database_are_verified_separately(
     journals: JournalWorld,
 ) -> None:
     journals.live()
@@ -183,7 +183,7 @@ def test_verifying_a_journal_of_many_rows_needs_no_more_memory_than_one_of_few(t
     assert many < 2 * few, peaks
 
 
-def test_a_full_disk_of_temporary_files_is_told_of(
+def test_a_full_disk_for_temporary_files_is_reported(
     journals: JournalWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_tasks(journals, 2000)

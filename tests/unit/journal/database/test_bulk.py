@@ -1,4 +1,4 @@
-"""Rows in and out of either database, many at a time: exactly as they were, and by their index."""
+"""Many rows at a time are written to and read from either database unchanged and by index."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def put(journal: Journal, rows: list[Row]) -> None:
 
 
 @pytest.mark.parametrize("kind", [*known_families().rows, Entry])
-def test_the_fields_of_a_row_are_its_tables_columns_in_their_order(kind: type[msgspec.Struct]) -> None:
+def test_the_fields_of_a_row_are_the_columns_of_its_table_in_order(kind: type[msgspec.Struct]) -> None:
     table = ENTRY if kind is Entry else table_of(kind)  # type: ignore[type-var]
     names = [field.name for field in msgspec.structs.fields(kind)]
     assert [column.name for column in table.columns] == ["journal", *names]
 
 
-def test_texts_figures_and_nulls_come_back_exactly(journal: Journal) -> None:
+def test_texts_numbers_and_nulls_are_read_back_exactly(journal: Journal) -> None:
     rows: list[Row] = [lease(f"{n}{text}", detail=text) for n, text in enumerate(TEXTS)]
     rows += [lease(f"f{n}", renewed_s=one, parked_until_s=one) for n, one in enumerate(FIGURES)]
     rows += [lease("large", sequence=2**62), lease("none", parked_until_s=None)]
@@ -57,7 +57,7 @@ def test_texts_figures_and_nulls_come_back_exactly(journal: Journal) -> None:
     assert sorted(found, key=lambda row: row.key) == sorted(rows, key=lambda row: row.key)
 
 
-def test_keys_of_several_columns_are_told_apart(journal: Journal) -> None:
+def test_keys_of_several_columns_are_distinguished(journal: Journal) -> None:
     rows: list[Row] = [
         Claim(store=store, name=name, body=f"{store}/{name}", claimed_s=1.0)
         for store in TEXTS
@@ -69,7 +69,7 @@ def test_keys_of_several_columns_are_told_apart(journal: Journal) -> None:
     assert found.body == f"{TEXTS[2]}/{TEXTS[3]}"
 
 
-def test_a_row_takes_the_place_of_the_one_with_its_key_and_can_be_removed(journal: Journal) -> None:
+def test_a_row_replaces_the_row_with_its_key_and_can_be_removed(journal: Journal) -> None:
     put(journal, [lease("a", detail="old"), lease("b", detail="old")])
     put(journal, [lease("a", detail="new"), lease("c")])
     with journal.database.write() as connection:
@@ -78,7 +78,7 @@ def test_a_row_takes_the_place_of_the_one_with_its_key_and_can_be_removed(journa
         assert [(row.resource, row.detail) for row in reading.where(Lease, {})] == [("a", "new"), ("c", "")]
 
 
-def test_more_than_one_statement_could_name_are_found_and_removed_at_once(journal: Journal) -> None:
+def test_more_rows_than_one_statement_can_name_are_found_and_removed_in_one_call(journal: Journal) -> None:
     rows: list[Row] = [lease(f"{number:05d}") for number in range(5000)]
     put(journal, rows)
     keys = [row.key for row in rows]
@@ -100,14 +100,12 @@ def test_journals_of_one_database_do_not_see_each_others_rows(journal_url: str) 
 
 @pytest.mark.requires("postgres")
 @pytest.mark.parametrize("rows", [0, 1, 40])
-def test_a_plan_that_is_kept_reads_by_index_however_small_its_tables_were(
-    postgres: Server, rows: int
-) -> None:
-    """One that suits a small table reads all of it: once it has grown, at every write, for ever."""
+def test_a_cached_plan_reads_by_index_even_if_made_for_small_tables(postgres: Server, rows: int) -> None:
+    """A plan made for a small table scans all of it, and would still do so once the table has grown."""
     with open_journal(postgres.new_database(f"small_{rows}")) as journal:
         journal.write([Mutation(op=task(number)) for number in range(rows)])
         with journal.database.write() as connection:
-            connection.exec_driver_sql("ANALYZE")  # so that they are known to be small
+            connection.exec_driver_sql("ANALYZE")  # the planner now knows that they are small
         journal.apply(task(rows))
         with journal.database.snapshot() as connection:
             plans = kept_plans(connection)
@@ -128,10 +126,10 @@ def test_a_plan_that_is_kept_reads_by_index_however_small_its_tables_were(
 
 @pytest.mark.requires("postgres")
 @pytest.mark.parametrize("kind", [Job, Lease, Blob, Reference, BlobJob])
-def test_no_plan_is_kept_that_could_read_all_rows_by_another_index_than_the_keys(
+def test_no_plan_is_cached_that_could_read_all_rows_by_an_index_other_than_the_primary_key(
     postgres: Server, kind: type[Row]
 ) -> None:
-    """An index that begins with the journal looks as good as the key's, while a table has never been big."""
+    """For a small table, the planner rates any index that begins with the journal as high as the key's."""
     prefixes = [("k",)]
     with open_journal(postgres.new_database(f"indexes_of_{kind.TABLE}")) as journal:
         for _ in range(2):
@@ -145,7 +143,7 @@ def test_no_plan_is_kept_that_could_read_all_rows_by_another_index_than_the_keys
 
 
 @pytest.mark.requires("postgres")
-def test_a_transaction_that_keeps_no_plan_makes_each_anew(postgres: Server) -> None:
+def test_a_transaction_without_plan_caching_plans_every_statement_again(postgres: Server) -> None:
     with open_journal(postgres.new_database("anew")) as journal:
         journal.apply(task(1))
         with journal.database.write() as connection:
@@ -155,7 +153,7 @@ def test_a_transaction_that_keeps_no_plan_makes_each_anew(postgres: Server) -> N
 
 
 @pytest.mark.parametrize("size", [1, bulk.MANY - 1, bulk.MANY, 5 * bulk.MANY])
-def test_rows_are_stored_alike_however_many_are_new(journal: Journal, size: int) -> None:
+def test_rows_are_stored_identically_by_copy_and_by_insert(journal: Journal, size: int) -> None:
     old: list[Row] = [lease(f"old{n}") for n in range(size)]
     put(journal, old)
     new = [
@@ -173,7 +171,7 @@ def test_rows_are_stored_alike_however_many_are_new(journal: Journal, size: int)
 
 
 @pytest.mark.parametrize("size", [1, 2 * bulk.MANY])
-def test_a_row_that_is_not_new_after_all_is_refused_and_nothing_is_stored(
+def test_a_row_declared_new_that_already_exists_is_refused_and_nothing_is_stored(
     journal: Journal, size: int
 ) -> None:
     put(journal, [lease("0", detail="old")])
@@ -193,8 +191,8 @@ def task(number: int) -> RecordTask:
 
 
 def kept_plans(connection: Connection) -> list[str]:
-    """The plans of the statements that this session has prepared, a line a step."""
-    connection.exec_driver_sql("SET LOCAL plan_cache_mode = force_generic_plan")  # shows those that are kept
+    """Return the plans of this session's prepared statements, one line per step."""
+    connection.exec_driver_sql("SET LOCAL plan_cache_mode = force_generic_plan")  # shows the cached plans
     asked = "SELECT name, cardinality(parameter_types) FROM pg_prepared_statements WHERE generic_plans > 0"
     lines: list[str] = []
     for name, parameters in connection.exec_driver_sql(asked).all():

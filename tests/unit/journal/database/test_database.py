@@ -1,4 +1,4 @@
-"""What a journal's database is called, and what either kind keeps of a transaction that ends badly."""
+"""URLs and names of a journal's database, and the effects of failed transactions on either kind."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.support.journal.database import QUICK, entries, take
         ("sqlite:///journal.db", "a relative path is another file in every working directory"),
     ],
 )
-def test_a_url_that_cannot_be_is_refused_and_shows_no_password(url: str, words: str) -> None:
+def test_an_invalid_url_is_refused_without_showing_its_password(url: str, words: str) -> None:
     with pytest.raises(InvalidInputError) as refused:
         open_journal(url)
     assert words in str(refused.value)
@@ -51,13 +51,13 @@ def test_a_url_that_cannot_be_is_refused_and_shows_no_password(url: str, words: 
         "postgresql://db/lockgate?user=lockgate&password=secret&sslpassword=secret",
     ],
 )
-def test_a_databases_name_shows_no_password(url: str) -> None:
+def test_the_name_of_a_database_shows_no_password(url: str) -> None:
     name = Database(parse_url(url)).name
     assert "secret" not in name
     assert "db/lockgate" in name
 
 
-def test_a_journal_that_is_not_there_is_named(journal: Journal) -> None:
+def test_an_error_about_a_missing_journal_names_it(journal: Journal) -> None:
     absent = Journal(journal.database, "absent", "identity")
     with pytest.raises(ObjectNotFoundError, match="absent"):
         absent.apply(take("a"))
@@ -65,14 +65,14 @@ def test_a_journal_that_is_not_there_is_named(journal: Journal) -> None:
         absent.status()
 
 
-def test_a_row_that_contradicts_another_is_the_journals_trouble(journal: Journal) -> None:
+def test_a_row_that_violates_a_constraint_raises_an_error_of_the_journal(journal: Journal) -> None:
     row = {"journal": "main", "epoch": 1, "before": 0, "timeline": 0, "reason": "again", "began_s": 0.0}
     with pytest.raises(MalformedJournalError, match="contradicts itself"), journal.database.write() as held:
         held.execute(insert(EPOCH).values(row))
     assert journal.apply(take("a")).stamp == Stamp(1, 1)
 
 
-def test_what_is_raised_within_a_transaction_rolls_it_back(journal: Journal) -> None:
+def test_an_exception_within_a_transaction_rolls_it_back(journal: Journal) -> None:
     def lose_the_head() -> None:
         with journal.database.write() as connection:
             connection.execute(text("DELETE FROM head"))
@@ -83,7 +83,7 @@ def test_what_is_raised_within_a_transaction_rolls_it_back(journal: Journal) -> 
     assert journal.apply(take("a")).stamp == Stamp(1, 1)
 
 
-def test_a_snapshot_stays_as_it_began_while_others_write(journal: Journal) -> None:
+def test_a_snapshot_does_not_change_while_others_write(journal: Journal) -> None:
     journal.apply(take("a"))
     with journal.reading() as reading:
         assert reading.status().stamp == Stamp(1, 1)
@@ -96,7 +96,7 @@ def test_a_snapshot_stays_as_it_began_while_others_write(journal: Journal) -> No
 
 
 def _lose_commits(journal: Journal, count: int, *, applied: bool) -> list[int]:
-    """Let that many commits go without an answer, after or before they had their effect."""
+    """Lose the answers of the given number of commits, before or after they take effect."""
     lost: list[int] = []
     engine = journal.database._engine
 
@@ -112,9 +112,7 @@ def _lose_commits(journal: Journal, count: int, *, applied: bool) -> list[int]:
 
 
 @pytest.mark.parametrize("applied", [True, False])
-def test_a_commit_without_an_answer_is_asked_for_again_and_has_one_effect(
-    journal: Journal, applied: bool
-) -> None:
+def test_a_commit_without_an_answer_is_retried_and_has_one_effect(journal: Journal, applied: bool) -> None:
     lost = _lose_commits(journal, 1, applied=applied)
     written = journal.apply(take("a"))
     assert (written.stamp, written.is_repeat) == (Stamp(1, 1), applied)
@@ -122,13 +120,13 @@ def test_a_commit_without_an_answer_is_asked_for_again_and_has_one_effect(
     assert len(lost) == 1
 
 
-def test_a_commit_that_never_gets_an_answer_is_unknown(journal: Journal) -> None:
+def test_a_commit_that_never_gets_an_answer_has_an_unknown_outcome(journal: Journal) -> None:
     _lose_commits(journal, 100, applied=False)
     with pytest.raises(OutcomeUnknownError, match="it may have been applied"):
         journal.apply(take("a"))
 
 
-def test_a_try_that_was_not_applied_does_not_hide_that_the_one_before_may_have_been(tmp_path: Path) -> None:
+def test_a_retry_that_was_not_applied_does_not_hide_that_the_first_try_may_have_been(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     with open_journal(f"sqlite:///{path}", busy_s=QUICK) as journal:
         other = sqlite3.connect(path, isolation_level=None)
@@ -136,7 +134,7 @@ def test_a_try_that_was_not_applied_does_not_hide_that_the_one_before_may_have_b
         @event.listens_for(journal.database._engine, "commit")
         def _commit(connection: Connection) -> None:
             connection.connection.dbapi_connection.commit()
-            other.execute("BEGIN IMMEDIATE")  # from now on every try is refused
+            other.execute("BEGIN IMMEDIATE")  # every later try is refused
             raise OperationalError("COMMIT", None, Exception("the disk gave no answer"))
 
         with pytest.raises(OutcomeUnknownError, match="it may have been applied"):

@@ -1,4 +1,4 @@
-"""What many threads write at once: one transaction, an answer each, and nobody waits for one that is gone."""
+"""Group commit: threads share a transaction, each gets its own result, and none waits for a dead leader."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def names(count: int, of: str = "m") -> list[Mutation]:
 
 @dataclass
 class Transactions:
-    """Numbers what is written; with `hold_first` the first one lasts until it is let go."""
+    """Numbers the written mutations; with `hold_first` the first transaction lasts until `go` is set."""
 
     groups: list[list[str]] = field(default_factory=list)
     errors: dict[int, BaseException] = field(default_factory=dict)
@@ -61,7 +61,7 @@ Trace = Callable[[FrameType, str, Any], Any]
 
 @dataclass
 class Callers:
-    """Threads that submit, and what came of each."""
+    """Threads that submit mutations, and the result of each."""
 
     group: GroupCommit
     threads: list[threading.Thread] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Callers:
     def submit(
         self, mutations: Sequence[Mutation], *, queued: Callable[[], bool], trace: Trace | None = None
     ) -> None:
-        """Submit in a new thread, and wait until it stands in the queue."""
+        """Submit in a new thread, and wait until it is in the queue."""
 
         def run() -> None:
             name = mutations[0].request_id
@@ -78,7 +78,7 @@ class Callers:
             try:
                 outcomes = self.group.submit(mutations)
                 self.results[name] = [o.result for o in outcomes if isinstance(o, Written)]
-            except BaseException as error:  # noqa: BLE001 - the caller's, whatever it is
+            except BaseException as error:  # noqa: BLE001 - recorded as the result of the caller
                 self.results[name] = error
 
         thread = threading.Thread(target=run, daemon=True)
@@ -94,7 +94,7 @@ class Callers:
 
 @dataclass
 class Interruption:
-    """A signal's exception, the so-many-th time that the interpreter looks for one in `group.py`."""
+    """Raises a signal's exception at the n-th check for signals in `group_commit`."""
 
     at: int
     passed: int = 0
@@ -109,10 +109,14 @@ class Interruption:
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
-            if self.last.get(frame) in {"CALL", "RESUME", "JUMP_BACKWARD"}:  # after these it looks
+            if self.last.get(frame) in {
+                "CALL",
+                "RESUME",
+                "JUMP_BACKWARD",
+            }:  # the interpreter checks for signals after these
                 self.passed += 1
                 if self.came:
-                    raise KeyboardInterrupt  # and is not traced any more
+                    raise KeyboardInterrupt  # ends the tracing
             self.last[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
         return self.trace
 
@@ -128,7 +132,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 @contextmanager
 def first_one_held(**options: object) -> Iterator[tuple[Transactions, GroupCommit, Callers]]:
-    """A group whose first transaction, that of `first`, lasts until the block lets it go."""
+    """Yield a group whose first transaction, that of `first`, lasts until the end of the block."""
     transactions = Transactions(hold_first=True, **options)  # type: ignore[arg-type]
     group = GroupCommit(transactions.write)
     callers = Callers(group)
@@ -144,7 +148,7 @@ def waits(group: GroupCommit, count: int) -> Callable[[], bool]:
     return lambda: len(group._queue) == count
 
 
-def test_what_comes_while_one_writes_goes_together_into_the_next_transaction() -> None:
+def test_mutations_submitted_during_a_write_share_the_next_transaction() -> None:
     with first_one_held() as (transactions, group, callers):
         for number in range(5):
             callers.submit(names(2, f"c{number}"), queued=waits(group, number + 1))
@@ -153,20 +157,20 @@ def test_what_comes_while_one_writes_goes_together_into_the_next_transaction() -
     assert all(callers.results[f"c{n}-0"] == [f"c{n}-0", f"c{n}-1"] for n in range(5))
 
 
-def test_what_is_too_much_for_one_transaction_waits_for_the_one_after_it() -> None:
+def test_mutations_over_the_transaction_limit_wait_for_the_next_transaction() -> None:
     with first_one_held() as (transactions, group, callers):
         for number in range(3):
             callers.submit(names(LARGEST // 2, f"c{number}"), queued=waits(group, number + 1))
     assert [len(written) for written in transactions.groups] == [1, LARGEST, LARGEST // 2]
 
 
-def test_one_caller_with_more_than_fits_is_written_at_once() -> None:
+def test_one_caller_with_more_than_the_limit_is_written_in_one_transaction() -> None:
     transactions = Transactions()
     assert len(GroupCommit(transactions.write).submit(names(LARGEST + 1))) == LARGEST + 1
     assert [len(written) for written in transactions.groups] == [LARGEST + 1]
 
 
-def test_a_transaction_that_fails_is_told_to_all_who_were_in_it_and_to_nobody_else() -> None:
+def test_a_failed_transaction_raises_for_all_its_callers_and_for_no_others() -> None:
     refused = JournalUnavailableError("down")
     with first_one_held(errors={1: refused}) as (transactions, group, callers):
         for number in range(2):
@@ -177,7 +181,7 @@ def test_a_transaction_that_fails_is_told_to_all_who_were_in_it_and_to_nobody_el
     assert len(transactions.groups) == 3
 
 
-def test_those_whom_an_interrupted_thread_wrote_for_are_told_that_the_outcome_is_unknown() -> None:
+def test_callers_written_by_an_interrupted_thread_get_an_unknown_outcome() -> None:
     with first_one_held(errors={1: KeyboardInterrupt()}) as (_, group, callers):
         callers.submit(names(1, "leader"), queued=waits(group, 1))
         callers.submit(names(1, "follower"), queued=waits(group, 2))
@@ -187,10 +191,10 @@ def test_those_whom_an_interrupted_thread_wrote_for_are_told_that_the_outcome_is
 
 
 @pytest.mark.parametrize("appointed", [False, True])
-def test_nobody_waits_for_a_thread_that_was_interrupted_while_it_waited(
+def test_no_caller_waits_for_a_thread_that_was_interrupted_while_waiting(
     appointed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal's exception ends the wait of one caller: before it is told to lead, or just after."""
+    """A signal's exception ends the wait of one caller before or just after it becomes the leader."""
     with first_one_held() as (transactions, group, callers):
 
         def interrupted(waiting: object) -> None:
@@ -209,7 +213,7 @@ def test_nobody_waits_for_a_thread_that_was_interrupted_while_it_waited(
 
 
 def interrupt_at(point: int) -> bool:
-    """Interrupt a thread that waits, leads, and writes for another; tells whether it came to this point."""
+    """Interrupt a thread that waits, leads, and writes for another; returns whether it reached this point."""
     interruption = Interruption(point)
     with first_one_held() as (_, group, callers):
         callers.submit(
@@ -231,12 +235,12 @@ def queued(group: GroupCommit) -> list[str]:
     return [waiting.mutations[0].request_id for waiting in tuple(group._queue)]
 
 
-def test_nobody_waits_for_ever_wherever_the_thread_is_interrupted_that_writes_for_all() -> None:
+def test_no_caller_waits_for_ever_if_the_leader_is_interrupted_at_any_point() -> None:
     points = next(point for point in count() if not interrupt_at(point))
     assert points > 30
 
 
-def test_a_fork_begins_with_nothing_waiting_and_nobody_leading() -> None:
+def test_a_fork_starts_with_an_empty_queue_and_no_leader() -> None:
     with first_one_held() as (_, group, callers):
         callers.submit(names(1, "parents"), queued=waits(group, 1))
         before = (group._queue, group._leader, group._changing)
@@ -249,7 +253,7 @@ def test_a_fork_begins_with_nothing_waiting_and_nobody_leading() -> None:
     assert callers.results["parents-0"] == ["parents-0"]
 
 
-def test_sixty_four_threads_are_each_answered_for_their_own() -> None:
+def test_each_of_sixty_four_threads_gets_the_result_of_its_own_mutation() -> None:
     transactions = Transactions()
     group = GroupCommit(transactions.write)
     wrong = list[str]()

@@ -1,4 +1,4 @@
-"""A database of these families: made, migrated from an older one, or refused as it is."""
+"""A database with the known families is created, migrated from an older version, or refused unchanged."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def record(job_id: str) -> RecordJob:
 
 
 def in_transaction(url: str, work: Callable[[Connection], Any]) -> Any:
-    """Do something to a database behind the journal's back."""
+    """Change a database directly, without the journal."""
     database = Database(parse_url(url))
     try:
         with database.write() as connection:
@@ -54,7 +54,7 @@ def in_transaction(url: str, work: Callable[[Connection], Any]) -> Any:
 
 
 def make_without_families(url: str) -> None:
-    """Make a database as a program would that has the journal's own family only, and write to it."""
+    """Make a database as a program with only the journal's own family would, and write to it."""
     with open_journal(url) as journal:
         journal.apply(take("a"), "request-a")
         written = journal.apply(take("b"), "request-b")
@@ -73,7 +73,7 @@ def make_without_families(url: str) -> None:
 
 
 def shape_of(url: str) -> dict[str, Any]:
-    """Tell all that a database says of its tables."""
+    """Return the schema of a database's tables."""
 
     def look(connection: Connection) -> dict[str, Any]:
         seen = inspect(connection)
@@ -105,7 +105,7 @@ def upgrade(url: str) -> None:
 
 
 @pytest.mark.parametrize("family", [*known_families()], ids=lambda family: family.name)
-def test_every_version_of_a_family_has_a_step_and_the_steps_are_in_line(family: Family) -> None:
+def test_every_version_of_a_family_has_one_migration_step_in_sequence(family: Family) -> None:
     config = Config()
     config.set_main_option("script_location", "lockgate.storage_core.journal.database:migrations")
     config.set_main_option("path_separator", "newline")
@@ -115,7 +115,7 @@ def test_every_version_of_a_family_has_a_step_and_the_steps_are_in_line(family: 
     assert [step.revision for step in reversed(steps)] == expected
 
 
-def test_families_that_a_database_lacks_are_made_and_it_keeps_its_data(journal_url: str) -> None:
+def test_missing_families_are_created_and_existing_data_is_kept(journal_url: str) -> None:
     make_without_families(journal_url)
     assert version_of(journal_url) == [JOURNAL.revision]
     with open_journal(journal_url) as journal:
@@ -137,7 +137,7 @@ def test_an_upgrade_keeps_the_journals_identity(journal_url: str) -> None:
         assert journal.identity == before
 
 
-def test_migrated_tables_are_those_that_the_rows_say(
+def test_migrated_tables_match_the_row_definitions(
     journal_url: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     if journal_url.startswith("sqlite"):
@@ -158,7 +158,9 @@ def test_migrated_tables_are_those_that_the_rows_say(
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_an_upgrade_that_dies_after_a_step_leaves_the_older_database(journal_url: str, revision: str) -> None:
+def test_an_upgrade_that_fails_after_a_step_leaves_the_older_database(
+    journal_url: str, revision: str
+) -> None:
     def die(point: str) -> None:
         if point == f"journal-upgrade.{revision}":
             raise Crash(point)
@@ -175,7 +177,7 @@ def test_an_upgrade_that_dies_after_a_step_leaves_the_older_database(journal_url
 
 
 @pytest.mark.fault
-def test_an_upgrade_that_is_killed_leaves_the_older_database_and_the_next_one_ends_it(
+def test_a_killed_upgrade_leaves_the_older_database_and_the_next_one_completes_it(
     journal_url: str,
 ) -> None:
     make_without_families(journal_url)
@@ -254,7 +256,7 @@ def test_threads_that_open_a_database_at_the_same_instant_open_the_same_journal(
     ],
     ids=["newer", "unknown family", "another program's"],
 )
-def test_a_newer_or_unknown_family_is_refused_and_left_as_it_is(
+def test_a_newer_or_unknown_family_is_refused_and_not_changed(
     journal_url: str, revision: str, named: str
 ) -> None:
     with open_journal(journal_url) as journal:
@@ -279,7 +281,7 @@ def test_a_newer_or_unknown_family_is_refused_and_left_as_it_is(
 @pytest.mark.parametrize(
     "revisions", [[], ["journal_1", "journal_2"], ["jobs_1"]], ids=["none", "two", "without the journal's"]
 )
-def test_a_database_without_one_version_of_the_journal_is_refused(
+def test_a_database_without_a_unique_journal_version_is_refused(
     journal_url: str, revisions: list[str]
 ) -> None:
     def spoil(connection: Connection) -> None:
@@ -293,14 +295,14 @@ def test_a_database_without_one_version_of_the_journal_is_refused(
     assert list(shape_of(journal_url)) == [VERSION_TABLE.name]
 
 
-def test_a_database_of_another_program_is_refused_and_left_as_it_is(journal_url: str) -> None:
+def test_a_database_of_another_program_is_refused_and_not_changed(journal_url: str) -> None:
     in_transaction(journal_url, lambda c: c.execute(text("CREATE TABLE job (id INTEGER)")))
     with pytest.raises(InvalidInputError, match="another program has tables there named job"):
         open_journal(journal_url)
     assert list(shape_of(journal_url)) == ["job"]
 
 
-def test_tables_of_another_program_are_refused_where_only_a_family_is_missing(journal_url: str) -> None:
+def test_tables_of_another_program_are_refused_if_only_a_family_is_missing(journal_url: str) -> None:
     make_without_families(journal_url)
     in_transaction(journal_url, lambda c: c.execute(text("CREATE TABLE blob (id INTEGER)")))
     before = shape_of(journal_url)
@@ -310,14 +312,14 @@ def test_tables_of_another_program_are_refused_where_only_a_family_is_missing(jo
     assert version_of(journal_url) == [JOURNAL.revision]
 
 
-def test_journals_of_one_database_know_nothing_of_each_other(journal_url: str) -> None:
+def test_journals_in_one_database_are_independent_of_each_other(journal_url: str) -> None:
     with open_journal(journal_url) as one, open_journal(journal_url, "logs") as other:
         one.apply(take("a"), "request")
         assert other.apply(take("a"), "request").stamp == Stamp(1, 1)
         assert one.identity != other.identity
 
 
-def test_opening_a_database_of_these_families_does_not_import_alembic(tmp_path: Path) -> None:
+def test_opening_a_database_with_current_families_does_not_import_alembic(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'journal.db'}"
     open_journal(url).close()
     program = (

@@ -1,4 +1,4 @@
-"""What a PostgreSQL server answers when it cannot be used: what it left applied, and what people can do."""
+"""Errors of an unusable PostgreSQL server say what was applied and name the remedy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.support.postgres import Server, free_port, primary
         ({"username": "stranger"}, "the user and the password"),
     ],
 )
-def test_a_server_that_cannot_be_used_is_told_of_with_the_remedy(
+def test_an_unusable_server_is_reported_with_the_remedy(
     postgres: Server, change: dict[str, Any], words: str
 ) -> None:
     url = parse_url(postgres.url).set(password="secret", **change)
@@ -51,7 +51,7 @@ def test_a_server_that_cannot_be_used_is_told_of_with_the_remedy(
 
 
 @pytest.mark.requires("postgres")
-def test_a_wrong_password_is_told_of_and_not_shown(postgres: Server) -> None:
+def test_a_wrong_password_is_reported_and_not_shown(postgres: Server) -> None:
     postgres.run_sql("CREATE ROLE guarded LOGIN PASSWORD 'right'")
     rules = Path(postgres.run_sql("SHOW hba_file"))
     before = rules.read_text()
@@ -68,7 +68,7 @@ def test_a_wrong_password_is_told_of_and_not_shown(postgres: Server) -> None:
 
 
 @pytest.mark.requires("postgres")
-def test_a_user_who_may_not_make_tables_is_told_so(postgres: Server) -> None:
+def test_a_user_without_permission_to_create_tables_gets_an_error(postgres: Server) -> None:
     postgres.run_sql("CREATE ROLE reader LOGIN")
     url = parse_url(postgres.new_database("of_another")).set(username="reader")
     with pytest.raises(JournalUnavailableError, match="the right to make and to write tables"):
@@ -76,7 +76,7 @@ def test_a_user_who_may_not_make_tables_is_told_so(postgres: Server) -> None:
 
 
 @pytest.mark.requires("postgres")
-def test_a_lock_that_another_session_keeps_is_not_waited_for_for_ever(postgres: Server) -> None:
+def test_a_wait_for_a_lock_of_another_session_is_limited(postgres: Server) -> None:
     import psycopg
 
     url = postgres.new_database("kept") + "?connect_timeout=60"
@@ -89,7 +89,7 @@ def test_a_lock_that_another_session_keeps_is_not_waited_for_for_ever(postgres: 
 
 
 @pytest.mark.requires("postgres")
-def test_a_session_that_is_ended_amid_a_transaction_has_applied_nothing(postgres: Server) -> None:
+def test_a_session_terminated_during_a_transaction_has_applied_nothing(postgres: Server) -> None:
     with open_journal(postgres.new_database("ended")) as journal:
 
         def write() -> None:
@@ -104,7 +104,7 @@ def test_a_session_that_is_ended_amid_a_transaction_has_applied_nothing(postgres
 
 
 @pytest.mark.requires("postgres")
-def test_a_transaction_that_the_server_took_back_is_tried_again(postgres: Server) -> None:
+def test_a_transaction_rolled_back_by_the_server_is_retried(postgres: Server) -> None:
     with open_journal(postgres.new_database("taken_back")) as journal:
         ended: list[str] = []
 
@@ -120,7 +120,7 @@ def test_a_transaction_that_the_server_took_back_is_tried_again(postgres: Server
 
 
 @pytest.mark.requires("postgres")
-def test_a_session_that_is_ended_at_its_commit_leaves_the_outcome_unknown_until_it_is_asked_for_again(
+def test_a_session_terminated_at_its_commit_leaves_the_outcome_unknown_until_the_request_is_retried(
     postgres: Server,
 ) -> None:
     with open_journal(postgres.new_database("cut_off")) as journal:
@@ -140,7 +140,7 @@ def test_a_session_that_is_ended_at_its_commit_leaves_the_outcome_unknown_until_
 
 
 @pytest.mark.requires("postgres")
-def test_a_commit_that_the_server_answers_with_no_is_not_applied(postgres: Server) -> None:
+def test_a_commit_that_the_server_refuses_is_not_applied(postgres: Server) -> None:
     with open_journal(postgres.new_database("answered")) as journal:
         with journal.database.write() as connection:
             connection.execute(
@@ -153,7 +153,7 @@ def test_a_commit_that_the_server_answers_with_no_is_not_applied(postgres: Serve
 
 
 @pytest.mark.requires("postgres")
-def test_a_deadlock_is_tried_again(postgres: Server) -> None:
+def test_a_transaction_is_retried_after_a_deadlock(postgres: Server) -> None:
     import psycopg
 
     url = postgres.new_database("deadlock")
@@ -162,14 +162,16 @@ def test_a_deadlock_is_tried_again(postgres: Server) -> None:
         waits = (
             "SELECT count(*) FROM pg_stat_activity WHERE datname = 'deadlock' AND wait_event_type = 'Lock'"
         )
-        other.execute("SET deadlock_timeout = '1h'")  # the journal's transaction is the one that is ended
+        other.execute(
+            "SET deadlock_timeout = '1h'"
+        )  # so the journal's transaction is the victim of the deadlock
         met: list[object] = []
 
         def meet() -> None:
             if not met:
                 met.append(other.execute("LOCK TABLE entry IN SHARE MODE"))
                 waiting.start()
-                while postgres.run_sql(waits) != "1":  # a session looks for a deadlock once, as it waits
+                while postgres.run_sql(waits) != "1":  # a session checks for a deadlock once while it waits
                     pass
 
         def want_the_head() -> None:
@@ -190,7 +192,7 @@ def end_sessions(server: Server, database: str) -> None:
 
 @pytest.mark.integration
 @pytest.mark.requires("postgres")
-def test_a_restart_between_two_calls_is_not_noticed_and_a_stopped_server_is_told_of(tmp_path: Path) -> None:
+def test_a_restart_between_two_calls_has_no_effect_and_a_stopped_server_is_reported(tmp_path: Path) -> None:
     with primary(tmp_path / "server") as server, open_journal(server.url) as journal:
         journal.apply(take("a"))
         server.stop("immediate")
@@ -205,7 +207,7 @@ def test_a_restart_between_two_calls_is_not_noticed_and_a_stopped_server_is_told
 
 @pytest.mark.integration
 @pytest.mark.requires("postgres")
-def test_a_hot_standby_is_refused_as_primary_and_found_past_among_several_hosts(tmp_path: Path) -> None:
+def test_a_hot_standby_is_refused_as_primary_and_skipped_among_several_hosts(tmp_path: Path) -> None:
     with primary(tmp_path / "server") as server, open_journal(server.url) as journal:
         journal.apply(take("a"))
         standby = server.new_standby(tmp_path / "standby")
@@ -220,10 +222,10 @@ def test_a_hot_standby_is_refused_as_primary_and_found_past_among_several_hosts(
 
 
 @pytest.mark.requires("postgres")
-def test_a_server_that_left_all_connections_at_rest_without_a_word_fails_no_write_and_no_read(
+def test_idle_connections_dropped_silently_by_the_server_fail_no_write_and_no_read(
     postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More of them than a write is tried times: a failover may leave as many as the pool keeps."""
+    """There are more such connections than a write has tries: a failover may break every one in the pool."""
     monkeypatch.setattr(engines, "RESTED_S", 0.0)
     url = parse_url(postgres.new_database("left"))
     with (
@@ -245,7 +247,7 @@ def test_a_server_that_left_all_connections_at_rest_without_a_word_fails_no_writ
 
 @pytest.mark.requires("postgres")
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
-def test_a_database_that_cannot_keep_every_text_is_refused(postgres: Server, encoding: str) -> None:
+def test_a_database_that_cannot_store_every_text_is_refused(postgres: Server, encoding: str) -> None:
     name = f"in_{encoding.lower()}"
     postgres.run_sql(f"CREATE DATABASE {name} TEMPLATE template0 LOCALE 'C' ENCODING '{encoding}'")
     with pytest.raises(InvalidInputError, match=f"its encoding {encoding} lacks.*createdb -E UTF8"):
@@ -253,7 +255,7 @@ def test_a_database_that_cannot_keep_every_text_is_refused(postgres: Server, enc
 
 
 @pytest.mark.requires("postgres")
-def test_texts_are_kept_whatever_encoding_the_environment_names(
+def test_texts_are_stored_correctly_whatever_encoding_the_environment_names(
     postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
@@ -263,6 +265,6 @@ def test_texts_are_kept_whatever_encoding_the_environment_names(
             assert [lease.resource for lease in reading.where(Lease, {})] == ["漢字 🦊"]
 
 
-def test_a_server_that_nobody_runs_is_told_of() -> None:
+def test_a_server_that_is_not_running_is_reported() -> None:
     with pytest.raises(LockgateError, match="see that it runs and can be reached"):
         open_journal(f"postgresql://lockgate@127.0.0.1:{free_port()}/lockgate")

@@ -1,4 +1,4 @@
-"""What an SQLite file answers when it cannot be used: what it left applied, and what people can do."""
+"""Errors of an unusable SQLite file say what was applied and name the remedy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.journal.database import QUICK, entries, take
 
 @contextmanager
 def as_nobody() -> Iterator[None]:
-    """Act as a user whom file permissions bind: they do not bind root."""
+    """Run as a user without root's rights, because file permissions do not apply to root."""
     if os.geteuid() != 0:
         yield
         return
@@ -39,26 +39,26 @@ def as_nobody() -> Iterator[None]:
 
 @pytest.fixture
 def open_dir() -> Iterator[Path]:
-    """A directory that every user can come to; pytest's own are root's alone."""
+    """Return a directory that every user can access; pytest's own belong to root alone."""
     path = Path(tempfile.mkdtemp())
     path.chmod(0o755)
     yield path
     shutil.rmtree(path)
 
 
-def test_a_directory_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_directory_is_refused_and_not_changed(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="is a directory: name a file in it"):
         open_journal(f"sqlite:///{tmp_path}")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_below_a_file_is_refused(tmp_path: Path) -> None:
+def test_a_path_below_a_regular_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(JournalUnavailableError, match="the file's directory exists and is writable"):
         open_journal(f"sqlite:///{tmp_path}/file/journal.db")
 
 
-def test_a_file_that_is_not_sqlite_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_that_is_not_sqlite_is_refused_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     path.write_bytes(b"not a database, and longer than a header of SQLite is\n" * 100)
     before = path.read_bytes()
@@ -67,7 +67,7 @@ def test_a_file_that_is_not_sqlite_is_refused_and_left_as_it_is(tmp_path: Path) 
     assert path.read_bytes() == before
 
 
-def test_a_corrupt_file_is_refused_with_the_way_to_restore_it(tmp_path: Path) -> None:
+def test_a_corrupt_file_is_refused_with_instructions_to_restore_it(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     with open_journal(f"sqlite:///{path}") as journal:
         journal.apply(take("a"))
@@ -90,7 +90,7 @@ def locked(path: Path) -> Iterator[None]:
         other.close()
 
 
-def test_a_locked_file_is_told_of_and_nothing_is_written(tmp_path: Path) -> None:
+def test_a_locked_file_is_reported_and_nothing_is_written(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     with open_journal(f"sqlite:///{path}", busy_s=QUICK) as journal:
         with locked(path), pytest.raises(JournalUnavailableError, match="another process has held its lock"):
@@ -99,7 +99,7 @@ def test_a_locked_file_is_told_of_and_nothing_is_written(tmp_path: Path) -> None
         assert journal.apply(take("a")).stamp == Stamp(1, 1)
 
 
-def test_a_new_file_that_is_locked_is_told_of(tmp_path: Path) -> None:
+def test_a_locked_new_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     with locked(path), pytest.raises(JournalUnavailableError, match="another process has held its lock"):
         open_journal(f"sqlite:///{path}", busy_s=QUICK)
@@ -113,7 +113,7 @@ def test_a_locked_file_can_be_read(tmp_path: Path) -> None:
             assert entries(journal) == 1
 
 
-def test_a_file_that_may_not_be_written_is_told_of_and_nothing_is_changed(open_dir: Path) -> None:
+def test_a_read_only_file_is_reported_and_not_changed(open_dir: Path) -> None:
     path = open_dir / "journal.db"
     open_journal(f"sqlite:///{path}").close()
     path.chmod(0o444)
@@ -123,7 +123,7 @@ def test_a_file_that_may_not_be_written_is_told_of_and_nothing_is_changed(open_d
     assert path.read_bytes() == before
 
 
-def test_a_directory_that_may_not_be_written_is_told_of(open_dir: Path) -> None:
+def test_a_read_only_directory_is_reported(open_dir: Path) -> None:
     open_dir.chmod(0o555)
     with as_nobody(), pytest.raises(JournalUnavailableError, match="writable for this user"):
         open_journal(f"sqlite:///{open_dir}/below/journal.db")
@@ -132,8 +132,8 @@ def test_a_directory_that_may_not_be_written_is_told_of(open_dir: Path) -> None:
     assert list(open_dir.iterdir()) == []
 
 
-def test_a_disk_that_turns_read_only_is_told_of_and_nothing_is_written(tmp_path: Path) -> None:
-    """No disk is mounted here: SQLite is told to refuse writes, and answers as it does on such a disk."""
+def test_a_disk_that_becomes_read_only_is_reported_and_nothing_is_written(tmp_path: Path) -> None:
+    """No disk is mounted: SQLite is configured to refuse writes, and fails as it does on such a disk."""
     with open_journal(f"sqlite:///{tmp_path}/journal.db") as journal:
         journal.apply(take("a"))
         _on_checkout(journal, "PRAGMA query_only=ON")
@@ -142,7 +142,7 @@ def test_a_disk_that_turns_read_only_is_told_of_and_nothing_is_written(tmp_path:
         assert entries(journal) == 1
 
 
-def test_a_full_disk_is_told_of_and_nothing_is_written(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_nothing_is_written(tmp_path: Path) -> None:
     with open_journal(f"sqlite:///{tmp_path}/journal.db") as journal:
         journal.apply(take("a"))
         pages = _ask(journal, "PRAGMA page_count")
@@ -154,7 +154,7 @@ def test_a_full_disk_is_told_of_and_nothing_is_written(tmp_path: Path) -> None:
         assert journal.apply(take("c")).stamp == Stamp(1, 2)
 
 
-def test_a_file_that_was_removed_amid_its_use_is_not_written_unseen(tmp_path: Path) -> None:
+def test_a_write_to_a_file_removed_while_in_use_raises_an_error(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     with open_journal(f"sqlite:///{path}") as journal:
         journal.apply(take("a"))
@@ -163,7 +163,7 @@ def test_a_file_that_was_removed_amid_its_use_is_not_written_unseen(tmp_path: Pa
             journal.apply(take("b"))
 
 
-def test_a_file_that_was_replaced_amid_its_use_is_used_from_then_on(tmp_path: Path) -> None:
+def test_a_file_replaced_while_in_use_is_used_from_then_on(tmp_path: Path) -> None:
     path, copy = tmp_path / "journal.db", tmp_path / "copy.db"
     with open_journal(f"sqlite:///{copy}") as other:
         other.apply(take("copied"))

@@ -1,4 +1,4 @@
-"""What one write does: numbers without a gap, one effect a request, a refused mutation alone."""
+"""Writes number entries without a gap, have one effect per request, and refuse mutations individually."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def sequences(journal: Journal) -> list[int]:
         return [entry.sequence for entry in reading.entries(0, 10_000)]
 
 
-def test_entries_are_numbered_from_one_and_a_refused_one_takes_no_number(journal: Journal) -> None:
+def test_entries_are_numbered_from_one_and_a_refused_mutation_gets_no_number(journal: Journal) -> None:
     first, refused, second = journal.write(
         [Mutation(op=take("a")), Mutation(op=take("a")), Mutation(op=take("b"))]
     )
@@ -39,7 +39,7 @@ def test_the_same_request_has_one_effect_and_one_result(journal: Journal, journa
     assert sequences(journal) == [1]
 
 
-def test_what_many_threads_write_at_once_is_numbered_without_a_gap(journal: Journal) -> None:
+def test_concurrent_writes_of_many_threads_are_numbered_without_a_gap(journal: Journal) -> None:
     def write(thread: int) -> None:
         for number in range(10):
             journal.apply(take(f"{thread}-{number}"))

@@ -1,4 +1,4 @@
-"""`lockgate journal observers`, and reads at observers on the command line, as their users run them."""
+"""`lockgate journal observers`, and reads at observers, run from the command line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run() -> Run:
     return lambda *words: CliRunner().invoke(build(), list(words))
 
 
-def test_the_command_line_reads_at_the_copy_unless_that_is_behind_the_stamp_it_was_given(
+def test_the_command_line_reads_at_the_observer_unless_it_is_behind_the_given_stamp(
     world: ObserverWorld, run: Run
 ) -> None:
     world.tailer().poll()
@@ -44,7 +44,7 @@ def test_the_command_line_reads_at_the_copy_unless_that_is_behind_the_stamp_it_w
         assert (new["where"].rpartition("/")[2], new["status"]["stamp"]["sequence"]) == ("journal.db", 1)
 
 
-def test_the_registry_is_listed_from_a_state_that_holds_the_stamp(world: ObserverWorld, run: Run) -> None:
+def test_the_registry_is_listed_from_a_state_that_includes_the_stamp(world: ObserverWorld, run: Run) -> None:
     world.tailer().poll()
     take(world.journal)
     for stamp, file in (("1.0", "observer-0.db"), ("1.1", "journal.db")):
@@ -53,22 +53,20 @@ def test_the_registry_is_listed_from_a_state_that_holds_the_stamp(world: Observe
     assert run("jobs", "list", str(world.root), "--at-least", "1.1").exit_code == 2
 
 
-def test_a_stamp_that_the_primary_does_not_hold_is_told_with_its_own_exit_code(
-    world: ObserverWorld, run: Run
-) -> None:
+def test_a_stamp_that_the_primary_lacks_has_its_own_exit_code(world: ObserverWorld, run: Run) -> None:
     refused = run("journal", "status", "--at-least", "1.7")
     assert refused.exit_code == 14
     assert "1.7" in refused.stderr
     assert run("journal", "status", "--at-least", "seven").exit_code == 2
 
 
-def test_observers_are_listed_with_the_reason_why_one_is_not_read(world: ObserverWorld, run: Run) -> None:
+def test_observers_are_listed_with_the_reason_if_one_is_not_read(world: ObserverWorld, run: Run) -> None:
     shown = run("journal", "observers")
     assert shown.exit_code == 0
     assert "observer-0.db" in shown.stdout
 
 
-def test_without_a_journal_there_is_nothing_to_observe(
+def test_without_a_journal_listing_observers_is_refused(
     world: ObserverWorld, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")

@@ -33,7 +33,7 @@ def world(tmp_path: Path) -> Iterator[ObserverWorld]:
     opened.close()
 
 
-def test_a_client_reads_at_an_observer_that_holds_what_it_has_seen(world: ObserverWorld) -> None:
+def test_a_client_reads_at_an_observer_that_has_caught_up_with_it(world: ObserverWorld) -> None:
     take(world.journal)
     world.tailer().poll()
     assert world.client().read(asked) == ("observer-0", 1)
@@ -52,7 +52,9 @@ def test_a_client_reads_its_own_writes_at_the_primary_while_the_observer_is_behi
     assert client.read(asked) == ("observer-0", 1)
 
 
-def test_whoever_was_refused_reads_what_the_refusal_was_for(world: ObserverWorld) -> None:
+def test_the_caller_of_a_refused_mutation_reads_the_state_that_caused_the_refusal(
+    world: ObserverWorld,
+) -> None:
     world.tailer().poll()
     client = world.client()
     client.read(asked)
@@ -72,7 +74,7 @@ def test_an_observer_that_catches_up_in_time_is_waited_for(world: ObserverWorld)
     assert figure("observer_waits_total") == waits + 1
 
 
-def test_an_observer_is_waited_for_no_longer_than_the_settings_say(world: ObserverWorld) -> None:
+def test_the_wait_for_an_observer_is_limited_by_the_settings(world: ObserverWorld) -> None:
     world.tailer().poll()
     client = world.client(wait_ms=70)
     take(world.journal)
@@ -80,7 +82,7 @@ def test_an_observer_is_waited_for_no_longer_than_the_settings_say(world: Observ
     assert world.clock.slept_s == pytest.approx(0.070)
 
 
-def test_after_a_wait_in_vain_observers_are_asked_but_not_waited_for_a_while(world: ObserverWorld) -> None:
+def test_after_a_failed_wait_observers_are_queried_without_waiting_for_a_while(world: ObserverWorld) -> None:
     tailer, client = world.tailer(), world.client()
     tailer.poll()
     take(world.journal)
@@ -96,7 +98,7 @@ def test_after_a_wait_in_vain_observers_are_asked_but_not_waited_for_a_while(wor
     assert world.clock.slept_s > slept_s
 
 
-def test_another_observer_that_has_caught_up_is_asked_before_any_is_waited_for(world: ObserverWorld) -> None:
+def test_another_observer_that_has_caught_up_is_queried_before_any_wait(world: ObserverWorld) -> None:
     slow, fast = world.tailer(0), world.tailer(1)
     slow.poll()
     take(world.journal)
@@ -119,7 +121,7 @@ def test_a_new_client_reads_what_everyone_has_written_before(world: ObserverWorl
     assert world.client().read(asked) == ("journal", 1)
 
 
-def test_a_client_that_never_syncs_again_may_read_an_older_state_until_it_does(world: ObserverWorld) -> None:
+def test_a_client_may_read_an_older_state_until_its_next_msync(world: ObserverWorld) -> None:
     world.tailer().poll()
     client = world.client()
     assert client.read(asked) == ("observer-0", 0)
@@ -137,7 +139,7 @@ def test_a_client_that_syncs_before_each_read_reads_everyones_writes(world: Obse
         assert client.read(asked)[1] == number
 
 
-def test_a_client_syncs_when_the_primary_has_not_answered_for_so_long(world: ObserverWorld) -> None:
+def test_a_client_syncs_when_its_last_contact_with_the_primary_is_too_old(world: ObserverWorld) -> None:
     world.tailer().poll()
     client, other = world.client(auto_msync_ms=5000), world.another_process()
     client.read(asked)
@@ -148,7 +150,7 @@ def test_a_client_syncs_when_the_primary_has_not_answered_for_so_long(world: Obs
     assert client.read(asked) == ("journal", 1)
 
 
-def test_what_a_client_writes_counts_as_contact_with_the_primary(world: ObserverWorld) -> None:
+def test_a_write_of_a_client_counts_as_contact_with_the_primary(world: ObserverWorld) -> None:
     tailer, client, other = world.tailer(), world.client(auto_msync_ms=5000), world.another_process()
     tailer.poll()
     client.read(asked)
@@ -160,13 +162,13 @@ def test_what_a_client_writes_counts_as_contact_with_the_primary(world: Observer
     assert client.read(asked) == ("observer-0", 1)
 
 
-def test_a_client_that_is_told_to_reads_at_the_primary_only(world: ObserverWorld) -> None:
+def test_a_client_configured_for_the_primary_reads_only_there(world: ObserverWorld) -> None:
     world.tailer().poll()
     assert world.client(always_primary=True).read(asked)[0] == "journal"
     assert world.client(observers=0).read(asked)[0] == "journal"
 
 
-def test_whoever_is_given_a_token_reads_what_its_giver_has_seen_without_asking_the_primary(
+def test_a_client_with_a_token_reads_what_the_sender_has_seen_without_asking_the_primary(
     world: ObserverWorld,
 ) -> None:
     tailer = world.tailer()
@@ -174,14 +176,14 @@ def test_whoever_is_given_a_token_reads_what_its_giver_has_seen_without_asking_t
     take(world.journal)
     token = str(world.client().token)
     assert token == "main=1.1"
-    told = world.client(journal=world.another_process())
-    told.see(SessionToken.parse(token))
+    receiver = world.client(journal=world.another_process())
+    receiver.see(SessionToken.parse(token))
     world.clock.meanwhile = tailer.poll
-    assert told.read(asked) == ("observer-0", 1)
-    assert told.journal.seen_stamps.since_contact_s is None
+    assert receiver.read(asked) == ("observer-0", 1)
+    assert receiver.journal.seen_stamps.since_contact_s is None
 
 
-def test_the_clients_of_the_settings_take_a_stamp_that_the_command_line_was_given(
+def test_configured_clients_honour_a_stamp_given_on_the_command_line(
     world: ObserverWorld,
 ) -> None:
     take(world.journal)
@@ -201,9 +203,9 @@ def test_a_sqlite_file_among_the_observers_is_refused_with_the_remedy(world: Obs
     assert not world.file(0).exists()
 
 
-def test_a_read_checks_the_state_that_it_reads_and_no_other(world: ObserverWorld) -> None:
-    # A copy may go back: it is made anew, or its file is put back. Whoever checks in one transaction and
-    # reads in the next sees the past. So this one goes back when a second transaction begins within a read.
+def test_a_read_checks_the_stamp_of_the_same_state_it_reads(world: ObserverWorld) -> None:
+    # A replica may go back: it is rebuilt, or its file is restored. A client that checks in one transaction
+    # and reads in the next sees the past. This replica goes back when a second transaction begins in a read.
     take(world.journal)
     world.tailer().poll()
     client = world.client(journal=world.another_process())
@@ -225,7 +227,7 @@ def test_a_read_checks_the_state_that_it_reads_and_no_other(world: ObserverWorld
         event.remove(Engine, "begin", go_back)
 
 
-def test_what_is_read_does_not_change_while_it_is_read(world: ObserverWorld) -> None:
+def test_a_state_does_not_change_while_it_is_read(world: ObserverWorld) -> None:
     tailer, client = world.tailer(), world.client()
     tailer.poll()
 
@@ -239,7 +241,7 @@ def test_what_is_read_does_not_change_while_it_is_read(world: ObserverWorld) -> 
     assert client.read(asked) == ("observer-0", 1)
 
 
-def test_an_observer_that_is_not_there_fails_no_read_and_is_asked_again_after_a_while(
+def test_a_missing_observer_fails_no_read_and_is_queried_again_after_a_while(
     world: ObserverWorld,
 ) -> None:
     client = world.client()
@@ -251,7 +253,7 @@ def test_an_observer_that_is_not_there_fails_no_read_and_is_asked_again_after_a_
 
 
 @pytest.mark.parametrize("found", [b"", b"no database at all" * 100], ids=["empty", "garbage"])
-def test_a_copy_that_cannot_be_read_fails_no_read(world: ObserverWorld, found: bytes) -> None:
+def test_an_unreadable_replica_fails_no_read(world: ObserverWorld, found: bytes) -> None:
     world.file(0).write_bytes(found)
     client = world.client()
     assert client.read(asked) == ("journal", 0)
@@ -270,7 +272,7 @@ def test_an_observer_of_another_journal_is_not_read(world: ObserverWorld, tmp_pa
     assert "another journal" in (status.why_down or "")
 
 
-def test_a_copy_that_dies_while_it_answers_is_replaced_by_the_primary(world: ObserverWorld) -> None:
+def test_a_read_falls_back_to_the_primary_if_a_replica_dies_while_answering(world: ObserverWorld) -> None:
     world.tailer().poll()
 
     def ask(reading: Reading) -> str:
@@ -282,7 +284,7 @@ def test_a_copy_that_dies_while_it_answers_is_replaced_by_the_primary(world: Obs
     assert world.client().read(ask) == "journal"
 
 
-def test_an_answer_that_is_an_error_is_not_asked_for_elsewhere(world: ObserverWorld) -> None:
+def test_an_error_of_the_query_itself_is_not_retried_elsewhere(world: ObserverWorld) -> None:
     world.tailer().poll()
     who = []
 
@@ -295,7 +297,7 @@ def test_an_answer_that_is_an_error_is_not_asked_for_elsewhere(world: ObserverWo
     assert who == ["observer-0"]
 
 
-def test_what_a_failover_lost_is_told_until_an_explicit_msync_begins_anew(world: ObserverWorld) -> None:
+def test_entries_lost_in_a_failover_are_reported_until_an_explicit_msync(world: ObserverWorld) -> None:
     client = world.client()
     for _ in range(3):
         take(world.journal)
@@ -315,7 +317,7 @@ def test_what_a_failover_lost_is_told_until_an_explicit_msync_begins_anew(world:
     assert str(client.token) == "main=2.2"
 
 
-def test_a_lost_stamp_is_told_of_before_the_new_epoch_has_a_first_entry(world: ObserverWorld) -> None:
+def test_a_lost_stamp_is_reported_before_the_new_epoch_has_its_first_entry(world: ObserverWorld) -> None:
     client = world.client()
     for _ in range(3):
         take(world.journal)
@@ -324,7 +326,7 @@ def test_a_lost_stamp_is_told_of_before_the_new_epoch_has_a_first_entry(world: O
         client.read(asked)
 
 
-def test_a_client_that_syncs_by_itself_is_told_of_what_was_lost(world: ObserverWorld) -> None:
+def test_an_automatic_msync_reports_lost_entries(world: ObserverWorld) -> None:
     client = world.client(auto_msync_ms=0)
     for _ in range(3):
         take(world.journal)
@@ -333,7 +335,7 @@ def test_a_client_that_syncs_by_itself_is_told_of_what_was_lost(world: ObserverW
         client.read(asked)
 
 
-def test_what_survived_a_failover_is_read_on(world: ObserverWorld) -> None:
+def test_entries_that_survived_a_failover_can_still_be_read(world: ObserverWorld) -> None:
     tailer, client = world.tailer(), world.client()
     tailer.poll()
     take(world.journal)
@@ -344,7 +346,7 @@ def test_what_survived_a_failover_is_read_on(world: ObserverWorld) -> None:
     assert str(client.token) == "main=2.1"
 
 
-def test_an_observer_of_an_older_epoch_is_behind(world: ObserverWorld) -> None:
+def test_an_observer_in_an_older_epoch_is_behind(world: ObserverWorld) -> None:
     take(world.journal)
     world.tailer().poll()
     lose_after(world.another_process(), 1)
@@ -353,14 +355,14 @@ def test_an_observer_of_an_older_epoch_is_behind(world: ObserverWorld) -> None:
     assert client.read(asked) == ("journal", 1)
 
 
-def test_a_primary_of_an_older_epoch_than_was_seen_is_not_read(world: ObserverWorld) -> None:
+def test_a_primary_in_an_older_epoch_than_seen_is_not_read(world: ObserverWorld) -> None:
     client = world.client()
     client.see(SessionToken.parse("main=7.1"))
     with pytest.raises(StateLostError, match="old primary"):
         client.read(asked)
 
 
-def test_a_client_tells_how_far_each_observer_is_behind(world: ObserverWorld) -> None:
+def test_a_client_reports_the_lag_of_each_observer(world: ObserverWorld) -> None:
     world.tailer(0).poll()
     for _ in range(2):
         take(world.journal)

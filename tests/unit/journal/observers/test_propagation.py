@@ -33,19 +33,19 @@ def at_least(journal: Journal, stamp: str) -> dict[str, str]:
     return {"Lockgate-At-Least": f"main@{journal.identity}={stamp}"}
 
 
-def test_a_process_that_has_seen_nothing_carries_nothing(here: Settings) -> None:
+def test_a_process_that_has_seen_nothing_injects_no_token(here: Settings) -> None:
     assert inject() == {}
     opened(here)
     assert inject() == {}
 
 
-def test_a_process_carries_what_it_has_written_under_the_journals_name_and_identity(here: Settings) -> None:
+def test_a_process_injects_the_stamp_it_wrote_under_the_journals_name_and_identity(here: Settings) -> None:
     journal = opened(here)
     stamp = take(journal)
     assert inject() == {AT_LEAST_HEADER: f"main@{journal.identity}={stamp}"}
 
 
-def test_what_is_told_of_an_open_journal_counts_at_once_and_only_grows(here: Settings) -> None:
+def test_an_extracted_stamp_of_an_open_journal_counts_at_once_and_only_grows(here: Settings) -> None:
     journal = opened(here)
     take(journal)
     extract(at_least(journal, "1.7"))
@@ -53,7 +53,7 @@ def test_what_is_told_of_an_open_journal_counts_at_once_and_only_grows(here: Set
     assert journal.seen == Stamp(1, 7)
 
 
-def test_what_is_told_before_the_journal_is_open_counts_when_it_is_and_travels_on_meanwhile(
+def test_a_stamp_extracted_before_the_journal_opens_is_passed_on_and_counts_once_it_is_open(
     here: Settings,
 ) -> None:
     told = at_least(opened(here), "1.7")
@@ -65,7 +65,7 @@ def test_what_is_told_before_the_journal_is_open_counts_when_it_is_and_travels_o
     assert opened(here).seen == Stamp(1, 7)
 
 
-def test_a_read_is_not_older_than_what_was_told(here: Settings, tmp_path: Path) -> None:
+def test_a_read_is_not_older_than_the_extracted_stamp(here: Settings, tmp_path: Path) -> None:
     journal, file = opened(here), tmp_path / "observer.db"
     take(journal)
     Replication(Path(journal.database.url.database or ""), file).poll()
@@ -82,14 +82,14 @@ def newest(reading: Reading) -> Stamp:
     return reading.status().stamp
 
 
-def test_a_header_that_a_person_gives_to_the_command_line_is_a_token_there(here: Settings) -> None:
+def test_a_header_value_is_accepted_as_a_token_on_the_command_line(here: Settings) -> None:
     journal = opened(here)
     told = at_least(journal, "1.7").popitem()[1]
     with configured_reads(here, at_least=told):  # type: ignore[union-attr]
         assert journal.seen == Stamp(1, 7)
 
 
-def test_what_is_told_of_another_journal_of_the_same_name_is_let_be(here: Settings) -> None:
+def test_a_stamp_of_another_journal_with_the_same_name_is_ignored(here: Settings) -> None:
     other = {AT_LEAST_HEADER: f"main@{'0' * 32}=9.9"}
     extract(other)
     journal = opened(here)
@@ -99,14 +99,14 @@ def test_what_is_told_of_another_journal_of_the_same_name_is_let_be(here: Settin
     assert inject() == {AT_LEAST_HEADER: f"main@{journal.identity}={stamp}"}
 
 
-def test_a_person_who_tells_of_a_journal_need_not_know_its_identity(here: Settings) -> None:
+def test_a_token_on_the_command_line_needs_no_journal_identity(here: Settings) -> None:
     journal = opened(here)
     extract({AT_LEAST_HEADER: "main=1.7"})
     assert journal.seen == Stamp(1, 7)
 
 
 @pytest.mark.parametrize("text", ["nonsense", "main=", "=1.1", "main=1.1;drop", "main=1.-1", "☃=☃", 7, None])
-def test_what_is_no_token_is_ignored_with_a_warning(
+def test_a_header_that_is_not_a_token_is_ignored_with_a_warning(
     here: Settings, caplog: pytest.LogCaptureFixture, text: object
 ) -> None:
     stamp = take(opened(here))
@@ -116,7 +116,7 @@ def test_what_is_no_token_is_ignored_with_a_warning(
     assert opened(here).seen == stamp
 
 
-def test_what_did_not_survive_is_told_to_nobody_once_an_msync_has_taken_note(here: Settings) -> None:
+def test_a_stamp_lost_in_a_failover_is_no_longer_injected_after_an_msync(here: Settings) -> None:
     extract(at_least(opened(here), "7.7"))
     with configured_reads(here) as reads:  # type: ignore[union-attr]
         with pytest.raises(StateLostError):
@@ -127,7 +127,7 @@ def test_what_did_not_survive_is_told_to_nobody_once_an_msync_has_taken_note(her
     assert inject()[AT_LEAST_HEADER].endswith("=1.1")
 
 
-def test_a_fork_was_told_what_its_parent_has_seen(here: Settings) -> None:
+def test_a_fork_inherits_the_stamps_its_parent_has_seen(here: Settings) -> None:
     journal = opened(here)
     take(journal)
     extract({AT_LEAST_HEADER: f"logs@{'1' * 32}=2.2"})

@@ -12,7 +12,7 @@ from lockgate.storage_core.journal.session_token import AT_LEAST_HEADER
 from tests.support.commit.destination import ManualClock
 
 
-def test_a_token_is_read_as_it_was_written() -> None:
+def test_a_token_survives_the_round_trip_through_text() -> None:
     text = "logs=1.9,main=3.512"
     assert str(SessionToken.parse(text)) == text
     assert SessionToken.parse(text).for_journal("main") == (Stamp(3, 512),)
@@ -20,16 +20,16 @@ def test_a_token_is_read_as_it_was_written() -> None:
     assert str(SessionToken.parse("")) == ""
 
 
-def test_merging_tokens_takes_the_newest_stamp_of_each_epoch_of_each_journal() -> None:
+def test_merging_tokens_keeps_the_newest_stamp_of_each_epoch_of_each_journal() -> None:
     merged = SessionToken.parse("main=3.512,logs=1.9").merged(
         SessionToken.parse("main=3.500,logs=1.10,files=1.1")
     )
     assert str(merged) == "files=1.1,logs=1.10,main=3.512"
-    # Of two epochs both stay: nobody has shown yet that the older stamp survived.
+    # Stamps of two epochs are both kept: it is not yet known whether the older one survived.
     assert str(merged.merged(SessionToken.parse("main=4.513"))) == "files=1.1,logs=1.10,main=3.512,main=4.513"
 
 
-def test_a_bare_stamp_is_of_the_journal_that_the_caller_reads() -> None:
+def test_a_bare_stamp_belongs_to_the_journal_that_the_caller_reads() -> None:
     assert SessionToken.parse("3.512", "main") == SessionToken.parse("main=3.512")
     with pytest.raises(InvalidInputError, match=r"main=3\.512"):
         SessionToken.parse("3.512")
@@ -38,22 +38,22 @@ def test_a_bare_stamp_is_of_the_journal_that_the_caller_reads() -> None:
 @pytest.mark.parametrize(
     "text", ["main", "main=3", "main=3.x", "=3.1", "a b=3.1", "main=-1.2", "main=3.1;x=1.1"]
 )
-def test_what_is_no_token_is_refused_with_an_example(text: str) -> None:
+def test_text_that_is_not_a_token_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(InvalidInputError, match=r"looks like"):
         SessionToken.parse(text)
 
 
 @pytest.mark.parametrize("name", [AT_LEAST_HEADER, "Lockgate-At-Least", "lockgate_at_least"])
-def test_a_token_travels_in_headers_whatever_their_case(name: str) -> None:
+def test_a_token_is_extracted_from_headers_in_any_case(name: str) -> None:
     headers = {"content-type": "application/json", name: "main=3.512"}
     assert SessionToken.from_headers(headers) == SessionToken.parse("main=3.512")
 
 
-def test_headers_without_a_token_ask_for_nothing() -> None:
+def test_headers_without_a_token_give_an_empty_token() -> None:
     assert SessionToken.from_headers({"content-type": "text/plain"}) == SessionToken()
 
 
-def test_seen_stamps_only_grow_until_a_reading_replaces_them() -> None:
+def test_seen_stamps_only_grow_until_a_read_replaces_them() -> None:
     seen = SeenStamps(ManualClock())
     for stamp in (Stamp(1, 5), Stamp(1, 3), Stamp(2, 6)):
         seen.add(stamp)
@@ -63,7 +63,7 @@ def test_seen_stamps_only_grow_until_a_reading_replaces_them() -> None:
     assert seen.stamps == (Stamp(2, 9),)
 
 
-def test_what_another_thread_has_seen_meanwhile_is_not_settled_away() -> None:
+def test_stamps_seen_meanwhile_by_another_thread_are_not_discarded() -> None:
     seen = SeenStamps(ManualClock())
     seen.add(Stamp(1, 5))
     held = seen.stamps

@@ -1,4 +1,4 @@
-"""Finished files that a store in a directory takes as they lie, and what is in a key's way there."""
+"""A local store adopts and moves finished files without a copy, and reports what obstructs a key."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ def test_an_adopted_file_is_pending_and_becomes_the_object_without_a_copy(
     assert open_uploads(store) == []
 
 
-def test_an_adopted_file_that_is_aborted_stays_where_it_was(store: LocalStore, finished: Path) -> None:
+def test_an_aborted_adopted_file_stays_in_its_place(store: LocalStore, finished: Path) -> None:
     pending = store.adopt_file(finished, "a/b", new_token())
     store.abort_upload(pending.key, pending.upload_id)
     assert open_uploads(store) == []
     assert finished.read_bytes() == b"12345"
 
 
-def test_an_adopted_file_outlives_its_first_name(store: LocalStore, finished: Path) -> None:
+def test_an_adopted_file_survives_the_removal_of_its_first_name(store: LocalStore, finished: Path) -> None:
     pending = store.adopt_file(finished, "a/b", new_token())
     finished.unlink()
     store.complete_upload(pending)
     assert store.get("a/b") == b"12345"
 
 
-def test_a_file_that_is_adopted_twice_is_one_object_and_leaves_no_upload(
+def test_a_file_adopted_twice_becomes_one_object_and_leaves_no_upload(
     store: LocalStore, finished: Path
 ) -> None:
     first, second = (store.adopt_file(finished, "a/b", new_token()) for _ in range(2))
@@ -68,9 +68,7 @@ def test_a_file_that_is_adopted_twice_is_one_object_and_leaves_no_upload(
     assert open_uploads(store) == []
 
 
-def test_a_file_that_is_written_to_after_it_was_adopted_cannot_be_completed(
-    store: LocalStore, finished: Path
-) -> None:
+def test_a_file_modified_after_its_adoption_cannot_be_completed(store: LocalStore, finished: Path) -> None:
     pending = store.adopt_file(finished, "a/b", new_token())
     finished.write_bytes(b"123456")
     with pytest.raises(UploadGoneError, match="written to after it was sealed"):
@@ -90,7 +88,7 @@ def test_a_link_a_directory_and_a_pipe_are_not_adopted(
     assert open_uploads(store) == []
 
 
-def test_a_file_of_another_file_system_is_refused_so_that_it_is_copied(
+def test_a_file_on_another_file_system_is_refused_so_that_it_is_copied(
     store: LocalStore, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def link(*names: object, **folders: object) -> None:
@@ -101,7 +99,7 @@ def test_a_file_of_another_file_system_is_refused_so_that_it_is_copied(
         store.adopt_file(finished, "a/b", new_token())
 
 
-def test_what_stands_in_a_key_s_way_is_named(store: LocalStore) -> None:
+def test_the_obstruction_of_a_key_is_named(store: LocalStore) -> None:
     store.put("file", b"")
     store.put("_hidden", b"")
     store.put("folder/a", b"")
@@ -118,7 +116,7 @@ def test_what_stands_in_a_key_s_way_is_named(store: LocalStore) -> None:
     ]
 
 
-def test_a_file_is_moved_once_however_often_it_is_asked_for(store: LocalStore) -> None:
+def test_a_repeated_move_moves_the_file_once(store: LocalStore) -> None:
     version = store.put("folder/a", b"1").version
     for _ in range(2):
         assert store.move_file("folder/a", "_lockgate/aside/a", version)
@@ -128,14 +126,14 @@ def test_a_file_is_moved_once_however_often_it_is_asked_for(store: LocalStore) -
     assert store.get("folder/a") == b"1"
 
 
-def test_a_move_that_a_crash_cut_short_is_finished(store: LocalStore) -> None:
+def test_a_move_interrupted_by_a_crash_is_completed(store: LocalStore) -> None:
     version = store.put("a", b"1").version
     (store.root / "b").hardlink_to(store.root / "a")
     assert store.move_file("a", "b", version)
     assert [path.name for path in store.root.iterdir() if path.is_file()] == ["b"]
 
 
-def test_a_file_that_changed_and_a_name_that_is_taken_are_left_as_they_are(store: LocalStore) -> None:
+def test_a_changed_file_and_an_occupied_name_are_not_touched(store: LocalStore) -> None:
     version = store.put("a", b"1").version
     store.put("taken", b"2")
     store.put("folder/x", b"3")
@@ -152,7 +150,7 @@ def test_a_file_that_changed_and_a_name_that_is_taken_are_left_as_they_are(store
     }
 
 
-def test_a_watched_directory_is_a_file_tree_and_another_watched_store_is_none(
+def test_an_instrumented_local_store_is_a_file_tree_and_any_other_is_not(
     store: LocalStore, finished: Path
 ) -> None:
     tree = instrument(store)
@@ -165,6 +163,6 @@ def test_a_watched_directory_is_a_file_tree_and_another_watched_store_is_none(
     assert not isinstance(InstrumentedStore(store), FileTree)
 
 
-def test_the_folders_of_a_key_are_those_it_lies_in() -> None:
+def test_the_folders_of_a_key_are_its_parent_folders() -> None:
     assert list(folders_of("a/b/c")) == ["a", "a/b"]
     assert list(folders_of("a")) == []

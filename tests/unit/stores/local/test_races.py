@@ -1,4 +1,4 @@
-"""Two processes at one upload of a local store: what the lock of its key keeps apart."""
+"""Two processes work on one upload of a local store, serialised by the lock of its key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lockgate.storage_core.ids import new_token
 from lockgate.storage_core.stores.local.store import LocalStore, _shard
 
 
-def test_once_an_abort_has_returned_nothing_of_the_upload_becomes_visible_any_more(
+def test_nothing_of_an_upload_becomes_visible_after_its_abort_has_returned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, token = LocalStore(tmp_path / "lake"), new_token()
@@ -36,7 +36,7 @@ def test_once_an_abort_has_returned_nothing_of_the_upload_becomes_visible_any_mo
 
     def lock(*arguments: Any) -> None:
         if threading.current_thread() is aborting:
-            arrived.set()  # it is about to wait for the completion that is under way
+            arrived.set()  # it is about to wait for the completion in progress
         flock(*arguments)
 
     def put_in_place(*names: Any, **folders: Any) -> None:
@@ -59,7 +59,7 @@ def test_once_an_abort_has_returned_nothing_of_the_upload_becomes_visible_any_mo
 ASIDE = "_lockgate/jobs/x-g1/aside/2"
 
 
-def test_a_file_that_is_moved_to_and_fro_at_once_stands_at_one_of_its_keys(
+def test_a_file_moved_back_and_forth_concurrently_ends_at_one_of_its_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, late = LocalStore(tmp_path / "lake"), LocalStore(tmp_path / "lake")
@@ -78,7 +78,7 @@ def test_a_file_that_is_moved_to_and_fro_at_once_stands_at_one_of_its_keys(
         try:
             flock(file, how | fcntl.LOCK_NB)
         except BlockingIOError:
-            went_on.set()  # as far as it can: the other move is under way
+            went_on.set()  # it gets no further while the other move is in progress
             flock(file, how)
 
     def unlink_the_old_name(*names: Any, **folders: Any) -> None:
@@ -100,7 +100,7 @@ def test_a_file_moves_between_keys_that_share_a_lock(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "lake")
     version = store.put("a", b"1").version
     other = next(key for key in map(str, count()) if _shard(key) == _shard("a"))
-    # A thread that nobody waits for: with the lock taken twice it would stand still for ever.
+    # A daemon thread: if the lock were acquired twice, it would block for ever.
     moving = threading.Thread(target=store.move_file, args=("a", other, version), daemon=True)
     moving.start()
     moving.join(10)

@@ -1,4 +1,4 @@
-"""What is special about a store in a directory: links, folders, permissions, the disk's refusals."""
+"""Behaviour specific to local stores: links, folders, permissions, errors of the disk."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def hidden_files(root: Path) -> list[Path]:
 
 
 class TestRoot:
-    def test_the_root_is_made_by_the_first_write_only(self, tmp_path: Path) -> None:
+    def test_the_root_is_created_only_by_the_first_write(self, tmp_path: Path) -> None:
         store = LocalStore(tmp_path / "a" / "b")
 
         assert keys(store) == []
@@ -79,14 +79,14 @@ class TestRoot:
         assert (tmp_path / "a" / "b" / "x").is_file()
 
     @pytest.mark.parametrize("below", [".", "sub"])
-    def test_a_root_that_is_or_crosses_a_file_is_refused(self, tmp_path: Path, below: str) -> None:
+    def test_a_root_that_is_or_is_below_a_file_is_refused(self, tmp_path: Path, below: str) -> None:
         (tmp_path / "file").write_text("")
 
         with pytest.raises(InvalidInputError, match="file"):
             LocalStore(tmp_path / "file" / below).create("x", b"")
         assert (tmp_path / "file").read_text() == ""
 
-    def test_a_root_that_is_a_dead_link_is_refused(self, tmp_path: Path) -> None:
+    def test_a_root_that_is_a_dangling_link_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "link").symlink_to(tmp_path / "nowhere")
 
         with pytest.raises(InvalidInputError, match="dead link"):
@@ -139,7 +139,7 @@ class TestLinks:
             store.begin_upload("a", new_token())
         assert [path.name for path in outside.iterdir()] == ["secret"]
 
-    def test_a_link_is_listed_as_itself_and_deleted_as_itself(self, store: LocalStore, outside: Path) -> None:
+    def test_a_link_is_listed_and_deleted_as_itself(self, store: LocalStore, outside: Path) -> None:
         assert keys(store) == ["leaf", "link"]
 
         store.delete("leaf", if_version=store.head("leaf").version)
@@ -147,7 +147,7 @@ class TestLinks:
         assert keys(store) == []
         assert (outside / "secret").read_text() == "secret"
 
-    def test_a_put_replaces_a_link_and_not_what_it_points_to(self, store: LocalStore, outside: Path) -> None:
+    def test_a_put_replaces_a_link_and_not_its_target(self, store: LocalStore, outside: Path) -> None:
         store.put("leaf", b"ours")
 
         assert store.get("leaf") == b"ours"
@@ -178,7 +178,7 @@ class TestNames:
             store.create("x" * 256, b"")
 
     @pytest.mark.parametrize("folder", ["uploads", "tmp", "locks"])
-    def test_what_is_hidden_can_be_neither_listed_nor_named(self, store: LocalStore, folder: str) -> None:
+    def test_hidden_files_can_be_neither_listed_nor_named(self, store: LocalStore, folder: str) -> None:
         upload(store, "a")
         store.put("b", b"")
 
@@ -189,21 +189,21 @@ class TestNames:
             with pytest.raises(InvalidInputError, match="hidden"):
                 store.put(key, b"")
 
-    def test_what_a_destination_below_hides_stays_hidden(self, store: LocalStore, root: Path) -> None:
+    def test_hidden_files_of_a_nested_destination_stay_hidden(self, store: LocalStore, root: Path) -> None:
         upload(LocalStore(root / "below"), "a")
 
         assert keys(store) == []
 
-    def test_a_name_that_is_not_utf8_is_reported_and_not_passed_over(
-        self, store: LocalStore, root: Path
-    ) -> None:
+    def test_a_name_that_is_not_utf8_is_reported_and_not_skipped(self, store: LocalStore, root: Path) -> None:
         store.create("a", b"")
         (root / os.fsdecode(b"bad-\xff")).write_text("")
 
         with pytest.raises(InvalidInputError, match="not UTF-8"):
             keys(store)
 
-    def test_names_that_differ_in_case_are_two_where_the_file_system_says_so(self, store: LocalStore) -> None:
+    def test_names_that_differ_in_case_are_two_on_a_case_sensitive_file_system(
+        self, store: LocalStore
+    ) -> None:
         store.create("Part-1", b"upper")
         store.create("part-1", b"lower")
 
@@ -211,12 +211,12 @@ class TestNames:
         assert keys(store) == ["Part-1", "part-1"]
 
     @pytest.mark.parametrize("other", ["part-1", "DAY/x"])
-    def test_names_that_differ_in_case_are_refused_where_it_takes_them_for_one(
+    def test_names_that_differ_in_case_are_refused_on_a_case_insensitive_file_system(
         self, store: LocalStore, monkeypatch: pytest.MonkeyPatch, other: str
     ) -> None:
         store.create("Part-1", b"upper")
         store.create("day/x", b"")
-        # This file system tells them apart; the next store is told that it does not.
+        # This file system distinguishes them; the next store is made to believe that it does not.
         folding = LocalStore(store.root)
         monkeypatch.setattr("lockgate.storage_core.stores.local.rooted_dir._folds_case", lambda root: True)
 
@@ -232,7 +232,7 @@ class TestNames:
                 call()
         assert folding.get("Part-1") == b"upper"
 
-    def test_special_files_are_no_objects(self, store: LocalStore, root: Path) -> None:
+    def test_special_files_are_not_objects(self, store: LocalStore, root: Path) -> None:
         root.mkdir()
         os.mkfifo(root / "pipe")
 
@@ -259,7 +259,7 @@ class TestPermissions:
         for folder in ("uploads", "tmp", "locks"):
             assert mode(f"_lockgate/{folder}") == 0o700
 
-    def test_emptied_folders_go_and_the_root_stays(self, store: LocalStore, root: Path) -> None:
+    def test_emptied_folders_are_removed_and_the_root_is_kept(self, store: LocalStore, root: Path) -> None:
         store.create("day=1/hour=2/a", b"")
         store.create("_lockgate/jobs/j/job.json", b"")
 
@@ -281,7 +281,7 @@ class TestRefusals:
             (errno.EIO, OutcomeUnknownError, "recovery"),
         ],
     )
-    def test_a_refusal_of_the_disk_says_what_clean_up_may_do(
+    def test_the_error_type_of_a_disk_refusal_says_what_clean_up_may_do(
         self,
         store: LocalStore,
         monkeypatch: pytest.MonkeyPatch,
@@ -299,7 +299,7 @@ class TestRefusals:
         assert keys(store) == []
         assert list((store.root / "_lockgate" / "tmp").iterdir()) == []
 
-    def test_a_folder_that_cannot_be_made_durable_leaves_the_outcome_unknown(
+    def test_a_folder_that_cannot_be_synced_leaves_the_outcome_unknown(
         self, store: LocalStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         store.create("first", b"")
@@ -320,7 +320,7 @@ class TestRefusals:
         assert keys(store) == ["first", "second", "third"]
         assert store.holds(pending)
 
-    def test_a_full_disk_while_writing_aside_leaves_nothing(
+    def test_a_full_disk_while_writing_a_temporary_file_leaves_nothing(
         self, store: LocalStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def full(*_: object) -> int:
@@ -335,7 +335,7 @@ class TestRefusals:
 
 
 class TestFolderRaces:
-    def test_a_folder_removed_between_its_making_and_the_link_is_made_again(self, root: Path) -> None:
+    def test_a_folder_removed_between_its_creation_and_the_link_is_created_again(self, root: Path) -> None:
         tree = RootedDir(root)
         tries: list[int] = []
 
@@ -353,7 +353,7 @@ class TestFolderRaces:
 class TestUploadCrashes:
     @pytest.fixture
     def half_completed(self, store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> PendingUpload:
-        """Leave an upload as a crash between the link and the unlink leaves it."""
+        """Return an upload in the state after a crash between the link and the unlink."""
         pending = upload(store, "day=1/p")
 
         def crash(*_: object, **__: object) -> None:
@@ -366,7 +366,7 @@ class TestUploadCrashes:
         assert len(hidden_files(store.root)) == 1
         return pending
 
-    def test_the_object_is_recognised_and_completing_again_tidies_up(
+    def test_the_object_is_recognised_and_completing_again_cleans_up(
         self, store: LocalStore, half_completed: PendingUpload
     ) -> None:
         assert store.holds(half_completed)
@@ -376,13 +376,13 @@ class TestUploadCrashes:
         assert hidden_files(store.root) == []
         assert store.holds(half_completed)
 
-    def test_a_conditional_completion_knows_its_own_object(
+    def test_a_conditional_completion_recognises_its_own_object(
         self, store: LocalStore, half_completed: PendingUpload
     ) -> None:
         store.complete_upload(half_completed, if_absent=True)
         assert hidden_files(store.root) == []
 
-    def test_a_listing_of_uploads_does_not_take_it_for_open(
+    def test_a_listing_of_uploads_does_not_include_it(
         self, store: LocalStore, half_completed: PendingUpload
     ) -> None:
         assert open_uploads(store) == []
@@ -398,7 +398,7 @@ class TestUploadCrashes:
         assert store.get("day=1/p") == b"data"
         assert store.holds(half_completed)
 
-    def test_an_upload_written_to_after_it_was_sealed_is_not_completed(self, store: LocalStore) -> None:
+    def test_an_upload_modified_after_it_was_sealed_is_not_completed(self, store: LocalStore) -> None:
         pending = upload(store, "a", b"sealed")
         store.put_part("a", pending.upload_id, 1, 0, b"zombie")
 
@@ -413,7 +413,7 @@ class TestUploadCrashes:
         with pytest.raises(InvalidInputError, match="fewer were written"):
             store.seal_upload("a", upload_id, new_token(), written_elsewhere)
 
-    def test_what_a_crashed_writer_left_aside_is_dropped_after_a_day(self, store: LocalStore) -> None:
+    def test_temporary_files_of_a_crashed_writer_are_removed_after_a_day(self, store: LocalStore) -> None:
         store.put("a", b"")
         aside = store.root / "_lockgate" / "tmp"
         for name, age_s in (("old", 90_000), ("young", 60)):

@@ -1,4 +1,4 @@
-"""The strict fake S3 itself, asked by boto3: what AWS documents, what it leaves open, and what goes wrong."""
+"""The strict fake S3, called by boto3: behaviour that AWS documents or leaves open, and faults."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def s3(fake: FakeS3) -> Iterator[Any]:
 
 
 def refusal(call: Any, **arguments: object) -> tuple[int, str]:
-    """Make a call that is refused; returns the status and S3's word."""
+    """Make a call that is refused; returns the status and S3's error code."""
     with pytest.raises(ClientError) as fault:
         call(**arguments)
     answer = fault.value.response
@@ -68,7 +68,7 @@ def crc32(data: bytes) -> str:
 
 
 def uploaded(s3: Any, *chunks: bytes, **options: object) -> dict[str, Any]:
-    """Upload parts; returns the arguments that complete them."""
+    """Upload parts; returns the arguments of the completion."""
     upload_id = s3.create_multipart_upload(**KEY, **options)["UploadId"]
     parts = []
     for number, chunk in enumerate(chunks, start=1):
@@ -83,7 +83,7 @@ def keys(s3: Any, **options: object) -> list[str]:
 
 
 class TestConditions:
-    def test_a_create_of_what_is_there_is_refused_and_changes_nothing(self, s3: Any) -> None:
+    def test_a_create_of_an_existing_object_is_refused_and_changes_nothing(self, s3: Any) -> None:
         s3.put_object(**KEY, Body=b"first", IfNoneMatch="*")
 
         assert refusal(s3.put_object, **KEY, Body=b"second", IfNoneMatch="*") == (412, "PreconditionFailed")
@@ -122,7 +122,7 @@ class TestConditions:
         assert s3.get_object(**KEY)["Body"].read() == b"second"
 
     @pytest.mark.parametrize("ends", [True, False])
-    def test_a_conflict_on_a_completion_destroys_the_upload_unless_told_not_to(
+    def test_a_conflict_on_a_completion_destroys_the_upload_unless_configured_otherwise(
         self, fake: FakeS3, s3: Any, ends: bool
     ) -> None:
         fake.behave(Options(conflict_ends_upload=ends))
@@ -136,7 +136,9 @@ class TestConditions:
         else:
             s3.complete_multipart_upload(**complete)
 
-    def test_a_look_alike_ignores_conditions_without_a_word(self, fake: FakeS3, s3: Any) -> None:
+    def test_a_store_without_conditional_requests_ignores_conditions_silently(
+        self, fake: FakeS3, s3: Any
+    ) -> None:
         fake.behave(Options(conditional_create=False, conditional_put=False, conditional_delete=False))
         s3.put_object(**KEY, Body=b"first")
 
@@ -160,7 +162,7 @@ class TestUploads:
         assert s3.complete_multipart_upload(**complete)["ETag"] == first["ETag"]
         assert s3.get_object(**KEY)["Body"].read() == b"later"
 
-    def test_a_repeated_completion_meets_no_such_upload_on_others(self, s3: Any) -> None:
+    def test_a_repeated_completion_gets_no_such_upload_on_other_stores(self, s3: Any) -> None:
         complete = uploaded(s3, b"data")
         s3.complete_multipart_upload(**complete)
 
@@ -205,7 +207,9 @@ class TestUploads:
         refused = refusal(s3.create_multipart_upload, **KEY, StorageClass="SHELF")
         assert refused == (400, "InvalidStorageClass")
 
-    def test_a_part_whose_bytes_are_only_counted_is_checked_all_the_same(self, fake: FakeS3, s3: Any) -> None:
+    def test_the_checksum_of_a_part_is_checked_even_if_its_bytes_are_only_counted(
+        self, fake: FakeS3, s3: Any
+    ) -> None:
         fake.behave(Options(keeps_parts=False))
         complete = uploaded(s3, b"data", ChecksumAlgorithm="CRC32")
         bad = {**KEY, "UploadId": complete["UploadId"], "PartNumber": 1, "ChecksumCRC32": crc32(b"other")}
@@ -225,14 +229,14 @@ class TestObjects:
         )
         assert keys(s3) == []
 
-    def test_ranges_are_cut_at_the_end_and_refused_behind_it(self, s3: Any) -> None:
+    def test_ranges_are_truncated_at_the_end_and_refused_beyond_it(self, s3: Any) -> None:
         s3.put_object(**KEY, Body=b"0123456789")
 
         assert s3.get_object(**KEY, Range="bytes=7-99")["Body"].read() == b"789"
         assert s3.get_object(**KEY, Range="bytes=7-")["ContentRange"] == "bytes 7-9/10"
         assert refusal(s3.get_object, **KEY, Range="bytes=10-") == (416, "InvalidRange")
 
-    def test_the_etag_of_an_encrypted_object_says_nothing_of_its_bytes(self, s3: Any) -> None:
+    def test_the_etag_of_an_encrypted_object_is_not_the_digest_of_its_bytes(self, s3: Any) -> None:
         plain = s3.put_object(**KEY, Body=b"x")["ETag"]
         how = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "key"}
 
@@ -240,7 +244,7 @@ class TestObjects:
         assert s3.put_object(**KEY, Body=b"x", **how)["ETag"] != plain
         assert s3.head_object(**KEY)["SSEKMSKeyId"] == "key"
 
-    def test_the_clock_is_the_tests_own(self, fake: FakeS3, s3: Any) -> None:
+    def test_the_test_controls_the_clock(self, fake: FakeS3, s3: Any) -> None:
         s3.put_object(**KEY, Body=b"")
         upload_id = s3.create_multipart_upload(**KEY)["UploadId"]
         fake.clock.sleep(86_400)
@@ -253,7 +257,7 @@ class TestObjects:
 
 
 class TestListings:
-    def test_pages_are_as_small_as_the_store_likes(self, fake: FakeS3, s3: Any) -> None:
+    def test_pages_are_as_small_as_the_store_chooses(self, fake: FakeS3, s3: Any) -> None:
         names = ["a-b", "a/b", "a/b c", "b", "ü"]
         for name in names:
             s3.put_object(Bucket="lake", Key=name, Body=b"")
@@ -264,7 +268,7 @@ class TestListings:
         assert fake.requests == {"ListObjectsV2": 5}
         assert keys(s3, StartAfter="a/b", Prefix="a") == ["a/b c"]
 
-    def test_uploads_of_one_key_go_on_from_page_to_page_by_their_ids(self, fake: FakeS3, s3: Any) -> None:
+    def test_uploads_of_one_key_continue_across_pages_by_their_ids(self, fake: FakeS3, s3: Any) -> None:
         ids = []
         for key in ("a", "b", "b", "b", "c"):
             ids.append(s3.create_multipart_upload(Bucket="lake", Key=key)["UploadId"])
@@ -273,7 +277,7 @@ class TestListings:
         pages = list(s3.get_paginator("list_multipart_uploads").paginate(Bucket="lake"))
 
         assert [page["Uploads"][0]["UploadId"] for page in pages] == ids
-        # Without the id, S3 goes on behind the key; the id alone means nothing.
+        # Without the id, S3 continues after the key; the id alone is ignored.
         behind = s3.list_multipart_uploads(Bucket="lake", KeyMarker="b")["Uploads"]
         alone = s3.list_multipart_uploads(Bucket="lake", UploadIdMarker=ids[3])["Uploads"]
         assert [behind[0]["Key"], alone[0]["Key"]] == ["c", "a"]
@@ -288,7 +292,7 @@ class TestListings:
 
 
 class TestStrictness:
-    def test_what_it_does_not_know_it_refuses(self, s3: Any) -> None:
+    def test_unknown_parameters_and_operations_are_refused(self, s3: Any) -> None:
         s3.put_object(**KEY, Body=b"")
 
         unknown = (501, "NotImplemented")
@@ -303,7 +307,7 @@ class TestStrictness:
         assert refusal(s3.put_object, Bucket="lake", Key="k" * 1025) == (400, "KeyTooLongError")
         assert refusal(s3.put_object, **KEY, Metadata={"m": "x" * 2048}) == (400, "MetadataTooLarge")
 
-    def test_an_endpoint_that_is_served_no_more_cannot_be_reached(self, fake: FakeS3) -> None:
+    def test_an_endpoint_that_is_no_longer_served_cannot_be_reached(self, fake: FakeS3) -> None:
         with served(fake) as endpoint, client_of(endpoint) as s3:
             s3.put_object(**KEY, Body=b"")
         with client_of(endpoint) as s3, pytest.raises(EndpointConnectionError):
@@ -311,7 +315,7 @@ class TestStrictness:
 
 
 class TestFaults:
-    def test_a_fault_strikes_the_nth_of_an_operation_and_is_spent(self, fake: FakeS3, s3: Any) -> None:
+    def test_a_fault_affects_only_the_nth_request_of_an_operation(self, fake: FakeS3, s3: Any) -> None:
         fake.faults.at(faults.SLOW_DOWN, operation="PutObject", nth=2, times=2)
         s3.put_object(**KEY, Body=b"1")
         s3.head_object(**KEY)
@@ -321,7 +325,7 @@ class TestFaults:
         assert s3.get_object(**KEY)["Body"].read() == b"1"
         s3.put_object(**KEY, Body=b"3")
 
-    def test_a_fault_strikes_a_request_by_its_number(self, fake: FakeS3, s3: Any) -> None:
+    def test_a_fault_affects_a_request_by_its_number(self, fake: FakeS3, s3: Any) -> None:
         fake.faults.at(faults.INTERNAL_ERROR.after_the_effect(), request=2)
         s3.put_object(**KEY, Body=b"1")
 
@@ -333,7 +337,7 @@ class TestFaults:
         [(faults.CLOSED, ConnectionClosedError), (faults.TIMED_OUT, ReadTimeoutError)],
         ids=["closed", "timed out"],
     )
-    def test_a_lost_reply_comes_before_or_after_the_effect(
+    def test_a_response_can_be_lost_before_or_after_the_effect(
         self, fake: FakeS3, s3: Any, fault: faults.Fault, error: type[Exception]
     ) -> None:
         fake.faults.at(fault, operation="PutObject")
@@ -347,7 +351,7 @@ class TestFaults:
             s3.put_object(**KEY, Body=b"")
         assert keys(s3) == [KEY["Key"]]
 
-    def test_boto3_repeats_a_request_that_got_no_answer_as_it_does_on_a_socket(self, fake: FakeS3) -> None:
+    def test_boto3_retries_a_request_without_a_response_as_on_a_real_socket(self, fake: FakeS3) -> None:
         fake.faults.at(faults.CLOSED.after_the_effect(), operation="CreateMultipartUpload")
         with served(fake) as endpoint, client_of(endpoint, tries=2) as s3:
             s3.create_multipart_upload(**KEY)
@@ -364,7 +368,7 @@ class TestFaults:
         assert refusal(s3.complete_multipart_upload, **complete)[1] == "InternalError"
         assert keys(s3) == ([KEY["Key"]] if applied else [])
 
-    def test_a_batch_that_fails_inside_a_200_says_so_of_each_key(self, fake: FakeS3, s3: Any) -> None:
+    def test_a_batch_that_fails_within_a_200_reports_each_key(self, fake: FakeS3, s3: Any) -> None:
         s3.put_object(Bucket="lake", Key="a")
         fake.faults.at(faults.ERROR_IN_200, operation="DeleteObjects")
 
@@ -376,7 +380,7 @@ class TestFaults:
         assert keys(s3) == ["a"]
 
     @pytest.mark.parametrize("after", [False, True])
-    def test_a_crash_stops_every_later_request_until_another_process_asks(
+    def test_a_crash_stops_every_later_request_until_the_fake_is_revived(
         self, fake: FakeS3, s3: Any, after: bool
     ) -> None:
         fault = faults.crash(Crash).after_the_effect() if after else faults.crash(Crash)
@@ -390,7 +394,7 @@ class TestFaults:
 
 
 class TestState:
-    def test_a_snapshot_is_all_that_stood_and_can_stand_again(self, fake: FakeS3, s3: Any) -> None:
+    def test_a_snapshot_holds_the_whole_state_and_can_be_restored(self, fake: FakeS3, s3: Any) -> None:
         complete = uploaded(s3, b"data")
         before = fake.snapshot()
         s3.complete_multipart_upload(**complete)
@@ -402,7 +406,7 @@ class TestState:
         s3.complete_multipart_upload(**complete)
         assert keys(s3) == [KEY["Key"]]
 
-    def test_a_watcher_sees_what_stands_before_and_after_each_request(self, fake: FakeS3, s3: Any) -> None:
+    def test_a_watcher_sees_the_state_before_and_after_each_request(self, fake: FakeS3, s3: Any) -> None:
         seen: list[tuple[str, str, int]] = []
         fake.watch = lambda moment: seen.append(
             (moment.seen.operation, moment.side, len(moment.state.objects))

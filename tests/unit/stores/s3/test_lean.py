@@ -1,4 +1,4 @@
-"""Which calls are made from templates, and what is left to boto3."""
+"""Calls are made from templates where possible and left to boto3 otherwise."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def server() -> Iterator[RudeServer]:
 
 @pytest.fixture
 def new_client(server: RudeServer) -> Callable[..., Any]:
-    """Make a lean client, and hold what it made of templates in its attribute `made`."""
+    """Return a function that makes lean clients; their `made` lists the requests made from templates."""
 
     def client(**config: Any) -> Any:
         session = boto3.Session("AKIDEXAMPLE", "secret", region_name="us-east-1")
@@ -59,7 +59,7 @@ def put(client: Any, body: Any = b"x", **parameters: Any) -> Any:
     )
 
 
-def test_the_first_call_of_a_kind_is_boto3s_and_the_next_ones_are_made_from_it(
+def test_the_first_call_of_a_kind_is_made_by_boto3_and_is_the_template_of_the_next_ones(
     new_client: Callable[..., Any], server: RudeServer
 ) -> None:
     client = new_client()
@@ -70,7 +70,7 @@ def test_the_first_call_of_a_kind_is_boto3s_and_the_next_ones_are_made_from_it(
 
 
 @pytest.mark.parametrize("parameters", [{"Bucket": "other"}, {"IfNoneMatch": "*"}])
-def test_another_bucket_or_parameter_is_another_kind(
+def test_another_bucket_or_parameter_needs_another_template(
     new_client: Callable[..., Any], parameters: dict[str, Any]
 ) -> None:
     client = new_client()
@@ -82,7 +82,7 @@ def test_another_bucket_or_parameter_is_another_kind(
 
 
 @pytest.mark.parametrize("parameters", [{"Body": io.BytesIO(b"file")}, {"Metadata": {"name": "two  spaces"}}])
-def test_what_is_not_plain_is_left_to_boto3_and_spoils_nothing(
+def test_calls_that_are_not_plain_are_left_to_boto3_and_do_not_affect_templates(
     new_client: Callable[..., Any], server: RudeServer, parameters: dict[str, Any]
 ) -> None:
     client = new_client()
@@ -100,7 +100,9 @@ def test_what_is_not_plain_is_left_to_boto3_and_spoils_nothing(
     "config",
     [{"signature_version": "s3"}, {"signature_version": botocore.UNSIGNED}],
 )
-def test_another_signature_is_left_to_boto3(new_client: Callable[..., Any], config: dict[str, Any]) -> None:
+def test_another_signature_version_is_left_to_boto3(
+    new_client: Callable[..., Any], config: dict[str, Any]
+) -> None:
     client = new_client(**config)
     for _ in range(4):
         client.get_object(Bucket="lake", Key="k")["Body"].read()
@@ -120,7 +122,7 @@ def test_a_header_that_someone_else_adds_is_left_to_boto3(
     assert all(b"X-Team: blue" in head for _, head, _ in server.seen)
 
 
-def test_a_template_keeps_nothing_of_the_call_that_it_was_learned_from(
+def test_a_template_keeps_no_values_of_the_call_it_was_made_from(
     new_client: Callable[..., Any], server: RudeServer
 ) -> None:
     client = new_client(retries={"mode": "standard", "total_max_attempts": 2})
@@ -140,7 +142,7 @@ def test_a_template_keeps_nothing_of_the_call_that_it_was_learned_from(
     }
 
 
-def test_parameters_are_checked_as_ever(new_client: Callable[..., Any], server: RudeServer) -> None:
+def test_parameters_are_validated_as_by_boto3(new_client: Callable[..., Any], server: RudeServer) -> None:
     client = new_client()
     put(client)
     for wrong in ({"Key": ""}, {"Key": 7}, {"Bodi": b""}):
@@ -150,7 +152,7 @@ def test_parameters_are_checked_as_ever(new_client: Callable[..., Any], server: 
 
 
 @pytest.mark.parametrize(("size", "asked"), [(MIB - 1, False), (MIB, True)])
-def test_a_large_body_waits_for_the_servers_consent(
+def test_a_large_body_waits_for_100_continue(
     new_client: Callable[..., Any], server: RudeServer, size: int, asked: bool
 ) -> None:
     client = new_client()
@@ -174,7 +176,7 @@ def test_new_credentials_sign_the_next_call(new_client: Callable[..., Any], serv
     assert b"x-amz-security-token" in head.partition(b"SignedHeaders=")[2]
 
 
-def test_a_hook_may_answer_and_headers_that_it_adds_are_sent(
+def test_a_hook_may_return_a_response_and_headers_it_adds_are_sent(
     new_client: Callable[..., Any], server: RudeServer
 ) -> None:
     client = new_client()
@@ -192,9 +194,7 @@ def test_a_hook_may_answer_and_headers_that_it_adds_are_sent(
     assert len(server.seen) == 2
 
 
-def test_a_body_whose_checksum_is_another_is_refused(
-    new_client: Callable[..., Any], server: RudeServer
-) -> None:
+def test_a_body_with_another_checksum_is_refused(new_client: Callable[..., Any], server: RudeServer) -> None:
     client = new_client()
     client.get_object(Bucket="lake", Key="k")["Body"].read()
     server.manners = [answer(body=b"body", headers=b"x-amz-checksum-crc32: AAAAAA==\r\n")]
@@ -204,7 +204,7 @@ def test_a_body_whose_checksum_is_another_is_refused(
 
 
 @pytest.mark.parametrize("manner", [answer(), hangs_up, answer(keeps=False)])
-def test_over_tls_a_call_ends_as_boto3s(tmp_path: Path, manner: Manner) -> None:
+def test_a_call_over_tls_has_the_same_outcome_as_with_boto3(tmp_path: Path, manner: Manner) -> None:
     certificate, key = certify(tmp_path, "store")
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, key)
@@ -231,7 +231,7 @@ def test_over_tls_a_call_ends_as_boto3s(tmp_path: Path, manner: Manner) -> None:
             put(client)
             client.close()
     assert outcomes[0] == outcomes[1]
-    # Only what a lean client makes from a template does without the server's consent.
+    # Only requests made from a template skip the wait for 100 Continue.
     assert [b"Expect" in head for _, head, _ in server.seen].count(False) == 3
 
 
@@ -260,7 +260,7 @@ class TestOutcomes:
         server.seen.clear()
         return store
 
-    def test_a_creation_without_an_answer_is_unknown_and_not_sent_again(
+    def test_a_create_without_a_response_has_an_unknown_outcome_and_is_not_sent_again(
         self, store: S3Store, server: RudeServer
     ) -> None:
         server.manners = [hangs_up]
@@ -268,7 +268,7 @@ class TestOutcomes:
             store.create("a", b"x")
         assert len(server.seen) == 1
 
-    def test_a_refusal_after_a_try_without_an_answer_is_unknown(
+    def test_a_refusal_after_a_try_without_a_response_has_an_unknown_outcome(
         self, store: S3Store, server: RudeServer
     ) -> None:
         busy = answer("503 Slow Down", b"<Error><Code>SlowDown</Code></Error>")

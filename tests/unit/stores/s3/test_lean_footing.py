@@ -1,4 +1,4 @@
-"""Lean calls where something gives way under them: boto3 makes them, and nobody's answer is another's."""
+"""If private names that lean calls rely on are missing, boto3 makes the calls; responses never mix."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
         (BaseClient, "_make_api_call"),
     ],
 )
-def test_a_name_that_is_gone_leaves_calls_to_boto3_and_warns_once(
+def test_a_missing_private_name_leaves_calls_to_boto3_and_warns_once(
     monkeypatch: pytest.MonkeyPatch, warnings: Callable[[], list[str]], owner: type, name: str
 ) -> None:
     home = next(base for base in owner.__mro__ if name in vars(base))
@@ -105,7 +105,7 @@ def test_a_name_that_is_gone_leaves_calls_to_boto3_and_warns_once(
 
 
 @pytest.mark.parametrize("name", ["_manager", "_proxy_config"])
-def test_a_session_of_another_make_leaves_calls_to_boto3_and_warns_once(
+def test_a_session_of_another_shape_leaves_calls_to_boto3_and_warns_once(
     monkeypatch: pytest.MonkeyPatch,
     warnings: Callable[[], list[str]],
     new_client: Callable[[], Any],
@@ -121,7 +121,7 @@ def test_a_session_of_another_make_leaves_calls_to_boto3_and_warns_once(
     assert len(warnings()) == 1
 
 
-def test_a_pool_of_another_make_leaves_the_sending_to_boto3(
+def test_a_pool_of_another_shape_leaves_sending_to_boto3(
     monkeypatch: pytest.MonkeyPatch, warnings: Callable[[], list[str]], new_client: Callable[[], Any]
 ) -> None:
     client = new_client()
@@ -133,7 +133,7 @@ def test_a_pool_of_another_make_leaves_the_sending_to_boto3(
     assert len(warnings()) == 1
 
 
-def test_a_call_that_was_done_is_not_failed_by_what_is_learned_from_it(
+def test_a_successful_call_does_not_fail_because_no_template_can_be_made_of_it(
     monkeypatch: pytest.MonkeyPatch, new_client: Callable[[], Any]
 ) -> None:
     client = new_client()
@@ -145,7 +145,7 @@ def test_a_call_that_was_done_is_not_failed_by_what_is_learned_from_it(
     assert [put(client) for _ in range(5)] == ['"e"'] * 5
 
 
-def test_a_header_of_a_hook_may_be_text(new_client: Callable[[], Any], server: RudeServer) -> None:
+def test_a_header_added_by_a_hook_may_be_text(new_client: Callable[[], Any], server: RudeServer) -> None:
     client = new_client()
     put(client)
     client.meta.events.register(
@@ -156,12 +156,12 @@ def test_a_header_of_a_hook_may_be_text(new_client: Callable[[], Any], server: R
 
 
 @pytest.mark.parametrize("status", [b"102 Processing", b"103 Early Hints"])
-def test_an_answer_that_is_not_the_last_is_passed_over(
+def test_an_interim_response_is_skipped(
     new_client: Callable[[], Any], server: RudeServer, status: bytes
 ) -> None:
     client = new_client()
     first = b"HTTP/1.1 " + status + b"\r\nLink: <x>\r\n\r\n"
-    for _ in range(2):  # boto3's, then one that is made from it
+    for _ in range(2):  # boto3's call, then one made from its template
         server.manners = [says(first + OK + b"Content-Length: 0\r\n\r\n", keeps=True)]
         assert put(client) == '"e"'
     server.manners = [says(first + first + b"HTTP/1.1 412 No\r\nContent-Length: 0\r\n\r\n", keeps=True)]
@@ -177,7 +177,7 @@ def test_an_answer_that_is_not_the_last_is_passed_over(
         OK + b"Content-Length: 0\r\n\r\ngarbage",
     ],
 )
-def test_a_connection_with_more_on_it_than_an_answer_is_not_used_again(
+def test_a_connection_with_bytes_after_the_response_is_not_reused(
     new_client: Callable[[], Any], server: RudeServer, text: bytes
 ) -> None:
     client = new_client()
@@ -191,7 +191,7 @@ def test_a_connection_with_more_on_it_than_an_answer_is_not_used_again(
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_a_call_that_is_interrupted_leaves_no_connection_twice_or_open_in_the_pool(
+def test_an_interrupted_call_leaves_no_duplicate_or_open_connection_in_the_pool(
     monkeypatch: pytest.MonkeyPatch, new_client: Callable[[], Any], stop: type[BaseException]
 ) -> None:
     client = new_client()
@@ -222,7 +222,7 @@ def test_a_call_that_is_interrupted_leaves_no_connection_twice_or_open_in_the_po
     assert put(client) == '"e"'
 
 
-def test_a_pool_that_two_threads_find_closed_is_opened_anew(
+def test_a_pool_that_two_threads_find_closed_is_opened_again(
     monkeypatch: pytest.MonkeyPatch, new_client: Callable[[], Any]
 ) -> None:
     client = new_client()
@@ -247,7 +247,7 @@ def _sent(request: AWSPreparedRequest) -> AWSResponse:
 
 
 @pytest.mark.parametrize("lean", [True, False])
-def test_a_refusal_after_a_try_that_failed_inside_is_unknown(
+def test_a_refusal_after_a_try_with_an_internal_error_has_an_unknown_outcome(
     server: RudeServer, monkeypatch: pytest.MonkeyPatch, lean: bool
 ) -> None:
     monkeypatch.delenv("AWS_PROFILE", raising=False)

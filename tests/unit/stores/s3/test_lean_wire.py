@@ -1,4 +1,4 @@
-"""Lean calls against boto3's own, over a server that misbehaves at every point of an exchange."""
+"""Lean calls behave like boto3's own with a server that misbehaves at every point of an exchange."""
 
 from __future__ import annotations
 
@@ -150,12 +150,12 @@ def new_clients(sessions: dict[bool, boto3.Session], server: RudeServer) -> Clie
 
 @pytest.fixture(scope="module")
 def lean_and_boto3(new_clients: Clients) -> Clients:
-    """Clients that the tests share."""
+    """Return the function that makes the clients shared by the tests."""
     return cache(new_clients)
 
 
 def outcome_of(operation: str, client: Any, server: RudeServer, *manners: Manner) -> dict[str, Any]:
-    """Make a call that is answered in these manners, after two that are answered well."""
+    """Make a call that the server answers in the given manners, after two successful calls."""
     for _ in range(2):
         OPERATIONS[operation](client)
     lost = LostTries()
@@ -171,13 +171,13 @@ def outcome_of(operation: str, client: Any, server: RudeServer, *manners: Manner
     server.wait()
     client.meta.events.unregister("needs-retry.s3", unique_id="lost")
     requests = [(first, body) for first, _, body in server.seen]
-    # A connection is as fit for use afterwards as boto3's.
+    # Afterwards a connection is usable exactly if boto3's is.
     again = _plain(OPERATIONS[operation](client))
     return {"said": said, "requests": requests, "lost": lost.seen, "again": again}
 
 
 def _plain(answer: Any) -> Any:
-    """Leave out that boto3 has no try left, which it says of successes too."""
+    """Remove the note that boto3 has no tries left, which it adds to successes too."""
     if isinstance(answer, dict):
         answer["ResponseMetadata"].pop("MaxAttemptsReached", None)
     return answer
@@ -185,7 +185,7 @@ def _plain(answer: Any) -> Any:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("manner", MANNERS)
-def test_a_lean_call_ends_as_boto3s_whatever_the_server_does(
+def test_a_lean_call_has_the_same_outcome_as_with_boto3_whatever_the_server_does(
     lean_and_boto3: Clients, server: RudeServer, manner: str, operation: str
 ) -> None:
     lean, boto3s = (
@@ -195,7 +195,9 @@ def test_a_lean_call_ends_as_boto3s_whatever_the_server_does(
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_tries_end_where_boto3s_do(lean_and_boto3: Clients, server: RudeServer, operation: str) -> None:
+def test_the_number_of_tries_equals_that_of_boto3(
+    lean_and_boto3: Clients, server: RudeServer, operation: str
+) -> None:
     manners = [hangs_up, refusal("503 Slow Down", "SlowDown"), answer("500 Oh", b""), answer()]
     lean, boto3s = (outcome_of(operation, client, server, *manners) for client in lean_and_boto3(3))
     assert lean == boto3s
@@ -203,7 +205,7 @@ def test_tries_end_where_boto3s_do(lean_and_boto3: Clients, server: RudeServer, 
     assert lean["lost"]
 
 
-def test_a_call_that_is_sent_once_is_not_sent_again_when_a_kept_connection_ends_under_it(
+def test_a_call_that_must_be_sent_once_is_not_sent_again_when_a_kept_connection_breaks(
     lean_and_boto3: Clients, server: RudeServer
 ) -> None:
     client = lean_and_boto3(1)[0]
@@ -211,7 +213,7 @@ def test_a_call_that_is_sent_once_is_not_sent_again_when_a_kept_connection_ends_
     assert len(server.seen) == 2
 
 
-def test_a_connection_that_the_server_closed_in_between_is_not_used(
+def test_a_connection_closed_by_the_server_between_calls_is_not_used(
     lean_and_boto3: Clients, server: RudeServer
 ) -> None:
     client = lean_and_boto3(1)[0]
@@ -224,7 +226,7 @@ def test_a_connection_that_the_server_closed_in_between_is_not_used(
     assert server.connections == before + 1
 
 
-def test_calls_share_a_connection_and_a_plain_head_is_read_at_once(
+def test_calls_share_a_connection_and_a_simple_response_head_is_read_in_one_go(
     lean_and_boto3: Clients, server: RudeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = lean_and_boto3(1)[0]
@@ -241,7 +243,7 @@ def test_calls_share_a_connection_and_a_plain_head_is_read_at_once(
 
 
 @pytest.mark.parametrize("manner", REDIRECTS)
-def test_a_bucket_in_another_region_is_learned_anew(
+def test_requests_to_a_bucket_in_another_region_are_signed_for_that_region(
     new_clients: Clients, server: RudeServer, manner: str
 ) -> None:
     signed: list[list[str]] = []
@@ -253,7 +255,7 @@ def test_a_bucket_in_another_region_is_learned_anew(
     assert signed[0] == signed[1] == ["us-east-1", "eu-west-3", "eu-west-3", "eu-west-3"]
 
 
-def test_a_server_that_says_nothing_is_given_up_as_boto3_gives_it_up(
+def test_a_silent_server_is_abandoned_as_by_boto3(
     sessions: dict[bool, boto3.Session], server: RudeServer
 ) -> None:
     def says_nothing(connection: Any) -> bool:

@@ -1,4 +1,4 @@
-"""When a bucket's own rules would take a job's uploads, or nobody's uploads never: the operator is told."""
+"""The operator is warned if bucket rules abort uploads of running jobs, or never abort abandoned ones."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rule(days: int, status: str = "Enabled", **where: Any) -> dict[str, Any]:
         [{"Status": "Enabled", "Expiration": {"Days": 1}, "Filter": {}}, rule(30)],
     ],
 )
-def test_rules_that_leave_a_job_its_time_and_reach_all_uploads_raise_no_doubt(
+def test_rules_that_leave_jobs_enough_time_and_cover_all_uploads_cause_no_warning(
     rules: list[dict[str, Any]],
 ) -> None:
     assert rule_problem(rules, "lake/sales/", longest_job_s=WEEK_S) == ""
@@ -60,7 +60,7 @@ def test_rules_that_leave_a_job_its_time_and_reach_all_uploads_raise_no_doubt(
         [{"Status": "Enabled", "Expiration": {"Days": 1}, "Filter": {}}],
     ],
 )
-def test_uploads_that_no_rule_reaches_are_told_of_with_the_remedy(rules: list[dict[str, Any]]) -> None:
+def test_uploads_not_covered_by_a_rule_are_reported_with_the_remedy(rules: list[dict[str, Any]]) -> None:
     doubt = rule_problem(rules, "lake/sales/", longest_job_s=WEEK_S)
 
     assert "applies to all uploads" in doubt
@@ -76,14 +76,14 @@ def test_uploads_that_no_rule_reaches_are_told_of_with_the_remedy(rules: list[di
         [rule(30), rule(6, Filter={"Prefix": "lake/sales/day=1/"})],
     ],
 )
-def test_a_rule_that_takes_a_job_s_uploads_before_its_end_is_told_of(rules: list[dict[str, Any]]) -> None:
+def test_a_rule_that_aborts_uploads_of_a_running_job_is_reported(rules: list[dict[str, Any]]) -> None:
     doubt = rule_problem(rules, "lake/sales/", longest_job_s=WEEK_S)
 
     assert "aborts uploads after 6 days" in doubt
     assert "LOCKGATE_LONGEST_JOB_S" in doubt
 
 
-def test_a_destination_that_is_the_whole_bucket_is_reached_by_every_rule() -> None:
+def test_every_rule_applies_to_a_destination_that_is_the_whole_bucket() -> None:
     assert "after 1 day," in rule_problem([rule(9), rule(1, Prefix="tmp/")], "", longest_job_s=DAY_S + 1)
 
 
@@ -125,7 +125,7 @@ def test_a_probe_reads_the_rules_of_the_bucket(bucket: S3Client) -> None:
 
 
 @pytest.mark.parametrize(("days", "warnings"), [(1, 1), (7, 0)])
-def test_set_up_warns_of_a_rule_that_takes_a_job_s_uploads_and_goes_on(
+def test_job_setup_warns_of_a_rule_that_aborts_uploads_of_a_running_job_and_continues(
     bucket: S3Client, caplog: pytest.LogCaptureFixture, days: int, warnings: int
 ) -> None:
     set_rule(bucket, days)
@@ -140,7 +140,7 @@ def test_set_up_warns_of_a_rule_that_takes_a_job_s_uploads_and_goes_on(
 
 
 @pytest.mark.parametrize(("days", "word"), [(1, "aborts uploads after 1 day"), (7, "can hold jobs")])
-def test_store_check_shows_such_a_rule_and_calls_the_store_usable_all_the_same(
+def test_store_check_shows_such_a_rule_and_still_reports_the_store_as_usable(
     bucket: S3Client, run: Run, monkeypatch: pytest.MonkeyPatch, days: int, word: str
 ) -> None:
     set_rule(bucket, days)

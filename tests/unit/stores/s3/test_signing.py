@@ -1,4 +1,4 @@
-"""What lean calls send against what boto3 sends, for names that are hard to write in a URL."""
+"""Lean calls send the same requests as boto3 for names that are hard to encode in a URL."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def session() -> boto3.Session:
 
 
 def request_of(client: Any, operation: str, parameters: Mapping[str, Any]) -> AWSPreparedRequest:
-    """Return what boto3 would send."""
+    """Return the request that boto3 would send."""
     seen: list[AWSPreparedRequest] = []
 
     def answer(request: AWSPreparedRequest, **_: Any) -> AWSResponse:
@@ -81,7 +81,7 @@ def client(request: pytest.FixtureRequest, session: boto3.Session) -> Iterator[A
 
 
 @given(key=KEYS, metadata=st.dictionaries(TOKENS, PRINTABLE, max_size=3), body=st.binary(max_size=40))
-def test_a_request_is_put_together_as_boto3_sends_it(
+def test_a_request_is_identical_to_that_of_boto3(
     client: Any, key: str, metadata: dict[str, str], body: bytes
 ) -> None:
     put = {"Bucket": "lake", "Key": key, "Body": body, "ChecksumCRC32": "AAAAAA==", "Metadata": metadata}
@@ -119,7 +119,7 @@ def test_a_request_is_put_together_as_boto3_sends_it(
         model = client.meta.service_model.operation_model(operation)
         serialized = client._serializer.serialize_to_request(parameters, model)
         assert fits(serialized)
-        # It learns only where what it puts together is the same, the signature too.
+        # A template is kept only if the request made from it is identical, including the signature.
         assert Template.learned(seen, serialized, credentials) is not None, operation
 
 
@@ -130,7 +130,7 @@ def test_a_request_is_put_together_as_boto3_sends_it(
     headers=st.dictionaries(TOKENS.map("x-amz-meta-".__add__), PRINTABLE, max_size=4),
     token=st.none() | PRINTABLE,
 )
-def test_signatures_are_botocores(
+def test_signatures_equal_those_of_botocore(
     method: str, path: str, query: dict[str, str], headers: dict[str, str], token: str | None
 ) -> None:
     text = "&".join(f"{name}={value}" for name, value in query.items())

@@ -1,6 +1,6 @@
-"""What is special about a store in S3: what is sent, how often, and what the answers mean.
+"""Behaviour specific to S3 stores: what is sent, how often, and what the responses mean.
 
-The server here is a script of answers on a real socket, because what matters happens on the wire.
+The server replays a script of responses on a real socket, because the bytes on the wire matter.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class TestHowOftenACallIsSent:
         ],
         ids=["500", "503", "409", "closed", "silent"],
     )
-    def test_what_could_meet_its_own_first_try_is_sent_exactly_once(
+    def test_a_call_whose_retry_could_conflict_with_its_first_try_is_sent_once(
         self, store: S3Store, script: Script, call: str, answer: Answer
     ) -> None:
         script.answers = [answer]
@@ -138,20 +138,20 @@ class TestHowOftenACallIsSent:
         assert len(script.requests) == 1
 
     @pytest.mark.parametrize("call", REPEATED)
-    def test_what_may_be_repeated_is(self, store: S3Store, script: Script, call: str) -> None:
+    def test_an_idempotent_call_is_retried(self, store: S3Store, script: Script, call: str) -> None:
         script.answers = [error(500, "InternalError")]
 
         with pytest.raises(OutcomeUnknownError):
             REPEATED[call](store)
         assert len(script.requests) == 2
 
-    def test_a_body_that_was_cut_short_is_fetched_again(self, store: S3Store, script: Script) -> None:
+    def test_a_truncated_body_is_fetched_again(self, store: S3Store, script: Script) -> None:
         script.answers = [Answer(body="01234", cut_short=True), Answer(body="0123456789")]
 
         assert store.get("a") == b"0123456789"
         assert len(script.requests) == 2
 
-    def test_a_body_that_is_always_cut_short_is_refused(self, store: S3Store, script: Script) -> None:
+    def test_a_body_truncated_on_every_try_is_refused(self, store: S3Store, script: Script) -> None:
         script.answers = [Answer(body="01234", cut_short=True)]
 
         with pytest.raises(StoreUnavailableError, match="GetObject s3://lake/sales/a"):
@@ -161,7 +161,7 @@ class TestHowOftenACallIsSent:
 class TestWhatAnAnswerMeans:
     @pytest.mark.parametrize("call", [*SENT_ONCE, *REPEATED])
     @pytest.mark.parametrize("answer", [Answer(status=None), Answer(hang=True)], ids=["closed", "silent"])
-    def test_a_change_without_an_answer_has_an_unknown_outcome(
+    def test_a_change_without_a_response_has_an_unknown_outcome(
         self, store: S3Store, script: Script, call: str, answer: Answer
     ) -> None:
         script.answers = [answer]
@@ -172,7 +172,7 @@ class TestWhatAnAnswerMeans:
             {**SENT_ONCE, **REPEATED}[call](store)
 
     @pytest.mark.parametrize("call", READS)
-    def test_a_read_without_an_answer_may_be_tried_again(
+    def test_a_read_without_a_response_may_be_retried(
         self, store: S3Store, script: Script, call: str
     ) -> None:
         script.answers = [Answer(status=None)]
@@ -187,9 +187,7 @@ class TestWhatAnAnswerMeans:
         with pytest.raises(StoreUnavailableError, match="check the endpoint"):
             {**SENT_ONCE, **REPEATED, **READS}[call](store)
 
-    def test_a_refusal_after_a_lost_try_is_not_taken_for_no_effect(
-        self, store: S3Store, script: Script
-    ) -> None:
+    def test_a_refusal_after_a_lost_try_does_not_mean_no_effect(self, store: S3Store, script: Script) -> None:
         script.answers = [Answer(status=None), error(503, "SlowDown")]
 
         with pytest.raises(OutcomeUnknownError, match="an earlier try got no answer"):
@@ -223,7 +221,7 @@ class TestWhatAnAnswerMeans:
         ],
         ids=lambda value: value.body[:60] if isinstance(value, Answer) else None,
     )
-    def test_a_create_says_what_clean_up_may_do(
+    def test_the_error_type_of_a_create_says_what_clean_up_may_do(
         self, store: S3Store, script: Script, answer: Answer, kind: type[LockgateError], word: str
     ) -> None:
         script.answers = [answer]
@@ -247,7 +245,7 @@ class TestWhatAnAnswerMeans:
         ],
         ids=["error in 200", "slow down in 200", "409", "404", "412", "503", "403"],
     )
-    def test_a_completion_says_what_clean_up_may_do(
+    def test_the_error_type_of_a_completion_says_what_clean_up_may_do(
         self, store: S3Store, script: Script, answer: Answer, kind: type[LockgateError]
     ) -> None:
         script.answers = [answer]
@@ -257,7 +255,7 @@ class TestWhatAnAnswerMeans:
         assert type(fault.value) is kind
 
     @pytest.mark.parametrize("answer", [error(412, "PreconditionFailed"), error(404, "NoSuchKey")])
-    def test_a_conditional_put_of_another_version_says_so(
+    def test_a_conditional_put_over_another_version_reports_the_conflict(
         self, store: S3Store, script: Script, answer: Answer
     ) -> None:
         script.answers = [answer]
@@ -265,13 +263,15 @@ class TestWhatAnAnswerMeans:
         with pytest.raises(PreconditionFailedError):
             store.put("a", b"x", if_version="v")
 
-    def test_reading_where_there_is_no_bucket_names_it(self, store: S3Store, script: Script) -> None:
+    def test_reading_from_a_missing_bucket_names_the_bucket(self, store: S3Store, script: Script) -> None:
         script.answers = [error(404, "NoSuchBucket")]
 
         with pytest.raises(ObjectNotFoundError, match="no bucket 'lake'; create it"):
             list(store.pages())
 
-    def test_a_part_of_a_closed_upload_says_so(self, store: S3Store, script: Script) -> None:
+    def test_uploading_a_part_to_a_closed_upload_reports_that_it_is_closed(
+        self, store: S3Store, script: Script
+    ) -> None:
         script.answers = [error(404, "NoSuchUpload")]
 
         with pytest.raises(UploadGoneError):
@@ -306,7 +306,7 @@ class TestWhatIsSent:
         assert sent["x-amz-server-side-encryption-aws-kms-key-id"] == "key-1"
         assert sent["content-type"] == "text/csv"
 
-    def test_only_a_store_that_keeps_checksums_is_shown_them(self, store: S3Store, script: Script) -> None:
+    def test_checksums_are_sent_only_to_a_store_that_keeps_them(self, store: S3Store, script: Script) -> None:
         script.answers = [
             Answer(headers={"ETag": '"e1"', "x-amz-checksum-crc32": "jNwWgw=="}),
             Answer(headers={"ETag": '"e2"'}),
@@ -319,7 +319,7 @@ class TestWhatIsSent:
         assert script.requests[2].body.count(b"<ChecksumCRC32>jNwWgw==</ChecksumCRC32>") == 1
         assert script.requests[2].body.count(b"ChecksumCRC32>") == 2
 
-    def test_a_page_of_uploads_that_ends_amid_a_key_goes_on_before_that_key(
+    def test_a_page_of_uploads_that_ends_within_a_key_continues_before_that_key(
         self, store: S3Store, script: Script
     ) -> None:
         def page(*names: str, more: bool) -> Answer:
@@ -346,7 +346,7 @@ class TestWhatIsSent:
         assert "upload-id-marker" not in script.requests[1].path
         assert "upload-id-marker=m" in script.requests[2].path
 
-    def test_answers_that_leave_out_what_is_false_or_empty_are_understood(
+    def test_responses_that_omit_false_or_empty_fields_are_understood(
         self, store: S3Store, script: Script
     ) -> None:
         upload = (
@@ -377,15 +377,15 @@ class TestConfiguration:
         with pytest.raises(AccessDeniedError, match="changed; set AWS_PROFILE, or AWS_ACCESS_KEY_ID"):
             S3Store("lake", "", settings(endpoint)).create("a", b"")
 
-    def test_a_profile_that_does_not_exist_is_named(self, endpoint: str) -> None:
+    def test_an_error_about_a_missing_profile_names_it(self, endpoint: str) -> None:
         with pytest.raises(InvalidInputError, match=r"\(nobody\).*LOCKGATE_S3_PROFILE"):
             S3Store("lake", "", settings(endpoint, s3_profile="nobody")).head("a")
 
-    def test_an_endpoint_that_is_no_url_is_named(self) -> None:
+    def test_an_error_about_an_invalid_endpoint_names_it(self) -> None:
         with pytest.raises(InvalidInputError, match=r"nonsense.*AWS_ENDPOINT_URL"):
             S3Store("lake", "", settings("nonsense")).head("a")
 
-    def test_the_environment_gives_endpoint_and_region_where_the_settings_do_not(
+    def test_endpoint_and_region_come_from_the_environment_if_the_settings_have_none(
         self, endpoint: str, script: Script, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
@@ -396,11 +396,11 @@ class TestConfiguration:
         assert script.requests[0].path == "/lake/a"
         assert "/eu-west-3/s3/" in script.requests[0].headers["Authorization"]
 
-    def test_only_aws_itself_is_trusted_unprobed_with_conditional_delete(self, endpoint: str) -> None:
+    def test_only_aws_is_trusted_with_conditional_delete_without_a_probe(self, endpoint: str) -> None:
         assert S3Store("lake", "", Settings()).capabilities.conditional_delete
         assert not S3Store("lake", "", settings(endpoint)).capabilities.conditional_delete
 
-    def test_settings_that_connect_alike_share_clients_whatever_else_they_say(self, endpoint: str) -> None:
+    def test_settings_with_equal_connection_values_share_clients(self, endpoint: str) -> None:
         clients = clients_for(settings(endpoint))
         assert clients_for(settings(endpoint, home="/elsewhere", committers={"s3://": "magic"})) is clients
         assert clients_for(settings(endpoint, s3_timeout_s=0.4)) is not clients
