@@ -354,7 +354,7 @@ MUTANTS: Final = (
         "drop-before-the-lock",
         "an incoming file is not taken for a dead writer's",
         [Edit("storage_core/blobs/storage/file_locks.py", "if _is_at(path, file):", "if file:")],
-        f"{RACES}a_file_that_comes_in_is_not_dropped_by_a_sweep_before_it_is_locked",
+        f"{RACES}a_sweep_does_not_drop_an_incoming_file_before_it_is_locked",
     ),
     Mutant(
         "stop-where-another-was-first",
@@ -366,13 +366,13 @@ MUTANTS: Final = (
                 "    if folder.is_dir():\n        with",
             )
         ],
-        f"{RACES}of_two_that_delete_a_folder_at_once_none_stops_where_the_other_was_first",
+        f"{RACES}two_concurrent_deletes_of_a_folder_both_succeed",
     ),
     Mutant(
         "bring-back-what-goes",
         "a get does not bring back what a sweep deletes",
         [Edit("storage_core/blobs/server/reader.py", "if self._is_deleting(job_id, blob_key):", "if False:")],
-        f"{RACES}a_get_does_not_bring_back_what_a_sweep_deletes",
+        f"{RACES}a_get_does_not_restore_a_blob_that_a_sweep_deletes",
     ),
     Mutant(
         "forget-a-job-during-a-put",
@@ -384,7 +384,7 @@ MUTANTS: Final = (
                 "False for row in own",
             )
         ],
-        f"{LATE}a_put_that_outlasts_its_job_by_hours_is_refused_and_leaves_nothing",
+        f"{LATE}a_put_that_ends_hours_after_its_job_is_refused_and_leaves_nothing",
     ),
     Mutant(
         "complete-a-set-during-a-put",
@@ -396,7 +396,7 @@ MUTANTS: Final = (
                 "is_over = own is not self._latest",
             )
         ],
-        f"{LATE}a_set_in_use_takes_no_new_put_when_it_is_old_and_is_complete_when_its_last_has_ended",
+        f"{LATE}an_old_set_accepts_no_new_puts_and_is_completed_after_its_last_put",
     ),
     Mutant(
         "count-a-listing-that-was-overtaken",
@@ -433,7 +433,7 @@ MUTANTS: Final = (
                 "if job is None or job.final_s is None:\n        return list(listed)",
             )
         ],
-        f"{JOB_IDS}an_end_that_was_stopped_anywhere_takes_nothing_of_a_new_job_of_its_id",
+        f"{JOB_IDS}a_job_end_stopped_at_any_point_deletes_nothing_of_a_new_job_with_its_id",
     ),
     Mutant(
         "delete-what-may-be-recorded",
@@ -445,6 +445,6 @@ MUTANTS: Final = (
                 "kept = {key for key in unsure if (job_id, key) in known}",
             )
         ],
-        f"{JOB_IDS}a_put_that_began_after_its_jobs_end_is_whole_if_it_outlasts_that",
+        f"{JOB_IDS}a_put_begun_after_the_end_of_its_job_is_whole_if_it_completes_after_the_end_is_forgotten",
     ),
 )
