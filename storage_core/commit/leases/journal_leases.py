@@ -21,7 +21,7 @@ from lockgate.storage_core.commit.leases.registration import (
     job_mutation,
     refuse_unsubmitted,
     submission,
-    warn_untold,
+    warn_unregistered,
 )
 from lockgate.storage_core.commit.records.job import JobRecord, LeaseRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
@@ -82,7 +82,7 @@ class JournalLeases:
             if isinstance(taken, Refused):
                 raise taken.error
             if isinstance(registered, Refused):
-                warn_untold(folder, registered.error)
+                warn_unregistered(folder, registered.error)
             refuse_unsubmitted(folder, rest[: len(submit)])
             _claim_record(folder, job_attempt, Token(held.holder), taken.stamp, self.clock)
             held.keep(resource, taken.stamp, since_s=began_s)

@@ -49,8 +49,8 @@ def register_job(
     """Write a job's phase to this process's journal; in a terminal phase, also free the job's lease."""
 
     def mutations(journal: Journal) -> list[Mutation]:
-        told = [job_mutation(folder, job, phase)]
-        return told + end_of_leases(journal, folder) if phase in TERMINAL else told
+        recorded = [job_mutation(folder, job, phase)]
+        return recorded + end_of_leases(journal, folder) if phase in TERMINAL else recorded
 
     _register(folder, mutations, settings, clock)
 
@@ -141,7 +141,7 @@ def end_of_link(journal: Journal, folder: JobFolder) -> list[Mutation]:
     return forget + _end_of_lease(journal, link, folder.job_id)
 
 
-def warn_untold(folder: JobFolder, error: LockgateError) -> None:
+def warn_unregistered(folder: JobFolder, error: LockgateError) -> None:
     """Log that a job or task could not be registered."""
     LOG.warning(
         "job %s at %s: the journal's index of jobs was not updated (%s); the job is not affected; "
@@ -162,12 +162,12 @@ def _register(
             wanted = mutations(journal) if journal is not None else ()
             outcomes = journal.write(wanted) if journal is not None and wanted else ()
     except LockgateError as error:
-        warn_untold(folder, error)
+        warn_unregistered(folder, error)
         return
     for outcome in outcomes:
         # Fenced: another driver took the ended job's lease at the same moment, and will release it.
         if isinstance(outcome, Refused) and not isinstance(outcome.error, FencedError):
-            warn_untold(folder, outcome.error)
+            warn_unregistered(folder, outcome.error)
 
 
 def _end_of_lease(journal: Journal, place: str, job_id: JobId) -> list[Mutation]:
