@@ -43,7 +43,7 @@ _MODULES: Final = {
     "JournalCheckpointOperator": "journal",
     "SparkWriteOperator": "spark",
     "TaskCommitOperator": "tasks",
-    "UploadSweepOperator": "sweep",
+    "UploadSweepOperator": "uploads",
 }
 
 

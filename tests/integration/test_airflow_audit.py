@@ -117,9 +117,9 @@ def test_without_a_suite_sizes_and_counts_are_checked(staged: StagedJob) -> None
     ("what", "said"),
     [
         (suite(expect("nonsense", column="row")), "unknown or malformed"),
-        (suite(), "expects nothing"),
+        (suite(), "has no expectations"),
         ({"name": "x"}, "no list `expectations`"),
-        ("/no/such/suite.json", "no readable JSON"),
+        ("/no/such/suite.json", "not a readable JSON"),
         (lambda gx: "no suite", "not an ExpectationSuite"),
     ],
 )

@@ -198,9 +198,9 @@ def test_large_values_are_blobs_until_their_rows_are_deleted(
     )
     assert envelopes(airflow, "blob_messages") == {}
     assert len(referred(settings, "blob_messages")) == 4
-    assert "4 too young to tell" in airflow.command(*SWEEP)
+    assert "4 too young to check" in airflow.command(*SWEEP)
     soon = ["env", "LOCKGATE_RETENTION_INTERVAL_S=0.001", *SWEEP]
-    assert "4 without their rows" in airflow.command(*soon)
+    assert "4 without a row" in airflow.command(*soon)
     assert len(referred(settings, "blob_messages")) == 4
     assert len(json.loads(airflow.command(*soon, "--yes", "--json"))["gone"]) == 4
     assert referred(settings, "blob_messages") == set()
