@@ -126,7 +126,7 @@ def refuse_unsubmitted(folder: JobFolder, submitted: Sequence[WriteOutcome]) -> 
 
 
 def end_of_leases(journal: Journal, folder: JobFolder) -> list[Mutation]:
-    """Return mutations that free and drop the lease of an ended job, whoever holds it."""
+    """Return mutations that free and drop the lease of an ended job, independent of its holder."""
     return _end_of_lease(journal, canonical_url(folder.store), folder.job_id) + end_of_link(journal, folder)
 
 
