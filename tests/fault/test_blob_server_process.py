@@ -35,7 +35,7 @@ def under_way(root: Path) -> list[Path]:
 
 def listens(url: str) -> bool:
     with (
-        suppress(ConnectionRefusedError),
+        suppress(ConnectionError),  # refused, or reset: it closed between the handshake and the accept
         socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))),
     ):
         return True

@@ -37,8 +37,10 @@ def sample(items: Sequence[T], every: int, *, offset: int = 0) -> Sequence[T]:
 def machine_settings(examples: int, steps: int, *, soak_examples: int, soak_steps: int = 60) -> settings:
     """Return Hypothesis' settings for a state machine.
 
-    In `make test` the same examples are drawn on every machine. `make soak` draws many more, and others each
-    time. `LOCKGATE_TEST_NO_SHRINK=1` reports the first failure as it was found.
+    In `make test` each run draws the same examples if it collects the same tests, because Hypothesis takes
+    constants from imported modules. `make soak` draws many more, and others each time. Shrinking a failure
+    lasts up to five minutes, longer than the limit of a test: it is for `make soak` and
+    `LOCKGATE_TEST_SHRINK=1` (with `--timeout 0`); else a failure is reported as it was found.
     """
     return settings(
         derandomize=not IS_SOAK,
@@ -46,6 +48,6 @@ def machine_settings(examples: int, steps: int, *, soak_examples: int, soak_step
         stateful_step_count=rounds(steps, soak_steps),
         deadline=None,
         database=None,
-        phases=[Phase.generate] if os.environ.get("LOCKGATE_TEST_NO_SHRINK") else tuple(Phase),
+        phases=tuple(Phase) if IS_SOAK or os.environ.get("LOCKGATE_TEST_SHRINK") else [Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
