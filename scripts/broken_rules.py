@@ -403,7 +403,7 @@ MUTANTS: Final = (
         "a listing during which bytes were left does not count",
         [
             Edit(
-                "storage_core/blobs/storage/listing_marker.py",
+                "storage_core/blobs/storage/listing_time.py",
                 "self._file.write(f",
                 "self._path.write_bytes(f",
             )
@@ -416,7 +416,7 @@ MUTANTS: Final = (
         [
             Edit(
                 "storage_core/blobs/storage/server_liveness.py",
-                "ListingMarker(self._store).forget()  # first",
+                "ListingTime(self._store).forget()  # first",
                 "pass  # first",
             )
         ],

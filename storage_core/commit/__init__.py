@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from lockgate.storage_core.commit.destination.live_read import read_live
-    from lockgate.storage_core.commit.destination.log import DestinationLog, Manifest, read_manifest
+    from lockgate.storage_core.commit.destination.log import DestinationLog, read_manifest
+    from lockgate.storage_core.commit.destination.manifest import Manifest
     from lockgate.storage_core.commit.job import Job
     from lockgate.storage_core.commit.job_summary import JobSummary, list_jobs
     from lockgate.storage_core.commit.leases.protocol import JobLeaseState
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
         StagedFile,
     )
     from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
-    from lockgate.storage_core.commit.recovery.orphan_sweep import SweepReport, sweep_uploads
     from lockgate.storage_core.commit.recovery.recover import RecoveryResult, recover_all, recover_job
+    from lockgate.storage_core.commit.recovery.upload_sweep import SweepReport, sweep_uploads
     from lockgate.storage_core.commit.task.attempt import Attempt
     from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
     from lockgate.storage_core.commit.uploads.upload_cost import UploadTotals
@@ -98,7 +99,7 @@ _MODULES: Final = {
     "JobSummary": "lockgate.storage_core.commit.job_summary",
     "JobLeaseState": "lockgate.storage_core.commit.leases.protocol",
     "LiveFile": "lockgate.storage_core.commit.records.destination_log.live_files",
-    "Manifest": "lockgate.storage_core.commit.destination.log",
+    "Manifest": "lockgate.storage_core.commit.destination.manifest",
     "PendingFile": "lockgate.storage_core.commit.records.pending_set",
     "PendingFileWriter": "lockgate.storage_core.commit.uploads.pending_file",
     "PendingSet": "lockgate.storage_core.commit.records.pending_set",
@@ -110,7 +111,7 @@ _MODULES: Final = {
     "ShardReport": "lockgate.storage_core.commit.publish.shard_completion",
     "StagedFile": "lockgate.storage_core.commit.records.task",
     "SweepAction": "lockgate.storage_core.commit.uploads.upload_owner",
-    "SweepReport": "lockgate.storage_core.commit.recovery.orphan_sweep",
+    "SweepReport": "lockgate.storage_core.commit.recovery.upload_sweep",
     "UploadFate": "lockgate.storage_core.commit.uploads.upload_owner",
     "UploadTotals": "lockgate.storage_core.commit.uploads.upload_cost",
     "UploadFilter": "lockgate.storage_core.commit.uploads.upload_owner",
@@ -123,7 +124,7 @@ _MODULES: Final = {
     "read_manifest": "lockgate.storage_core.commit.destination.log",
     "recover_all": "lockgate.storage_core.commit.recovery.recover",
     "recover_job": "lockgate.storage_core.commit.recovery.recover",
-    "sweep_uploads": "lockgate.storage_core.commit.recovery.orphan_sweep",
+    "sweep_uploads": "lockgate.storage_core.commit.recovery.upload_sweep",
 }
 
 

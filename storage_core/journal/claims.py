@@ -1,4 +1,4 @@
-"""Claim names for a store that has no conditional create. Only one claim for each name succeeds."""
+"""Claim: a name that is created once in the journal, for a store that has no conditional create."""
 
 from __future__ import annotations
 

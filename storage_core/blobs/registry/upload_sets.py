@@ -1,4 +1,4 @@
-"""Entries about upload sets. An upload set is a group of blobs that are uploaded together.
+"""Upload set: a group of blobs that are uploaded together; and the entries about it.
 
 A set is open while its uploader lives, and keeps its blobs until it is complete.
 

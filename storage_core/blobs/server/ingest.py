@@ -253,4 +253,4 @@ class BlobIngest:
         """
         self._sets.own.retire(upload_set, lapses=True)
         with suppress(LockgateError):  # the daily listing finds them; the put's error is the one to report
-            self._holdings.listing_marker.forget()
+            self._holdings.listing_time.forget()

@@ -108,14 +108,14 @@ class BlobReader:
     def _is_deleting(self, job_id: str, blob_key: BlobKey) -> bool:
         """Return whether a blob is being deleted; False if the journal does not answer.
 
-        Without an answer, forget the marker, so that the next sweep lists the stores and finds bytes that
-        should be gone.
+        Without an answer, forget the listing time, so that the next sweep lists the stores and finds bytes
+        that should be gone.
         """
         try:
             with self._holdings.journal.reading() as reading:
                 return _is_deletable(reading, job_id, blob_key) and reading.status().safe_since_s is None
         except LockgateError:  # a get needs no journal
-            self._holdings.listing_marker.forget()
+            self._holdings.listing_time.forget()
             return False
 
 

@@ -28,7 +28,7 @@ def recover(holdings: Holdings) -> Amount:
         LockgateError: A store or the journal could not be reached. The server may start: the next sweep lists
             the stores.
     """
-    holdings.listing_marker.forget()  # if this fails, the next sweep lists the stores
+    holdings.listing_time.forget()  # if this fails, the next sweep lists the stores
     if holdings.journal.status().safe_since_s is not None:
         logger.warning("blobs: the journal is in safe mode; bytes without a row are left until it ends")
         return Amount()

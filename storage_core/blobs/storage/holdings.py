@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lockgate.storage_core.blobs.storage.ha import HaBlobs
-from lockgate.storage_core.blobs.storage.listing_marker import ListingMarker
+from lockgate.storage_core.blobs.storage.listing_time import ListingTime
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.blobs.storage.server_liveness import Liveness
 from lockgate.storage_core.journal import Journal
@@ -30,6 +30,6 @@ class Holdings:
     retention_s: float
 
     @property
-    def listing_marker(self) -> ListingMarker:
-        """The marker of the last listing of the stores."""
-        return ListingMarker(self.local.path)
+    def listing_time(self) -> ListingTime:
+        """The time of the last listing of the stores."""
+        return ListingTime(self.local.path)

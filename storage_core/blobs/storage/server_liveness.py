@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from lockgate.storage_core.blobs.storage.file_locks import lock_exclusive, unlocked
-from lockgate.storage_core.blobs.storage.listing_marker import ListingMarker
+from lockgate.storage_core.blobs.storage.listing_time import ListingTime
 from lockgate.storage_core.forks import FORKS, Forkable
 from lockgate.storage_core.stores.os_errors import translated
 
@@ -70,7 +70,7 @@ class Liveness(Forkable):
         with translated("look at", str(self._folder), changes=True):
             for path, died_during_put in self._dead():
                 if died_during_put:
-                    ListingMarker(self._store).forget()  # first: this process may die, too
+                    ListingTime(self._store).forget()  # first: this process may die, too
                 path.unlink(missing_ok=True)
 
     def has_dead(self) -> bool:

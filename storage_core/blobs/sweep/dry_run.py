@@ -44,7 +44,7 @@ def dry_run_sweep(holdings: Holdings, *, orphans: bool | None, progress: Progres
         epoch = reading.status().stamp.epoch
     is_due = orphans
     if is_due is None:
-        listing = holdings.listing_marker
+        listing = holdings.listing_time
         is_due = abandoned > 0 or holdings.liveness.has_dead() or listing.is_due(now_s, epoch)
     scan = find_orphans(holdings, tally, dry_run=True, progress=progress) if is_due else None
     return BlobSweepReport(

@@ -71,7 +71,7 @@ def find_orphans(holdings: Holdings, tally: Tally, *, dry_run: bool, progress: P
         with holdings.journal.reading() as reading:
             began_s, epoch = reading.now_s(), reading.status().stamp.epoch
         listed, undecided = 0, list[_Copy]()
-        with nullcontext() if dry_run else holdings.listing_marker.begin() as listing:
+        with nullcontext() if dry_run else holdings.listing_time.begin() as listing:
             for page in in_pages(_list_stores(holdings), PAGE):
                 orphans, in_open_sets = _judge(holdings, page)
                 undecided += in_open_sets[: PAGE - len(undecided) + 1]  # more than a page is not rechecked

@@ -97,7 +97,7 @@ class _Sweep:
         self._delete_marked()
         self._holdings.local.delete_abandoned()
         self._holdings.liveness.reclaim_from_dead_servers()
-        listing = self._holdings.listing_marker
+        listing = self._holdings.listing_time
         is_due = listing.is_due(self._began_s, self._epoch) if orphans is None else orphans
         scan = self._find_orphans() if is_due else None
         return BlobSweepReport(
@@ -126,7 +126,7 @@ class _Sweep:
     def _abandon_sets(self) -> int:
         lapsed = self._read(lapsed_sets)
         if lapsed:  # first: a sweep that dies in between must not leave their bytes to the daily listing
-            self._holdings.listing_marker.forget()
+            self._holdings.listing_time.forget()
         abandoned = [self._write([AbandonUpload(upload_set=row.upload_set)]) for row in lapsed]
         return sum(result is not None for (result,) in abandoned)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from lockgate.storage_core.commit.committers.protocol import Committer, Uploads
+from lockgate.storage_core.commit.committers.committer import Committer, Uploads
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.stores.os_errors import translated
 from lockgate.storage_core.stores.protocol import check_key

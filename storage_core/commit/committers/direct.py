@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lockgate.storage_core.commit.committers.committer import Uploads, VisibleAt
 from lockgate.storage_core.commit.committers.magic import MagicCommitter
-from lockgate.storage_core.commit.committers.protocol import Uploads, VisibleAt
 from lockgate.storage_core.commit.records.pending_set import PendingFile
 
 

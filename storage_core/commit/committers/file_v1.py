@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockgate.storage_core.commit.committers.base_file import BaseFileCommitter
-from lockgate.storage_core.commit.committers.protocol import Place, Uploads
+from lockgate.storage_core.commit.committers.committer import Place, Uploads
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lockgate.storage_core.commit.committers.committer import Uploads, VisibleAt
 from lockgate.storage_core.commit.committers.file_v1 import FileV1Committer
-from lockgate.storage_core.commit.committers.protocol import Uploads, VisibleAt
 
 
 @dataclass(frozen=True, kw_only=True)

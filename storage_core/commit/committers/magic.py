@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from lockgate.storage_core.commit.committers.protocol import Committer, Uploads
+from lockgate.storage_core.commit.committers.committer import Committer, Uploads
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Freeze and read plans: the files that a commit adds and removes, stored under their digest.
+"""Freeze and read a plan: the list of the files that a commit adds and removes, stored under its digest.
 
 Source: commit protocol, steps 1 and 4.
 """

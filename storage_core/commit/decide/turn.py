@@ -1,4 +1,6 @@
-"""Take turns, which serialize the commits to a destination; tasks of several jobs may write at once.
+"""Turn: the right to commit to a destination next; numbered, and held by one job at a time.
+
+Turns serialize the commits to a destination; tasks of several jobs may write at the same time.
 
 Source: commit protocol, step 3.
 """

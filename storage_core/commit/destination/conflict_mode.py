@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from lockgate.storage_core.commit.destination.log import Manifest
+from lockgate.storage_core.commit.destination.manifest import Manifest
 from lockgate.storage_core.commit.destination.scope import EVERYWHERE, Scope
 from lockgate.storage_core.commit.destination.visible_files import Owners, visible_files
 from lockgate.storage_core.commit.records.job import JobRecord, JobSpec

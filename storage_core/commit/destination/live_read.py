@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from lockgate.storage_core.commit.destination.log import DestinationLog, Manifest
+from lockgate.storage_core.commit.destination.log import DestinationLog
+from lockgate.storage_core.commit.destination.manifest import Manifest
 from lockgate.storage_core.errors import ObjectNotFoundError
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
+from lockgate.storage_core.commit.destination.manifest import Manifest
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import encode
 from lockgate.storage_core.commit.records.destination_log.live_files import (
@@ -37,31 +36,6 @@ from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.protocol import check_key
 
 CHECKPOINT_TURNS: Final = 100
-
-
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """Live files of a destination after a turn: whole jobs only.
-
-    Attributes:
-        turn: Last turn included; 0 if nothing was ever published.
-        files: Live files by key.
-        columns: Columns that the last job with known columns wrote.
-    """
-
-    turn: int
-    files: dict[str, LiveFile]
-    columns: tuple[Column, ...] | None
-
-    @property
-    def rows(self) -> int | None:
-        """Rows of all files; None if any is unknown."""
-        counts = [file.rows for file in self.files.values()]
-        return None if None in counts else sum(count for count in counts if count is not None)
-
-    @property
-    def size(self) -> int:
-        """Total size of all files in bytes."""
-        return sum(file.size for file in self.files.values())
 
 
 @dataclass(frozen=True)

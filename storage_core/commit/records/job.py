@@ -20,7 +20,7 @@ Mode = Literal["fail", "append", "replace"]
 OnLapse = Literal["abort", "resume"]
 Rerun = Literal["replace", "append", "once"]
 Count = Annotated[int, msgspec.Meta(ge=0)]
-Turn = Annotated[int, msgspec.Meta(ge=1)]
+TurnNumber = Annotated[int, msgspec.Meta(ge=1)]
 
 # Ids become segments of keys and paths, so an id that could leave its folder is refused when it is decoded.
 _SEGMENT: Final = r"\A[A-Za-z0-9][A-Za-z0-9._=+-]{0,119}"

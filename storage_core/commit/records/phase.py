@@ -1,6 +1,7 @@
-"""The state machine of a job: the table of transitions, and how a phase is derived.
+"""Phase of a job, derived from its markers: COMMIT_STARTED, COMMIT_SUCCESS, COMMIT_FAIL.
 
-A phase is never stored. It is derived from the records in the store, so that every process sees the same.
+A marker is a record that is created once. A phase is never stored, so that every process sees the same. The
+table of transitions is the state machine of a job.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Records of a plan, its shards, and the decision to carry it out.
+"""Plan: the frozen list of the files that a commit adds and removes; and the decision to carry it out.
+
+A plan is a record that refers to shards, which list the files.
 
 Source: commit protocol, "What lies where".
 """
@@ -10,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from lockgate.storage_core.commit.records.codec import Record
-from lockgate.storage_core.commit.records.job import Count, JobAttemptId, JobId, Mode, Turn
+from lockgate.storage_core.commit.records.job import Count, JobAttemptId, JobId, Mode, TurnNumber
 from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.ids import Token
 from lockgate.storage_core.stamp import Stamp
@@ -48,7 +50,7 @@ class PlanHead(Record, frozen=True, tag="plan"):
 
     job_id: JobId
     job_attempt: JobAttemptId
-    turn: Turn
+    turn: TurnNumber
     mode: Mode
     chosen_digest: str
     audit: str | None
@@ -78,5 +80,5 @@ class Decision(Record, frozen=True, tag="decision"):
     decided_s: float
     decided_by: str
     plan: str | None = None
-    turn: Turn | None = None
+    turn: TurnNumber | None = None
     reason: str = ""

@@ -1,4 +1,6 @@
-"""Recover jobs after a crash, as the decision table requires. Several recoveries may run at once.
+"""Recovery: finish, resume or abort jobs whose driver is gone, as the decision table requires.
+
+Several recoveries may run at the same time.
 
 Source: commit protocol, "Recovery".
 """

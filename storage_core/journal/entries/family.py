@@ -1,4 +1,4 @@
-"""Families: the kinds of rows and entries that owners register with the journal.
+"""Family: kinds of rows and entries that are versioned together.
 
 An owner describes its family in one module, which `FAMILIES` names. A process imports these modules when it
 first needs them, so it always knows all families.
@@ -52,7 +52,7 @@ class Reaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows and entries that are versioned together.
+    """Kinds of rows and entries that are versioned together.
 
     Attributes:
         name: Unique name; the database keeps the family's version under it.

@@ -1,4 +1,4 @@
-"""The interface of an observer."""
+"""Observer: a read-only copy of one journal, such as a PostgreSQL hot standby, that answers reads."""
 
 from __future__ import annotations
 

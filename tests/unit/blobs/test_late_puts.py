@@ -15,7 +15,7 @@ from lockgate.storage_core.blobs.registry.rows import BlobJob, UploadSet
 from lockgate.storage_core.blobs.server.ingest import LONG_PUT_BYTES
 from lockgate.storage_core.blobs.server.receiving import StoredBlob
 from lockgate.storage_core.blobs.server.upload_sets import HARD_S
-from lockgate.storage_core.blobs.storage.listing_marker import ListingMarker
+from lockgate.storage_core.blobs.storage.listing_time import ListingTime
 from lockgate.storage_core.errors import AccessDeniedError, FencedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal.entries.rows import Lease
@@ -192,14 +192,14 @@ def test_a_put_whose_set_was_given_up_leaves_nothing_although_the_journal_cannot
 def test_a_put_reports_its_unknown_outcome_although_no_listing_can_be_made_due(
     world: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_: ListingMarker) -> None:
+    def refuse(_: ListingTime) -> None:
         raise AccessDeniedError("the file system is read-only")
 
     def lose(_: object) -> None:
         raise OutcomeUnknownError("the answer was lost")
 
     world.server.put(b"before")
-    monkeypatch.setattr(ListingMarker, "forget", refuse)
+    monkeypatch.setattr(ListingTime, "forget", refuse)
     with monkeypatch.context() as patch:
         patch.setattr(world.journal, "write", lose)
         with pytest.raises(OutcomeUnknownError):

@@ -13,7 +13,7 @@ from lockgate.storage_core.blobs.keys import UploadSetId, new_blob_key, new_uplo
 from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob
 from lockgate.storage_core.blobs.reports import Amount, BlobSweepReport, Why
 from lockgate.storage_core.blobs.server.startup import recover
-from lockgate.storage_core.blobs.storage.listing_marker import LISTED, ListingMarker
+from lockgate.storage_core.blobs.storage.listing_time import LISTED, ListingTime
 from lockgate.storage_core.blobs.sweep import orphans
 from lockgate.storage_core.blobs.sweep.store_owner import OWNER
 from lockgate.storage_core.errors import ConflictError, OutcomeUnknownError
@@ -155,7 +155,7 @@ def test_a_listing_during_which_bytes_were_left_behind_does_not_count(
     def in_pages_while_bytes_are_left_behind(listed: Iterator[Any], size: int) -> Iterator[Sequence[Any]]:
         for page in in_pages(listed, size):
             yield page
-            ListingMarker(world.server.holdings.local.path).forget()
+            ListingTime(world.server.holdings.local.path).forget()
 
     with monkeypatch.context() as patch:
         patch.setattr(orphans, "in_pages", in_pages_while_bytes_are_left_behind)
@@ -170,7 +170,7 @@ def test_the_listing_that_began_last_counts_when_two_overlap(
     world.server.put(b"known", owners=["viewer:1"])
 
     def in_pages_while_another_begins(listed: Iterator[Any], size: int) -> Iterator[Sequence[Any]]:
-        with monkeypatch.context() as patch, ListingMarker(world.server.holdings.local.path).begin():
+        with monkeypatch.context() as patch, ListingTime(world.server.holdings.local.path).begin():
             patch.setattr(orphans, "in_pages", in_pages)
             yield from in_pages(listed, size)
 

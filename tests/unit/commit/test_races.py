@@ -14,7 +14,7 @@ import pytest
 from lockgate.storage_core.commit import ExpectedTask, list_jobs, recover_job, sweep_uploads
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
-from lockgate.storage_core.commit.recovery.orphan_sweep import SweepAction
+from lockgate.storage_core.commit.recovery.upload_sweep import SweepAction
 from lockgate.storage_core.errors import (
     FencedError,
     JobFailedError,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from lockgate.storage_core.commit.records.codec import Record
-from lockgate.storage_core.commit.records.job import Column, Count, JobId, Turn
+from lockgate.storage_core.commit.records.job import Column, Count, JobId, TurnNumber
 from lockgate.storage_core.commit.records.plan import ShardRef
 from lockgate.storage_core.ids import Token
 
@@ -38,7 +38,7 @@ class KeyShard(Record, frozen=True, tag="removed-keys"):
 class LogCheckpoint(Record, frozen=True, tag="checkpoint"):
     """`log/<turn>.checkpoint`: the fold of all outcomes up to a turn."""
 
-    turn: Turn
+    turn: TurnNumber
     live: tuple[ShardRef, ...]
     columns: tuple[Column, ...] | None
 
@@ -46,4 +46,4 @@ class LogCheckpoint(Record, frozen=True, tag="checkpoint"):
 class CheckpointHint(Record, frozen=True, tag="checkpoint-hint"):
     """`checkpoint.json`: a turn that has a checkpoint; only a hint, so it may be outdated."""
 
-    turn: Turn
+    turn: TurnNumber

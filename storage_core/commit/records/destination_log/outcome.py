@@ -1,4 +1,4 @@
-"""Outcome of a turn, and the receipt of a published job.
+"""Outcome: how a turn ended, published, reverted or passed; and the receipt of a published job.
 
 Source: commit protocol, "What lies where".
 """
@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from lockgate.storage_core.commit.records.codec import Record
-from lockgate.storage_core.commit.records.job import Column, JobId, Mode, Turn
+from lockgate.storage_core.commit.records.job import Column, JobId, Mode, TurnNumber
 from lockgate.storage_core.commit.records.plan import ShardRef
 
 
@@ -23,7 +23,7 @@ class Outcome(Record, frozen=True, tag="outcome"):
     """
 
     job_id: JobId
-    turn: Turn
+    turn: TurnNumber
     verdict: Literal["published", "reverted", "passed"]
     decided_s: float
     added: tuple[ShardRef, ...] = ()
@@ -42,7 +42,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     job_id: JobId
-    turn: Turn
+    turn: TurnNumber
     committer: str
     mode: Mode
     plan: str

@@ -10,8 +10,8 @@ from lockgate.storage_core.commit.records.codec import encode
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.records.report import Ended
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
-from lockgate.storage_core.commit.recovery.orphan_sweep import SweepAction
 from lockgate.storage_core.commit.recovery.recover import RecoveryResult
+from lockgate.storage_core.commit.recovery.upload_sweep import SweepAction
 from lockgate.storage_core.errors import AuditFailedError, ObjectNotFoundError
 from lockgate.storage_core.ids import new_token
 from tests.support.commit.destination import World, write

@@ -294,7 +294,7 @@ def test_uploads_listed_without_sizes_are_measured_in_parallel_and_keep_their_or
 def test_a_sweep_remembers_a_bounded_number_of_uploads_and_aborts_the_rest_later(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lockgate.storage_core.commit.recovery.orphan_sweep.MAX_STAGED", 2)
+    monkeypatch.setattr("lockgate.storage_core.commit.recovery.upload_sweep.MAX_STAGED", 2)
     for number in range(3):
         stray(world, f"{number}.bin")
     left = []

@@ -6,7 +6,7 @@ import pytest
 
 from lockgate.storage_core.commit import ExpectedTask, recover_job, sweep_uploads
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.commit.recovery.orphan_sweep import SweepAction
+from lockgate.storage_core.commit.recovery.upload_sweep import SweepAction
 from lockgate.storage_core.errors import (
     InvalidInputError,
     LockgateError,

@@ -28,8 +28,14 @@ from lockgate.storage_core.journal.entries.journal_family import JOURNAL
 from lockgate.storage_core.journal.entries.leases import FreeLease, TakeLease
 from lockgate.storage_core.journal.entries.rows import Lease, Request
 from tests.support.commit.destination import Crash
+from tests.support.journal.recorded_schema import run_alembic
 
 REVISIONS = [family.revision for family in known_families()]
+
+
+@pytest.fixture(autouse=True)
+def alembic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migrate, "upgrade", run_alembic)
 
 
 def take(resource: str) -> TakeLease:

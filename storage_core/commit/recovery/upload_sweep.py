@@ -1,4 +1,4 @@
-"""Sweep a destination: abort uploads that no job will complete, and delete what ended jobs left.
+"""Sweep of a destination: abort uploads that no job will complete, and delete what ended jobs left.
 
 The owner decides, never the age alone. Uploads of ended jobs are aborted at once; uploads without an owner
 after two sweeps have seen them, far enough apart.

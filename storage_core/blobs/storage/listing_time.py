@@ -1,8 +1,8 @@
-"""Marker file with the time when the blob stores were last listed for bytes without a row.
+"""Listing time: when the blob stores were last listed for bytes without a row, kept in a file.
 
-A process that leaves such bytes deletes the marker, so the next sweep lists the stores. A listing creates
-a new marker as it begins and writes to that same file at its end: if the marker was deleted meanwhile, the
-listing does not count.
+A process that leaves such bytes deletes the file, so the next sweep lists the stores. A listing creates a new
+file as it begins and writes to that same file at its end: if the file was deleted meanwhile, the listing does
+not count.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Listing:
             self._file.write(f"{at_s!r} {epoch}".encode())
 
 
-class ListingMarker:
-    """The marker of a local store and its HA store.
+class ListingTime:
+    """The listing time of a local store and its HA store.
 
     Args:
         folder: Folder of the local store.

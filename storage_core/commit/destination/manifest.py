@@ -1,0 +1,36 @@
+"""Manifest: the live files of a destination after a turn.
+
+Source: commit protocol, "What lies where".
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from lockgate.storage_core.commit.records.destination_log.live_files import LiveFile
+from lockgate.storage_core.commit.records.job import Column
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """Live files of a destination after a turn: whole jobs only.
+
+    Attributes:
+        turn: Last turn included; 0 if nothing was ever published.
+        files: Live files by key.
+        columns: Columns that the last job with known columns wrote.
+    """
+
+    turn: int
+    files: dict[str, LiveFile]
+    columns: tuple[Column, ...] | None
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of all files; None if any is unknown."""
+        counts = [file.rows for file in self.files.values()]
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    @property
+    def size(self) -> int:
+        """Total size of all files in bytes."""
+        return sum(file.size for file in self.files.values())
