@@ -33,7 +33,8 @@ def connect_again() -> None:
     app.close()
     app._local = threading.local()
     app._backend_cache = None
-    app.__dict__.pop("amqp", None)
+    for name in ("amqp", "control"):  # both keep producers of the earlier broker
+        app.__dict__.pop(name, None)
     app.conf.update(configuration())
 
 
