@@ -91,7 +91,7 @@ def test_complete_output_replaces_the_previous_result(spark: SparkSession, place
     [
         ("update", {}, "lockgate does not support Update mode"),
         ("append", {"jobName": "nightly"}, "every batch is a separate job, named by the checkpoint"),
-        ("append", {"partitionBy": "month"}, "partition column 'month' is not there"),
+        ("append", {"partitionBy": "month"}, "partition column 'month' does not exist"),
     ],
 )
 def test_invalid_options_are_refused_before_anything_is_created(
