@@ -14,7 +14,7 @@ from lockgate.storage_core.blobs.protocol import BlobInfo
 from lockgate.storage_core.blobs.server.startup import recover
 from lockgate.storage_core.blobs.server.upload_sets import HARD_S
 from lockgate.storage_core.settings import MIB
-from tests.conftest import Tell
+from tests.conftest import Summarise
 from tests.support.blobs.kill_points import BEGINS_S, Deaths, Say, assert_settled, prepare, world_at
 from tests.support.blobs.server import INTERVAL_S, BlobWorld, key_of
 from tests.support.soak import IS_SOAK
@@ -83,7 +83,7 @@ def refill(world: BlobWorld, say: Say) -> None:
 
 
 def test_a_server_killed_at_any_step_of_a_jobs_uploads_loses_nothing_and_leaves_no_garbage(
-    tmp_path: Path, kept: list[BlobInfo], tell: Tell
+    tmp_path: Path, kept: list[BlobInfo], summarise: Summarise
 ) -> None:
     deaths = Deaths(tmp_path / "world", tmp_path / "template", upload_and_submit, after_s=1.0)
     steps = []
@@ -92,12 +92,12 @@ def test_a_server_killed_at_any_step_of_a_jobs_uploads_loses_nothing_and_leaves_
             where = f"{len(steps)} {death.step}"
             assert_settled(tmp_path / "world", deaths.dies_s, [*kept, *death.told], where)
         steps.append(death.step)
-    tell(f"{len(steps) - 1} deaths of a server amid uploads")
+    summarise(f"{len(steps) - 1} deaths of a server amid uploads")
     assert {"rename", "fsync", "blob-put.journal-write.before", "blob-put.journal-write.after"} <= set(steps)
 
 
 def test_a_server_killed_at_any_step_of_a_jobs_end_leaves_nothing_of_the_job(
-    tmp_path: Path, kept: list[BlobInfo], tell: Tell
+    tmp_path: Path, kept: list[BlobInfo], summarise: Summarise
 ) -> None:
     deaths = Deaths(tmp_path / "world", tmp_path / "template", fail_and_finish, after_s=AFTER_S)
     others = [blob for blob in kept if blob.job_id != "sales"]
@@ -106,12 +106,12 @@ def test_a_server_killed_at_any_step_of_a_jobs_end_leaves_nothing_of_the_job(
         if is_checked(death.step, steps):
             assert_settled(tmp_path / "world", deaths.dies_s, others, f"{len(steps)} {death.step}")
         steps.append(death.step)
-    tell(f"{len(steps) - 1} deaths of a server amid a job's end")
+    summarise(f"{len(steps) - 1} deaths of a server amid a job's end")
     assert {"unlink", "rmdir"} <= set(steps)
 
 
 def test_the_next_sweep_finishes_one_that_was_killed_at_any_step(
-    tmp_path: Path, kept: list[BlobInfo], tell: Tell
+    tmp_path: Path, kept: list[BlobInfo], summarise: Summarise
 ) -> None:
     deaths = Deaths(tmp_path / "world", tmp_path / "template", sweep, after_s=AFTER_S)
     steps = []
@@ -119,14 +119,14 @@ def test_the_next_sweep_finishes_one_that_was_killed_at_any_step(
         if is_checked(death.step, steps):
             assert_settled(tmp_path / "world", deaths.dies_s, kept, f"{len(steps)} {death.step}")
         steps.append(death.step)
-    tell(f"{len(steps) - 1} deaths of a sweep")
+    summarise(f"{len(steps) - 1} deaths of a sweep")
     assert {"unlink", "rmdir", "blob-sweep.journal-write.after", "blob-orphans.journal-write.after"} <= set(
         steps
     )
 
 
 def test_a_server_killed_at_any_step_of_its_recovery_recovers_again(
-    tmp_path: Path, kept: list[BlobInfo], tell: Tell
+    tmp_path: Path, kept: list[BlobInfo], summarise: Summarise
 ) -> None:
     deaths = Deaths(tmp_path / "world", tmp_path / "template", refill, after_s=AFTER_S)
     (library,) = (blob for blob in kept if blob.size_bytes == 4_000)
@@ -141,7 +141,7 @@ def test_a_server_killed_at_any_step_of_its_recovery_recovers_again(
                 world.server.drop(*key_of(lost), "receiver:2")
             world.server.reader.path(*key_of(library))
         assert_settled(tmp_path / "world", deaths.dies_s, [library], f"{len(steps) - 1} {death.step}")
-    tell(f"{len(steps) - 1} deaths of a recovery")
+    summarise(f"{len(steps) - 1} deaths of a recovery")
 
 
 def cache_of(world: BlobWorld) -> BlobCache:
@@ -156,7 +156,7 @@ def cache_of(world: BlobWorld) -> BlobCache:
 
 
 def test_a_cache_killed_at_any_step_serves_only_correct_bytes_and_leaves_nothing(
-    tmp_path: Path, kept: list[BlobInfo], tell: Tell
+    tmp_path: Path, kept: list[BlobInfo], summarise: Summarise
 ) -> None:
     library, message, log = kept
 
@@ -182,5 +182,5 @@ def test_a_cache_killed_at_any_step_serves_only_correct_bytes_and_leaves_nothing
             assert cache.evict().kept_bytes == 0
             assert [name for _, _, names in os.walk(blobs) for name in names] == []
         assert not (tmp_path / "world" / "cache").exists(), death.step
-    tell(f"{len(steps) - 1} deaths of a cache")
+    summarise(f"{len(steps) - 1} deaths of a cache")
     assert {"rename", "unlink", "rmdir", "utime"} <= set(steps)
