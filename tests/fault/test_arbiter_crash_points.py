@@ -154,20 +154,22 @@ def test_a_journal_that_fails_at_any_call_leaves_all_or_nothing(
         assert there or failed, where
         published += there
         raised += failed
-    summarise(f"{strike.__name__} {times}: at {len(points)} calls, {published} published, {raised} runs raised")
+    summarise(
+        f"{strike.__name__} {times}: at {len(points)} calls, {published} published, {raised} runs raised"
+    )
     assert len(points) > 5
     assert not (strike is lost and times == 1 and raised), "the same request id asks again"
 
 
 def _fails(world: World, point: str, strike: Strike, times: int) -> bool:
     """Run the job while the journal fails this often from a failpoint on; return whether the job raised."""
-    struck, side = 0, point[point.rindex(".") :]
+    failures, side = 0, point[point.rindex(".") :]
 
     def observe(name: str) -> None:
-        nonlocal struck
-        is_here = name == point or (struck and ".journal-" in name and name.endswith(side))
-        if is_here and struck < times:
-            struck += 1
+        nonlocal failures
+        is_here = name == point or (failures and ".journal-" in name and name.endswith(side))
+        if is_here and failures < times:
+            failures += 1
             raise strike(name)
 
     FAILPOINTS.observer = observe

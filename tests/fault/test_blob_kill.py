@@ -90,9 +90,9 @@ def test_a_server_killed_at_any_step_of_a_jobs_uploads_loses_nothing_and_leaves_
     for death in deaths.each():
         if is_checked(death.step, steps):
             where = f"{len(steps)} {death.step}"
-            assert_settled(tmp_path / "world", deaths.dies_s, [*kept, *death.told], where)
+            assert_settled(tmp_path / "world", deaths.dies_s, [*kept, *death.confirmed], where)
         steps.append(death.step)
-    summarise(f"{len(steps) - 1} deaths of a server amid uploads")
+    summarise(f"{len(steps) - 1} deaths of a server during uploads")
     assert {"rename", "fsync", "blob-put.journal-write.before", "blob-put.journal-write.after"} <= set(steps)
 
 
@@ -106,7 +106,7 @@ def test_a_server_killed_at_any_step_of_a_jobs_end_leaves_nothing_of_the_job(
         if is_checked(death.step, steps):
             assert_settled(tmp_path / "world", deaths.dies_s, others, f"{len(steps)} {death.step}")
         steps.append(death.step)
-    summarise(f"{len(steps) - 1} deaths of a server amid a job's end")
+    summarise(f"{len(steps) - 1} deaths of a server during a job's end")
     assert {"unlink", "rmdir"} <= set(steps)
 
 

@@ -172,14 +172,14 @@ def test_a_request_that_fails_once_in_any_way_of_s3_leaves_all_or_nothing(
     requests = s3.seen_in(lambda: job(s3.driver, mode))
     # Both modes send the same requests before the plan and when they only read, so one mode is enough.
     planned = next(seen.number for seen in requests if "/plan/" in seen.key)
-    struck: Sequence[Seen] = [
+    targets: Sequence[Seen] = [
         seen
         for seen in requests
         if can_strike(seen) and (mode == "append" or (_changes(seen) and seen.number >= planned))
     ]
-    struck = sample(struck, every=3, offset=[kind for kind, _ in FAULTS].index(fault))
+    targets = sample(targets, every=3, offset=[kind for kind, _ in FAULTS].index(fault))
     published = raised = 0
-    for seen in struck:
+    for seen in targets:
         s3.fake.restore(before)
         s3.fake.forget()
         s3.fake.faults.at(fault, request=seen.number)
@@ -189,8 +189,10 @@ def test_a_request_that_fails_once_in_any_way_of_s3_leaves_all_or_nothing(
         assert there or failed, where
         published += there
         raised += failed
-    summarise(f"{mode}, {fault.name}: at {len(struck)} requests, {published} published, {raised} runs raised")
-    assert struck
+    summarise(
+        f"{mode}, {fault.name}: at {len(targets)} requests, {published} published, {raised} runs raised"
+    )
+    assert targets
 
 
 def _fails(s3: S3World, mode: str, where: str) -> bool:

@@ -85,7 +85,9 @@ def test_a_crash_at_any_store_or_journal_call_leaves_all_or_nothing_and_a_correc
         outcomes += [settled(snapshot, world, mode)] * len(snapshot.points)
         points += snapshot.points
     of_journal = [point for point in points if ".journal-" in point]
-    summarise(f"{mode}: {len(points)} crash points, {len(of_journal)} of the journal, {sum(outcomes)} published")
+    summarise(
+        f"{mode}: {len(points)} crash points, {len(of_journal)} of the journal, {sum(outcomes)} published"
+    )
     for step in ("lease", "register"):
         assert {f"{step}.journal-write.before", f"{step}.journal-write.after"} <= set(of_journal)
     assert outcomes == sorted(outcomes)
@@ -103,7 +105,9 @@ def test_a_crash_of_a_job_that_is_rolled_back_leaves_nothing_of_it_and_a_correct
     assert world.attach("new-g1").phase() is JobPhase.FAILED
 
 
-def test_a_crash_during_recovery_is_recovered(worlds: Iterator[World], tmp_path: Path, summarise: Summarise) -> None:
+def test_a_crash_during_recovery_is_recovered(
+    worlds: Iterator[World], tmp_path: Path, summarise: Summarise
+) -> None:
     world = next(worlds)
     pairs = 0
     for first in snapshots_of(world, lambda: job(world, "replace"), tmp_path / "first")[::12]:

@@ -165,7 +165,7 @@ class Contest:
     def _ended(self) -> Iterator[ForkServerProcess]:
         by_sentinel = {process.sentinel: process for process in self._running}
         ready = wait(list(by_sentinel), timeout=PATIENCE_S)
-        assert ready, f"nobody came to an end: {[process.name for process in self._running]}"
+        assert ready, f"no process ended: {[process.name for process in self._running]}"
         for sentinel in ready:
             process = by_sentinel[sentinel]  # type: ignore[index]  # a sentinel is a descriptor
             process.join()
@@ -182,7 +182,9 @@ def worlds(tmp_path: Path, postgres: Server) -> list[World]:
 
 @pytest.mark.requires("postgres")
 @pytest.mark.timeout(SECONDS + 3 * PATIENCE_S)
-def test_every_job_ends_once_when_three_of_ten_drivers_are_killed(worlds: list[World], summarise: Summarise) -> None:
+def test_every_job_ends_once_when_three_of_ten_drivers_are_killed(
+    worlds: list[World], summarise: Summarise
+) -> None:
     settings = {**worlds[0].options, "home": worlds[0].root / "home", "parallelism": 4}
     places = [Place(world.url, settings) for world in worlds]
     contest = Contest(places, Random("ten drivers"), time.monotonic() + SECONDS)

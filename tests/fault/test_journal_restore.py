@@ -106,7 +106,9 @@ def test_the_next_checkpoint_replaces_one_that_died_at_any_call(lost: Lost, summ
     summarise(f"{points} deaths of a checkpoint")
 
 
-def test_a_verification_that_dies_at_any_call_confirms_no_wrong_checkpoint(lost: Lost, summarise: Summarise) -> None:
+def test_a_verification_that_dies_at_any_call_confirms_no_wrong_checkpoint(
+    lost: Lost, summarise: Summarise
+) -> None:
     points = 0
     for world, where in lost.dead(JournalWorld.verify):
         points += 1
@@ -180,7 +182,9 @@ def test_no_two_restores_share_an_epoch_wherever_one_died(lost: Lost) -> None:
         assert len(claims) == restored.stamp.epoch // 1000, where
 
 
-def test_the_next_restore_in_place_completes_one_that_died_at_any_call(lost: Lost, summarise: Summarise) -> None:
+def test_the_next_restore_in_place_completes_one_that_died_at_any_call(
+    lost: Lost, summarise: Summarise
+) -> None:
     def go_on(world: JournalWorld) -> Stamp:
         with world.open() as journal:
             return restore_in_place(journal, world.checkpoints)
@@ -197,7 +201,9 @@ def test_the_next_restore_in_place_completes_one_that_died_at_any_call(lost: Los
     summarise(f"{points} deaths of going on in place")
 
 
-def test_safe_mode_can_be_left_after_a_death_at_any_call_of_leaving_it(lost: Lost, summarise: Summarise) -> None:
+def test_safe_mode_can_be_left_after_a_death_at_any_call_of_leaving_it(
+    lost: Lost, summarise: Summarise
+) -> None:
     def leave(world: JournalWorld) -> None:
         with world.open(world.spare_url) as journal:
             leave_safe_mode(journal)

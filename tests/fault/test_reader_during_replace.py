@@ -81,7 +81,9 @@ def test_with_retention_no_file_is_deleted_during_a_read(world: World, when: str
     assert world.live() == world.keys()
 
 
-def test_a_reader_beside_many_replacements_sees_one_whole_table_each_time(world: World, summarise: Summarise) -> None:
+def test_a_reader_beside_many_replacements_sees_one_whole_table_each_time(
+    world: World, summarise: Summarise
+) -> None:
     versions = [f"version {number}" for number in range(6)]
     with reading(world.url) as reader:
         reader.catch_up()
@@ -92,4 +94,4 @@ def test_a_reader_beside_many_replacements_sees_one_whole_table_each_time(world:
     assert [order.index(seen.digest) for seen in reader.seen] == sorted(
         order.index(seen.digest) for seen in reader.seen
     )
-    summarise(f"{len(reader.seen)} readings, {sum(seen.retries for seen in reader.seen)} begun anew")
+    summarise(f"{len(reader.seen)} readings, {sum(seen.retries for seen in reader.seen)} restarted")

@@ -78,15 +78,15 @@ def airflow(root: Path, settings: Settings) -> Iterator[Services]:
 
 def envelopes(airflow: Services, dag_id: str) -> dict[tuple[str, int, str], Any]:
     """Return the envelopes in the rows of a DAG by task, map index and key."""
-    found = asked(airflow, "select task_id, map_index, key, value from xcom where dag_id = ?", dag_id)
+    found = query(airflow, "select task_id, map_index, key, value from xcom where dag_id = ?", dag_id)
     values = {(task_id, map_index, key): json.loads(value) for task_id, map_index, key, value in found}
     return {row: value[MARK] for row, value in values.items() if isinstance(value, dict) and MARK in value}
 
 
-def asked(airflow: Services, question: str, *values: str) -> list[Any]:
+def query(airflow: Services, statement: str, *values: str) -> list[Any]:
     """Query Airflow's database."""
     with closing(sqlite3.connect(airflow.home.path / "airflow.db")) as database:
-        return database.execute(question, values).fetchall()
+        return database.execute(statement, values).fetchall()
 
 
 def referred(settings: Settings, dag_id: str, scope: str = SCOPE) -> set[str]:
@@ -246,7 +246,7 @@ def test_a_deferred_task_resumes_once_after_its_triggerer_was_killed(
 def is_deferred(airflow: Services, run_id: str) -> bool | None:
     """Return True if the task is deferred, False if it has failed, and None otherwise."""
     state = airflow.state("blob_deferring", run_id, "wait")
-    if state == "deferred" and asked(airflow, "select id from trigger where triggerer_id is not null"):
+    if state == "deferred" and query(airflow, "select id from trigger where triggerer_id is not null"):
         return True
     return False if state == "failed" else None
 

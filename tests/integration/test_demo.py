@@ -53,13 +53,13 @@ def test_the_demo_ends_with_its_table_and_leaves_nothing_running(tmp_path: Path)
     assert process.returncode == 0, output
     for step in ("run 1", "verify first run", "run 2, killed", "recovery DAG", "verify second run"):
         assert step in output
-    for told in (
+    for message in (
         "is blob ",
         "which deleted blob ",
         "library still exists, blob ",
         "library is deleted, too",
     ):
-        assert told in output
+        assert message in output
     [destination] = (home / "lake").iterdir()
     manifest = read_manifest(str(destination))
     assert (manifest.turn, manifest.rows) == (2, 336_776)

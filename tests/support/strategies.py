@@ -141,7 +141,7 @@ def records(kind: type[Record]) -> SearchStrategy[dict[str, Any]]:
 
 @st.composite
 def _artefacts(draw: st.DrawFn, info: msgspec.inspect.StructType) -> dict[str, Any]:
-    """Return artefacts whose lists are of equal length, which their type alone does not say."""
+    """Return artefacts whose lists are of equal length, which their type does not require."""
     values = {field.name: _values(field.type) for field in info.fields}
     keys, names = draw(values["blob_keys"]), draw(values["names"])
     length = min(len(keys), len(names))
@@ -155,11 +155,11 @@ def _values(info: msgspec.inspect.Type) -> SearchStrategy[Any]:  # noqa: PLR0911
             return _artefacts(info)
         case msgspec.inspect.StructType(fields=fields, tag=tag, tag_field=tag_field):
             tagged = {} if tag_field is None else {tag_field: st.just(tag)}
-            asked = {field.encode_name: _values(field.type) for field in fields if field.required}
+            required = {field.encode_name: _values(field.type) for field in fields if field.required}
             version = {"version": st.just(1)}
             free = {field.encode_name: _values(field.type) for field in fields if not field.required}
             free |= version if "version" in free else {}
-            return st.fixed_dictionaries({**tagged, **asked}, optional=free)
+            return st.fixed_dictionaries({**tagged, **required}, optional=free)
         case msgspec.inspect.StrType(pattern=pattern):
             return st.text(max_size=20) if pattern is None else st.from_regex(pattern, fullmatch=True)
         case msgspec.inspect.IntType(ge=least, le=greatest):

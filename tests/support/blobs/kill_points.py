@@ -100,11 +100,11 @@ class Death:
 
     Attributes:
         step: Step before which it was killed; empty if it ran to its end.
-        told: Results that had been confirmed to callers.
+        confirmed: Results that had been confirmed to callers.
     """
 
     step: str
-    told: list[BlobInfo]
+    confirmed: list[BlobInfo]
 
 
 class Deaths:
@@ -142,14 +142,14 @@ class Deaths:
         if code not in {0, -signal.SIGKILL}:
             raise AssertionError(f"the run failed before its step {number}: {said.read_text()}")
         lines = said.read_text().splitlines() if said.exists() else []
-        told = [
+        confirmed = [
             BlobInfo(job_id=job, blob_key=check_blob_key(key), size_bytes=int(size))
             for job, key, size in (line.split() for line in lines)
         ]
         step = at.read_text() if code else ""
         for note in (said, at):
             note.unlink(missing_ok=True)
-        return Death(step, told)
+        return Death(step, confirmed)
 
     def _live(self, number: int, said: Path, at: Path) -> int:
         def say(blob: BlobInfo) -> None:

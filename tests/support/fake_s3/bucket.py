@@ -67,7 +67,7 @@ def attributes_of(request: Request) -> Attributes:
 
 
 def headers_of(attributes: Attributes, etag: str, modified_s: float) -> Mapping[str, str]:
-    """What a GET or HEAD says beside the bytes."""
+    """The headers of a GET or HEAD response."""
     headers = {
         "ETag": f'"{etag}"',
         "Last-Modified": formatdate(modified_s, usegmt=True),

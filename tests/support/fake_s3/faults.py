@@ -1,7 +1,7 @@
 """Injected faults: which fault strikes at which request.
 
 `faults.at(fault, request=17)` strikes the seventeenth request; `faults.at(fault, operation="UploadPart",
-nth=2, times=2)` the second and third part. A fault that has struck is spent.
+nth=2, times=2)` the second and third part. A fault that was injected is spent.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Faults:
 
     @property
     def spent(self) -> bool:
-        """Whether every fault has struck as often as it was to."""
+        """Whether every fault was injected as often as requested."""
         return not any(one.times for one in self._due)
 
     def due(self, request: int, operation: str) -> Fault | None:

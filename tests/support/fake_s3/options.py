@@ -21,7 +21,7 @@ class Options:
         page_size: The most that a page of any listing holds, however many are asked for.
         min_part_bytes: All parts but the last must have as many.
         keeps_parts: False: the bytes of parts are checked and counted, then dropped.
-        upload_expiry_days: What the bucket's lifecycle rule says; None: it has none.
+        upload_expiry_days: Days after which the bucket's lifecycle rule aborts uploads; None: no rule.
     """
 
     repeated_completion: Literal["succeeds", "no such upload"] = "no such upload"

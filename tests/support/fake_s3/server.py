@@ -169,7 +169,7 @@ class FakeS3:
 
 
 def _failed_inside(fault: Fault, operation: str, request: Request) -> Answer:
-    """A 200 that failed: a batch says so of each key, anything else by an error document."""
+    """A failure with status 200: a batch reports it for each key, any other request by an error document."""
     message = f"{fault.name}, on purpose"
     if operation != "DeleteObjects":
         return Answer(200, {"Content-Type": "application/xml"}, error_document(fault.code, message))

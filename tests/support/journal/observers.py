@@ -164,7 +164,7 @@ def take(journal: Journal, resource: str | None = None) -> Stamp:
     return journal.apply(op).stamp
 
 
-def asked(reading: Reading) -> tuple[str, int]:
+def server_and_rows(reading: Reading) -> tuple[str, int]:
     """Return the name of the responding server and the number of rows, one per entry in these tests."""
     return Path(reading.database.url.database or "").stem, len(reading.where(Lease, {}))
 

@@ -49,7 +49,7 @@ class PausedDriver:
 
     def hear(self) -> str:
         """Return its next line: `READY`, and finally `COMMITTED` or the name of its error."""
-        assert self._link.poll(PATIENCE_S), "the driver says nothing"
+        assert self._link.poll(PATIENCE_S), "the driver sent nothing"
         said: str = self._link.recv()
         return said
 

@@ -155,7 +155,7 @@ CALLS: Final = {"write": _write, "days": _days, "await_executors": _await_execut
 def main() -> None:
     """Start Spark, and answer until standard input ends."""
     spark = spark_session("driver", master=sys.argv[1], config=json.loads(sys.argv[2]))
-    # The JVM says things on standard output too.
+    # The JVM writes to standard output, too.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:

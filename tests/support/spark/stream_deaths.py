@@ -60,7 +60,7 @@ class Death:
 
 
 def death_of(destination: str) -> Death:
-    """Return what the environment says of a destination."""
+    """Return the deaths that the environment configures for a destination."""
     return Death(**json.loads(os.environ[DEATHS])[destination])
 
 

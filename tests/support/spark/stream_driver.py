@@ -27,7 +27,7 @@ READY: Final = "all stand still"
 def main(homes: list[str]) -> None:
     """Bring one query after the other to its point, say so, and wait for an end from outside."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # the JVM says things on standard output too
+    os.dup2(2, 1)  # the JVM writes to standard output, too
     spark = spark_session("mortal", master=f"local[{len(homes)}]", config=QUICK)
     spark.dataSource.register(MortalDataSource)
     for place in map(Place, map(Path, homes)):

@@ -117,7 +117,7 @@ def _stopped(number: int, run: Callable[[], object], meanwhile: Callable[[], obj
     try:
         run()
     except LockgateError:
-        assert stopped, "nobody was in its way"
+        assert stopped, "no other process created it first"
     finally:
         FAILPOINTS.observer = None
     return bool(stopped)

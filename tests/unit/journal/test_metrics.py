@@ -182,9 +182,9 @@ metrics.record_observer_wait()
 metrics.record_observer_lag("standby", 0.5)
 with open_journal(sys.argv[1]) as journal, watched_leases(journal):
     journal.write([take("a"), take("a"), take("b")])
-    told = reader.get_metrics_data()
+    collected = reader.get_metrics_data()
 said = {"spans": [span.name for span in spans.get_finished_spans()]}
-for resource in told.resource_metrics:
+for resource in collected.resource_metrics:
     for scope in resource.scope_metrics:
         for metric in scope.metrics:
             points = metric.data.data_points
@@ -200,12 +200,12 @@ def test_a_scrape_reports_the_newest_entry_of_any_writer_and_whether_safe_mode_i
 ) -> None:
     with open_journal(journal_url) as another, serve_metrics(journal, port=0) as url:
         another.write([take("a"), take("b")])
-        told = fetched(url)
+        before = fetched(url)
         with another.database.write() as connection:
             enter_safe_mode(connection, another.name, "it was restored", now_s=1.0)
-        then = fetched(url)
-    assert told['lockgate_journal_sequence{journal="main"}'] == 2
-    assert [figures['lockgate_journal_safe_mode{journal="main"}'] for figures in (told, then)] == [0, 1]
+        after = fetched(url)
+    assert before['lockgate_journal_sequence{journal="main"}'] == 2
+    assert [figures['lockgate_journal_safe_mode{journal="main"}'] for figures in (before, after)] == [0, 1]
 
 
 def test_an_error_about_an_unusable_address_names_it(run: Run) -> None:

@@ -139,7 +139,7 @@ def test_a_successful_call_does_not_fail_because_no_template_can_be_made_of_it(
     client = new_client()
 
     def gone() -> Any:
-        raise CredentialRetrievalError(provider="role", error_msg="expired amid the call")
+        raise CredentialRetrievalError(provider="role", error_msg="expired during the call")
 
     client.credentials = gone
     assert [put(client) for _ in range(5)] == ['"e"'] * 5
