@@ -15,7 +15,7 @@ from lockgate.storage_core.blobs.server.startup import recover
 from lockgate.storage_core.blobs.server.upload_sets import HARD_S
 from lockgate.storage_core.settings import MIB
 from tests.conftest import Summarise
-from tests.support.blobs.kill_points import BEGINS_S, Deaths, Say, assert_settled, prepare, world_at
+from tests.support.blobs.kill_points import BEGINS_S, Confirm, Deaths, assert_settled, prepare, world_at
 from tests.support.blobs.server import INTERVAL_S, BlobWorld, key_of
 from tests.support.soak import IS_SOAK
 
@@ -44,7 +44,7 @@ def is_checked(step: str, before: Sequence[str]) -> bool:
     return IS_SOAK or step not in before or len(before) % 3 == 0
 
 
-def upload_and_submit(world: BlobWorld, say: Say) -> None:
+def upload_and_submit(world: BlobWorld, confirm: Confirm) -> None:
     """Run a job's life until it is running."""
     server = world.server
     upload_set = server.begin_set("new")
@@ -55,26 +55,26 @@ def upload_and_submit(world: BlobWorld, say: Say) -> None:
     assert server.complete_set(upload_set) == 2
     server.submit("new", [blob.blob_key for blob in blobs])
     for blob in blobs:
-        say(blob)
-    say(server.put(b"message", job_id="new", guarantee="recreatable", owners=["receiver:9"]))
+        confirm(blob)
+    confirm(server.put(b"message", job_id="new", guarantee="recreatable", owners=["receiver:9"]))
     old = server.put(b"log", job_id="new", use="log", guarantee="recreatable", owners=["viewer:9"])
-    say(server.put(b"longer log", job_id="new", use="log", guarantee="recreatable", owners=["viewer:9"]))
+    confirm(server.put(b"longer log", job_id="new", use="log", guarantee="recreatable", owners=["viewer:9"]))
     server.drop(*key_of(old), "viewer:9")
     server.close()
 
 
-def fail_and_finish(world: BlobWorld, say: Say) -> None:
+def fail_and_finish(world: BlobWorld, confirm: Confirm) -> None:
     """End a job of which nothing has to be kept."""
     world.server.fail("sales")
     world.server.finish("sales")
 
 
-def sweep(world: BlobWorld, say: Say) -> None:
+def sweep(world: BlobWorld, confirm: Confirm) -> None:
     report = world.server.sweep(dry_run=False)
     assert report.problems == ()
 
 
-def refill(world: BlobWorld, say: Say) -> None:
+def refill(world: BlobWorld, confirm: Confirm) -> None:
     """Start a server that lost its disk and read the blobs that survive this."""
     world.server.holdings.local.delete_all()
     recover(world.server.holdings)
@@ -160,7 +160,7 @@ def test_a_cache_killed_at_any_step_serves_only_correct_bytes_and_leaves_nothing
 ) -> None:
     library, message, log = kept
 
-    def use(world: BlobWorld, say: Say) -> None:
+    def use(world: BlobWorld, confirm: Confirm) -> None:
         with cache_of(world) as cache:
             with cache.holding(*key_of(library)):
                 cache.get(*key_of(message), guarantee="recreatable")

@@ -185,14 +185,14 @@ def test_no_two_restores_share_an_epoch_wherever_one_died(lost: Lost) -> None:
 def test_the_next_restore_in_place_completes_one_that_died_at_any_call(
     lost: Lost, summarise: Summarise
 ) -> None:
-    def go_on(world: JournalWorld) -> Stamp:
+    def restored(world: JournalWorld) -> Stamp:
         with world.open() as journal:
             return restore_in_place(journal, world.checkpoints)
 
     rows, points = lost.copy().rows(), 0
-    for world, where in lost.dead(go_on):
+    for world, where in lost.dead(restored):
         points += 1
-        stamp = go_on(world)
+        stamp = restored(world)
         assert stamp.epoch % 1000 == 0, where
         assert world.rows() == rows, where
         assert world.verify().findings == (), where

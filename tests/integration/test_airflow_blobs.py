@@ -142,8 +142,8 @@ def test_a_log_is_shown_while_its_task_runs_and_after_its_worker_is_gone(
     assert final.parts[0] == growing.parts[0]
 
     shutil.rmtree(airflow.home.path / "logs" / "dag_id=blob_log")
-    said = [event for event in shown() if event in {"the first line", "the last line"} or "***" in event]
-    assert said == ["the first line", "the last line"]
+    events = [event for event in shown() if event in {"the first line", "the last line"} or "***" in event]
+    assert events == ["the first line", "the last line"]
 
 
 def test_large_values_are_blobs_until_their_rows_are_deleted(

@@ -85,7 +85,7 @@ def test_the_demo_stops_what_it_started_when_it_is_interrupted(tmp_path: Path) -
     assert processes_of(home) == []
 
 
-def test_without_java_the_demo_says_how_to_install_it_and_starts_nothing(tmp_path: Path) -> None:
+def test_without_java_the_demo_names_the_remedy_and_starts_nothing(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with demo(home, JAVA_HOME=str(tmp_path / "no-java")) as process:
         output, _ = process.communicate(timeout=120)

@@ -230,10 +230,10 @@ def _kill_driver(places: dict[str, Place], log: Path) -> None:
         ) as driver,
     ):
         assert driver.stdout is not None
-        said = driver.stdout.readline().strip()
+        line = driver.stdout.readline().strip()
         victims = psutil.Process(driver.pid).children(recursive=True)
         driver.kill()
         for process in victims:
             with suppress(psutil.NoSuchProcess):  # a child of a process that is already dead
                 process.kill()
-        assert said == READY, log.read_text()[-2000:]
+        assert line == READY, log.read_text()[-2000:]

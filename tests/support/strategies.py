@@ -82,7 +82,7 @@ def hostile_values(victim: str, standing: object = None) -> SearchStrategy[Any]:
 
     Args:
         victim: A path outside the destination.
-        standing: What the field has; most values are of this kind.
+        standing: Current value of the field; most values are of its type.
     """
     texts = st.sampled_from((victim, f"{victim}/secret.csv", *PATHS_OUT, *FOREIGN_IDS))
     numbers = st.sampled_from(NUMBERS) | st.sampled_from(RAW_NUMBERS).map(raw)
@@ -98,7 +98,7 @@ def hostile_values(victim: str, standing: object = None) -> SearchStrategy[Any]:
 
 @st.composite
 def mutations(draw: st.DrawFn, document: dict[str, Any], victim: str) -> bytes:
-    """Change one thing in a valid document: a value, whether a field is there, how often, or beside what."""
+    """Make one change to a valid document: change a value, or remove, repeat or add a field."""
     path = draw(st.sampled_from(sorted(places(document), key=str)))
     changed: dict[str, Any] = json.loads(json.dumps(document))
     holder, name = at(changed, path[:-1]), path[-1]
@@ -127,7 +127,7 @@ def places(value: object, here: JsonPath = ()) -> Iterator[JsonPath]:
 
 
 def at(value: Any, path: JsonPath) -> Any:
-    """Return what stands at a path of a document."""
+    """Return the value at a path of a document."""
     for name in path:
         value = value[name]
     return value
@@ -179,7 +179,7 @@ def _values(info: msgspec.inspect.Type) -> SearchStrategy[Any]:  # noqa: PLR0911
         case msgspec.inspect.DictType(key_type=key, value_type=value):
             return st.dictionaries(_values(key), _values(value), max_size=3)
         case _:
-            raise AssertionError(f"{info}: records have no such field yet; say here how to draw one")
+            raise AssertionError(f"{info}: records have no such field yet; add a strategy for it here")
 
 
 def _escape(character: str) -> str:

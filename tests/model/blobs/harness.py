@@ -171,7 +171,7 @@ class BlobServerUnderTest(RuleBasedStateMachine):
         )
 
     @contextmanager
-    def _struck(self, strike: Strike) -> Iterator[None]:
+    def _injected(self, strike: Strike) -> Iterator[None]:
         """Inject the fault into the call."""
         passed = journal_writes = 0
 
@@ -221,7 +221,7 @@ class BlobServerUnderTest(RuleBasedStateMachine):
         except Refused as refusal:
             refused = refusal.kind
         try:
-            with self._struck(strike):
+            with self._injected(strike):
                 call()
         except (Crash, OutcomeUnknownError) as error:
             if self._seen() != self.model:

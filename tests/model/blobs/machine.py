@@ -219,7 +219,7 @@ class BlobsMachine(BlobServerUnderTest):
         orphans = chance.choice((None, None, True))
         before, now_s = self.model, self.clock.now
         is_whole = False
-        with self._struck(strike), suppress(Crash, OutcomeUnknownError):
+        with self._injected(strike), suppress(Crash, OutcomeUnknownError):
             is_whole = self.server.sweep(dry_run=False, orphans=orphans).problems == ()
         self._assert_swept(before, now_s, is_whole=is_whole)
         if strike.kind == "crash" and not is_whole:

@@ -44,7 +44,7 @@ def list_objects_v2(bucket: Bucket, request: Request) -> Answer:
 
 def list_multipart_uploads(bucket: Bucket, request: Request) -> Answer:
     prefix, after_key = request.query.get("prefix", ""), request.query.get("key-marker", "")
-    # Without a key, S3 ignores the id to go on from.
+    # Without a key, S3 ignores the upload id to continue from.
     after_id = request.query.get("upload-id-marker", "") if after_key else ""
     found = sorted(
         (upload for upload in bucket.state.uploads.values() if upload.key.startswith(prefix)),

@@ -160,18 +160,18 @@ def test_a_job_without_a_commit_job_is_ended_by_command(run: Run, place: Path) -
 
 
 @pytest.mark.parametrize(
-    ("job", "code", "said"),
+    ("job", "code", "message"),
     [("no_job", 2, "lockgate blobs drop"), ("other", 4, "was not submitted"), ("sales", 8, "jobs recover")],
 )
 def test_an_unknown_job_and_a_job_with_a_commit_job_are_not_ended_by_command(
-    run: Run, place: Path, job: str, code: int, said: str
+    run: Run, place: Path, job: str, code: int, message: str
 ) -> None:
     with open_blobs(load_settings()) as blobs:
         needed = blobs.put(b"needed", job_id="sales")
         blobs.submit("sales", [needed.blob_key], destination="s3://lake/sales", commit_job="sales-g1")
     for options in ([], ["--yes"]):
         result = run("blobs", "finish", job, *options)
-        assert (result.exit_code, said in result.stderr) == (code, True)
+        assert (result.exit_code, message in result.stderr) == (code, True)
     assert local_file(place, "sales", needed.blob_key).exists()
     assert [one["final_s"] for one in document(run("blobs", "jobs", "--json"))] == [None]
 

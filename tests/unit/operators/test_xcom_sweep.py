@@ -153,7 +153,7 @@ def test_the_command_reports_what_it_would_drop_and_drops_it_with_yes(
     assert "no row has a blob" in again
 
 
-def test_the_command_says_where_to_run_it_if_airflow_is_not_installed(
+def test_the_command_names_where_to_run_it_if_airflow_is_not_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "airflow", None)

@@ -122,5 +122,5 @@ def test_a_process_without_a_journal_sends_without_importing_it() -> None:
         "import sys, lockgate.workers.tasks; from lockgate.workers.session.token import tokens, extract; "
         "extract({}); print(tokens(), 'sqlalchemy' in sys.modules)"
     )
-    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=120)
-    assert said.stdout.split() == [b"{}", b"False"]
+    completed = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=120)
+    assert completed.stdout.split() == [b"{}", b"False"]

@@ -49,7 +49,7 @@ def test_a_task_retried_in_another_process_finds_its_jobs_blobs_in_the_cache(wor
     assert world.server.fetched == [blob.blob_key]
 
 
-def test_the_ha_store_is_asked_before_the_server(world: CacheWorld) -> None:
+def test_the_ha_store_is_read_before_the_server(world: CacheWorld) -> None:
     blob = world.put(b"library")
     world.ha = world.server.holdings.ha
     assert world.cache().get(*key_of(blob)) == b"library"

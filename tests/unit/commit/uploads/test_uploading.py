@@ -27,7 +27,7 @@ def unobserved() -> Iterator[None]:
 
 
 def refuse(point: str, times: int, words: Callable[[int], str] = str) -> list[int]:
-    """Let the store refuse this many times at a failpoint; return the growing list of refusals."""
+    """Make the store refuse this many times at a failpoint; return the growing list of refusals."""
     refused: list[int] = []
     lock = threading.Lock()
 

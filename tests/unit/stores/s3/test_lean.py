@@ -187,9 +187,9 @@ def test_a_hook_may_return_a_response_and_headers_it_adds_are_sent(
     put(client)
     assert b"X-Trace: 7" in server.seen[1][1]
 
-    said = AWSResponse("", 200, {"ETag": '"hooked"'}, None)
-    said._content = b""
-    client.meta.events.register("before-send.s3", lambda request, **_: said)
+    response = AWSResponse("", 200, {"ETag": '"hooked"'}, None)
+    response._content = b""
+    client.meta.events.register("before-send.s3", lambda request, **_: response)
     assert put(client)["ETag"] == '"hooked"'
     assert len(server.seen) == 2
 
