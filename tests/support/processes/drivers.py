@@ -1,4 +1,4 @@
-"""Drivers as processes of their own, forked from one that has imported everything: cheap enough to kill many.
+"""Drivers in separate processes, forked from one that has imported everything: cheap enough to kill many.
 
 A driver can be killed by SIGKILL at a failpoint, at its n-th storage call, or after a given time.
 """

@@ -23,7 +23,7 @@ _EPOCH_S: Final = 1_700_000_000
 
 @dataclass(frozen=True)
 class Place:
-    """One query's folders: `in`, `lake` and `checkpoint` in a home of its own."""
+    """One query's folders: `in`, `lake` and `checkpoint` in a separate home directory."""
 
     home: Path
 

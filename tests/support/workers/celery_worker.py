@@ -146,7 +146,7 @@ class StagedJob:
 
 @dataclass
 class WorkerProcess:
-    """A Celery worker in a process of its own, with a pool of child processes."""
+    """A Celery worker in a separate process, with a pool of child processes."""
 
     process: subprocess.Popen[str]
     log: Path
