@@ -1,1 +1,1 @@
-"""What is measured, against what. Each prints a table; none asserts a time."""
+"""Benchmarks of Lockgate against alternatives. Each prints a table; none asserts a time."""

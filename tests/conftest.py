@@ -22,7 +22,7 @@ from tests.support.journal import recorded_schema as recorded
 from tests.support.postgres import Server, postgres_bin, primary
 from tests.support.soak import IS_SOAK
 
-Tell = Callable[[str], None]
+Summarise = Callable[[str], None]
 
 # Airflow creates its home on import: keep it out of the home directory of the user who runs the tests.
 _AIRFLOW_HOME = tempfile.TemporaryDirectory(prefix="airflow-")
@@ -110,7 +110,7 @@ def _end_as_a_process() -> None:
 
 
 @pytest.fixture(autouse=True)
-def heard() -> None:
+def enabled_loggers() -> None:
     """Enable Lockgate's loggers in every test: a module imported by another test may have disabled them."""
     logging.getLogger().setLevel(logging.WARNING)
     for name, logger in logging.root.manager.loggerDict.items():
@@ -153,18 +153,18 @@ def journal(journal_url: str) -> Iterator[Journal]:
 
 
 @pytest.fixture
-def tell(record_property: Callable[[str, object], None]) -> Tell:
+def summarise(record_property: Callable[[str, object], None]) -> Summarise:
     """Return a function that adds a line to the summary at the end of the run, even if the test passes."""
-    return lambda said: record_property("told", said)
+    return lambda line: record_property("summary", line)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    told = [
-        f"{report.nodeid.rpartition('/')[2].partition('::')[0]}: {said}"
+    lines = [
+        f"{report.nodeid.rpartition('/')[2].partition('::')[0]}: {line}"
         for report in terminalreporter.getreports("passed")
-        for name, said in report.user_properties
-        if name == "told" and report.when == "call"
+        for name, line in report.user_properties
+        if name == "summary" and report.when == "call"
     ]
-    if told:
+    if lines:
         terminalreporter.section("what the tests counted")
-        terminalreporter.write_line("\n".join(told))
+        terminalreporter.write_line("\n".join(lines))

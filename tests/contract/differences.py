@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 
 @dataclass(frozen=True)
 class Bucket:
-    """The bucket in which a question is asked.
+    """The bucket of one question.
 
     Attributes:
         client: boto3 client.
@@ -38,7 +38,7 @@ class Bucket:
         return {**self.at(key), "UploadId": upload_id, "MultipartUpload": parts}
 
 
-def said(call: Callable[..., object], **arguments: object) -> str:
+def outcome_of(call: Callable[..., object], **arguments: object) -> str:
     """Return the status and error code of a refused call, or `done`."""
     try:
         call(**arguments)
@@ -50,30 +50,30 @@ def said(call: Callable[..., object], **arguments: object) -> str:
 
 def _complete_with_a_foreign_etag(bucket: Bucket) -> str:
     bucket.client.put_object(**bucket.at(), Body=b"there")
-    return said(bucket.client.complete_multipart_upload, **bucket.uploaded(), IfMatch='"0"')
+    return outcome_of(bucket.client.complete_multipart_upload, **bucket.uploaded(), IfMatch='"0"')
 
 
 def _complete_with_a_wrong_size(bucket: Bucket) -> str:
-    return said(bucket.client.complete_multipart_upload, **bucket.uploaded(), MpuObjectSize=1)
+    return outcome_of(bucket.client.complete_multipart_upload, **bucket.uploaded(), MpuObjectSize=1)
 
 
 def _complete_twice(bucket: Bucket) -> str:
     complete = bucket.uploaded()
     bucket.client.complete_multipart_upload(**complete)
-    return said(bucket.client.complete_multipart_upload, **complete)
+    return outcome_of(bucket.client.complete_multipart_upload, **complete)
 
 
 def _complete_after_abort(bucket: Bucket) -> str:
     complete = bucket.uploaded()
     bucket.client.abort_multipart_upload(**bucket.at(), UploadId=complete["UploadId"])
-    return said(bucket.client.complete_multipart_upload, **complete)
+    return outcome_of(bucket.client.complete_multipart_upload, **complete)
 
 
 def _upload_after_abort(bucket: Bucket) -> str:
     complete = bucket.uploaded()
     gone = {**bucket.at(), "UploadId": complete["UploadId"]}
     bucket.client.abort_multipart_upload(**gone)
-    return said(bucket.client.upload_part, **gone, PartNumber=1, Body=b"late")
+    return outcome_of(bucket.client.upload_part, **gone, PartNumber=1, Body=b"late")
 
 
 def _list_two_uploads_one_a_page(bucket: Bucket) -> str:
@@ -95,7 +95,7 @@ class Difference:
     """One question.
 
     Attributes:
-        ask: Ask the question and return the answer in a word.
+        ask: Function that asks the question and returns the answer in a word.
         s3: Answer of S3 and of the strict fake.
         moto: Answer of moto.
     """

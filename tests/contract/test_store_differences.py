@@ -13,16 +13,16 @@ from tests.contract.differences import DIFFERENCES, Bucket
 
 
 @pytest.fixture(params=["fake", "moto"])
-def asked(request: pytest.FixtureRequest) -> str:
-    """Return the name of the store that is asked."""
+def store_name(request: pytest.FixtureRequest) -> str:
+    """Return the name of the store that answers."""
     return request.param
 
 
 @pytest.fixture
-def bucket(asked: str, request: pytest.FixtureRequest, bucket_name: str) -> Iterator[Bucket]:
+def bucket(store_name: str, request: pytest.FixtureRequest, bucket_name: str) -> Iterator[Bucket]:
     client = boto3.client(
         "s3",
-        endpoint_url=request.getfixturevalue(f"{asked}_endpoint"),
+        endpoint_url=request.getfixturevalue(f"{store_name}_endpoint"),
         region_name="us-east-1",
         aws_access_key_id="test",
         aws_secret_access_key="test",
@@ -34,9 +34,9 @@ def bucket(asked: str, request: pytest.FixtureRequest, bucket_name: str) -> Iter
 
 @pytest.mark.parametrize("question", DIFFERENCES)
 def test_each_store_answers_as_recorded_in_the_table_of_differences(
-    bucket: Bucket, asked: str, question: str
+    bucket: Bucket, store_name: str, question: str
 ) -> None:
     difference = DIFFERENCES[question]
 
-    assert difference.ask(bucket) == (difference.moto if asked == "moto" else difference.s3)
+    assert difference.ask(bucket) == (difference.moto if store_name == "moto" else difference.s3)
     assert difference.moto != difference.s3

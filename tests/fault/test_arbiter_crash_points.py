@@ -15,7 +15,7 @@ from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.errors import JournalUnavailableError, LockgateError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal.process_journal import close_journals
-from tests.conftest import Tell
+from tests.conftest import Summarise
 from tests.support.commit.arbitrated_destination import arbiter_world, found_by_another, left_by
 from tests.support.commit.crash_harness import MODES, NEW, OLD, assert_all_or_nothing, job
 from tests.support.commit.destination import World, crash_at, write
@@ -58,7 +58,7 @@ def test_no_conditional_request_is_sent_to_a_store_that_ignores_conditions(s3: S
 
 @every_mode
 def test_a_crash_at_any_store_or_journal_call_leaves_all_or_nothing(
-    s3: S3World, mode: str, tell: Tell
+    s3: S3World, mode: str, summarise: Summarise
 ) -> None:
     outcomes: list[bool] = []
     calls_of_the_journal = 0
@@ -66,7 +66,7 @@ def test_a_crash_at_any_store_or_journal_call_leaves_all_or_nothing(
         there = recovered(found_by_another(s3, left), mode, left.points[0])
         outcomes += [there] * len(left.points)
         calls_of_the_journal += sum(".journal-" in point for point in left.points)
-    tell(
+    summarise(
         f"{mode}, the journal as arbiter: {len(outcomes)} crash points, {calls_of_the_journal} of them at "
         f"calls of the journal, {sum(outcomes)} published, rest undone"
     )
@@ -84,17 +84,17 @@ def test_the_claim_in_the_journal_is_the_decision_with_or_without_its_copy(s3: S
     assert recovered(found_by_another(s3, claimed[0]), "replace", "claimed, not copied")
 
 
-def test_a_crash_of_an_abort_leaves_nothing_of_the_job(s3: S3World, tell: Tell) -> None:
+def test_a_crash_of_an_abort_leaves_nothing_of_the_job(s3: S3World, summarise: Summarise) -> None:
     points = 0
     for left in left_by(s3, s3.driver, lambda: aborted_job(s3.driver)):
         assert not recovered(found_by_another(s3, left), "replace", left.points[0])
         points += len(left.points)
-    tell(f"abort, the journal as arbiter: {points} crash points")
+    summarise(f"abort, the journal as arbiter: {points} crash points")
     assert s3.driver.attach("new-g1").phase() is JobPhase.FAILED
 
 
 @every_mode
-def test_a_crash_during_recovery_is_recovered(s3: S3World, mode: str, tell: Tell) -> None:
+def test_a_crash_during_recovery_is_recovered(s3: S3World, mode: str, summarise: Summarise) -> None:
     pairs = 0
     for first in left_by(s3, s3.driver, lambda: job(s3.driver, mode))[:: rounds(24, 6)]:
         world = found_by_another(s3, first)
@@ -102,7 +102,7 @@ def test_a_crash_during_recovery_is_recovered(s3: S3World, mode: str, tell: Tell
             where = f"{first.points[0]}, then {second.points[0]}"
             recovered(found_by_another(s3, second), mode, where)
             pairs += len(second.points)
-    tell(f"{mode}, the journal as arbiter: {pairs} pairs of crashes")
+    summarise(f"{mode}, the journal as arbiter: {pairs} pairs of crashes")
     assert pairs > rounds(25, 100)
 
 
@@ -137,7 +137,7 @@ def down(point: str) -> Exception:
     ids=["an answer is lost", "an answer is lost for good", "down once", "down from here on"],
 )
 def test_a_journal_that_fails_at_any_call_leaves_all_or_nothing(
-    s3: S3World, strike: Strike, at: str, times: int, tell: Tell
+    s3: S3World, strike: Strike, at: str, times: int, summarise: Summarise
 ) -> None:
     (before,) = left_by(s3, s3.driver, lambda: None)
     names: list[str] = []
@@ -154,20 +154,22 @@ def test_a_journal_that_fails_at_any_call_leaves_all_or_nothing(
         assert there or failed, where
         published += there
         raised += failed
-    tell(f"{strike.__name__} {times}: at {len(points)} calls, {published} published, {raised} runs raised")
+    summarise(
+        f"{strike.__name__} {times}: at {len(points)} calls, {published} published, {raised} runs raised"
+    )
     assert len(points) > 5
     assert not (strike is lost and times == 1 and raised), "the same request id asks again"
 
 
 def _fails(world: World, point: str, strike: Strike, times: int) -> bool:
     """Run the job while the journal fails this often from a failpoint on; return whether the job raised."""
-    struck, side = 0, point[point.rindex(".") :]
+    failures, side = 0, point[point.rindex(".") :]
 
     def observe(name: str) -> None:
-        nonlocal struck
-        is_here = name == point or (struck and ".journal-" in name and name.endswith(side))
-        if is_here and struck < times:
-            struck += 1
+        nonlocal failures
+        is_here = name == point or (failures and ".journal-" in name and name.endswith(side))
+        if is_here and failures < times:
+            failures += 1
             raise strike(name)
 
     FAILPOINTS.observer = observe

@@ -20,7 +20,7 @@ from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal.process_journal import close_journals
-from tests.conftest import Tell
+from tests.conftest import Summarise
 from tests.support.blobs.job_artefacts import (
     bytes_of,
     check_live,
@@ -98,7 +98,7 @@ def settled(snapshot: Snapshot, ran: World) -> tuple[bool, int]:
 
 @pytest.mark.parametrize("how", ["commit", "abort", "a second driver"])
 def test_a_crash_at_any_call_of_a_job_with_artefacts_loses_no_live_blob_and_leaves_none(
-    worlds: Iterator[World], how: str, tmp_path: Path, tell: Tell
+    worlds: Iterator[World], how: str, tmp_path: Path, summarise: Summarise
 ) -> None:
     world = next(worlds)
     there: list[bool] = []
@@ -109,7 +109,7 @@ def test_a_crash_at_any_call_of_a_job_with_artefacts_loses_no_live_blob_and_leav
         there.append(is_there)
         live.add(blobs)
         points += snapshot.points
-    tell(f"{how}: {len(points)} crash points, {len(there)} of them with a state of their own")
+    summarise(f"{how}: {len(points)} crash points, {len(there)} of them with a state of their own")
     assert {"lease.journal-write.before", "lease.journal-write.after"} <= set(points)
     assert {"blob-finish.journal-write.after", "blob-ha-delete.delete_many.after"} <= set(points)
     assert there == sorted(there)

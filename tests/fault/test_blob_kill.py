@@ -14,8 +14,8 @@ from lockgate.storage_core.blobs.protocol import BlobInfo
 from lockgate.storage_core.blobs.server.startup import recover
 from lockgate.storage_core.blobs.server.upload_sets import HARD_S
 from lockgate.storage_core.settings import MIB
-from tests.conftest import Tell
-from tests.support.blobs.kill_points import BEGINS_S, Deaths, Say, assert_settled, prepare, world_at
+from tests.conftest import Summarise
+from tests.support.blobs.kill_points import BEGINS_S, Confirm, Deaths, assert_settled, prepare, world_at
 from tests.support.blobs.server import INTERVAL_S, BlobWorld, key_of
 from tests.support.soak import IS_SOAK
 
@@ -44,7 +44,7 @@ def is_checked(step: str, before: Sequence[str]) -> bool:
     return IS_SOAK or step not in before or len(before) % 3 == 0
 
 
-def upload_and_submit(world: BlobWorld, say: Say) -> None:
+def upload_and_submit(world: BlobWorld, confirm: Confirm) -> None:
     """Run a job's life until it is running."""
     server = world.server
     upload_set = server.begin_set("new")
@@ -55,26 +55,26 @@ def upload_and_submit(world: BlobWorld, say: Say) -> None:
     assert server.complete_set(upload_set) == 2
     server.submit("new", [blob.blob_key for blob in blobs])
     for blob in blobs:
-        say(blob)
-    say(server.put(b"message", job_id="new", guarantee="recreatable", owners=["receiver:9"]))
+        confirm(blob)
+    confirm(server.put(b"message", job_id="new", guarantee="recreatable", owners=["receiver:9"]))
     old = server.put(b"log", job_id="new", use="log", guarantee="recreatable", owners=["viewer:9"])
-    say(server.put(b"longer log", job_id="new", use="log", guarantee="recreatable", owners=["viewer:9"]))
+    confirm(server.put(b"longer log", job_id="new", use="log", guarantee="recreatable", owners=["viewer:9"]))
     server.drop(*key_of(old), "viewer:9")
     server.close()
 
 
-def fail_and_finish(world: BlobWorld, say: Say) -> None:
+def fail_and_finish(world: BlobWorld, confirm: Confirm) -> None:
     """End a job of which nothing has to be kept."""
     world.server.fail("sales")
     world.server.finish("sales")
 
 
-def sweep(world: BlobWorld, say: Say) -> None:
+def sweep(world: BlobWorld, confirm: Confirm) -> None:
     report = world.server.sweep(dry_run=False)
     assert report.problems == ()
 
 
-def refill(world: BlobWorld, say: Say) -> None:
+def refill(world: BlobWorld, confirm: Confirm) -> None:
     """Start a server that lost its disk and read the blobs that survive this."""
     world.server.holdings.local.delete_all()
     recover(world.server.holdings)
@@ -83,21 +83,21 @@ def refill(world: BlobWorld, say: Say) -> None:
 
 
 def test_a_server_killed_at_any_step_of_a_jobs_uploads_loses_nothing_and_leaves_no_garbage(
-    tmp_path: Path, kept: list[BlobInfo], tell: Tell
+    tmp_path: Path, kept: list[BlobInfo], summarise: Summarise
 ) -> None:
     deaths = Deaths(tmp_path / "world", tmp_path / "template", upload_and_submit, after_s=1.0)
     steps = []
     for death in deaths.each():
         if is_checked(death.step, steps):
             where = f"{len(steps)} {death.step}"
-            assert_settled(tmp_path / "world", deaths.dies_s, [*kept, *death.told], where)
+            assert_settled(tmp_path / "world", deaths.dies_s, [*kept, *death.confirmed], where)
         steps.append(death.step)
-    tell(f"{len(steps) - 1} deaths of a server amid uploads")
+    summarise(f"{len(steps) - 1} deaths of a server during uploads")
     assert {"rename", "fsync", "blob-put.journal-write.before", "blob-put.journal-write.after"} <= set(steps)
 
 
 def test_a_server_killed_at_any_step_of_a_jobs_end_leaves_nothing_of_the_job(
-    tmp_path: Path, kept: list[BlobInfo], tell: Tell
+    tmp_path: Path, kept: list[BlobInfo], summarise: Summarise
 ) -> None:
     deaths = Deaths(tmp_path / "world", tmp_path / "template", fail_and_finish, after_s=AFTER_S)
     others = [blob for blob in kept if blob.job_id != "sales"]
@@ -106,12 +106,12 @@ def test_a_server_killed_at_any_step_of_a_jobs_end_leaves_nothing_of_the_job(
         if is_checked(death.step, steps):
             assert_settled(tmp_path / "world", deaths.dies_s, others, f"{len(steps)} {death.step}")
         steps.append(death.step)
-    tell(f"{len(steps) - 1} deaths of a server amid a job's end")
+    summarise(f"{len(steps) - 1} deaths of a server during a job's end")
     assert {"unlink", "rmdir"} <= set(steps)
 
 
 def test_the_next_sweep_finishes_one_that_was_killed_at_any_step(
-    tmp_path: Path, kept: list[BlobInfo], tell: Tell
+    tmp_path: Path, kept: list[BlobInfo], summarise: Summarise
 ) -> None:
     deaths = Deaths(tmp_path / "world", tmp_path / "template", sweep, after_s=AFTER_S)
     steps = []
@@ -119,14 +119,14 @@ def test_the_next_sweep_finishes_one_that_was_killed_at_any_step(
         if is_checked(death.step, steps):
             assert_settled(tmp_path / "world", deaths.dies_s, kept, f"{len(steps)} {death.step}")
         steps.append(death.step)
-    tell(f"{len(steps) - 1} deaths of a sweep")
+    summarise(f"{len(steps) - 1} deaths of a sweep")
     assert {"unlink", "rmdir", "blob-sweep.journal-write.after", "blob-orphans.journal-write.after"} <= set(
         steps
     )
 
 
 def test_a_server_killed_at_any_step_of_its_recovery_recovers_again(
-    tmp_path: Path, kept: list[BlobInfo], tell: Tell
+    tmp_path: Path, kept: list[BlobInfo], summarise: Summarise
 ) -> None:
     deaths = Deaths(tmp_path / "world", tmp_path / "template", refill, after_s=AFTER_S)
     (library,) = (blob for blob in kept if blob.size_bytes == 4_000)
@@ -141,7 +141,7 @@ def test_a_server_killed_at_any_step_of_its_recovery_recovers_again(
                 world.server.drop(*key_of(lost), "receiver:2")
             world.server.reader.path(*key_of(library))
         assert_settled(tmp_path / "world", deaths.dies_s, [library], f"{len(steps) - 1} {death.step}")
-    tell(f"{len(steps) - 1} deaths of a recovery")
+    summarise(f"{len(steps) - 1} deaths of a recovery")
 
 
 def cache_of(world: BlobWorld) -> BlobCache:
@@ -156,11 +156,11 @@ def cache_of(world: BlobWorld) -> BlobCache:
 
 
 def test_a_cache_killed_at_any_step_serves_only_correct_bytes_and_leaves_nothing(
-    tmp_path: Path, kept: list[BlobInfo], tell: Tell
+    tmp_path: Path, kept: list[BlobInfo], summarise: Summarise
 ) -> None:
     library, message, log = kept
 
-    def use(world: BlobWorld, say: Say) -> None:
+    def use(world: BlobWorld, confirm: Confirm) -> None:
         with cache_of(world) as cache:
             with cache.holding(*key_of(library)):
                 cache.get(*key_of(message), guarantee="recreatable")
@@ -182,5 +182,5 @@ def test_a_cache_killed_at_any_step_serves_only_correct_bytes_and_leaves_nothing
             assert cache.evict().kept_bytes == 0
             assert [name for _, _, names in os.walk(blobs) for name in names] == []
         assert not (tmp_path / "world" / "cache").exists(), death.step
-    tell(f"{len(steps) - 1} deaths of a cache")
+    summarise(f"{len(steps) - 1} deaths of a cache")
     assert {"rename", "unlink", "rmdir", "utime"} <= set(steps)

@@ -105,14 +105,14 @@ def test_a_download_survives_the_death_of_the_server(tmp_path: Path) -> None:
 
         death_bytes = 4 * MIB
 
-        def heard(size_bytes: int) -> None:
+        def kill_once(size_bytes: int) -> None:
             nonlocal death_bytes
             if size_bytes >= death_bytes:
                 death_bytes = len(data) + 1
                 server.kill()
                 server.start()
 
-        fetched = client.fetch(LocalBlobs(tmp_path / "cache", on_write=heard), "sales", blob.blob_key)
+        fetched = client.fetch(LocalBlobs(tmp_path / "cache", on_write=kill_once), "sales", blob.blob_key)
         assert fetched.read_bytes() == data
 
 

@@ -22,7 +22,7 @@ from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import JobId
-from tests.conftest import Tell
+from tests.conftest import Summarise
 from tests.support.commit.crash_harness import (
     CLASHING_NEW,
     CLASHING_OLD,
@@ -83,12 +83,12 @@ def recovered(snapshot: Snapshot, mode: str, committer: str, where: str) -> bool
 @every_mode
 @every_committer
 def test_a_crash_at_any_storage_call_leaves_all_or_nothing(
-    worlds: Iterator[World], mode: str, committer: str, tell: Tell
+    worlds: Iterator[World], mode: str, committer: str, summarise: Summarise
 ) -> None:
     outcomes: list[bool] = []
     for snapshot in snapshots_of_job(next(worlds), mode, committer):
         outcomes += [recovered(snapshot, mode, committer, snapshot.points[0])] * len(snapshot.points)
-    tell(f"{committer}, {mode}: {len(outcomes)} crash points, {sum(outcomes)} published, rest undone")
+    summarise(f"{committer}, {mode}: {len(outcomes)} crash points, {sum(outcomes)} published, rest undone")
     assert len(outcomes) > 100
     # The job is undone before the decision and published after it: the state switches once.
     assert outcomes == sorted(outcomes)
@@ -98,7 +98,7 @@ def test_a_crash_at_any_storage_call_leaves_all_or_nothing(
 @every_committer
 @pytest.mark.parametrize("how", ["abort", "revert"])
 def test_a_crash_of_a_job_that_is_rolled_back_leaves_nothing_of_it(
-    worlds: Iterator[World], committer: str, how: str, tell: Tell
+    worlds: Iterator[World], committer: str, how: str, summarise: Summarise
 ) -> None:
     world = one_by_one(next(worlds))
     points = 0
@@ -106,13 +106,13 @@ def test_a_crash_of_a_job_that_is_rolled_back_leaves_nothing_of_it(
         assert not recovered(snapshot, "replace", committer, snapshot.points[0])
         points += len(snapshot.points)
     assert world.attach("new-g1").phase() is JobPhase.FAILED
-    tell(f"{committer}, {how}: {points} crash points")
+    summarise(f"{committer}, {how}: {points} crash points")
 
 
 @every_mode
 @every_committer
 def test_a_crash_during_recovery_is_recovered(
-    worlds: Iterator[World], mode: str, committer: str, tmp_path: Path, tell: Tell
+    worlds: Iterator[World], mode: str, committer: str, tmp_path: Path, summarise: Summarise
 ) -> None:
     pairs = 0
     for first in snapshots_of_job(next(worlds), mode, committer)[:: rounds(12, 3)]:
@@ -120,13 +120,13 @@ def test_a_crash_during_recovery_is_recovered(
         for second in snapshots_of(world, world.recover, tmp_path / "again"):
             recovered(second, mode, committer, f"{first.points[0]}, then {second.points[0]}")
             pairs += len(second.points)
-    tell(f"{committer}, {mode}: {pairs} pairs of crashes")
+    summarise(f"{committer}, {mode}: {pairs} pairs of crashes")
     assert pairs > rounds(50, 200)
 
 
 @pytest.mark.parametrize("loses", [False, True], ids=["published", "reverted"])
 def test_a_crash_while_old_files_are_displaced_leaves_all_of_them_or_the_whole_job(
-    tmp_path: Path, loses: bool, tell: Tell
+    tmp_path: Path, loses: bool, summarise: Summarise
 ) -> None:
     world = one_by_one(World(tmp_path / "first", str(tmp_path / "first" / "dest")))
     world.run("old", CLASHING_OLD, unique_filenames=False)
@@ -142,7 +142,7 @@ def test_a_crash_while_old_files_are_displaced_leaves_all_of_them_or_the_whole_j
             assert found.recover() == [], where
             assert list(displaced_files(JobFolder(found.store, JobId("new-g1")))) == [], where
             outcomes += [found.visible() == CLASHING_NEW] * len(snapshot.points) * len(again.points)
-    tell(f"making way: {len(outcomes)} pairs of crashes, {sum(outcomes)} published, rest undone")
+    summarise(f"making way: {len(outcomes)} pairs of crashes, {sum(outcomes)} published, rest undone")
     assert set(outcomes) == ({False} if loses else {False, True})
 
 

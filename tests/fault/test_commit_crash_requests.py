@@ -16,7 +16,7 @@ import pytest
 
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.errors import LockgateError
-from tests.conftest import Tell
+from tests.conftest import Summarise
 from tests.support.commit.crash_harness import MODES, OLD, assert_all_or_nothing, job
 from tests.support.commit.destination import Crash
 from tests.support.fake_s3 import Fault, Moment, Options, Seen, faults
@@ -89,7 +89,7 @@ def recovered(s3: S3World, mode: str, where: str, committer: str = "magic") -> b
 @pytest.mark.parametrize("options", REPEATED, ids=lambda options: options.repeated_completion)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_crash_before_or_after_any_request_leaves_all_or_nothing(
-    s3: S3World, mode: str, options: Options, tell: Tell
+    s3: S3World, mode: str, options: Options, summarise: Summarise
 ) -> None:
     moments = s3.moments_of(lambda: job(s3.driver, mode))
     s3.fake.behave(options)
@@ -97,7 +97,7 @@ def test_a_crash_before_or_after_any_request_leaves_all_or_nothing(
     for moment, points in left_by(moments):
         s3.go_back_to(moment)
         outcomes += [recovered(s3, mode, str(moment))] * points
-    tell(
+    summarise(
         f"{mode}, a repeated completion: {options.repeated_completion}: {len(outcomes)} crash points at "
         f"{len(moments) // 2} requests, {sum(outcomes)} published, rest undone"
     )
@@ -110,7 +110,7 @@ def test_a_crash_before_or_after_any_request_leaves_all_or_nothing(
 @pytest.mark.parametrize("options", REPEATED, ids=lambda options: options.repeated_completion)
 @pytest.mark.parametrize("committer", ["partitioned", "direct"])
 def test_a_crash_under_another_committer_leaves_all_or_nothing(
-    s3: S3World, committer: str, options: Options, tell: Tell
+    s3: S3World, committer: str, options: Options, summarise: Summarise
 ) -> None:
     moments = s3.moments_of(lambda: job(s3.driver, "replace", committer))
     s3.fake.behave(options)
@@ -118,7 +118,7 @@ def test_a_crash_under_another_committer_leaves_all_or_nothing(
     for moment, points in left_by(moments):
         s3.go_back_to(moment)
         outcomes += [recovered(s3, "replace", str(moment), committer)] * points
-    tell(
+    summarise(
         f"{committer}, replace, a repeated completion: {options.repeated_completion}: "
         f"{len(outcomes)} crash points, {sum(outcomes)} published, rest undone"
     )
@@ -129,7 +129,7 @@ def test_a_crash_under_another_committer_leaves_all_or_nothing(
 @pytest.mark.parametrize("options", REPEATED, ids=lambda options: options.repeated_completion)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_crash_before_or_after_any_request_of_the_recovery_is_recovered(
-    s3: S3World, mode: str, options: Options, tell: Tell
+    s3: S3World, mode: str, options: Options, summarise: Summarise
 ) -> None:
     s3.fake.behave(options)
     first = left_by(s3.moments_of(lambda: job(s3.driver, mode)))
@@ -141,7 +141,7 @@ def test_a_crash_before_or_after_any_request_of_the_recovery_is_recovered(
             s3.go_back_to(second)
             recovered(s3, mode, f"{moment}, then {second}")
             pairs += points
-    tell(f"{mode}, a repeated completion: {options.repeated_completion}: {pairs} pairs of crashes")
+    summarise(f"{mode}, a repeated completion: {options.repeated_completion}: {pairs} pairs of crashes")
     assert pairs > 100
 
 
@@ -166,20 +166,20 @@ def test_a_run_that_dies_at_a_request_leaves_all_or_nothing(s3: S3World, mode: s
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("fault", "can_strike"), FAULTS, ids=[fault.name for fault, _ in FAULTS])
 def test_a_request_that_fails_once_in_any_way_of_s3_leaves_all_or_nothing(
-    s3: S3World, mode: str, fault: Fault, can_strike: Strikes, tell: Tell
+    s3: S3World, mode: str, fault: Fault, can_strike: Strikes, summarise: Summarise
 ) -> None:
     before = s3.fake.snapshot()
     requests = s3.seen_in(lambda: job(s3.driver, mode))
     # Both modes send the same requests before the plan and when they only read, so one mode is enough.
     planned = next(seen.number for seen in requests if "/plan/" in seen.key)
-    struck: Sequence[Seen] = [
+    targets: Sequence[Seen] = [
         seen
         for seen in requests
         if can_strike(seen) and (mode == "append" or (_changes(seen) and seen.number >= planned))
     ]
-    struck = sample(struck, every=3, offset=[kind for kind, _ in FAULTS].index(fault))
+    targets = sample(targets, every=3, offset=[kind for kind, _ in FAULTS].index(fault))
     published = raised = 0
-    for seen in struck:
+    for seen in targets:
         s3.fake.restore(before)
         s3.fake.forget()
         s3.fake.faults.at(fault, request=seen.number)
@@ -189,8 +189,10 @@ def test_a_request_that_fails_once_in_any_way_of_s3_leaves_all_or_nothing(
         assert there or failed, where
         published += there
         raised += failed
-    tell(f"{mode}, {fault.name}: at {len(struck)} requests, {published} published, {raised} runs raised")
-    assert struck
+    summarise(
+        f"{mode}, {fault.name}: at {len(targets)} requests, {published} published, {raised} runs raised"
+    )
+    assert targets
 
 
 def _fails(s3: S3World, mode: str, where: str) -> bool:

@@ -21,7 +21,7 @@ from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.process_journal import close_journals
-from tests.conftest import Tell
+from tests.conftest import Summarise
 from tests.support.commit.crash_harness import MODES, OLD, assert_all_or_nothing, job, job_taken_back
 from tests.support.commit.destination import World
 from tests.support.commit.snapshots import Snapshot, observed, one_by_one, snapshots_of
@@ -76,7 +76,7 @@ def phases_of(world: World) -> dict[str, str]:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_crash_at_any_store_or_journal_call_leaves_all_or_nothing_and_a_correct_registry(
-    worlds: Iterator[World], mode: str, tmp_path: Path, tell: Tell
+    worlds: Iterator[World], mode: str, tmp_path: Path, summarise: Summarise
 ) -> None:
     world = next(worlds)
     outcomes: list[bool] = []
@@ -85,7 +85,9 @@ def test_a_crash_at_any_store_or_journal_call_leaves_all_or_nothing_and_a_correc
         outcomes += [settled(snapshot, world, mode)] * len(snapshot.points)
         points += snapshot.points
     of_journal = [point for point in points if ".journal-" in point]
-    tell(f"{mode}: {len(points)} crash points, {len(of_journal)} of the journal, {sum(outcomes)} published")
+    summarise(
+        f"{mode}: {len(points)} crash points, {len(of_journal)} of the journal, {sum(outcomes)} published"
+    )
     for step in ("lease", "register"):
         assert {f"{step}.journal-write.before", f"{step}.journal-write.after"} <= set(of_journal)
     assert outcomes == sorted(outcomes)
@@ -103,7 +105,9 @@ def test_a_crash_of_a_job_that_is_rolled_back_leaves_nothing_of_it_and_a_correct
     assert world.attach("new-g1").phase() is JobPhase.FAILED
 
 
-def test_a_crash_during_recovery_is_recovered(worlds: Iterator[World], tmp_path: Path, tell: Tell) -> None:
+def test_a_crash_during_recovery_is_recovered(
+    worlds: Iterator[World], tmp_path: Path, summarise: Summarise
+) -> None:
     world = next(worlds)
     pairs = 0
     for first in snapshots_of(world, lambda: job(world, "replace"), tmp_path / "first")[::12]:
@@ -112,7 +116,7 @@ def test_a_crash_during_recovery_is_recovered(worlds: Iterator[World], tmp_path:
         for second in snapshots_of(found, found.recover, tmp_path / "again"):
             settled(second, found, "replace")
             pairs += len(second.points)
-    tell(f"replace: {pairs} pairs of crashes")
+    summarise(f"replace: {pairs} pairs of crashes")
     assert pairs > 100
 
 

@@ -146,7 +146,7 @@ class Contest:
     def _wait(self) -> Iterator[tuple[ForkServerProcess, JobOrder | None]]:
         by_sentinel = {process.sentinel: process for process in self._running}
         ready = wait(list(by_sentinel), timeout=60)
-        assert ready, f"nobody came to an end: {[process.name for process in self._running]}"
+        assert ready, f"no process ended: {[process.name for process in self._running]}"
         for sentinel in ready:
             process = by_sentinel[sentinel]  # type: ignore[index]  # a sentinel is a descriptor
             process.join()

@@ -25,7 +25,7 @@ from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
 from lockgate.storage_core.commit.registry.queries import jobs
 from lockgate.storage_core.ids import split_job_id
 from lockgate.storage_core.journal import Leases, LeaseState, open_journal
-from tests.conftest import Tell
+from tests.conftest import Summarise
 from tests.support.commit.destination import ManualClock, World
 from tests.support.commit.serial_order import EMPTY, State, after
 from tests.support.postgres import Server
@@ -165,7 +165,7 @@ class Contest:
     def _ended(self) -> Iterator[ForkServerProcess]:
         by_sentinel = {process.sentinel: process for process in self._running}
         ready = wait(list(by_sentinel), timeout=PATIENCE_S)
-        assert ready, f"nobody came to an end: {[process.name for process in self._running]}"
+        assert ready, f"no process ended: {[process.name for process in self._running]}"
         for sentinel in ready:
             process = by_sentinel[sentinel]  # type: ignore[index]  # a sentinel is a descriptor
             process.join()
@@ -182,7 +182,9 @@ def worlds(tmp_path: Path, postgres: Server) -> list[World]:
 
 @pytest.mark.requires("postgres")
 @pytest.mark.timeout(SECONDS + 3 * PATIENCE_S)
-def test_every_job_ends_once_when_three_of_ten_drivers_are_killed(worlds: list[World], tell: Tell) -> None:
+def test_every_job_ends_once_when_three_of_ten_drivers_are_killed(
+    worlds: list[World], summarise: Summarise
+) -> None:
     settings = {**worlds[0].options, "home": worlds[0].root / "home", "parallelism": 4}
     places = [Place(world.url, settings) for world in worlds]
     contest = Contest(places, Random("ten drivers"), time.monotonic() + SECONDS)
@@ -202,7 +204,7 @@ def test_every_job_ends_once_when_three_of_ten_drivers_are_killed(worlds: list[W
         failed += check_registry(world)
     check_journal(worlds[0])
     assert contest.confirmed <= committed
-    tell(
+    summarise(
         f"{len(contest.orders)} jobs in {SECONDS:g} s and {contest.tries} tries, {contest.deaths} killed, "
         f"{contest.given_up} left to {contest.recoveries} recoveries; {len(committed)} committed, "
         f"{failed} generations aborted"

@@ -19,7 +19,7 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import Stamp, open_journal
 from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
-from tests.conftest import Tell
+from tests.conftest import Summarise
 from tests.support.journal.checkpoints import JournalWorld, dying_at, take
 from tests.support.postgres import Server
 
@@ -94,7 +94,7 @@ def kept_sequences(world: JournalWorld, url: str = "") -> list[int]:
         return [entry.sequence for entry in reading.entries(0, 1000)]
 
 
-def test_the_next_checkpoint_replaces_one_that_died_at_any_call(lost: Lost, tell: Tell) -> None:
+def test_the_next_checkpoint_replaces_one_that_died_at_any_call(lost: Lost, summarise: Summarise) -> None:
     points = 0
     for world, where in lost.dead(JournalWorld.checkpoint):
         points += 1
@@ -103,21 +103,23 @@ def test_the_next_checkpoint_replaces_one_that_died_at_any_call(lost: Lost, tell
         assert world.verify().findings == (), where
         assert len(world.checkpoints.verified()) == 3, where
     assert points >= 8 / lost.stride
-    tell(f"{points} deaths of a checkpoint")
+    summarise(f"{points} deaths of a checkpoint")
 
 
-def test_a_verification_that_dies_at_any_call_confirms_no_wrong_checkpoint(lost: Lost, tell: Tell) -> None:
+def test_a_verification_that_dies_at_any_call_confirms_no_wrong_checkpoint(
+    lost: Lost, summarise: Summarise
+) -> None:
     points = 0
     for world, where in lost.dead(JournalWorld.verify):
         points += 1
         assert world.verify().checkpoints == (Stamp(1, 13), Stamp(1, 26)), where
         assert world.prune().up_to == Stamp(1, 26), where
     assert points >= 8 / lost.stride
-    tell(f"{points} deaths of verifying")
+    summarise(f"{points} deaths of verifying")
 
 
 def test_the_next_pruning_continues_one_that_died_at_any_call(
-    lost: Lost, tell: Tell, monkeypatch: pytest.MonkeyPatch
+    lost: Lost, summarise: Summarise, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lockgate.storage_core.journal.checkpoint.prune.SLICE", 4)
 
@@ -138,12 +140,12 @@ def test_the_next_pruning_continues_one_that_died_at_any_call(
         assert world.verify().findings == (), where
         assert world.prune(request_retention_s=0.0).requests == 0, where
     assert points >= 30 / lost.stride
-    tell(f"{points} deaths of pruning")
+    summarise(f"{points} deaths of pruning")
 
 
 @pytest.mark.parametrize("with_entries", [False, True])
 def test_the_next_restore_completes_one_that_died_at_any_call(
-    lost: Lost, tell: Tell, *, with_entries: bool
+    lost: Lost, summarise: Summarise, *, with_entries: bool
 ) -> None:
     rows = lost.copy().rows() if with_entries else rows_at_the_newest_checkpoint(lost.copy())
     last = 39 if with_entries else 26
@@ -160,7 +162,7 @@ def test_the_next_restore_completes_one_that_died_at_any_call(
         again = world.restore(with_entries=with_entries)
         assert (again.is_repeat, again.stamp) == (True, restored.stamp), where
     assert points >= 8 / lost.stride
-    tell(f"{points} deaths of a restore {'with' if with_entries else 'without'} entries")
+    summarise(f"{points} deaths of a restore {'with' if with_entries else 'without'} entries")
 
 
 def rows_at_the_newest_checkpoint(world: JournalWorld) -> object:
@@ -180,24 +182,28 @@ def test_no_two_restores_share_an_epoch_wherever_one_died(lost: Lost) -> None:
         assert len(claims) == restored.stamp.epoch // 1000, where
 
 
-def test_the_next_restore_in_place_completes_one_that_died_at_any_call(lost: Lost, tell: Tell) -> None:
-    def go_on(world: JournalWorld) -> Stamp:
+def test_the_next_restore_in_place_completes_one_that_died_at_any_call(
+    lost: Lost, summarise: Summarise
+) -> None:
+    def restored(world: JournalWorld) -> Stamp:
         with world.open() as journal:
             return restore_in_place(journal, world.checkpoints)
 
     rows, points = lost.copy().rows(), 0
-    for world, where in lost.dead(go_on):
+    for world, where in lost.dead(restored):
         points += 1
-        stamp = go_on(world)
+        stamp = restored(world)
         assert stamp.epoch % 1000 == 0, where
         assert world.rows() == rows, where
         assert world.verify().findings == (), where
         assert world.apply(take("z")) == [Stamp(stamp.epoch, 40)], where
     assert points >= 8 / lost.stride
-    tell(f"{points} deaths of going on in place")
+    summarise(f"{points} deaths of going on in place")
 
 
-def test_safe_mode_can_be_left_after_a_death_at_any_call_of_leaving_it(lost: Lost, tell: Tell) -> None:
+def test_safe_mode_can_be_left_after_a_death_at_any_call_of_leaving_it(
+    lost: Lost, summarise: Summarise
+) -> None:
     def leave(world: JournalWorld) -> None:
         with world.open(world.spare_url) as journal:
             leave_safe_mode(journal)
@@ -216,7 +222,7 @@ def test_safe_mode_can_be_left_after_a_death_at_any_call_of_leaving_it(lost: Los
         assert {lease.renewed_s for lease in held} == {world.clock.now}, where
         assert world.verify(world.spare_url).findings == (), where
     assert points >= 6 / lost.stride
-    tell(f"{points} deaths of leaving safe mode")
+    summarise(f"{points} deaths of leaving safe mode")
 
 
 @pytest.mark.parametrize("point", ["restore.create", "restore.journal-restore"])

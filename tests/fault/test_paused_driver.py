@@ -67,7 +67,7 @@ class Scene:
         while True:
             driver = PausedDriver(order)
             self._drivers.append(driver)
-            if driver.hear() != READY:
+            if driver.next_line() != READY:
                 continue
             self._stop(driver)
             if self._lease_state() is not LeaseState.HARD:
@@ -76,10 +76,10 @@ class Scene:
         return driver
 
     def wake(self, driver: PausedDriver) -> str:
-        """Continue the driver and return its exit code."""
-        driver.go_on()
+        """Continue the driver and return its last line."""
+        driver.resume()
         os.kill(driver.pid, signal.SIGCONT)
-        return driver.hear()
+        return driver.next_line()
 
     def end(self) -> None:
         for driver in self._drivers:

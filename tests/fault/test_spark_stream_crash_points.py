@@ -14,7 +14,7 @@ import pytest
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.spark.writer import task_write
-from tests.conftest import Tell
+from tests.conftest import Summarise
 from tests.support.commit.destination import crash_at
 from tests.support.spark.streaming_query import Stream, TasksHere
 
@@ -53,7 +53,7 @@ def streams(tmp_path: Path, tasks: TasksHere) -> Iterator[Iterator[Stream]]:
 # This is a sample: other tests crash the job commit at every call. Odd strides cover both sides of a call.
 @pytest.mark.parametrize(("overwrite", "stride"), [(False, 3), (True, 11)], ids=["append", "complete"])
 def test_a_batch_that_dies_at_any_storage_call_is_visible_once_after_its_replay(
-    streams: Iterator[Stream], *, overwrite: bool, stride: int, tell: Tell
+    streams: Iterator[Stream], *, overwrite: bool, stride: int, summarise: Summarise
 ) -> None:
     expected = ROWS if overwrite else [*EARLIER, *ROWS]
     for number, stream in enumerate(streams):
@@ -69,7 +69,7 @@ def test_a_batch_that_dies_at_any_storage_call_is_visible_once_after_its_replay(
         assert stream.open_uploads() == [], where
         if where is None:
             break
-    tell(f"streaming batch: {number} crash points")
+    summarise(f"streaming batch: {number} crash points")
     assert number * stride > 100
 
 

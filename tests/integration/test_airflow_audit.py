@@ -114,7 +114,7 @@ def test_without_a_suite_sizes_and_counts_are_checked(staged: StagedJob) -> None
 
 
 @pytest.mark.parametrize(
-    ("what", "said"),
+    ("what", "message"),
     [
         (suite(expect("nonsense", column="row")), "unknown or malformed"),
         (suite(), "has no expectations"),
@@ -124,9 +124,9 @@ def test_without_a_suite_sizes_and_counts_are_checked(staged: StagedJob) -> None
     ],
 )
 def test_a_suite_that_accepts_any_data_is_refused_without_a_verdict(
-    staged: StagedJob, what: Any, said: str
+    staged: StagedJob, what: Any, message: str
 ) -> None:
-    with pytest.raises(AirflowFailException, match=said):
+    with pytest.raises(AirflowFailException, match=message):
         audit(staged, what)
 
     assert verdict(staged) is None

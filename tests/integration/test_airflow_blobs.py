@@ -78,15 +78,15 @@ def airflow(root: Path, settings: Settings) -> Iterator[Services]:
 
 def envelopes(airflow: Services, dag_id: str) -> dict[tuple[str, int, str], Any]:
     """Return the envelopes in the rows of a DAG by task, map index and key."""
-    found = asked(airflow, "select task_id, map_index, key, value from xcom where dag_id = ?", dag_id)
+    found = query(airflow, "select task_id, map_index, key, value from xcom where dag_id = ?", dag_id)
     values = {(task_id, map_index, key): json.loads(value) for task_id, map_index, key, value in found}
     return {row: value[MARK] for row, value in values.items() if isinstance(value, dict) and MARK in value}
 
 
-def asked(airflow: Services, question: str, *values: str) -> list[Any]:
+def query(airflow: Services, statement: str, *values: str) -> list[Any]:
     """Query Airflow's database."""
     with closing(sqlite3.connect(airflow.home.path / "airflow.db")) as database:
-        return database.execute(question, values).fetchall()
+        return database.execute(statement, values).fetchall()
 
 
 def referred(settings: Settings, dag_id: str, scope: str = SCOPE) -> set[str]:
@@ -142,8 +142,8 @@ def test_a_log_is_shown_while_its_task_runs_and_after_its_worker_is_gone(
     assert final.parts[0] == growing.parts[0]
 
     shutil.rmtree(airflow.home.path / "logs" / "dag_id=blob_log")
-    said = [event for event in shown() if event in {"the first line", "the last line"} or "***" in event]
-    assert said == ["the first line", "the last line"]
+    events = [event for event in shown() if event in {"the first line", "the last line"} or "***" in event]
+    assert events == ["the first line", "the last line"]
 
 
 def test_large_values_are_blobs_until_their_rows_are_deleted(
@@ -246,7 +246,7 @@ def test_a_deferred_task_resumes_once_after_its_triggerer_was_killed(
 def is_deferred(airflow: Services, run_id: str) -> bool | None:
     """Return True if the task is deferred, False if it has failed, and None otherwise."""
     state = airflow.state("blob_deferring", run_id, "wait")
-    if state == "deferred" and asked(airflow, "select id from trigger where triggerer_id is not null"):
+    if state == "deferred" and query(airflow, "select id from trigger where triggerer_id is not null"):
         return True
     return False if state == "failed" else None
 

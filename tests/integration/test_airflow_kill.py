@@ -44,7 +44,7 @@ SparkWriteOperator(
     task_id="write",
     job=json.loads(sys.argv[1]),
     python_callable=kill_the_task,
-    op_kwargs={"told": sys.argv[2]},
+    op_kwargs={"pids_file": sys.argv[2]},
     master="local[1]",
 ).execute(TaskRun(task_id="write").context())
 """
@@ -131,10 +131,10 @@ def test_recovery_publishes_every_row_once_or_reverts_all(
     assert staged.open_uploads() == []
 
 
-def kill_the_task(spark: Any, *, told: str) -> Any:
+def kill_the_task(spark: Any, *, pids_file: str) -> Any:
     """Kill the task of this Spark child, like an OOM killer, and continue."""
     jvm = spark.sparkContext._gateway.proc.pid
-    Path(told).write_text(json.dumps([os.getpid(), jvm]))
+    Path(pids_file).write_text(json.dumps([os.getpid(), jvm]))
     os.kill(os.getppid(), signal.SIGKILL)
     signal.pause()
 

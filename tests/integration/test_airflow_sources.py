@@ -38,7 +38,7 @@ def test_columns_and_rows_are_chosen_by_expressions(spark: SparkSession, orders:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "reason"),
     [
         ({"source": "/nowhere/orders.csv"}, "Path does not exist: file:/nowhere/orders.csv"),
         ({"where": "town = 'Gent'"}, "`town` cannot be resolved"),
@@ -46,14 +46,14 @@ def test_columns_and_rows_are_chosen_by_expressions(spark: SparkSession, orders:
     ],
 )
 def test_an_unreadable_source_is_a_one_line_error_with_a_remedy(
-    spark: SparkSession, orders: str, wrong: dict[str, object], told: str
+    spark: SparkSession, orders: str, wrong: dict[str, object], reason: str
 ) -> None:
-    asked = {"source": orders, "source_format": "csv", "source_options": {"header": "true"}, **wrong}
+    arguments = {"source": orders, "source_format": "csv", "source_options": {"header": "true"}, **wrong}
 
     with pytest.raises(InvalidInputError) as refused:
-        read_files(spark, **asked)  # type: ignore[arg-type]
+        read_files(spark, **arguments)  # type: ignore[arg-type]
 
     message = str(refused.value)
-    assert told in message
+    assert reason in message
     assert message.endswith("nothing was staged; correct the parameters and start a new run")
     assert "\n" not in message

@@ -53,13 +53,13 @@ def test_the_demo_ends_with_its_table_and_leaves_nothing_running(tmp_path: Path)
     assert process.returncode == 0, output
     for step in ("run 1", "verify first run", "run 2, killed", "recovery DAG", "verify second run"):
         assert step in output
-    for told in (
+    for message in (
         "is blob ",
         "which deleted blob ",
         "library still exists, blob ",
         "library is deleted, too",
     ):
-        assert told in output
+        assert message in output
     [destination] = (home / "lake").iterdir()
     manifest = read_manifest(str(destination))
     assert (manifest.turn, manifest.rows) == (2, 336_776)
@@ -85,7 +85,7 @@ def test_the_demo_stops_what_it_started_when_it_is_interrupted(tmp_path: Path) -
     assert processes_of(home) == []
 
 
-def test_without_java_the_demo_says_how_to_install_it_and_starts_nothing(tmp_path: Path) -> None:
+def test_without_java_the_demo_names_the_remedy_and_starts_nothing(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with demo(home, JAVA_HOME=str(tmp_path / "no-java")) as process:
         output, _ = process.communicate(timeout=120)

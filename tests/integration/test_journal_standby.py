@@ -87,7 +87,7 @@ def pair() -> Iterator[Pair]:
                 standby.stop("immediate")
 
 
-def asked(reading: Reading) -> tuple[int | None, int]:
+def server_and_rows(reading: Reading) -> tuple[int | None, int]:
     """Return the port of the server that responds and its number of rows, one per entry here."""
     port = reading.connection.exec_driver_sql("SELECT inet_server_port()").scalar_one()
     return port, len(reading.where(Lease, {}))
@@ -103,7 +103,7 @@ def test_reads_are_served_by_a_standby_and_include_the_clients_own_writes(pair: 
     standby = pair.standby()
     client = pair.client(journal, standby, wait_ms=LONG_MS)
     for number in range(1, 6):
-        assert client.read(asked) == (standby.port, number)
+        assert client.read(server_and_rows) == (standby.port, number)
         take(journal)
 
 
@@ -117,7 +117,7 @@ def test_a_read_waits_for_a_standby_that_catches_up_in_time(pair: Pair) -> None:
     client = pair.client(journal, standby, wait_ms=LONG_MS, clock=clock)
     waits = figure("observer_waits_total")
     take(journal)
-    assert client.read(asked) == (standby.port, 2)
+    assert client.read(server_and_rows) == (standby.port, 2)
     assert figure("observer_waits_total") == waits + 1
 
 
@@ -129,15 +129,15 @@ def test_a_read_is_served_by_the_primary_if_the_standby_catches_up_too_late(pair
     client = pair.client(journal, standby, wait_ms=50, clock=clock)
     take(journal)
     fallbacks = figure("observer_fallbacks_total")
-    assert client.read(asked) == (pair.primary.port, 2)
+    assert client.read(server_and_rows) == (pair.primary.port, 2)
     assert clock.slept_s == pytest.approx(0.050)
     assert figure("observer_fallbacks_total") == fallbacks + 1
     # A client that has seen only the standby's entries is served there, with an older state than others saw.
     other = pair.client(pair.journal(), standby)
     other.see(SessionToken.of("main", [before]))
-    assert other.read(asked) == (standby.port, 1)
+    assert other.read(server_and_rows) == (standby.port, 1)
     other.msync()
-    assert other.read(asked) == (pair.primary.port, 2)
+    assert other.read(server_and_rows) == (pair.primary.port, 2)
 
 
 def test_a_read_at_a_replaying_standby_sees_one_consistent_state(pair: Pair) -> None:
@@ -148,10 +148,10 @@ def test_a_read_at_a_replaying_standby_sees_one_consistent_state(pair: Pair) -> 
     watcher = pair.client(journal, standby)
 
     def ask(reading: Reading) -> tuple[int, int, Stamp]:
-        before = asked(reading)[1]
+        before = server_and_rows(reading)[1]
         take(journal)
         until(lambda: caught_up(watcher))
-        return before, asked(reading)[1], reading.status().stamp
+        return before, server_and_rows(reading)[1], reading.status().stamp
 
     assert client.read(ask) == (1, 1, Stamp(1, 1))
 
@@ -163,16 +163,16 @@ def test_reads_continue_when_a_standby_is_killed_and_use_it_again_after_its_rest
     clock = ManualClock()
     client = pair.client(journal, standby, clock=clock)
     until(lambda: caught_up(client))
-    assert client.read(asked) == (standby.port, 1)
+    assert client.read(server_and_rows) == (standby.port, 1)
     pair.stop(standby)
     for number in range(2, 5):
         take(journal)
-        assert client.read(asked) == (pair.primary.port, number)
+        assert client.read(server_and_rows) == (pair.primary.port, number)
         clock.now += LAST_PROBE_S
     pair.start(standby)
     until(lambda: caught_up(client))
     clock.now += LAST_PROBE_S
-    assert client.read(asked) == (standby.port, 4)
+    assert client.read(server_and_rows) == (standby.port, 4)
 
 
 def test_the_primary_serves_a_read_whose_standby_is_killed_during_the_response(pair: Pair) -> None:
@@ -183,9 +183,9 @@ def test_the_primary_serves_a_read_whose_standby_is_killed_during_the_response(p
     until(lambda: caught_up(client))
 
     def ask(reading: Reading) -> tuple[int | None, int]:
-        if asked(reading)[0] == standby.port:
+        if server_and_rows(reading)[0] == standby.port:
             pair.stop(standby)
-        return asked(reading)
+        return server_and_rows(reading)
 
     assert client.read(ask) == (pair.primary.port, 1)
 
@@ -200,20 +200,20 @@ def test_the_primary_serves_a_read_whose_standby_hangs_during_the_response(pair:
     stopped: list[int] = []
 
     def ask(reading: Reading) -> tuple[int | None, int]:
-        if asked(reading)[0] == standby.port:
+        if server_and_rows(reading)[0] == standby.port:
             server = reading.connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
             os.kill(server, signal.SIGSTOP)
             stopped.append(server)
-        return asked(reading)
+        return server_and_rows(reading)
 
     try:
         assert client.read(ask) == (pair.primary.port, 1)
-        assert client.read(asked) == (pair.primary.port, 1)
+        assert client.read(server_and_rows) == (pair.primary.port, 1)
         (status,) = client.observers()  # the client still asks it: another process of the standby responds
         assert status.behind_entries == 0
         assert "has sent nothing for 5 s" in (status.why_down or "")
         clock.now += LAST_PROBE_S
-        assert client.read(asked) == (standby.port, 1)
+        assert client.read(server_and_rows) == (standby.port, 1)
     finally:
         for server in stopped:
             os.kill(server, signal.SIGCONT)
@@ -227,12 +227,12 @@ def test_a_promoted_standby_continues_in_a_new_epoch_and_surviving_entries_stay_
     for _ in range(3):
         take(journal)
     until(lambda: caught_up(client))
-    assert client.read(asked) == (standby.port, 3)
+    assert client.read(server_and_rows) == (standby.port, 3)
     pair.stop(pair.primary)
     standby.promote()
-    assert client.read(asked) == (standby.port, 3)
+    assert client.read(server_and_rows) == (standby.port, 3)
     assert take(journal) == Stamp(2, 4)
-    assert client.read(asked) == (standby.port, 4)
+    assert client.read(server_and_rows) == (standby.port, 4)
     assert str(client.token) == "main=2.4"
     (status,) = client.observers()
     assert "it was promoted" in (status.why_down or "")
@@ -247,18 +247,18 @@ def test_entries_lost_in_a_promotion_are_reported_until_an_explicit_msync(pair: 
     pair.stop(standby)
     for _ in range(2):
         take(journal)
-    assert client.read(asked) == (pair.primary.port, 3)
+    assert client.read(server_and_rows) == (pair.primary.port, 3)
     pair.stop(pair.primary)
     pair.start(standby)
     standby.promote()
     # Before and after the first entry of the new epoch, which reuses a lost number.
     for _ in range(3):
         with pytest.raises(StateLostError, match="msync"):
-            client.read(asked)
+            client.read(server_and_rows)
         take(survivor)
     assert survivor.seen == Stamp(2, 4)
     other = pair.client(survivor, standby, clock=ManualClock())
     other.see(SessionToken.of("main", [kept]))
-    assert other.read(asked) == (standby.port, 4)
+    assert other.read(server_and_rows) == (standby.port, 4)
     assert client.msync() == Stamp(2, 4)
-    assert client.read(asked) == (standby.port, 4)
+    assert client.read(server_and_rows) == (standby.port, 4)

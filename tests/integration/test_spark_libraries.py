@@ -170,12 +170,12 @@ def test_a_spark_child_starts_with_its_jobs_libraries_and_a_later_one_downloads_
         )
         work = SparkWork(run=with_shipped, arguments={}, master="local[2]", artefacts=artefacts.handle())
 
-        told = SparkChild(Lines()).run(work)
+        result = SparkChild(Lines()).run(work)
 
-        assert told["driver"] == 7
-        assert told["executors"] == ["7", "8", "9", "10"]
-        assert told["jvm"] == [1, 2, 3]
-        assert told["jars"].endswith("plus-one.jar")
+        assert result["driver"] == 7
+        assert result["executors"] == ["7", "8", "9", "10"]
+        assert result["jvm"] == [1, 2, 3]
+        assert result["jars"].endswith("plus-one.jar")
         for blob in artefacts.blobs:  # a retried task needs only the cache
             server.holdings.local.delete("sales", blob.blob_key)
         assert SparkChild(Lines()).run(work)["driver"] == 7

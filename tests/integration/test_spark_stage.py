@@ -68,7 +68,7 @@ def test_a_stage_of_a_failed_spark_job_has_no_success_marker(spark: SparkSession
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("options", "message"),
     [
         ({"format": "avro"}, "format 'avro' is not known; use one of parquet, orc, json, csv"),
         ({"partition_by": ["month"]}, "'month' does not exist"),
@@ -76,10 +76,10 @@ def test_a_stage_of_a_failed_spark_job_has_no_success_marker(spark: SparkSession
     ],
 )
 def test_invalid_options_are_refused_before_anything_is_created(
-    frame: DataFrame, tmp_path: Path, asked: dict[str, object], says: str
+    frame: DataFrame, tmp_path: Path, options: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(InvalidInputError, match=says):
-        stage(frame, tmp_path / "stage", **asked)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match=message):
+        stage(frame, tmp_path / "stage", **options)  # type: ignore[arg-type]
     assert not (tmp_path / "stage").exists()
 
 

@@ -87,7 +87,7 @@ def test_complete_output_replaces_the_previous_result(spark: SparkSession, place
 
 
 @pytest.mark.parametrize(
-    ("output_mode", "options", "says"),
+    ("output_mode", "options", "message"),
     [
         ("update", {}, "lockgate does not support Update mode"),
         ("append", {"jobName": "nightly"}, "every batch is a separate job, named by the checkpoint"),
@@ -95,9 +95,9 @@ def test_complete_output_replaces_the_previous_result(spark: SparkSession, place
     ],
 )
 def test_invalid_options_are_refused_before_anything_is_created(
-    spark: SparkSession, place: Place, output_mode: str, options: dict[str, str], says: str
+    spark: SparkSession, place: Place, output_mode: str, options: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(StreamingQueryException, match=says):
+    with pytest.raises(StreamingQueryException, match=message):
         place.run(spark, None, output_mode, **options)
     assert not Path(place.destination).exists()
 
@@ -230,10 +230,10 @@ def _kill_driver(places: dict[str, Place], log: Path) -> None:
         ) as driver,
     ):
         assert driver.stdout is not None
-        said = driver.stdout.readline().strip()
+        line = driver.stdout.readline().strip()
         victims = psutil.Process(driver.pid).children(recursive=True)
         driver.kill()
         for process in victims:
             with suppress(psutil.NoSuchProcess):  # a child of a process that is already dead
                 process.kill()
-        assert said == READY, log.read_text()[-2000:]
+        assert line == READY, log.read_text()[-2000:]

@@ -240,7 +240,7 @@ def test_several_frames_are_written_concurrently(spark: SparkSession, destinatio
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"partitionBy": "month"}, "partition column 'month' does not exist; the columns are id, day, text"),
         ({"partitionBy": "id,day,text"}, "all of them partition columns"),
@@ -250,9 +250,9 @@ def test_several_frames_are_written_concurrently(spark: SparkSession, destinatio
     ],
 )
 def test_invalid_options_are_refused_before_anything_is_created(
-    frame: DataFrame, destination: str, options: dict[str, str], says: str
+    frame: DataFrame, destination: str, options: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(AnalysisException, match=says):
+    with pytest.raises(AnalysisException, match=message):
         _save(frame, destination, **options)
     assert not Path(destination).exists()
 

@@ -62,9 +62,11 @@ def got(result: AsyncResult) -> Any:
 def test_messages_and_results_are_delivered_and_released(tmp_path: Path, settings: Settings) -> None:
     script = f"from {APPLICATION} import converse; print(converse({PATIENCE_S}))"
     with worker_process(tmp_path / "log", application=APPLICATION):
-        said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=600)
+        completed = subprocess.run(
+            [sys.executable, "-c", script], check=True, capture_output=True, timeout=600
+        )
         arguments_are_let_go(settings)
-    assert said.stdout.decode().strip() == "[50000, [5000, 2], [5000, 10000, 15000], 10001]"
+    assert completed.stdout.decode().strip() == "[50000, [5000, 2], [5000, 10000, 15000], 10001]"
     # Two of the chord: its body has read its members' results, but no client has.
     assert len(owners(settings)) == 1
 

@@ -77,11 +77,11 @@ def test_the_job_of_a_killed_worker_is_settled_by_the_next_worker(tmp_path: Path
         ThreadPoolExecutor(1) as recovery,
         worker_process(tmp_path / "log-1", queues=["recovery"], pool="solo", environment=deadly) as first,
     ):
-        told = recovery.submit(settled, [at(job)], settings)
+        settling = recovery.submit(settled, [at(job)], settings)
         assert first.process.wait(60) == -signal.SIGKILL
         assert job.phase() is JobPhase.ABORTING
         with worker_process(tmp_path / "log-2", name="second", queues=["recovery"]):
-            (result,) = told.result()
+            (result,) = settling.result()
             deadline = time.monotonic() + PATIENCE_S
             while result.ended is not JobPhase.FAILED:  # the dead worker's lease has to expire first
                 assert time.monotonic() < deadline, result

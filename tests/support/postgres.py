@@ -119,7 +119,7 @@ def free_port() -> int:
 
 
 def _own(root: Path) -> None:
-    """Give a directory to the user that runs the server: it refuses to run as root."""
+    """Make the server's user the owner of a directory: the server refuses to run as root."""
     root.mkdir(parents=True, exist_ok=True)
     if os.getuid() == 0:
         account = pwd.getpwnam("postgres")

@@ -82,7 +82,7 @@ def hostile_values(victim: str, standing: object = None) -> SearchStrategy[Any]:
 
     Args:
         victim: A path outside the destination.
-        standing: What the field has; most values are of this kind.
+        standing: Current value of the field; most values are of its type.
     """
     texts = st.sampled_from((victim, f"{victim}/secret.csv", *PATHS_OUT, *FOREIGN_IDS))
     numbers = st.sampled_from(NUMBERS) | st.sampled_from(RAW_NUMBERS).map(raw)
@@ -98,7 +98,7 @@ def hostile_values(victim: str, standing: object = None) -> SearchStrategy[Any]:
 
 @st.composite
 def mutations(draw: st.DrawFn, document: dict[str, Any], victim: str) -> bytes:
-    """Change one thing in a valid document: a value, whether a field is there, how often, or beside what."""
+    """Make one change to a valid document: change a value, or remove, repeat or add a field."""
     path = draw(st.sampled_from(sorted(places(document), key=str)))
     changed: dict[str, Any] = json.loads(json.dumps(document))
     holder, name = at(changed, path[:-1]), path[-1]
@@ -127,7 +127,7 @@ def places(value: object, here: JsonPath = ()) -> Iterator[JsonPath]:
 
 
 def at(value: Any, path: JsonPath) -> Any:
-    """Return what stands at a path of a document."""
+    """Return the value at a path of a document."""
     for name in path:
         value = value[name]
     return value
@@ -141,7 +141,7 @@ def records(kind: type[Record]) -> SearchStrategy[dict[str, Any]]:
 
 @st.composite
 def _artefacts(draw: st.DrawFn, info: msgspec.inspect.StructType) -> dict[str, Any]:
-    """Return artefacts whose lists are of equal length, which their type alone does not say."""
+    """Return artefacts whose lists are of equal length, which their type does not require."""
     values = {field.name: _values(field.type) for field in info.fields}
     keys, names = draw(values["blob_keys"]), draw(values["names"])
     length = min(len(keys), len(names))
@@ -155,11 +155,11 @@ def _values(info: msgspec.inspect.Type) -> SearchStrategy[Any]:  # noqa: PLR0911
             return _artefacts(info)
         case msgspec.inspect.StructType(fields=fields, tag=tag, tag_field=tag_field):
             tagged = {} if tag_field is None else {tag_field: st.just(tag)}
-            asked = {field.encode_name: _values(field.type) for field in fields if field.required}
+            required = {field.encode_name: _values(field.type) for field in fields if field.required}
             version = {"version": st.just(1)}
             free = {field.encode_name: _values(field.type) for field in fields if not field.required}
             free |= version if "version" in free else {}
-            return st.fixed_dictionaries({**tagged, **asked}, optional=free)
+            return st.fixed_dictionaries({**tagged, **required}, optional=free)
         case msgspec.inspect.StrType(pattern=pattern):
             return st.text(max_size=20) if pattern is None else st.from_regex(pattern, fullmatch=True)
         case msgspec.inspect.IntType(ge=least, le=greatest):
@@ -179,7 +179,7 @@ def _values(info: msgspec.inspect.Type) -> SearchStrategy[Any]:  # noqa: PLR0911
         case msgspec.inspect.DictType(key_type=key, value_type=value):
             return st.dictionaries(_values(key), _values(value), max_size=3)
         case _:
-            raise AssertionError(f"{info}: records have no such field yet; say here how to draw one")
+            raise AssertionError(f"{info}: records have no such field yet; add a strategy for it here")
 
 
 def _escape(character: str) -> str:

@@ -171,18 +171,18 @@ class BlobServerUnderTest(RuleBasedStateMachine):
         )
 
     @contextmanager
-    def _struck(self, strike: Strike) -> Iterator[None]:
+    def _injected(self, strike: Strike) -> Iterator[None]:
         """Inject the fault into the call."""
-        passed = told = 0
+        passed = journal_writes = 0
 
         def observe(point: str) -> None:
-            nonlocal passed, told
+            nonlocal passed, journal_writes
             passed += 1
             if strike.kind == "crash" and passed > strike.step:
                 raise Crash(point)
             if point.endswith("journal-write.after"):
-                told += 1
-                if strike.kind == "deaf" or (strike.kind == "lost" and told == 1 + strike.step % 3):
+                journal_writes += 1
+                if strike.kind == "deaf" or (strike.kind == "lost" and journal_writes == 1 + strike.step % 3):
                     raise OutcomeUnknownError(f"{point}: the answer was lost on purpose")
             self._pass(point)
 
@@ -218,10 +218,10 @@ class BlobServerUnderTest(RuleBasedStateMachine):
         refused: type[LockgateError] | None = None
         try:
             self.model.changed(check or change)
-        except Refused as told:
-            refused = told.kind
+        except Refused as refusal:
+            refused = refusal.kind
         try:
-            with self._struck(strike):
+            with self._injected(strike):
                 call()
         except (Crash, OutcomeUnknownError) as error:
             if self._seen() != self.model:

@@ -65,7 +65,7 @@ class BlobsMachine(BlobServerUnderTest):
     def teardown(self) -> None:
         FAILPOINTS.observer = None
         try:
-            self.nothing_stays_that_nobody_keeps()
+            self.every_live_blob_has_an_owner()
         finally:
             self.server.sets.renewer.close()
             self.journal.close()
@@ -219,7 +219,7 @@ class BlobsMachine(BlobServerUnderTest):
         orphans = chance.choice((None, None, True))
         before, now_s = self.model, self.clock.now
         is_whole = False
-        with self._struck(strike), suppress(Crash, OutcomeUnknownError):
+        with self._injected(strike), suppress(Crash, OutcomeUnknownError):
             is_whole = self.server.sweep(dry_run=False, orphans=orphans).problems == ()
         self._assert_swept(before, now_s, is_whole=is_whole)
         if strike.kind == "crash" and not is_whole:
@@ -235,14 +235,14 @@ class BlobsMachine(BlobServerUnderTest):
             return
         key, owner, is_dropped = chance.choice(keys), chance.choice(OWNERS), chance.choice((True, False))
         step = strike.step
-        told: list[bool] = []
+        was_kept: list[bool] = []
 
         def act(point: str) -> None:
             nonlocal step
             step -= 1
-            if step < 0 and not told:
-                told.append(False)
-                told[0] = self._keeps_elsewhere(key, owner, is_dropped=is_dropped)
+            if step < 0 and not was_kept:
+                was_kept.append(False)
+                was_kept[0] = self._keeps_elsewhere(key, owner, is_dropped=is_dropped)
             self._pass(point)
 
         FAILPOINTS.observer = act
@@ -250,8 +250,8 @@ class BlobsMachine(BlobServerUnderTest):
             is_whole = self.server.sweep(dry_run=False).problems == ()
         finally:
             FAILPOINTS.observer = self._pass
-        if not any(told):
-            self._assert_swept(before, now_s, is_whole=is_whole and not told)
+        if not any(was_kept):
+            self._assert_swept(before, now_s, is_whole=is_whole and not was_kept)
             return
         kept = self._seen().blobs.get(key)
         assert kept is not None, "it was kept, and went"
@@ -306,7 +306,7 @@ class BlobsMachine(BlobServerUnderTest):
     def nothing_is_left_under_way(self) -> None:
         assert list(self.server.holdings.local.path.glob(".incoming/*")) == []
 
-    def nothing_stays_that_nobody_keeps(self) -> None:
+    def every_live_blob_has_an_owner(self) -> None:
         """After all faults are repaired and time has passed, exactly the referenced blobs exist."""
         self.ha_is_down = False
         self._restart()
@@ -318,7 +318,7 @@ class BlobsMachine(BlobServerUnderTest):
         now_s = self.clock.now
         for blob in self.model.blobs.values():
             is_fresh = blob.staged_s is not None and blob.staged_s + INTERVAL_S > now_s
-            assert blob.owners or is_fresh, "nobody keeps it"
+            assert blob.owners or is_fresh, "no owner references it"
         self._heal_adopted_blobs()
         local, ha = self.server.holdings.local, self.server.holdings.ha
         assert ha is not None

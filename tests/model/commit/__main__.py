@@ -31,8 +31,8 @@ def print_traces() -> None:
         if found.violation is None:
             raise AssertionError(rule)
         print(f"**{rule}.** Without it this breaks: {drop.broken}.\n")
-        told = (step.partition(") ") for step in found.violation.trace)
-        for who, steps in groupby(told, key=itemgetter(0)):
+        steps_of_trace = (step.partition(") ") for step in found.violation.trace)
+        for who, steps in groupby(steps_of_trace, key=itemgetter(0)):
             print(f"- {who}): {'; '.join(text for _, _, text in steps)}")
         print()
 

@@ -59,7 +59,7 @@ def complete(world: World, store: Store, process: Process) -> Iterator[Move]:
     settling = process._replace(step=Step.SETTLE)
     name = _name(process)
     if _file(store, process) is not File.PENDING:
-        yield f"is told that the upload of {name} is gone", store, settling
+        yield f"learns that the upload of {name} is gone", store, settling
         return
     visible = put_file(store, process.subject, process.file, File.VISIBLE)
     yield f"completes {name}", visible, _next_file(world, store, process)
@@ -68,7 +68,7 @@ def complete(world: World, store: Store, process: Process) -> Iterator[Move]:
         fails = _next_file(world, store, process._replace(fails=True))
         yield f"is refused {name}, time and again", store, fails
         lost = lose_upload(store, process.subject, process.file)
-        yield f"is told that the upload of {name} is lost for good", lost, settling
+        yield f"learns that the upload of {name} is lost for good", lost, settling
 
 
 def settle(world: World, store: Store, process: Process) -> Iterator[Move]:

@@ -10,7 +10,7 @@ from tests.model.commit.state import Job
 
 
 class Rule(StrEnum):
-    """One rule. Its text says what a process does; a comment in the step says what happens without it."""
+    """One rule. Its text states what a process does; a comment in the step states what fails without it."""
 
     TURN_BEFORE_PLAN = "a plan is made within the turn"
     TURNS_END_FIRST = "a turn has its outcome before the next one is claimed"

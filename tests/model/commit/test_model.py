@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import Tell
+from tests.conftest import Summarise
 from tests.model.commit.configurations import DROPS, FULL, SMALL, SPARES_WORK
 from tests.model.commit.exploration import explore
 from tests.model.commit.rules import Rule
@@ -19,9 +19,9 @@ FLOOR = {
 
 
 @pytest.mark.parametrize("name", FULL)
-def test_the_protocol_keeps_every_invariant_in_every_state(name: str, tell: Tell) -> None:
+def test_the_protocol_keeps_every_invariant_in_every_state(name: str, summarise: Summarise) -> None:
     found = explore(FULL[name])
-    tell(f"{name}: {found}")
+    summarise(f"{name}: {found}")
     assert found.violation is None, f"{found.violation}"
     assert found.states >= FLOOR[name]
     assert found.ends

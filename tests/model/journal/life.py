@@ -124,7 +124,7 @@ class JournalLifeMachine(JournalMachine):
         self._move_to(target, url)
         if has_entries:
             self._adopt_renewals()
-        self._tell_what_was_lost(newest if not has_entries else model.stamp)
+        self._assert_losses_are_reported(newest if not has_entries else model.stamp)
 
     # Actions of readers
 
@@ -181,7 +181,7 @@ class JournalLifeMachine(JournalMachine):
         self.journals = [target, self._open()]
         self._observe()
 
-    def _tell_what_was_lost(self, kept: Stamp) -> None:
+    def _assert_losses_are_reported(self, kept: Stamp) -> None:
         """A client that has seen lost entries gets an error until an explicit msync."""
         for client, token in zip(self.clients, self.tokens, strict=True):
             client.see(token)

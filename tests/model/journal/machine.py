@@ -37,7 +37,7 @@ PROCESSES: Final = (0, 1)
 processes = st.sampled_from(PROCESSES)
 pauses = st.sampled_from((1.0, SOFT_S, HARD_S - SOFT_S, HARD_S))
 BEGINS_S: Final = 1_000_000_000.0
-"""Long ago: what asks by itself says the machine's time, and is never stale."""
+"""A time long ago: mutations created by the journal itself have the machine's time and are never stale."""
 
 T = TypeVar("T")
 _numbers = count(1)
@@ -49,7 +49,7 @@ class JournalMachine(RuleBasedStateMachine):
     Attributes:
         url: URL of a database; each example has its own journal in it.
         held: Stamp with which each holder last took each resource.
-        asked: Every request, so that it can be repeated.
+        requests: Every request, so that it can be repeated.
         stamps: Every stamp that was ever issued; none may be issued again.
         points: States from which entries are folded.
     """
@@ -63,7 +63,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.journals = [self._open() for _ in PROCESSES]
         self.model = JournalModel()
         self.held: dict[tuple[str, str], Stamp] = {}
-        self.asked: list[Mutation] = []
+        self.requests: list[Mutation] = []
         self.stamps: set[Stamp] = set()
         self.points: list[MemoryRows] = [MemoryRows()]
 
@@ -86,16 +86,16 @@ class JournalMachine(RuleBasedStateMachine):
     def ask_in_one_group(self, process: int, several: list[Wish]) -> None:
         self._ask(process, [self._mutation(wish) for wish in several])
 
-    @precondition(lambda self: self.asked)
+    @precondition(lambda self: self.requests)
     @rule(process=processes, number=st.integers(0, 100), wish=wishes)
     def ask_again_beside_something_new(self, process: int, number: int, wish: Wish) -> None:
-        again = self.asked[number % len(self.asked)]
+        again = self.requests[number % len(self.requests)]
         self._ask(process, [again, self._mutation(wish), again])
 
-    @precondition(lambda self: self.asked)
+    @precondition(lambda self: self.requests)
     @rule(process=processes, number=st.integers(0, 100), wish=wishes)
     def ask_for_something_under_a_used_id(self, process: int, number: int, wish: Wish) -> None:
-        used = self.asked[number % len(self.asked)].request_id
+        used = self.requests[number % len(self.requests)].request_id
         self._ask(process, [msgspec.structs.replace(self._mutation(wish), request_id=used)])
 
     @rule(several=st.lists(st.tuples(processes, wishes, st.booleans()), min_size=2, max_size=4))
@@ -110,9 +110,9 @@ class JournalMachine(RuleBasedStateMachine):
                 for (process, *_), mutation in zip(several, mutations, strict=True)
             ]
         )
-        asked = [(m, answer) for m, (answer,) in zip(mutations, answers, strict=True)]
-        assert self.model.explain(asked, self.clock.now) == []
-        self._take_note(asked)
+        calls = [(m, answer) for m, (answer,) in zip(mutations, answers, strict=True)]
+        assert self.model.explain(calls, self.clock.now) == []
+        self._take_note(calls)
 
     # Faults of calls
 
@@ -239,7 +239,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     def _mutation(self, wish: Wish) -> Mutation:
         mutation = Mutation(op=wish.with_stamp(self.held), asked_s=self.clock.now)
-        self.asked.append(mutation)
+        self.requests.append(mutation)
         return mutation
 
     def _ask(self, process: int, mutations: Sequence[Mutation]) -> None:
@@ -265,17 +265,17 @@ class JournalMachine(RuleBasedStateMachine):
             self.journals[process].write([mutation])
         except Crash:
             return
-        raise AssertionError("nobody died")
+        raise AssertionError("no crash was raised")
 
-    def _take_note(self, asked: Sequence[tuple[Mutation, Answer]]) -> None:
-        new = [told.stamp for _, told in asked if isinstance(told, Accepted) and not told.is_repeat]
+    def _take_note(self, calls: Sequence[tuple[Mutation, Answer]]) -> None:
+        new = [answer.stamp for _, answer in calls if isinstance(answer, Accepted) and not answer.is_repeat]
         assert self.stamps.isdisjoint(new)
         assert len(set(new)) == len(new)
         self.stamps.update(new)
-        for mutation, told in asked:
-            if isinstance(told, Accepted) and told.result is not None:
+        for mutation, answer in calls:
+            if isinstance(answer, Accepted) and answer.result is not None:
                 at = (mutation.op.holder, mutation.op.resource)  # type: ignore[attr-defined]  # a taken lease
-                self.held[at] = max(self.held.get(at, Stamp()), told.stamp)
+                self.held[at] = max(self.held.get(at, Stamp()), answer.stamp)
 
     def _entries(self, after: int) -> Any:
         with self.journals[0].reading() as reading:
@@ -287,8 +287,8 @@ def answer(outcome: Written | Refused) -> Answer:
     if isinstance(outcome, Refused):
         return type(outcome.error)
     result = outcome.result
-    told = (result.stamp, str(result.before)) if isinstance(result, Granted) else result
-    return Accepted(outcome.stamp, told, outcome.at_s, outcome.is_repeat)
+    value = (result.stamp, str(result.before)) if isinstance(result, Granted) else result
+    return Accepted(outcome.stamp, value, outcome.at_s, outcome.is_repeat)
 
 
 def table(rows: Sequence[Row]) -> dict[tuple[Any, ...], dict[str, Any]]:

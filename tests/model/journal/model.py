@@ -107,14 +107,14 @@ class JournalModel:
         return answer
 
     def explain(
-        self, asked: Sequence[tuple[Mutation, Answer]], now_s: float
+        self, calls: Sequence[tuple[Mutation, Answer]], now_s: float
     ) -> list[tuple[Mutation, Answer]]:
         """Find an order in which concurrent mutations have these outcomes; return those that fit no order.
 
         Mutations with an effect are in the order of their stamps. Others may come anywhere between them.
         """
-        with_effect = [(m, a) for m, a in asked if isinstance(a, Accepted) and not a.is_repeat]
-        rest = [pair for pair in asked if pair not in with_effect]
+        with_effect = [(m, a) for m, a in calls if isinstance(a, Accepted) and not a.is_repeat]
+        rest = [pair for pair in calls if pair not in with_effect]
         unfit: list[tuple[Mutation, Answer]] = []
         rest = self._without_fitting(rest, now_s)
         for mutation, answer in sorted(with_effect, key=lambda pair: pair[1].stamp):
@@ -176,9 +176,9 @@ class JournalModel:
         return {lease["resource"]: state_of(lease, now_s) for lease in self.tables["lease"].values()}
 
     def _without_fitting(
-        self, asked: Sequence[tuple[Mutation, Answer]], now_s: float
+        self, calls: Sequence[tuple[Mutation, Answer]], now_s: float
     ) -> list[tuple[Mutation, Answer]]:
-        return [pair for pair in asked if self.copy().ask(pair[0], now_s) != pair[1]]
+        return [pair for pair in calls if self.copy().ask(pair[0], now_s) != pair[1]]
 
     def _fold(self, op: Op, stamp: Stamp, now_s: float) -> tuple[Stamp, str] | None:
         fold: Callable[..., tuple[Stamp, str] | None] = _FOLDS[type(op)]

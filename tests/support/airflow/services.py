@@ -93,7 +93,7 @@ class Services:
     def process(
         self, name: str, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> Iterator[subprocess.Popen[bytes]]:
-        """Run one of Airflow's processes until the block ends; it leads a group of its own.
+        """Run one of Airflow's processes until the block ends; it leads its own process group.
 
         Args:
             name: Name of the file below `logs` for its output.

@@ -43,10 +43,10 @@ class DownStore(HaBlobs):
     """An HA store that is unavailable and counts its calls."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.calls = 0
 
     def fill(self, local: LocalBlobs, job_id: str, blob_key: BlobKey) -> Path:
-        self.asked += 1
+        self.calls += 1
         raise StoreUnavailableError("the HA store is down")
 
 

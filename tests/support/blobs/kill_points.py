@@ -41,11 +41,11 @@ BEGINS_S: Final = 1_800_000_000.0
 STEPS: Final = ("fsync", "link", "mkdir", "rename", "replace", "rmdir", "truncate", "unlink", "utime")
 """Calls of the operating system that change what others find."""
 
-Say = Callable[[BlobInfo], None]
-"""Records that a caller got the confirmation of a blob that stays."""
+Confirm = Callable[[BlobInfo], None]
+"""Records a blob that was confirmed to a caller and has to be kept."""
 
-Act = Callable[[BlobWorld, Say], None]
-"""What the process does that is killed."""
+Act = Callable[[BlobWorld, Confirm], None]
+"""The action of the process that is killed."""
 
 
 @contextmanager
@@ -100,11 +100,11 @@ class Death:
 
     Attributes:
         step: Step before which it was killed; empty if it ran to its end.
-        told: Results that had been confirmed to callers.
+        confirmed: Results that had been confirmed to callers.
     """
 
     step: str
-    told: list[BlobInfo]
+    confirmed: list[BlobInfo]
 
 
 class Deaths:
@@ -134,34 +134,34 @@ class Deaths:
                 return
 
     def _killed_at(self, number: int) -> Death:
-        said, at = self._root / "said", self._root / "at"
+        record, at = self._root / "confirmed", self._root / "at"
         child = os.fork()
         if child == 0:
-            os._exit(self._live(number, said, at))
+            os._exit(self._live(number, record, at))
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if code not in {0, -signal.SIGKILL}:
-            raise AssertionError(f"the run failed before its step {number}: {said.read_text()}")
-        lines = said.read_text().splitlines() if said.exists() else []
-        told = [
+            raise AssertionError(f"the run failed before its step {number}: {record.read_text()}")
+        lines = record.read_text().splitlines() if record.exists() else []
+        confirmed = [
             BlobInfo(job_id=job, blob_key=check_blob_key(key), size_bytes=int(size))
             for job, key, size in (line.split() for line in lines)
         ]
         step = at.read_text() if code else ""
-        for note in (said, at):
-            note.unlink(missing_ok=True)
-        return Death(step, told)
+        for file in (record, at):
+            file.unlink(missing_ok=True)
+        return Death(step, confirmed)
 
-    def _live(self, number: int, said: Path, at: Path) -> int:
-        def say(blob: BlobInfo) -> None:
-            with said.open("a") as file:
+    def _live(self, number: int, record: Path, at: Path) -> int:
+        def confirm(blob: BlobInfo) -> None:
+            with record.open("a") as file:
                 file.write(f"{blob.job_id} {blob.blob_key} {blob.size_bytes}\n")
 
         try:
             with world_at(self._root, self.dies_s) as world:
                 _kill_at(number, at)
-                self._act(world, say)
+                self._act(world, confirm)
         except BaseException:  # noqa: BLE001 - the parent reports it
-            said.write_text(traceback.format_exc())
+            record.write_text(traceback.format_exc())
             return 1
         return 0
 

@@ -54,7 +54,7 @@ def dying(observe: Callable[[str], None]) -> Callable[[str], None]:
 
     def observed(name: str) -> None:
         if threading.current_thread().name in RENEWERS:
-            raise StoreUnavailableError(f"{name}: nobody renews while a death is rehearsed")
+            raise StoreUnavailableError(f"{name}: no lease is renewed during a simulated death")
         observe(name)
 
     return observed

@@ -33,7 +33,7 @@ class Bucket:
     _serial: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def new_upload_id(self) -> str:
-        """Random, and greater than all before it: S3 sorts a key's uploads by age *and* goes on by id."""
+        """Return a random id greater than all earlier ones: S3 sorts uploads by age *and* continues by id."""
         return f"{next(self._serial):08d}.{secrets.token_urlsafe(24)}"
 
     def etag_of(self, body: bytes, attributes: Attributes) -> str:
@@ -67,7 +67,7 @@ def attributes_of(request: Request) -> Attributes:
 
 
 def headers_of(attributes: Attributes, etag: str, modified_s: float) -> Mapping[str, str]:
-    """What a GET or HEAD says beside the bytes."""
+    """Return the headers of a GET or HEAD response."""
     headers = {
         "ETag": f'"{etag}"',
         "Last-Modified": formatdate(modified_s, usegmt=True),

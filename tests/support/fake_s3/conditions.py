@@ -1,4 +1,4 @@
-"""`If-None-Match` and `If-Match`: kept as AWS keeps them, or ignored without a word as look-alikes do."""
+"""`If-None-Match` and `If-Match`: applied as by AWS, or silently ignored as by some compatible stores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.fake_s3.wire import Request
 
 
 def check_write(request: Request, standing: StoredObject | None, options: Options) -> None:
-    """Judge a PUT or a completion by what stands at its key."""
+    """Check the conditions of a PUT or a completion against the object at its key."""
     absent, version = request.headers.get("if-none-match"), request.headers.get("if-match")
     if absent is not None and version is not None:
         raise Refusal(501, "NotImplemented", "If-Match and If-None-Match exclude each other")

@@ -1,7 +1,7 @@
 """Injected faults: which fault strikes at which request.
 
 `faults.at(fault, request=17)` strikes the seventeenth request; `faults.at(fault, operation="UploadPart",
-nth=2, times=2)` the second and third part. A fault that has struck is spent.
+nth=2, times=2)` the second and third part. A fault that was injected is spent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Fault:
         name: Name in messages.
         applied: Whether the request takes effect nevertheless.
         status: Status of the response; None if there is none.
-        code: S3's word in it. With status 200, it stands in the body of what looks like a success.
+        code: S3's error code in the response. With status 200, it is in the body of an apparent success.
         silence: botocore's exception for a missing response.
         crash: Exception that kills the process and all later requests until `FakeS3.revive`.
     """
@@ -77,14 +77,14 @@ class Faults:
         nth: int = 1,
         times: int = 1,
     ) -> None:
-        """Let a fault strike at a request's number, or from the nth request of an operation on.
+        """Inject a fault at a request's number, or from the nth request of an operation on.
 
         Args:
-            fault: What goes wrong.
+            fault: The fault.
             request: Counted from 1 since the fake was made, or since `FakeS3.forget`.
             operation: S3's name, such as `CompleteMultipartUpload`; None: any.
             nth: Counted from 1 since the last `clear`.
-            times: In a row.
+            times: Number of consecutive requests.
         """
         self._due.append(_Due(fault, request, operation, nth, times))
 
@@ -95,7 +95,7 @@ class Faults:
 
     @property
     def spent(self) -> bool:
-        """Whether every fault has struck as often as it was to."""
+        """Whether every fault was injected as often as requested."""
         return not any(one.times for one in self._due)
 
     def due(self, request: int, operation: str) -> Fault | None:

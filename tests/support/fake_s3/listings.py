@@ -44,7 +44,7 @@ def list_objects_v2(bucket: Bucket, request: Request) -> Answer:
 
 def list_multipart_uploads(bucket: Bucket, request: Request) -> Answer:
     prefix, after_key = request.query.get("prefix", ""), request.query.get("key-marker", "")
-    # Without a key, S3 ignores the id to go on from.
+    # Without a key, S3 ignores the upload id to continue from.
     after_id = request.query.get("upload-id-marker", "") if after_key else ""
     found = sorted(
         (upload for upload in bucket.state.uploads.values() if upload.key.startswith(prefix)),
@@ -103,10 +103,10 @@ def get_lifecycle(bucket: Bucket, request: Request) -> Answer:
 
 
 def _page_size(request: Request, parameter: str, bucket: Bucket) -> int:
-    asked = int(request.query.get(parameter, 1000))
-    if asked < 1:
-        raise unknown(f"a page of {asked}")
-    return min(asked, 1000, bucket.options.page_size)
+    wanted = int(request.query.get(parameter, 1000))
+    if wanted < 1:
+        raise unknown(f"a page of {wanted}")
+    return min(wanted, 1000, bucket.options.page_size)
 
 
 def _is_behind(upload: Upload, after_key: str, after_id: str) -> bool:
@@ -115,29 +115,29 @@ def _is_behind(upload: Upload, after_key: str, after_id: str) -> bool:
 
 
 def _contents(key: str, found: StoredObject) -> str:
-    told = (
+    tags = (
         tag("Key", quote(key)),
         tag("LastModified", _iso(found.modified_s)),
         tag("ETag", f'"{found.etag}"'),
         tag("Size", found.size),
         tag("StorageClass", found.attributes.storage_class),
     )
-    return f"<Contents>{''.join(told)}</Contents>"
+    return f"<Contents>{''.join(tags)}</Contents>"
 
 
 def _upload(upload: Upload) -> str:
-    told = (
+    tags = (
         tag("Key", upload.key),
         tag("UploadId", upload.upload_id),
         tag("StorageClass", upload.attributes.storage_class),
         tag("Initiated", _iso(upload.begun_s)),
     )
-    return f"<Upload>{''.join(told)}</Upload>"
+    return f"<Upload>{''.join(tags)}</Upload>"
 
 
 def _part(number: int, part: StoredPart) -> str:
-    told = (tag("PartNumber", number), tag("ETag", f'"{part.etag}"'), tag("Size", part.size))
-    return f"<Part>{''.join(told)}</Part>"
+    tags = (tag("PartNumber", number), tag("ETag", f'"{part.etag}"'), tag("Size", part.size))
+    return f"<Part>{''.join(tags)}</Part>"
 
 
 def _iso(at_s: float) -> str:

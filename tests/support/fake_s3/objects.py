@@ -75,18 +75,18 @@ def delete_objects(bucket: Bucket, request: Request) -> Answer:
     if check_body(request) is None and "content-md5" not in request.headers:
         raise Refusal(400, "InvalidRequest", "Missing required header for this request: Content-MD5")
     objects, quiet = deletions_of(request)
-    told = []
+    results = []
     for one in objects:
         key = one["Key"]
         try:
             check_delete(one.get("ETag"), bucket.state.objects.get(key), key, bucket.options)
         except Refusal as refusal:
-            told.append(failed_deletion(key, refusal.code, refusal.message))
+            results.append(failed_deletion(key, refusal.code, refusal.message))
             continue
         bucket.state.objects.pop(key, None)
         if not quiet:
-            told.append(f"<Deleted>{tag('Key', key)}</Deleted>")
-    return Answer(body=xml("DeleteResult", *told))
+            results.append(f"<Deleted>{tag('Key', key)}</Deleted>")
+    return Answer(body=xml("DeleteResult", *results))
 
 
 def failed_deletion(key: str, code: str, message: str) -> str:

@@ -1,4 +1,4 @@
-"""Which operation a request is, and all that the fake knows of each: everything else is refused."""
+"""The operations of the fake, and what each accepts: everything else is refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_KEY_BYTES: Final = 1024
 
 @dataclass(frozen=True)
 class Operation:
-    """What one operation may carry.
+    """The parameters and headers that one operation accepts.
 
     Attributes:
         query: Parameters that it knows; those that end in `=` must be there.

@@ -10,18 +10,18 @@ from lockgate.storage_core.settings import MIB
 
 @dataclass(frozen=True)
 class Options:
-    """How this store behaves where stores do not agree; by default as AWS does today.
+    """The behaviour of this store where stores differ; the default is that of AWS today.
 
     Attributes:
         repeated_completion: Response to the second completion of an upload. AWS has returned both.
-        conditional_create: False: `If-None-Match` is ignored without a word, as some look-alikes do.
+        conditional_create: False: `If-None-Match` is ignored silently, as by some compatible stores.
         conditional_put: False: `If-Match` of a PUT or a completion is ignored.
         conditional_delete: False: `If-Match` of a DELETE, and the ETags of a batch, are ignored.
         conflict_ends_upload: A 409 on a conditional completion destroys the upload.
-        page_size: The most that a page of any listing holds, however many are asked for.
-        min_part_bytes: All parts but the last must have as many.
+        page_size: Maximum length of a page of any listing, even if a request asks for more.
+        min_part_bytes: Minimum size of all parts but the last.
         keeps_parts: False: the bytes of parts are checked and counted, then dropped.
-        upload_expiry_days: What the bucket's lifecycle rule says; None: it has none.
+        upload_expiry_days: Days after which the bucket's lifecycle rule aborts uploads; None: no rule.
     """
 
     repeated_completion: Literal["succeeds", "no such upload"] = "no such upload"

@@ -40,7 +40,7 @@ _ANSWERS: Final[Mapping[str, Callable[[Bucket, Request], Answer]]] = {
 
 @dataclass(frozen=True)
 class Seen:
-    """One request that came in.
+    """One received request.
 
     Attributes:
         number: Counted from 1.
@@ -58,7 +58,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Moment:
-    """Before or after one request's effect, with a copy of all that stands there then."""
+    """A moment before or after one request's effect, with a copy of the bucket's state."""
 
     seen: Seen
     side: Literal["before", "after"]
@@ -76,8 +76,8 @@ class FakeS3:
     Attributes:
         bucket: Its name; there is no other.
         clock: Gives `LastModified`, `Initiated` and `Date`.
-        faults: What is to go wrong.
-        seen: Every request that came in, refused ones too.
+        faults: Faults to inject.
+        seen: Every received request, including refused ones.
         watch: Called before and after every request, within the store's lock.
     """
 
@@ -99,7 +99,7 @@ class FakeS3:
         return Counter(seen.operation for seen in self.seen)
 
     def forget(self) -> None:
-        """Forget which requests came in: the next is number 1."""
+        """Forget the received requests: the next is number 1."""
         self.seen.clear()
 
     def snapshot(self) -> State:
@@ -169,7 +169,7 @@ class FakeS3:
 
 
 def _failed_inside(fault: Fault, operation: str, request: Request) -> Answer:
-    """A 200 that failed: a batch says so of each key, anything else by an error document."""
+    """A failure with status 200: a batch reports it for each key, any other request by an error document."""
     message = f"{fault.name}, on purpose"
     if operation != "DeleteObjects":
         return Answer(200, {"Content-Type": "application/xml"}, error_document(fault.code, message))

@@ -1,4 +1,4 @@
-"""What a bucket holds: immutable pieces in three tables, so that a snapshot is three shallow copies."""
+"""The contents of a bucket: immutable values in three tables, so that a snapshot is three shallow copies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Attributes:
-    """Attributes that are set when an object is begun and stay with it."""
+    """Attributes that are set when the write of an object begins and never change."""
 
     metadata: Mapping[str, str]
     content_type: str

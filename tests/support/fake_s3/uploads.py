@@ -82,7 +82,7 @@ def complete_multipart_upload(bucket: Bucket, request: Request) -> Answer:
     done = bucket.state.completed.get(upload_id)
     again = done is not None and done.key == request.key
     if again and bucket.options.repeated_completion == "succeeds":
-        return _completed(request, done.made)  # type: ignore[union-attr] # `again` says that it is there
+        return _completed(request, done.made)  # type: ignore[union-attr] # `again` guarantees that it is there
     upload = open_upload(bucket, request)
     named = parts_of(request)
     parts = _chosen(upload, named, bucket.options.min_part_bytes)
@@ -153,14 +153,14 @@ def _joined(parts: Sequence[StoredPart]) -> bytes | None:
 
 
 def _completed(request: Request, made: StoredObject) -> Answer:
-    told = []
+    checksum_tags = []
     if made.checksum is not None:
-        told = [tag("ChecksumCRC32", made.checksum.value), tag("ChecksumType", made.checksum.kind)]
+        checksum_tags = [tag("ChecksumCRC32", made.checksum.value), tag("ChecksumType", made.checksum.kind)]
     body = xml(
         "CompleteMultipartUploadResult",
         tag("Bucket", request.bucket),
         tag("Key", request.key),
         tag("ETag", f'"{made.etag}"'),
-        *told,
+        *checksum_tags,
     )
     return Answer(headers={"Content-Type": "application/xml"}, body=body)

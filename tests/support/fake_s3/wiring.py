@@ -30,7 +30,7 @@ def _answer(request: Any, **_: Any) -> AWSResponse | None:
 
 @contextmanager
 def served(fake: FakeS3) -> Iterator[str]:
-    """Serve a fake at an endpoint of its own; yields the URL.
+    """Serve a fake at an private endpoint; yields the URL.
 
     Clients are made per endpoint: serving one fake at two endpoints gives two processes' worth of clients.
     """

@@ -153,7 +153,7 @@ def flip_a_byte(path: Path) -> None:
 
 
 def file_of(journals: JournalWorld, stamp: Stamp) -> Path:
-    """Where a checkpoint lies."""
+    """Return the path of a checkpoint."""
     [path] = (journals.root / "checkpoints/main/checkpoints").glob(f"*{stamp.sequence:018d}.jsonl.zst")
     return path
 

@@ -32,11 +32,11 @@ class ForgetfulProxy:
         other = {client: server, server: client}
         with suppress(OSError):
             while True:
-                for speaker in select.select([client, server], [], [])[0]:
-                    said = speaker.recv(65_536)
-                    if not said or (speaker is client and client in self.forgotten):
+                for sender in select.select([client, server], [], [])[0]:
+                    data = sender.recv(65_536)
+                    if not data or (sender is client and client in self.forgotten):
                         return hang_up(client, server)
-                    other[speaker].sendall(said)
+                    other[sender].sendall(data)
         return hang_up(client, server)
 
 

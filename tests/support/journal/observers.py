@@ -1,4 +1,4 @@
-"""A primary, observers that catch up with it when a test asks for it, and clients: for tests of observers."""
+"""A primary, observers that catch up with it on request, and clients: for tests of observers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SteppingClock(ManualClock):
 
 
 class FileObserver:
-    """A copy of a primary's SQLite file, which stands for a hot standby.
+    """A copy of a primary's SQLite file, which represents a hot standby.
 
     Args:
         file: Path of the copy. It need not exist yet.
@@ -68,7 +68,7 @@ class FileObserver:
 
 
 class SnapshotObserver:
-    """A snapshot of a primary, held open: it stands for a hot standby, on both databases.
+    """A snapshot of a primary, held open: it represents a hot standby, on both databases.
 
     Args:
         url: URL of the primary.
@@ -164,7 +164,7 @@ def take(journal: Journal, resource: str | None = None) -> Stamp:
     return journal.apply(op).stamp
 
 
-def asked(reading: Reading) -> tuple[str, int]:
+def server_and_rows(reading: Reading) -> tuple[str, int]:
     """Return the name of the responding server and the number of rows, one per entry in these tests."""
     return Path(reading.database.url.database or "").stem, len(reading.where(Lease, {}))
 

@@ -1,4 +1,4 @@
-"""`lockgate blob-server` in a process of its own, as its operators run it."""
+"""`lockgate blob-server` in a separate process, as operators run it."""
 
 from __future__ import annotations
 

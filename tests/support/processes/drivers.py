@@ -1,4 +1,4 @@
-"""Drivers as processes of their own, forked from one that has imported everything: cheap enough to kill many.
+"""Drivers in separate processes, forked from one that has imported everything: cheap enough to kill many.
 
 A driver can be killed by SIGKILL at a failpoint, at its n-th storage call, or after a given time.
 """
@@ -33,12 +33,12 @@ KILLED: Final = -signal.SIGKILL
 REFUSED: Final = 3
 """The destination, or the job, does not allow it."""
 TRY_AGAIN: Final = 4
-"""Any other error of Lockgate's: what Airflow tries again on."""
+"""Any other error of Lockgate: Airflow retries the task."""
 
 
 @dataclass(frozen=True)
 class Death:
-    """When a driver is killed.
+    """The moment at which a driver is killed.
 
     Attributes:
         at_point: At the n-th passage of a failpoint, as in `remove.delete.after@2`.

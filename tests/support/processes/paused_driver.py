@@ -47,14 +47,14 @@ class PausedDriver:
         assert self.process.pid is not None
         return self.process.pid
 
-    def hear(self) -> str:
+    def next_line(self) -> str:
         """Return its next line: `READY`, and finally `COMMITTED` or the name of its error."""
-        assert self._link.poll(PATIENCE_S), "the driver says nothing"
-        said: str = self._link.recv()
-        return said
+        assert self._link.poll(PATIENCE_S), "the driver sent nothing"
+        line: str = self._link.recv()
+        return line
 
-    def go_on(self) -> None:
-        self._link.send("go on")
+    def resume(self) -> None:
+        self._link.send("resume")
 
     def end(self) -> None:
         self.process.kill()

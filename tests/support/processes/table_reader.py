@@ -34,11 +34,11 @@ class Seen(NamedTuple):
         by: Engine of the read.
         digest: Digest of all its rows.
         retries: Number of restarts because a file was deleted after the manifest was read.
-        asked: Number of catch-up requests before the start of this read.
+        catch_ups: Number of catch-up requests before the start of this read.
     """
 
     by: str
-    asked: int
+    catch_ups: int
     digest: str
     retries: int
 
@@ -77,21 +77,21 @@ class Reader:
 
     def __init__(self, url: str) -> None:
         self._stop = PROCESSES.Event()
-        self._asked = PROCESSES.Value("i", 0)
-        self._told: Queue[Seen] = PROCESSES.Queue()
+        self._catch_ups = PROCESSES.Value("i", 0)
+        self._reads: Queue[Seen] = PROCESSES.Queue()
         self._process = PROCESSES.Process(
-            target=_read_on, args=(url, self._told, self._asked, self._stop), daemon=True
+            target=_read_on, args=(url, self._reads, self._catch_ups, self._stop), daemon=True
         )
         self.seen: list[Seen] = []
 
     def catch_up(self) -> set[str]:
         """Wait for a new read of every engine, and return the digests of reads started since this call."""
-        self._asked.value += 1
+        self._catch_ups.value += 1
         since: list[Seen] = []
         while {seen.by for seen in since} != set(ENGINES):
-            seen = self._told.get(timeout=TIMEOUT_S)
+            seen = self._reads.get(timeout=TIMEOUT_S)
             self.seen.append(seen)
-            since += [seen] if seen.asked == self._asked.value else []
+            since += [seen] if seen.catch_ups == self._catch_ups.value else []
         return {seen.digest for seen in since}
 
     @property
@@ -114,13 +114,13 @@ def reading(url: str) -> Iterator[Reader]:
         reader._process.kill()
 
 
-def _read_on(url: str, told: Queue[Seen], asked: Synchronized[int], stop: Event) -> None:
+def _read_on(url: str, reads: Queue[Seen], catch_ups: Synchronized[int], stop: Event) -> None:
     while not stop.is_set():
         for name, read in ENGINES.items():
-            began = asked.value
+            began = catch_ups.value
             rows, retries = _read_whole(url, read)
-            told.put(Seen(name, began, digest_of(rows), retries))
-    told.cancel_join_thread()  # the receiver may have exited
+            reads.put(Seen(name, began, digest_of(rows), retries))
+    reads.cancel_join_thread()  # the receiver may have exited
 
 
 def _read_whole(url: str, read: Callable[[str, Manifest], list[Row]]) -> tuple[list[Row], int]:

@@ -24,24 +24,24 @@ def answer(
     headers: bytes = b'ETag: "e"\r\nx-amz-request-id: r\r\n',
     keeps: bool = True,
 ) -> Manner:
-    """A whole answer."""
+    """Return a manner that sends a complete response."""
     head = b"HTTP/1.1 %b\r\n%bContent-Length: %d\r\n\r\n" % (status.encode(), headers, len(body))
-    return says(head + body, keeps=keeps)
+    return sends(head + body, keeps=keeps)
 
 
 def refusal(status: str, code: str) -> Manner:
     return answer(status, f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode())
 
 
-def says(text: bytes, *, keeps: bool = False, piece: int | None = None) -> Manner:
-    """Send exactly these bytes, in pieces of the given size if there is one."""
+def sends(text: bytes, *, keeps: bool = False, piece: int | None = None) -> Manner:
+    """Return a manner that sends exactly these bytes, in pieces of the given size if there is one."""
 
-    def speak(connection: socket.socket) -> bool:
+    def respond(connection: socket.socket) -> bool:
         for start in range(0, len(text), piece or len(text) or 1):
             connection.sendall(text[start : start + (piece or len(text))])
         return keeps
 
-    return speak
+    return respond
 
 
 def hangs_up(connection: socket.socket) -> bool:
@@ -55,17 +55,17 @@ def resets(connection: socket.socket) -> bool:
 
 
 class HeadOnly:
-    """A connection on which an answer ends with its head, as one to a HEAD has to."""
+    """A connection on which a response ends with its head, as the response to a HEAD request must."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._said = b""
+        self._sent = b""
         self.setsockopt = connection.setsockopt
 
     def sendall(self, text: bytes) -> None:
-        said, self._said = self._said, self._said + text
-        end = self._said.rfind(b"\r\n\r\n")
-        self._connection.sendall(text if end < 0 else self._said[: end + 4][len(said) :])
+        before, self._sent = self._sent, self._sent + text
+        end = self._sent.rfind(b"\r\n\r\n")
+        self._connection.sendall(text if end < 0 else self._sent[: end + 4][len(before) :])
 
 
 def _lines(requests: BinaryIO) -> Iterator[bytes]:
@@ -82,8 +82,8 @@ class RudeServer:
 
     Attributes:
         manners: Manners of the next responses.
-        seen: The requests that came: their first lines, heads and bodies.
-        connections: How many there were.
+        seen: Received requests: their first lines, heads and bodies.
+        connections: Number of accepted connections.
     """
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass
 class Answer:
-    """One scripted answer; without a status the connection is closed, with `hang` nothing is ever said."""
+    """One scripted response; without a status the connection is closed, with `hang` nothing is sent."""
 
     status: int | None = 200
     body: str = ""
@@ -27,7 +27,7 @@ class Request:
     body: bytes
 
 
-def error(status: int, code: str, message: str = "said the server") -> Answer:
+def error(status: int, code: str, message: str = "error of the server") -> Answer:
     return Answer(status, f"<Error><Code>{code}</Code><Message>{message}</Message></Error>")
 
 
@@ -49,7 +49,7 @@ class Handler(BaseHTTPRequestHandler):
     server: ScriptedServer
 
     def __getattr__(self, name: str) -> Any:
-        """Answer every method in the one way; the base class looks for `do_PUT` and the like."""
+        """Handle every method in the same way; the base class looks up methods such as `do_PUT`."""
         if name.startswith("do_"):
             return self.handle_any
         raise AttributeError(name)
@@ -75,7 +75,7 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = answer.cut_short
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
-        """Say nothing."""
+        """Do not log."""
 
 
 class ScriptedServer(ThreadingHTTPServer):

@@ -35,9 +35,9 @@ def accident(how: Accident, destination: str, notes: str, uploads: int) -> Step:
 
     Args:
         how: Kind of accident.
-        destination: Of the write.
+        destination: Destination of the write.
         notes: Folder for the notes.
-        uploads: How many of its uploads are open when it happens, at least.
+        uploads: Minimum number of its uploads that are open when it happens.
     """
 
     def passed_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

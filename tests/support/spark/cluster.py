@@ -60,7 +60,7 @@ def _address(log: Path) -> str | None:
 
 @contextmanager
 def _daemon(name: str, host: str, log: Path, *arguments: str) -> Iterator[None]:
-    """Run one of Spark's daemons in a session of its own; its executors end with it."""
+    """Run one of Spark's daemons in a new session; its executors end with it."""
     home = Path(pyspark.__file__).parent
     environment = {
         "SPARK_HOME": str(home),

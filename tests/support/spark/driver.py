@@ -38,7 +38,7 @@ class DriverDiedError(Exception):
     """The driver ended before it answered.
 
     Attributes:
-        returncode: Of its process; -9 where it was killed.
+        returncode: Exit code of its process; -9 if it was killed.
     """
 
     def __init__(self, returncode: int) -> None:
@@ -53,11 +53,11 @@ class Driver:
         self._process = process
 
     def ask(self, call: str, **arguments: Any) -> Any:
-        """Have the driver do something and return what came of it.
+        """Make the driver run a call and return its result.
 
         Raises:
-            DriverDiedError: It ended on the way.
-            RuntimeError: It could not; the message is the driver's.
+            DriverDiedError: The driver ended before it answered.
+            RuntimeError: The call failed; the message is the driver's.
         """
         commands, answers = _pipes(self._process)
         try:
@@ -155,7 +155,7 @@ CALLS: Final = {"write": _write, "days": _days, "await_executors": _await_execut
 def main() -> None:
     """Start Spark, and answer until standard input ends."""
     spark = spark_session("driver", master=sys.argv[1], config=json.loads(sys.argv[2]))
-    # The JVM says things on standard output too.
+    # The JVM writes to standard output, too.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:

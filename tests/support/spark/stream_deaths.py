@@ -1,6 +1,6 @@
 """The data source with a configured death per destination: a point at which the query's process stops.
 
-There it stands still until it is killed from outside, or it kills itself. Workers import this by its name.
+There it waits until it is killed from outside, or it kills itself. Workers import this module by its name.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ DEATHS: Final = "LOCKGATE_TEST_DEATHS"
 BATCH: Final = 1
 """Queries die in their second batch: the first one is published."""
 ENTERED: Final = "entered"
-"""A point of its own: Spark has called, nothing was done yet."""
+"""An additional point: Spark has called, nothing was done yet."""
 RETURNED: Final = "returned"
-"""A point of its own: the commit has ended, Spark has not written that down yet."""
+"""An additional point: the commit has ended, Spark has not recorded it yet."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Death:
     """The point at which a query dies.
 
     Attributes:
-        note: A file that is written there.
+        note: File that is created at this point.
         point: A failpoint's name, `entered` or `returned`.
-        alone: The process that commits dies by itself, and the driver lives.
+        alone: Whether only the committing process dies, and the driver survives.
     """
 
     note: str
@@ -50,7 +50,7 @@ class Death:
     alone: bool = False
 
     def passes(self, point: str) -> None:
-        """Pass a point; at the right one this process does not go on."""
+        """Pass a point; at the configured one this process stops."""
         if point != self.point:
             return
         Path(self.note).touch()
@@ -60,12 +60,12 @@ class Death:
 
 
 def death_of(destination: str) -> Death:
-    """Return what the environment says of a destination."""
+    """Return the death that the environment configures for a destination."""
     return Death(**json.loads(os.environ[DEATHS])[destination])
 
 
 class MortalWriter(DataSourceStreamArrowWriter):
-    """Writes as the real one does, as long as it lives."""
+    """Writes like the real writer until its death."""
 
     def __init__(self, real: DataSourceStreamArrowWriter, death: Death) -> None:
         self._real = real
@@ -96,7 +96,7 @@ class MortalWriter(DataSourceStreamArrowWriter):
 
 
 class MortalDataSource(LockgateDataSource):
-    """The real data source, with what `LOCKGATE_TEST_DEATHS` says of the destination."""
+    """The real data source, with the death that `LOCKGATE_TEST_DEATHS` configures for the destination."""
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         real = super().streamWriter(schema, overwrite)

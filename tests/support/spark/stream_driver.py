@@ -1,6 +1,6 @@
-"""A driver with several streaming queries, each of which dies at a point of its own.
+"""A driver with several streaming queries, each of which dies at its own point.
 
-One start of Spark serves all points: a query that stands still at its point is there when `kill -9` comes.
+One start of Spark serves all points: a query that is paused at its point waits there for `kill -9`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tests.support.spark.driver import QUICK
 from tests.support.spark.stream_deaths import MortalDataSource, death_of
 from tests.support.spark.stream_place import Place
 
-READY: Final = "all stand still"
+READY: Final = "all queries are paused"
 
 
 def main(homes: list[str]) -> None:
-    """Bring one query after the other to its point, say so, and wait for an end from outside."""
+    """Run each query up to its point, print `READY`, and wait until the process is killed."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # the JVM says things on standard output too
+    os.dup2(2, 1)  # the JVM writes to standard output, too
     spark = spark_session("mortal", master=f"local[{len(homes)}]", config=QUICK)
     spark.dataSource.register(MortalDataSource)
     for place in map(Place, map(Path, homes)):

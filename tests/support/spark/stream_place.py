@@ -1,4 +1,4 @@
-"""Where a streaming query of these tests reads, writes and keeps its checkpoint, and what can be seen."""
+"""The directories of a streaming query: its input, destination and checkpoint, and the visible rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EPOCH_S: Final = 1_700_000_000
 
 @dataclass(frozen=True)
 class Place:
-    """One query's folders: `in`, `lake` and `checkpoint` in a home of its own."""
+    """One query's folders: `in`, `lake` and `checkpoint` in a separate home directory."""
 
     home: Path
 
@@ -36,7 +36,7 @@ class Place:
         return self.home / "checkpoint"
 
     def feed(self, *batches: int) -> None:
-        """Let the rows of these batches come: batch 2 has the ids from 20 to 29."""
+        """Write the input of these batches: batch 2 has the ids from 20 to 29."""
         (self.home / "in").mkdir(parents=True, exist_ok=True)
         for batch in batches:
             rows = (json.dumps({"id": batch * ROWS + row, "day": row % 2}) for row in range(ROWS))

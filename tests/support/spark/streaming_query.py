@@ -24,7 +24,7 @@ QUERY = "11111111-2222-3333-4444-555555555555"
 
 @dataclass
 class SparkTask:
-    """What a task's process knows of the task that it works for."""
+    """The context of a task in its process."""
 
     partition: int
     number: int

@@ -40,7 +40,7 @@ def connect_again() -> None:
 
 @contextmanager
 def memory_broker() -> Iterator[None]:
-    """Let this process's application use Celery's in-memory broker, with nothing in its queues."""
+    """Make this process's application use Celery's in-memory broker, with empty queues."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("LOCKGATE_BROKER_URL", "memory://")
         connect_again()
@@ -54,7 +54,7 @@ def memory_broker() -> Iterator[None]:
 
 @contextmanager
 def embedded_broker(home: Path, **environment: str) -> Iterator[Settings]:
-    """Let this process and its children use a Redis of their own, which ends with the block."""
+    """Make this process and its children use a private Redis, which ends with the block."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCKGATE_HOME", str(home))
         patch.delenv("LOCKGATE_BROKER_URL", raising=False)
@@ -120,41 +120,41 @@ class StagedJob:
         )
 
     def committed_attempts(self) -> list[str]:
-        """Tasks that have committed, as often as they have."""
+        """Return the id of each committed task, once per commit."""
         return sorted(found.task_id for found in self.attach().pending_sets())
 
     def visible_rows(self) -> list[int]:
-        """Every row of every live file, sorted: a row that was committed twice stands here twice."""
+        """Return every row of every live file, sorted: a row that was committed twice appears twice."""
         rows: list[int] = []
         for key in read_manifest(self.destination, settings=self.settings).files:
             rows += parquet.ParquetFile(self.root / "lake" / key).read().column("row").to_pylist()
         return sorted(rows)
 
     def listed(self) -> list[str]:
-        """Data files that a listing reader finds."""
+        """Return the data files that a listing reader finds."""
         keys = (info.key for page in self.store.pages() for info in page)
         return [key for key in keys if not key.startswith("_")]
 
     def open_uploads(self) -> list[str]:
-        """Keys of uploads that are open."""
+        """Return the keys of open uploads."""
         return [info.key for page in self.store.upload_pages() for info in page]
 
     @property
     def all_rows(self) -> list[int]:
-        """What must be visible in the end."""
+        """The rows that must be visible in the end."""
         return list(range(self.files * self.rows_a_file))
 
 
 @dataclass
 class WorkerProcess:
-    """A Celery worker in a process of its own, with a pool of child processes."""
+    """A Celery worker in a separate process, with a pool of child processes."""
 
     process: subprocess.Popen[str]
     log: Path
 
     @property
     def pid(self) -> int:
-        """Of the main process."""
+        """Process id of the main process."""
         return self.process.pid
 
     def wait_for_line(self, text: str) -> None:

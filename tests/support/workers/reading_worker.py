@@ -1,4 +1,4 @@
-"""A worker that reads the journal at observers, through one client for as long as it lives: for tests.
+"""A worker that reads the journal at observers, through one client for its whole lifetime: for tests.
 
 It is another deployment's use of Lockgate: `celery -A tests.support.workers.reading_worker worker`.
 """

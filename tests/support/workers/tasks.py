@@ -21,8 +21,8 @@ TRIES: list[str] = []
 ANSWER: dict[str, Any] = {}
 
 
-@app.task(name="test.heard", base=SessionTask, bind=True)
-def heard(self: Any) -> dict[str, Any]:
+@app.task(name="test.received", base=SessionTask, bind=True)
+def received(self: Any) -> dict[str, Any]:
     """Return the received header and the token of the process at the start of the task."""
     return {"header": (self.request.headers or {}).get(HEADER), "seen": tokens().get(HEADER), **ANSWER}
 

@@ -17,11 +17,11 @@ def test_artefacts_survive_the_round_trip_through_their_handle() -> None:
     jar = ArtefactFile(blob_key=KEY, name="udf.jar", use="other")
     artefacts = Artefacts(job_id="sales", blobs=(library, jar))
 
-    told = json.loads(json.dumps(artefacts.handle()))
+    handle = json.loads(json.dumps(artefacts.handle()))
 
-    assert told["blob_keys"] == [KEY, KEY]
-    assert told["names"] == ["rates.whl", "udf.jar"]
-    assert Artefacts.of_handle(told) == artefacts
+    assert handle["blob_keys"] == [KEY, KEY]
+    assert handle["names"] == ["rates.whl", "udf.jar"]
+    assert Artefacts.of_handle(handle) == artefacts
 
 
 def test_a_handle_without_uses_is_read_as_libraries() -> None:

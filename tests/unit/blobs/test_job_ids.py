@@ -117,7 +117,7 @@ def _stopped(number: int, run: Callable[[], object], meanwhile: Callable[[], obj
     try:
         run()
     except LockgateError:
-        assert stopped, "nobody was in its way"
+        assert stopped, "the run failed although nothing was done in between"
     finally:
         FAILPOINTS.observer = None
     return bool(stopped)

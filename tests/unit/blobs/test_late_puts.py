@@ -33,7 +33,7 @@ def world(tmp_path: Path) -> Iterator[BlobWorld]:
 
 
 def intervals_pass(world: BlobWorld, number: int) -> None:
-    """Let intervals pass with a live server: it renews its leases and sweeps."""
+    """Advance the clock by intervals while a live server renews its leases and sweeps."""
     for _ in range(3 * number):
         world.clock.sleep(BEAT_S)
         world.server.sets.renewer.renew()

@@ -83,10 +83,10 @@ def test_all_requests_waiting_for_one_read_get_its_error(world: BlobWorld) -> No
     blob = world.server.put(DATA, job_id="sales", owners=["job"])
     world.server.holdings.local.delete(*key_of(blob))
     FAILPOINTS.arm({"blob-ha.get.before": "refuse@1"})
-    told = ask_all(world, *key_of(blob))
+    answers = ask_all(world, *key_of(blob))
     FAILPOINTS.arm({})
-    assert all(one == DATA or "refused on purpose" in str(one) for one in told)
-    assert any("refused on purpose" in str(one) for one in told)
+    assert all(answer == DATA or "refused on purpose" in str(answer) for answer in answers)
+    assert any("refused on purpose" in str(answer) for answer in answers)
     assert world.server.get(*key_of(blob)) == DATA
 
 
@@ -109,13 +109,13 @@ def test_another_flight_begins_after_one_was_interrupted() -> None:
     first = threading.Thread(target=fly)
     first.start()
     begun.wait()
-    heard: list[str] = []
-    second = threading.Thread(target=lambda: heard.append(flights.do("a", again)))
+    results: list[str] = []
+    second = threading.Thread(target=lambda: results.append(flights.do("a", again)))
     second.start()
     waits.set()
     first.join()
     second.join()
-    assert heard == ["again"]
+    assert results == ["again"]
     assert flights._flights == {}
 
 

@@ -73,7 +73,7 @@ def test_a_path_to_something_other_than_a_regular_file_is_refused_and_not_read_a
 def test_files_uploaded_over_http_are_forwarded_to_the_ha_store_before_they_are_complete(
     world: BlobWorld, file: Path
 ) -> None:
-    heard: list[int] = []
+    reported: list[int] = []
     expected: list[bool] = []
     arriving = world.server.ingest.receiving
 
@@ -85,10 +85,10 @@ def test_files_uploaded_over_http_are_forwarded_to_the_ha_store_before_they_are_
     world.server.ingest.receiving = seen  # type: ignore[method-assign, assignment]
     with served(world.server) as url, client_of(url) as client:
         (uploaded,) = upload(
-            client, files_below([file]), job_id="sales", progress=lambda _, done, __: heard.append(done)
+            client, files_below([file]), job_id="sales", progress=lambda _, done, __: reported.append(done)
         )
     assert expected == [True]
-    assert heard[-1] == file.stat().st_size
+    assert reported[-1] == file.stat().st_size
     assert world.server.get("sales", uploaded.blob_key) == file.read_bytes()
 
 

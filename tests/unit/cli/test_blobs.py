@@ -89,9 +89,9 @@ def test_the_references_of_an_owner_can_be_dropped_by_command(run: Run, library:
     put(run, str(library), "--owner", "viewer:me")
     put(run, str(library), "--owner", "viewer:you")
 
-    told = run("blobs", "drop", "viewer:me").stdout
-    assert told.count("viewer:me") == 2
-    assert "add --yes" in told
+    output = run("blobs", "drop", "viewer:me").stdout
+    assert output.count("viewer:me") == 2
+    assert "add --yes" in output
     assert len(document(run("blobs", "refs", "--owner", "viewer:me", "--json"))) == 2
     dropped = document(run("blobs", "drop", "viewer:me", "--yes", "--json"))
     assert (dropped["is_dry_run"], len(dropped["references"])) == (False, 2)
@@ -144,9 +144,9 @@ def test_a_job_without_a_commit_job_is_ended_by_command(run: Run, place: Path) -
         left = blobs.put(b"left behind", job_id="sales")
         blobs.submit("sales", [left.blob_key])
         blobs.refer("sales", left.blob_key, "viewer:me")
-    told = run("blobs", "finish", "sales").stdout
-    assert "11 B" in told
-    assert "add --yes" in told
+    output = run("blobs", "finish", "sales").stdout
+    assert "11 B" in output
+    assert "add --yes" in output
     assert local_file(place, "sales", left.blob_key).exists()
 
     done = document(run("blobs", "finish", "sales", "--yes", "--json"))
@@ -160,18 +160,18 @@ def test_a_job_without_a_commit_job_is_ended_by_command(run: Run, place: Path) -
 
 
 @pytest.mark.parametrize(
-    ("job", "code", "said"),
+    ("job", "code", "message"),
     [("no_job", 2, "lockgate blobs drop"), ("other", 4, "was not submitted"), ("sales", 8, "jobs recover")],
 )
 def test_an_unknown_job_and_a_job_with_a_commit_job_are_not_ended_by_command(
-    run: Run, place: Path, job: str, code: int, said: str
+    run: Run, place: Path, job: str, code: int, message: str
 ) -> None:
     with open_blobs(load_settings()) as blobs:
         needed = blobs.put(b"needed", job_id="sales")
         blobs.submit("sales", [needed.blob_key], destination="s3://lake/sales", commit_job="sales-g1")
     for options in ([], ["--yes"]):
         result = run("blobs", "finish", job, *options)
-        assert (result.exit_code, said in result.stderr) == (code, True)
+        assert (result.exit_code, message in result.stderr) == (code, True)
     assert local_file(place, "sales", needed.blob_key).exists()
     assert [one["final_s"] for one in document(run("blobs", "jobs", "--json"))] == [None]
 
@@ -180,9 +180,9 @@ def test_a_sweep_reports_what_it_would_delete_and_deletes_only_with_yes(run: Run
     with open_blobs(load_settings(), clock=ManualClock(1_700_000_000.0)) as blobs:
         blobs.put(b"put years ago", job_id="sales")
 
-    told = run("blobs", "sweep")
-    assert "add --yes" in told.stdout
-    assert "unreferenced for an interval" in told.stdout
+    completed = run("blobs", "sweep")
+    assert "add --yes" in completed.stdout
+    assert "unreferenced for an interval" in completed.stdout
     assert len(document(run("blobs", "list", "--json"))) == 1
 
     report = document(run("blobs", "sweep", "--yes", "--json"))
@@ -269,7 +269,7 @@ def test_all_blob_commands_work_with_a_remote_server(
 ) -> None:
     with blob_world(tmp_path / "there") as world, served(world.server) as url:
         monkeypatch.setenv("LOCKGATE_BLOB_SERVER_URL", url)
-        nobodys = world.server.put(b"nobody's")
+        unreferenced = world.server.put(b"nobody's")
         world.clock.sleep(INTERVAL_S)
 
         keys = put(run, str(library), "--job", "sales", "--owner", "viewer:me")
@@ -281,10 +281,10 @@ def test_all_blob_commands_work_with_a_remote_server(
         assert [(one["job_id"], one["blobs"]) for one in listed] == [("no_job", 1), ("sales", 2)]
         assert "0 findings\nno orphans" in run("blobs", "verify", "--deep").stdout
         assert "add --yes" in run("blobs", "sweep").stdout
-        assert world.is_local(nobodys)
+        assert world.is_local(unreferenced)
         report = document(run("blobs", "sweep", "--yes", "--json"))
         assert report["swept"] == {"staged": {"blobs": 1, "size_bytes": 8}}
-        assert not world.is_local(nobodys)
+        assert not world.is_local(unreferenced)
         assert run("blobs", "drop", "viewer:me", "--yes").exit_code == 0
         assert run("blobs", "finish", "sales", "--yes").exit_code == 0
         assert not (world.root / "blobs" / "sales").exists()

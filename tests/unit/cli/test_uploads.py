@@ -100,8 +100,8 @@ def test_uploads_expect_exits_with_8_unless_exactly_that_many_are_open(
     assert run("uploads", "expect", destination, "1", "--owner", "none").exit_code == 0
     assert run("uploads", "expect", destination, "1", "--owner", "sales").exit_code == 0
     assert run("uploads", "expect", destination, "0", "--older-than", "1h").exit_code == 0
-    told = run("uploads", "expect", destination, "0", "--json")
-    assert document(told) == {"destination": destination, "expected": 0, "open": 2}
+    completed = run("uploads", "expect", destination, "0", "--json")
+    assert document(completed) == {"destination": destination, "expected": 0, "open": 2}
 
 
 @pytest.mark.parametrize("age", ["7", "d", "-1d", "1w", "1 d", "1h30m", "now"])

@@ -39,8 +39,8 @@ def test_the_default_setting_applies_where_no_prefix_matches(monkeypatch: pytest
 
 def test_a_job_s_own_option_wins_over_the_settings(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKGATE_COMMITTER", "staging")
-    with world.open_job("configured") as configured, world.open_job("asked", committer="magic") as asked:
-        assert (configured.spec.committer, asked.spec.committer) == ("staging", "magic")
+    with world.open_job("configured") as configured, world.open_job("asked", committer="magic") as explicit:
+        assert (configured.spec.committer, explicit.spec.committer) == ("staging", "magic")
 
 
 def test_the_error_for_an_unknown_committer_lists_the_known_ones(

@@ -42,7 +42,7 @@ def test_uploads_of_a_task_interrupted_in_its_commit_remain_until_the_jobs_end(
     def shut_down(name: str) -> None:
         if name == f"task-commit.create.{side}":
             FAILPOINTS.observer = None
-            raise SystemExit("the worker's shutdown, or a time limit, amid the call")
+            raise SystemExit("the worker's shutdown, or a time limit, during the call")
 
     FAILPOINTS.observer = shut_down
     with pytest.raises(SystemExit):

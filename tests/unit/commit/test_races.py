@@ -201,7 +201,7 @@ def test_the_next_job_passes_a_turn_whose_commit_met_a_conflict(world: World) ->
         job.commit()
     before_s = world.clock.now
     world.run("next", {"next.csv": b"3"})
-    assert world.clock.now == before_s, "the next job waited for a turn that nobody will use"
+    assert world.clock.now == before_s, "the next job waited for a turn that no job will use"
     assert world.visible() == {"old.csv": b"0", "next.csv": b"3"}
 
 

@@ -83,16 +83,16 @@ def test_the_read_of_a_live_file_that_is_missing_is_not_repeated(table_world: Wo
 
 
 def test_an_error_that_is_not_about_missing_files_is_raised_unchanged(table_world: World) -> None:
-    asked: list[int] = []
+    turns: list[int] = []
 
     def fail(manifest: Manifest) -> None:
-        asked.append(manifest.turn)
+        turns.append(manifest.turn)
         table_world.run("v2", table("2"), mode="replace")
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         read_live(table_world.url, fail, settings=table_world.settings)
-    assert asked == [1]
+    assert turns == [1]
 
 
 def test_readers_declare_their_errors_for_missing_files(table_world: World) -> None:

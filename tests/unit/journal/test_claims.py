@@ -45,8 +45,8 @@ def test_a_name_claimed_by_another_between_the_read_and_the_release_stays_claime
     journal.apply(claim("first"))
     find = Reading.find
 
-    def find_and_lose(reading: Reading, *asked: object) -> object:
-        found = find(reading, *asked)  # type: ignore[arg-type]
+    def find_and_lose(reading: Reading, *key: object) -> object:
+        found = find(reading, *key)  # type: ignore[arg-type]
         monkeypatch.undo()
         journal.apply(ReleaseName.of(found[0]))  # type: ignore[arg-type]
         journal.apply(claim("another's"))

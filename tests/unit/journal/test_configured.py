@@ -77,10 +77,10 @@ class Slow:
     def __init__(self, takes_s: float) -> None:
         self.takes_s = takes_s
         self.now_s = 0.0
-        self.asked = 0
+        self.attempts = 0
 
     def open_journal(self, url: str, name: str, *, clock: object) -> Journal:
-        self.asked += 1
+        self.attempts += 1
         self.now_s += self.takes_s
         raise JournalUnavailableError(f"journal {url}: connection timeout expired")
 
@@ -99,7 +99,7 @@ def test_not_every_caller_waits_for_a_journal_that_does_not_answer(
             opened(settings)
     with pytest.raises(JournalUnavailableError, match="it is asked again in 30 s"):
         opened(settings)
-    assert (slow.asked, slow.now_s) == (1, 10.0)
+    assert (slow.attempts, slow.now_s) == (1, 10.0)
 
     slow.now_s += process_journal.REST_S
     monkeypatch.setattr(process_journal, "open_journal", open_journal)
@@ -114,4 +114,4 @@ def test_a_journal_that_refuses_immediately_is_tried_each_time(
     for _ in range(3):
         with pytest.raises(JournalUnavailableError):
             opened(Settings(home=tmp_path))
-    assert slow.asked == 3
+    assert slow.attempts == 3

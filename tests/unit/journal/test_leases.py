@@ -149,7 +149,7 @@ def test_a_lease_can_be_acquired_only_from_the_states_that_its_purpose_allows(
 
 
 def assert_fenced(lease: Resource, holder: str, stamp: Stamp) -> None:
-    """Assert that an old stamp can neither renew, nor park, nor free, and that the error says why."""
+    """Assert that an old stamp can neither renew, nor park, nor free, and that the error gives the reason."""
     view = lease.leases.look(lease.name)
     (lost,) = lease.leases.renew(holder, {lease.name: stamp}).values()
     assert "stop, and change nothing more" in lost

@@ -41,8 +41,8 @@ def run_script(script: str, *arguments: str) -> dict[str, object]:
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments], check=True, capture_output=True, text=True, timeout=120
     )
-    said: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
-    return said
+    printed: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return printed
 
 
 def test_a_write_records_its_entries_mutations_and_duration(journal_url: str) -> None:
@@ -118,18 +118,18 @@ def test_observers_record_their_lag_waits_and_fallbacks() -> None:
 
 
 def test_a_fork_has_its_own_counters(tmp_path: Path) -> None:
-    said = run_script(_FORKED, f"sqlite:///{tmp_path}/journal.db")
-    assert said == {"parent": 1.0, "child": 2.0}
+    figures = run_script(_FORKED, f"sqlite:///{tmp_path}/journal.db")
+    assert figures == {"parent": 1.0, "child": 2.0}
 
 
 def test_opentelemetry_exports_the_same_metrics_and_one_span_per_write(tmp_path: Path) -> None:
-    said = run_script(_TRACED, f"sqlite:///{tmp_path}/journal.db")
-    assert said["lockgate.journal.entries"] == [2]
-    assert said["lockgate.journal.group_size"] == [3]
-    assert said["lockgate.journal.observer_lag"] == [0.5]
-    assert said["lockgate.journal.observer_waits"] == [1]
-    assert said["lockgate.journal.leases"] == {"held": 2}
-    assert said["spans"] == ["journal.write"]
+    figures = run_script(_TRACED, f"sqlite:///{tmp_path}/journal.db")
+    assert figures["lockgate.journal.entries"] == [2]
+    assert figures["lockgate.journal.group_size"] == [3]
+    assert figures["lockgate.journal.observer_lag"] == [0.5]
+    assert figures["lockgate.journal.observer_waits"] == [1]
+    assert figures["lockgate.journal.leases"] == {"held": 2}
+    assert figures["spans"] == ["journal.write"]
 
 
 _FORKED = """
@@ -182,16 +182,16 @@ metrics.record_observer_wait()
 metrics.record_observer_lag("standby", 0.5)
 with open_journal(sys.argv[1]) as journal, watched_leases(journal):
     journal.write([take("a"), take("a"), take("b")])
-    told = reader.get_metrics_data()
-said = {"spans": [span.name for span in spans.get_finished_spans()]}
-for resource in told.resource_metrics:
+    collected = reader.get_metrics_data()
+figures = {"spans": [span.name for span in spans.get_finished_spans()]}
+for resource in collected.resource_metrics:
     for scope in resource.scope_metrics:
         for metric in scope.metrics:
             points = metric.data.data_points
-            said[metric.name] = [getattr(p, "value", getattr(p, "sum", None)) for p in points]
+            figures[metric.name] = [getattr(p, "value", getattr(p, "sum", None)) for p in points]
             if metric.name == "lockgate.journal.leases":
-                said[metric.name] = {p.attributes["state"]: p.value for p in points if p.value}
-print(json.dumps(said))
+                figures[metric.name] = {p.attributes["state"]: p.value for p in points if p.value}
+print(json.dumps(figures))
 """
 
 
@@ -200,12 +200,12 @@ def test_a_scrape_reports_the_newest_entry_of_any_writer_and_whether_safe_mode_i
 ) -> None:
     with open_journal(journal_url) as another, serve_metrics(journal, port=0) as url:
         another.write([take("a"), take("b")])
-        told = fetched(url)
+        before = fetched(url)
         with another.database.write() as connection:
             enter_safe_mode(connection, another.name, "it was restored", now_s=1.0)
-        then = fetched(url)
-    assert told['lockgate_journal_sequence{journal="main"}'] == 2
-    assert [figures['lockgate_journal_safe_mode{journal="main"}'] for figures in (told, then)] == [0, 1]
+        after = fetched(url)
+    assert before['lockgate_journal_sequence{journal="main"}'] == 2
+    assert [figures['lockgate_journal_safe_mode{journal="main"}'] for figures in (before, after)] == [0, 1]
 
 
 def test_an_error_about_an_unusable_address_names_it(run: Run) -> None:

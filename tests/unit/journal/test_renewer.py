@@ -19,7 +19,7 @@ SOFT_S, HARD_S, EVERY_S = 30.0, 120.0, 10.0
 
 @dataclass
 class SteppedClock(ManualClock):
-    """Ends a wait of the renewing thread when the test says so."""
+    """Ends a wait of the renewing thread when the test decides."""
 
     step: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -225,9 +225,9 @@ def test_the_age_of_a_lease_counts_from_the_request_and_not_from_a_slow_answer(
 
     leases.renew = slow  # type: ignore[assignment,method-assign]
     renewer.renew()
-    asked = []
-    leases.renew = lambda *given: asked.append(given) or {}  # type: ignore[func-returns-value,method-assign]
+    renewals = []
+    leases.renew = lambda *given: renewals.append(given) or {}  # type: ignore[func-returns-value,method-assign]
     renewer.check("a", within_s=21)
-    assert asked == []
+    assert renewals == []
     renewer.check("a", within_s=20)
-    assert len(asked) == 1
+    assert len(renewals) == 1

@@ -205,9 +205,9 @@ def test_spans_of_any_length_give_the_same_answers_as_the_rows_themselves(
                 state.undo(mark)
         assert state.get(Reference, *key) == model.get(key)
         for length in (1, 2, 3):
-            asked = dict(zip(Reference.KEY[:length], key, strict=False))
+            prefix = dict(zip(Reference.KEY[:length], key, strict=False))
             expected = [model[other] for other in sorted(model) if other[:length] == key[:length]]
-            assert state.where(Reference, **asked) == expected
+            assert state.where(Reference, **prefix) == expected
     assert not any((Reference, key) in state.absent for key in stored)
 
 

@@ -22,8 +22,10 @@ def test_the_library_can_be_imported_only_if_its_wheel_is_on_the_path(tmp_path: 
     script = (
         f"import sys; sys.path.insert(0, {str(wheel)!r}); import flightdelays as f; print(f.word_for(16))"
     )
-    told = subprocess.run([sys.executable, "-I", "-c", script], check=True, capture_output=True, text=True)
-    assert told.stdout == "late\n"
+    completed = subprocess.run(
+        [sys.executable, "-I", "-c", script], check=True, capture_output=True, text=True
+    )
+    assert completed.stdout == "late\n"
 
 
 def test_the_wheel_contains_its_metadata_and_a_complete_record(tmp_path: Path) -> None:

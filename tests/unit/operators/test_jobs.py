@@ -264,16 +264,16 @@ def test_an_invalid_handle_is_refused_with_the_way_to_get_one(handle: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"mode": "upsert"}, "upsert"),
         ({"on_lapse": "wait"}, "wait"),
     ],
 )
 def test_an_invalid_option_fails_the_task_without_retry_and_leaves_nothing(
-    world: World, options: dict[str, Any], said: str
+    world: World, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(AirflowFailException, match=said):
+    with pytest.raises(AirflowFailException, match=message):
         set_up(world, **options)
 
     assert list(list_jobs(world.url)) == []

@@ -131,7 +131,7 @@ def test_destinations_are_read_from_the_environment_then_from_the_airflow_variab
     assert recover() == {"roll forward": 1}
 
 
-def test_without_a_journal_and_a_destination_the_error_says_where_to_configure_one(
+def test_without_a_journal_and_a_destination_the_error_names_where_to_configure_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")

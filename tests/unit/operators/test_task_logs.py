@@ -87,8 +87,8 @@ def event(logs: BlobTaskLogs, file: str | int) -> Any:
     """Pass an event through the processor that writes it to a file."""
     logger = SimpleNamespace(_file=SimpleNamespace(name=file))
     (processor,) = logs.processors
-    told = {"event": "x"}
-    assert processor(logger, "info", told) is told
+    fields = {"event": "x"}
+    assert processor(logger, "info", fields) is fields
     return logs._follower._writers
 
 
@@ -182,8 +182,8 @@ def test_an_incomplete_log_of_an_ended_task_is_reported_as_incomplete(
 def test_a_log_that_may_grow_is_shown_without_a_notice(folder: Folder, ti: TaskInstanceState | None) -> None:
     file = folder.write(TASK, "first\n")
     task_logs._writer(file).publish()
-    told = ti and SimpleNamespace(state=ti)
-    assert [list(stream) for stream in BlobTaskLogs().stream(TASK, told)[1]] == [["first"]]
+    task_instance = ti and SimpleNamespace(state=ti)
+    assert [list(stream) for stream in BlobTaskLogs().stream(TASK, task_instance)[1]] == [["first"]]
 
 
 def test_an_uploaded_log_is_complete_whether_or_not_it_grew_before_the_upload(folder: Folder) -> None:

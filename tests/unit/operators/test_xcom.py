@@ -213,7 +213,7 @@ def test_a_damaged_blob_raises(table: XComTable) -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "envelope",
     [
         "text",
         {},
@@ -221,9 +221,9 @@ def test_a_damaged_blob_raises(table: XComTable) -> None:
         {"blob_key": f"{0:064x}-{0:032x}", "owner": "job", "size_bytes": 1},
     ],
 )
-def test_a_damaged_envelope_raises(table: XComTable, told: Any) -> None:
+def test_a_damaged_envelope_raises(table: XComTable, envelope: Any) -> None:
     with pytest.raises(CorruptBlobError, match="clear the task"):
-        BlobXCom.deserialize_value(XComResult(key="k", value={MARK: told}))
+        BlobXCom.deserialize_value(XComResult(key="k", value={MARK: envelope}))
 
 
 def test_a_cleared_task_drops_the_reference_and_the_row(table: XComTable) -> None:

@@ -35,11 +35,11 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Named:
     rows: Named = {}
 
     def named(dag_id: str, run_id: str, task_ids: Iterable[str]) -> set[tuple[str, BlobKey]]:
-        asked = {(dag_id, run_id, task_id) for task_id in task_ids}
+        tasks = {(dag_id, run_id, task_id) for task_id in task_ids}
         return {
             (row.owner, blob_key)
             for row, blob_key in rows.items()
-            if (row.dag_id, row.run_id, row.task_id) in asked
+            if (row.dag_id, row.run_id, row.task_id) in tasks
         }
 
     monkeypatch.setattr(xcom_sweep, "_known_dags", lambda: {"sales"})
@@ -139,10 +139,10 @@ def test_the_command_reports_what_it_would_drop_and_drops_it_with_yes(
         blob = blobs.put(b"value", use="message", owners=[row().owner])
     root = build()
     register(root)
-    told = CliRunner().invoke(root, ["xcom", "sweep"]).stdout
-    assert blob.blob_key in told
-    assert "references: 1 without a row, 0 with one" in told
-    assert "a dry run" in told
+    output = CliRunner().invoke(root, ["xcom", "sweep"]).stdout
+    assert blob.blob_key in output
+    assert "references: 1 without a row, 0 with one" in output
+    assert "a dry run" in output
     monkeypatch.setenv("LOCKGATE_AIRFLOW_SCOPE", "prod")
     elsewhere = CliRunner().invoke(root, ["xcom", "sweep", "--yes"]).stdout
     assert "references of a LOCKGATE_AIRFLOW_SCOPE other than 'prod': 1; left alone" in elsewhere
@@ -153,7 +153,7 @@ def test_the_command_reports_what_it_would_drop_and_drops_it_with_yes(
     assert "no row has a blob" in again
 
 
-def test_the_command_says_where_to_run_it_if_airflow_is_not_installed(
+def test_the_command_names_where_to_run_it_if_airflow_is_not_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "airflow", None)

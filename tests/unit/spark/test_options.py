@@ -57,7 +57,7 @@ def test_an_explicit_mode_wins_over_sparks(overwrite: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({}, "no destination"),
         ({"path": " "}, "no destination"),
@@ -75,8 +75,8 @@ def test_an_explicit_mode_wins_over_sparks(overwrite: bool) -> None:
         ({"path": "/d", "commit": "never"}, r"commit='never'.*job, task"),
     ],
 )
-def test_an_invalid_option_is_refused_by_name(options: dict[str, str], says: str) -> None:
-    with pytest.raises(InvalidInputError, match=says):
+def test_an_invalid_option_is_refused_by_name(options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
         write_options(options, overwrite=False)
 
 

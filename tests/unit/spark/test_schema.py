@@ -46,7 +46,7 @@ def test_partition_columns_are_found_without_regard_to_case() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "partition_by", "says"),
+    ("schema", "partition_by", "message"),
     [
         (SALES, ["month"], r"'month' does not exist; the columns are id, Day, city"),
         (SALES, ["id", "Day", "city"], "no column is left for the files: .* all of them partition columns"),
@@ -62,8 +62,8 @@ def test_partition_columns_are_found_without_regard_to_case() -> None:
         (StructType().add("a", StructType()), [], "struct without fields"),
     ],
 )
-def test_invalid_columns_are_refused(schema: StructType, partition_by: list[str], says: str) -> None:
-    with pytest.raises(InvalidInputError, match=says):
+def test_invalid_columns_are_refused(schema: StructType, partition_by: list[str], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
         check_columns(schema, partition_by)
 
 

@@ -278,7 +278,7 @@ def test_a_query_without_batches_is_refused(stream: Stream) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"jobname": "nightly"}, "option jobName names or splits a single job"),
         ({"jobid": "a-g1", "jobattempt": "b"}, "option jobId, jobAttempt names or splits"),
@@ -289,9 +289,9 @@ def test_a_query_without_batches_is_refused(stream: Stream) -> None:
     ],
 )
 def test_an_option_without_meaning_for_a_stream_is_refused_by_name(
-    options: dict[str, str], says: str
+    options: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(InvalidInputError, match=says):
+    with pytest.raises(InvalidInputError, match=message):
         stream_options({"path": "/data/sales", **options}, overwrite=False)
 
 

@@ -39,13 +39,13 @@ def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StagedJo
 
 
 def test_workers_commit_the_tasks_and_their_rows_are_returned_in_order(staged: StagedJob) -> None:
-    heard: list[tuple[str, int, int]] = []
+    reported: list[tuple[str, int, int]] = []
 
-    rows = commit_tasks(*staged.ids, staged.task_ids, progress=lambda *step: heard.append(step))
+    rows = commit_tasks(*staged.ids, staged.task_ids, progress=lambda *step: reported.append(step))
 
     assert [row["task_id"] for row in rows] == staged.task_ids
     assert sum(row["rows"] for row in rows) == 60
-    assert heard == [("tasks", done, 6) for done in range(1, 7)]
+    assert reported == [("tasks", done, 6) for done in range(1, 7)]
     assert staged.listed() == []
     staged.attach().commit()
     assert staged.visible_rows() == staged.all_rows

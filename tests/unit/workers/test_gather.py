@@ -29,7 +29,7 @@ class Workers:
         broker_away: Start and end of the broker's outage.
         workers_away: Start and end of the time in which the workers are disconnected.
         answer_s: Time at which the task's result is available.
-        preemptions: How often a worker's shutdown interrupts the task before that.
+        preemptions: Number of times that a worker's shutdown interrupts the task before that.
     """
 
     broker_away: tuple[float, float] = (0.0, 0.0)

@@ -82,8 +82,8 @@ app.send_task("some", ("small",))
 heavy = ("sqlalchemy", "lockgate.storage_core.blobs", "lockgate.workers.offload.receiver")
 print([name for name in heavy if name in sys.modules])
 """
-    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=120)
-    assert said.stdout.strip() == b"[]", said.stdout
+    completed = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=120)
+    assert completed.stdout.strip() == b"[]", completed.stdout
 
 
 def test_a_message_on_the_wire_is_small_for_arguments_of_any_size(guest: Guest) -> None:

@@ -51,12 +51,12 @@ def by_id(results: Iterator[RecoveryResult]) -> dict[str, RecoveryResult]:
 def test_each_job_is_settled_independently_of_the_others(tmp_path: Path, settings: Settings) -> None:
     job, parked = lapsed(tmp_path, settings), open_job(str(tmp_path / "lake"), "parked", settings=settings)
     parked.park()
-    heard: list[tuple[str, int, int]] = []
+    reported: list[tuple[str, int, int]] = []
 
     with worker():
         jobs = [at(job, "unheard-of-g1"), at(job), at(parked)]
         found = by_id(
-            settle_by_workers(jobs, settings=settings, progress=lambda *s: heard.append(s), timeout_s=60)
+            settle_by_workers(jobs, settings=settings, progress=lambda *s: reported.append(s), timeout_s=60)
         )
 
     assert (found["unheard-of-g1"].ended, found["unheard-of-g1"].needs_an_operator) == (None, True)
@@ -64,7 +64,7 @@ def test_each_job_is_settled_independently_of_the_others(tmp_path: Path, setting
     assert (found["sales-g1"].action, found["sales-g1"].ended) == (RecoveryAction.ABORT, JobPhase.FAILED)
     assert found["parked-g1"].action is RecoveryAction.LEAVE
     assert job.phase() is JobPhase.FAILED
-    assert heard == [("recovery", done, 3) for done in (1, 2, 3)]
+    assert reported == [("recovery", done, 3) for done in (1, 2, 3)]
 
 
 def test_a_dry_run_by_workers_changes_nothing(tmp_path: Path, settings: Settings) -> None:

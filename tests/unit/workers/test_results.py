@@ -117,13 +117,13 @@ def test_a_task_succeeds_even_if_its_result_cannot_be_stored_as_a_blob(
     def without_results(self: ClaimCheck, data: bytes, *, owner: str, **options: Any) -> Any:
         return (away if ":result:" in owner else offload)(self, data, owner=owner, **options)
 
-    told: list[str] = []
+    warnings: list[str] = []
     monkeypatch.setattr(ClaimCheck, "offload", without_results)
-    monkeypatch.setattr(results.LOG, "warning", lambda text, *of: told.append(text % of))
+    monkeypatch.setattr(results.LOG, "warning", lambda text, *of: warnings.append(text % of))
     with guest.working():
         assert got(sent) == "r" * 5_000
         wait_until(lambda: calls != [], PATIENCE_S)
     assert calls == ["after"]
-    assert told == [
+    assert warnings == [
         f"the result of task {sent.id} is stored whole in the result backend: the blob server is away"
     ]

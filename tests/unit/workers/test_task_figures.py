@@ -85,7 +85,7 @@ def test_a_worker_without_a_port_serves_and_imports_no_metrics_endpoint(tmp_path
         "print([step.obj for step in worker.steps if type(step).__name__ == 'MetricsStep'], "
         "'lockgate.workers.metrics.counts' in sys.modules)"
     )
-    said = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", script],
         check=True,
         capture_output=True,
@@ -93,4 +93,4 @@ def test_a_worker_without_a_port_serves_and_imports_no_metrics_endpoint(tmp_path
         timeout=120,
         env={"LOCKGATE_HOME": str(tmp_path), "LOCKGATE_BROKER_URL": "memory://"},
     )
-    assert said.stdout.split() == ["[None]", "False"]
+    assert completed.stdout.split() == ["[None]", "False"]

@@ -57,33 +57,33 @@ def ran(task: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
 
 
 def test_without_a_journal_a_message_has_no_header_and_the_result_is_the_row_alone() -> None:
-    assert ran(worker_tasks.heard) == {"header": None, "seen": None}
-    assert worker_tasks.heard.apply_async().get(timeout=60) == {"header": None, "seen": None}
+    assert ran(worker_tasks.received) == {"header": None, "seen": None}
+    assert worker_tasks.received.apply_async().get(timeout=60) == {"header": None, "seen": None}
 
 
 def test_a_message_carries_the_token_of_its_sender() -> None:
     stamp = take(opened())
-    assert ran(worker_tasks.heard)["header"] == f"main@{opened().identity}={stamp}"
+    assert ran(worker_tasks.received)["header"] == f"main@{opened().identity}={stamp}"
 
 
 def test_a_worker_extracts_the_token_before_the_task_runs() -> None:
-    told = f"main@{opened().identity}=1.7"
+    token = f"main@{opened().identity}=1.7"
     close_journals()
 
-    row = ran(worker_tasks.heard, headers={HEADER: told})
+    row = ran(worker_tasks.received, headers={HEADER: token})
 
-    assert row == {"header": told, "seen": told}
+    assert row == {"header": token, "seen": token}
     assert opened().seen == Stamp(1, 7)
 
 
 def test_a_result_carries_the_token_of_the_worker_and_its_reader_extracts_it() -> None:
-    told = f"main@{opened().identity}=1.9"
+    token = f"main@{opened().identity}=1.9"
 
     # The token that a remote worker would add to its row.
-    worker_tasks.ANSWER[HEADER] = told
-    outcome = worker_tasks.heard.apply_async().get(timeout=60)
-    assert outcome[HEADER] == told
-    assert HEADER not in ran(worker_tasks.heard)
+    worker_tasks.ANSWER[HEADER] = token
+    outcome = worker_tasks.received.apply_async().get(timeout=60)
+    assert outcome[HEADER] == token
+    assert HEADER not in ran(worker_tasks.received)
 
     assert opened().seen == Stamp(1, 9)
 
@@ -100,7 +100,7 @@ def test_a_task_with_an_invalid_token_header_runs_normally(
     garbage: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        row = ran(worker_tasks.heard, headers={HEADER: garbage})
+        row = ran(worker_tasks.received, headers={HEADER: garbage})
     assert row["seen"] is None
     assert ("it is ignored" in caplog.text) is bool(garbage)
 
@@ -108,13 +108,13 @@ def test_a_task_with_an_invalid_token_header_runs_normally(
 def test_a_result_with_an_invalid_token_is_still_a_row(caplog: pytest.LogCaptureFixture) -> None:
     worker_tasks.ANSWER[HEADER] = "nonsense"
     with caplog.at_level(logging.WARNING):
-        assert ran(worker_tasks.heard) == {"header": None, "seen": None}
+        assert ran(worker_tasks.received) == {"header": None, "seen": None}
     assert "it is ignored" in caplog.text
 
 
 def test_a_task_called_as_a_function_behaves_as_the_function() -> None:
     take(opened())
-    assert HEADER not in worker_tasks.heard()
+    assert HEADER not in worker_tasks.received()
 
 
 def test_a_process_without_a_journal_sends_without_importing_it() -> None:
@@ -122,5 +122,5 @@ def test_a_process_without_a_journal_sends_without_importing_it() -> None:
         "import sys, lockgate.workers.tasks; from lockgate.workers.session.token import tokens, extract; "
         "extract({}); print(tokens(), 'sqlalchemy' in sys.modules)"
     )
-    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=120)
-    assert said.stdout.split() == [b"{}", b"False"]
+    completed = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=120)
+    assert completed.stdout.split() == [b"{}", b"False"]

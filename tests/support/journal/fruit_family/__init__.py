@@ -15,7 +15,7 @@ from lockgate.storage_core.journal.entries.state import Key, State
 
 
 class Fruit(Row, frozen=True):
-    """How often a resource has ended."""
+    """The number of times that a resource has ended."""
 
     TABLE: ClassVar = "fruit"
     KEY: ClassVar = ("resource",)

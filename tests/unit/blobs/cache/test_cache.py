@@ -49,7 +49,7 @@ def test_a_task_retried_in_another_process_finds_its_jobs_blobs_in_the_cache(wor
     assert world.server.fetched == [blob.blob_key]
 
 
-def test_the_ha_store_is_asked_before_the_server(world: CacheWorld) -> None:
+def test_the_ha_store_is_read_before_the_server(world: CacheWorld) -> None:
     blob = world.put(b"library")
     world.ha = world.server.holdings.ha
     assert world.cache().get(*key_of(blob)) == b"library"
@@ -60,7 +60,7 @@ def test_a_recreatable_blob_is_fetched_from_the_server_only(world: CacheWorld) -
     blob = world.server.put(b"message", guarantee="recreatable", owners=["receiver:1"])
     world.ha = ha = DownStore()
     assert world.cache().get(*key_of(blob), guarantee="recreatable") == b"message"
-    assert ha.asked == 0
+    assert ha.calls == 0
 
 
 def test_an_unavailable_ha_store_is_skipped_and_not_tried_again_for_a_while(world: CacheWorld) -> None:
@@ -68,10 +68,10 @@ def test_an_unavailable_ha_store_is_skipped_and_not_tried_again_for_a_while(worl
     world.ha = ha = DownStore()
     cache = world.cache()
     assert [cache.get(*key_of(blob)) for blob in blobs[:2]] == [b"a", b"b"]
-    assert ha.asked == 1
+    assert ha.calls == 1
     world.blobs.clock.sleep(REST_S)
     assert cache.get(*key_of(blobs[2])) == b"c"
-    assert ha.asked == 2
+    assert ha.calls == 2
 
 
 def test_an_unavailable_server_is_not_needed_if_the_ha_store_answers(world: CacheWorld) -> None:
@@ -372,12 +372,12 @@ def test_the_lock_of_a_job_is_removed_after_those_of_its_blobs(
     gone: list[str] = []
     unlink = os.unlink
 
-    def unlink_and_tell(path: str | Path, *, dir_fd: int | None = None) -> None:
+    def unlink_and_record(path: str | Path, *, dir_fd: int | None = None) -> None:
         gone.append(Path(path).name)
         unlink(path, dir_fd=dir_fd)
 
     world.blobs.clock.sleep(INTERVAL_S)
-    monkeypatch.setattr(os, "unlink", unlink_and_tell)
+    monkeypatch.setattr(os, "unlink", unlink_and_record)
     assert cache.evict().blobs == len(blobs)
     monkeypatch.undo()
     assert gone.index(JOB) == len(gone) - 1
@@ -414,14 +414,14 @@ def test_an_unreadable_file_raises_an_error_of_lockgate(
 def test_a_released_lock_is_free_although_a_fork_has_inherited_its_file(tmp_path: Path) -> None:
     """Otherwise a pool process forked while another thread fetched or evicted would keep a blob locked."""
     lock = tmp_path / "lock"
-    told, tell = os.pipe()
+    read_end, write_end = os.pipe()
     held = lock_exclusive(lock)
     child = os.fork()
     if child == 0:
-        os.close(tell)
-        os.read(told, 1)
+        os.close(write_end)
+        os.read(read_end, 1)
         os._exit(0)
-    os.close(told)
+    os.close(read_end)
     try:
         assert try_lock_exclusive(lock) is None
         held.close()
@@ -429,7 +429,7 @@ def test_a_released_lock_is_free_although_a_fork_has_inherited_its_file(tmp_path
         assert again is not None
         again.close()
     finally:
-        os.close(tell)
+        os.close(write_end)
         os.waitpid(child, 0)
 
 

@@ -41,10 +41,10 @@ def server(settings: Settings) -> Iterator[BlobServer]:
 
 
 def test_another_application_mounts_it_under_its_own_permissions(world: BlobWorld) -> None:
-    asked: list[RequestedAccess] = []
+    requested: list[RequestedAccess] = []
 
     async def authorise(request: Request, access: RequestedAccess) -> None:
-        asked.append(access)
+        requested.append(access)
         if access.changes and access.job_id != "sales":
             raise AccessDeniedError(f"viewers do not change {access.job_id}; nothing was done")
 
@@ -56,7 +56,7 @@ def test_another_application_mounts_it_under_its_own_permissions(world: BlobWorl
         with pytest.raises(AccessDeniedError, match="viewers do not change flights"):
             client.put(b"a", job_id="flights")
         figures = urllib3.request("GET", f"{url}/lockgate/blobs/metrics").data.decode()
-    assert asked == [
+    assert requested == [
         RequestedAccess(job_id="sales", changes=True),
         RequestedAccess(job_id="sales", changes=False),
         RequestedAccess(job_id="flights", changes=True),

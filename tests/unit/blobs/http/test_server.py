@@ -310,14 +310,14 @@ def test_a_retried_drop_of_an_owner_removes_no_reference_taken_since(
     since = client.put(b"since")
     drop_owner = world.server.drop_owner
 
-    def unheard(owner: str, **told: float) -> int:
+    def drop_and_lose_the_answer(owner: str, **options: float) -> int:
         monkeypatch.undo()
-        drop_owner(owner, **told)
+        drop_owner(owner, **options)
         world.clock.sleep(1.0)
         world.server.refer(*key_of(since), owner)
         raise OutcomeUnknownError("the answer was lost")
 
-    monkeypatch.setattr(world.server, "drop_owner", unheard)
+    monkeypatch.setattr(world.server, "drop_owner", drop_and_lose_the_answer)
     client.drop_owner("xcom:1")
     assert (world.owners(before), world.owners(since)) == ([], ["xcom:1"])
 

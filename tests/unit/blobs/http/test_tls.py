@@ -79,9 +79,9 @@ def test_an_unusable_certificate_is_reported_at_the_start(
 
 def test_an_invalid_url_is_reported_before_the_first_call(tmp_path: Path) -> None:
     for url in ("blobs.example.com", "ftp://blobs", "https://", "https://me:secret@blobs", "http://[::1"):
-        with pytest.raises(InvalidInputError, match="LOCKGATE_BLOB_SERVER_URL") as told, client_of(url):
+        with pytest.raises(InvalidInputError, match="LOCKGATE_BLOB_SERVER_URL") as error, client_of(url):
             pass
-        assert "secret" not in str(told.value)
+        assert "secret" not in str(error.value)
     missing = tmp_path / "missing"
     with (
         pytest.raises(InvalidInputError, match="LOCKGATE_BLOB_CA_FILE"),

@@ -24,11 +24,11 @@ def lose_versions(world: BlobWorld, patch: pytest.MonkeyPatch, *, after: bool) -
     """Make the put of each version fail, before or after it takes effect."""
     put = world.server.put
 
-    def lost(source: Any, **told: Any) -> BlobInfo:
-        if "version" not in told["name"]:
-            return put(source, **told)
+    def lost(source: Any, **options: Any) -> BlobInfo:
+        if "version" not in options["name"]:
+            return put(source, **options)
         if after:
-            put(source, **told)
+            put(source, **options)
             raise OutcomeUnknownError("no answer came")
         raise StoreUnavailableError("away")
 

@@ -109,9 +109,9 @@ def test_only_lapsed_jobs_are_recovered_at_every_destination(world: World) -> No
     found = unended(world)
     assert found.left_alone == {LIVE: 1, PARKED: 1}
     assert set(found.expired) == {JobAt(job.destination, job.job_id) for job in (first, second)}
-    heard: list[tuple[str, int, int]] = []
+    reported: list[tuple[str, int, int]] = []
     results = list(
-        recover_everything(world.settings, clock=world.clock, progress=lambda *step: heard.append(step))
+        recover_everything(world.settings, clock=world.clock, progress=lambda *step: reported.append(step))
     )
 
     assert {(r.destination, r.job_id, r.action) for r in results} == {
@@ -119,7 +119,7 @@ def test_only_lapsed_jobs_are_recovered_at_every_destination(world: World) -> No
     }
     assert [job.phase() for job in (first, second)] == [JobPhase.FAILED, JobPhase.FAILED]
     assert [job.phase() for job in (parked, live)] == [JobPhase.OPEN, JobPhase.OPEN]
-    assert heard == [("recover", 1, 2), ("recover", 2, 2)]
+    assert reported == [("recover", 1, 2), ("recover", 2, 2)]
     assert unended(world) == UnendedJobs(left_alone={LIVE: 1, PARKED: 1})
     live.abort()
 

@@ -40,12 +40,12 @@ def test_a_decided_job_is_never_left_alone_and_never_aborted() -> None:
 
 @pytest.mark.parametrize(("lease", "listings"), [(JobLeaseState.UNKNOWN, 1), (JobLeaseState.LAPSED, 0)])
 def test_the_age_is_read_once_and_only_where_it_matters(lease: JobLeaseState, listings: int) -> None:
-    asked: list[None] = []
+    calls: list[None] = []
 
     def is_young() -> bool:
-        asked.append(None)
+        calls.append(None)
         return False
 
     for count, on_lapse in enumerate(POLICIES, start=1):
         choose_action(JobPhase.OPEN, lease, on_lapse=on_lapse, is_young=is_young)
-        assert len(asked) == count * listings
+        assert len(calls) == count * listings

@@ -267,7 +267,7 @@ def test_uploads_listed_without_sizes_are_measured_in_parallel_and_keep_their_or
         stray(world, f"{number:02}.bin", b"x" * number)
     silent = [replace(fate, size=None) for fate in sweep(world, dry_run=True).uploads]
     world.store.abort_upload("07.bin", silent[7].upload_id)
-    heard: list[tuple[str, int, int]] = []
+    reported: list[tuple[str, int, int]] = []
 
     store = world.store
     found = list(
@@ -276,13 +276,13 @@ def test_uploads_listed_without_sizes_are_measured_in_parallel_and_keep_their_or
             silent,
             {SweepAction.STAGE},
             settings=world.settings,
-            progress=lambda *numbers: heard.append(numbers),
+            progress=lambda *numbers: reported.append(numbers),
         )
     )
 
     assert [fate.key for fate in found] == [fate.key for fate in silent]
     assert [fate.size for fate in found] == [None if n == 7 else n for n in range(20)]
-    assert heard[-1] == ("measure uploads", 20, 20)
+    assert reported[-1] == ("measure uploads", 20, 20)
     kept = measure_uploads(
         store, silent, {SweepAction.KEEP}, settings=world.settings, progress=lambda *_: pytest.fail("asked")
     )

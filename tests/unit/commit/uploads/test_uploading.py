@@ -27,7 +27,7 @@ def unobserved() -> Iterator[None]:
 
 
 def refuse(point: str, times: int, words: Callable[[int], str] = str) -> list[int]:
-    """Let the store refuse this many times at a failpoint; return the growing list of refusals."""
+    """Make the store refuse this many times at a failpoint; return the growing list of refusals."""
     refused: list[int] = []
     lock = threading.Lock()
 
@@ -143,7 +143,7 @@ def test_a_failed_attempt_accepts_no_more_files_and_a_new_one_does(world: World)
 
 
 def test_progress_is_reported_file_by_file(world: World) -> None:
-    heard: list[tuple[str, int, int]] = []
+    reported: list[tuple[str, int, int]] = []
     with world.open_job("sales") as job:
         write(job, "t", FILES)
         attach_job(
@@ -151,9 +151,9 @@ def test_progress_is_reported_file_by_file(world: World) -> None:
             job.job_id,
             settings=world.settings,
             clock=world.clock,
-            progress=lambda step, done, total: heard.append((step, done, total)),
+            progress=lambda step, done, total: reported.append((step, done, total)),
         ).commit()
-    completed = [(done, total) for step, done, total in heard if step == "complete"]
+    completed = [(done, total) for step, done, total in reported if step == "complete"]
     assert [done for done, _ in completed] == list(range(1, len(FILES) + 1))
     assert {total for _, total in completed} == {len(FILES)}
 

@@ -193,9 +193,9 @@ def task(number: int) -> RecordTask:
 def kept_plans(connection: Connection) -> list[str]:
     """Return the plans of this session's prepared statements, one line per step."""
     connection.exec_driver_sql("SET LOCAL plan_cache_mode = force_generic_plan")  # shows the cached plans
-    asked = "SELECT name, cardinality(parameter_types) FROM pg_prepared_statements WHERE generic_plans > 0"
+    query = "SELECT name, cardinality(parameter_types) FROM pg_prepared_statements WHERE generic_plans > 0"
     lines: list[str] = []
-    for name, parameters in connection.exec_driver_sql(asked).all():
+    for name, parameters in connection.exec_driver_sql(query).all():
         given = ", ".join(["NULL"] * parameters)
         lines += connection.exec_driver_sql(f"EXPLAIN (COSTS OFF) EXECUTE {name} ({given})").scalars()
     return lines

@@ -1,4 +1,4 @@
-"""Errors of an unusable PostgreSQL server say what was applied and name the remedy."""
+"""Errors of an unusable PostgreSQL server state what was applied and name the remedy."""
 
 from __future__ import annotations
 

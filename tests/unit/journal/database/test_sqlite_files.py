@@ -1,4 +1,4 @@
-"""Errors of an unusable SQLite file say what was applied and name the remedy."""
+"""Errors of an unusable SQLite file state what was applied and name the remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.journal.database import QUICK, entries, take
 
 
 @contextmanager
-def as_nobody() -> Iterator[None]:
+def as_another_user() -> Iterator[None]:
     """Run as a user without root's rights, because file permissions do not apply to root."""
     if os.geteuid() != 0:
         yield
@@ -118,16 +118,16 @@ def test_a_read_only_file_is_reported_and_not_changed(open_dir: Path) -> None:
     open_journal(f"sqlite:///{path}").close()
     path.chmod(0o444)
     before = path.read_bytes()
-    with as_nobody(), pytest.raises(JournalUnavailableError, match="writable for this user"):
+    with as_another_user(), pytest.raises(JournalUnavailableError, match="writable for this user"):
         open_journal(f"sqlite:///{path}").apply(take("a"))
     assert path.read_bytes() == before
 
 
 def test_a_read_only_directory_is_reported(open_dir: Path) -> None:
     open_dir.chmod(0o555)
-    with as_nobody(), pytest.raises(JournalUnavailableError, match="writable for this user"):
+    with as_another_user(), pytest.raises(JournalUnavailableError, match="writable for this user"):
         open_journal(f"sqlite:///{open_dir}/below/journal.db")
-    with as_nobody(), pytest.raises(JournalUnavailableError, match="writable for this user"):
+    with as_another_user(), pytest.raises(JournalUnavailableError, match="writable for this user"):
         open_journal(f"sqlite:///{open_dir}/journal.db")
     assert list(open_dir.iterdir()) == []
 

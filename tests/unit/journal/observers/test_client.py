@@ -23,7 +23,7 @@ from lockgate.storage_core.journal.observers import SessionToken, configured_rea
 from lockgate.storage_core.journal.observers.observer_pool import FIRST_PROBE_S
 from lockgate.storage_core.journal.observers.reading_client import REST_S
 from lockgate.storage_core.settings import Settings
-from tests.support.journal.observers import ObserverWorld, asked, figure, lose_after, take
+from tests.support.journal.observers import ObserverWorld, figure, lose_after, server_and_rows, take
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def world(tmp_path: Path) -> Iterator[ObserverWorld]:
 def test_a_client_reads_at_an_observer_that_has_caught_up_with_it(world: ObserverWorld) -> None:
     take(world.journal)
     world.tailer().poll()
-    assert world.client().read(asked) == ("observer-0", 1)
+    assert world.client().read(server_and_rows) == ("observer-0", 1)
 
 
 def test_a_client_reads_its_own_writes_at_the_primary_while_the_observer_is_behind(
@@ -46,10 +46,10 @@ def test_a_client_reads_its_own_writes_at_the_primary_while_the_observer_is_behi
     tailer.poll()
     take(world.journal)
     fallbacks = figure("observer_fallbacks_total")
-    assert client.read(asked) == ("journal", 1)
+    assert client.read(server_and_rows) == ("journal", 1)
     assert figure("observer_fallbacks_total") == fallbacks + 1
     tailer.poll()
-    assert client.read(asked) == ("observer-0", 1)
+    assert client.read(server_and_rows) == ("observer-0", 1)
 
 
 def test_the_caller_of_a_refused_mutation_reads_the_state_that_caused_the_refusal(
@@ -57,11 +57,11 @@ def test_the_caller_of_a_refused_mutation_reads_the_state_that_caused_the_refusa
 ) -> None:
     world.tailer().poll()
     client = world.client()
-    client.read(asked)
+    client.read(server_and_rows)
     take(world.another_process(), "a")
     with pytest.raises(LeaseHeldError):
         take(world.journal, "a")
-    assert client.read(asked) == ("journal", 1)
+    assert client.read(server_and_rows) == ("journal", 1)
 
 
 def test_an_observer_that_catches_up_in_time_is_waited_for(world: ObserverWorld) -> None:
@@ -70,7 +70,7 @@ def test_an_observer_that_catches_up_in_time_is_waited_for(world: ObserverWorld)
     take(world.journal)
     world.clock.meanwhile = tailer.poll
     waits = figure("observer_waits_total")
-    assert client.read(asked) == ("observer-0", 1)
+    assert client.read(server_and_rows) == ("observer-0", 1)
     assert figure("observer_waits_total") == waits + 1
 
 
@@ -78,7 +78,7 @@ def test_the_wait_for_an_observer_is_limited_by_the_settings(world: ObserverWorl
     world.tailer().poll()
     client = world.client(wait_ms=70)
     take(world.journal)
-    client.read(asked)
+    client.read(server_and_rows)
     assert world.clock.slept_s == pytest.approx(0.070)
 
 
@@ -86,15 +86,15 @@ def test_after_a_failed_wait_observers_are_queried_without_waiting_for_a_while(w
     tailer, client = world.tailer(), world.client()
     tailer.poll()
     take(world.journal)
-    client.read(asked)
+    client.read(server_and_rows)
     slept_s = world.clock.slept_s
-    assert client.read(asked) == ("journal", 1)
+    assert client.read(server_and_rows) == ("journal", 1)
     assert world.clock.slept_s == slept_s
     tailer.poll()
-    assert client.read(asked) == ("observer-0", 1)
+    assert client.read(server_and_rows) == ("observer-0", 1)
     take(world.journal)
     world.clock.now += REST_S
-    client.read(asked)
+    client.read(server_and_rows)
     assert world.clock.slept_s > slept_s
 
 
@@ -104,7 +104,7 @@ def test_another_observer_that_has_caught_up_is_queried_before_any_wait(world: O
     take(world.journal)
     fast.poll()
     client = world.client(observers=2)
-    assert [client.read(asked) for _ in range(3)] == [("observer-1", 1)] * 3
+    assert [client.read(server_and_rows) for _ in range(3)] == [("observer-1", 1)] * 3
     assert world.clock.slept_s == 0
 
 
@@ -112,23 +112,23 @@ def test_observers_share_the_reads(world: ObserverWorld) -> None:
     for number in range(2):
         world.tailer(number).poll()
     client = world.client(observers=2)
-    assert {client.read(asked)[0] for _ in range(2)} == {"observer-0", "observer-1"}
+    assert {client.read(server_and_rows)[0] for _ in range(2)} == {"observer-0", "observer-1"}
 
 
 def test_a_new_client_reads_what_everyone_has_written_before(world: ObserverWorld) -> None:
     world.tailer().poll()
     take(world.another_process())
-    assert world.client().read(asked) == ("journal", 1)
+    assert world.client().read(server_and_rows) == ("journal", 1)
 
 
 def test_a_client_may_read_an_older_state_until_its_next_msync(world: ObserverWorld) -> None:
     world.tailer().poll()
     client = world.client()
-    assert client.read(asked) == ("observer-0", 0)
+    assert client.read(server_and_rows) == ("observer-0", 0)
     take(world.another_process())
-    assert client.read(asked) == ("observer-0", 0)
+    assert client.read(server_and_rows) == ("observer-0", 0)
     assert client.msync() == Stamp(1, 1)
-    assert client.read(asked) == ("journal", 1)
+    assert client.read(server_and_rows) == ("journal", 1)
 
 
 def test_a_client_that_syncs_before_each_read_reads_everyones_writes(world: ObserverWorld) -> None:
@@ -136,36 +136,36 @@ def test_a_client_that_syncs_before_each_read_reads_everyones_writes(world: Obse
     client, other = world.client(auto_msync_ms=0), world.another_process()
     for number in range(1, 4):
         take(other)
-        assert client.read(asked)[1] == number
+        assert client.read(server_and_rows)[1] == number
 
 
 def test_a_client_syncs_when_its_last_contact_with_the_primary_is_too_old(world: ObserverWorld) -> None:
     world.tailer().poll()
     client, other = world.client(auto_msync_ms=5000), world.another_process()
-    client.read(asked)
+    client.read(server_and_rows)
     take(other)
     world.clock.now += 4.9
-    assert client.read(asked) == ("observer-0", 0)
+    assert client.read(server_and_rows) == ("observer-0", 0)
     world.clock.now += 0.1
-    assert client.read(asked) == ("journal", 1)
+    assert client.read(server_and_rows) == ("journal", 1)
 
 
 def test_a_write_of_a_client_counts_as_contact_with_the_primary(world: ObserverWorld) -> None:
     tailer, client, other = world.tailer(), world.client(auto_msync_ms=5000), world.another_process()
     tailer.poll()
-    client.read(asked)
+    client.read(server_and_rows)
     world.clock.now += 4.9
     take(world.journal)
     tailer.poll()
     take(other)
     world.clock.now += 4.9
-    assert client.read(asked) == ("observer-0", 1)
+    assert client.read(server_and_rows) == ("observer-0", 1)
 
 
 def test_a_client_configured_for_the_primary_reads_only_there(world: ObserverWorld) -> None:
     world.tailer().poll()
-    assert world.client(always_primary=True).read(asked)[0] == "journal"
-    assert world.client(observers=0).read(asked)[0] == "journal"
+    assert world.client(always_primary=True).read(server_and_rows)[0] == "journal"
+    assert world.client(observers=0).read(server_and_rows)[0] == "journal"
 
 
 def test_a_client_with_a_token_reads_what_the_sender_has_seen_without_asking_the_primary(
@@ -179,7 +179,7 @@ def test_a_client_with_a_token_reads_what_the_sender_has_seen_without_asking_the
     receiver = world.client(journal=world.another_process())
     receiver.see(SessionToken.parse(token))
     world.clock.meanwhile = tailer.poll
-    assert receiver.read(asked) == ("observer-0", 1)
+    assert receiver.read(server_and_rows) == ("observer-0", 1)
     assert receiver.journal.seen_stamps.since_contact_s is None
 
 
@@ -191,7 +191,7 @@ def test_configured_clients_honour_a_stamp_given_on_the_command_line(
     assert client is not None
     with client:
         assert str(client.token) == "main=1.1"
-        assert client.read(asked) == ("journal", 1)
+        assert client.read(server_and_rows) == ("journal", 1)
     assert configured_reads(Settings(journal_url="none")) is None
 
 
@@ -222,7 +222,7 @@ def test_a_read_checks_the_stamp_of_the_same_state_it_reads(world: ObserverWorld
 
     event.listen(Engine, "begin", go_back)
     try:
-        assert client.read(asked) == ("observer-0", 1)
+        assert client.read(server_and_rows) == ("observer-0", 1)
     finally:
         event.remove(Engine, "begin", go_back)
 
@@ -232,31 +232,31 @@ def test_a_state_does_not_change_while_it_is_read(world: ObserverWorld) -> None:
     tailer.poll()
 
     def ask(reading: Reading) -> tuple[int, int, Stamp]:
-        before = asked(reading)[1]
+        before = server_and_rows(reading)[1]
         take(world.journal)
         tailer.poll()
-        return before, asked(reading)[1], reading.status().stamp
+        return before, server_and_rows(reading)[1], reading.status().stamp
 
     assert client.read(ask) == (0, 0, Stamp(1, 0))
-    assert client.read(asked) == ("observer-0", 1)
+    assert client.read(server_and_rows) == ("observer-0", 1)
 
 
 def test_a_missing_observer_fails_no_read_and_is_queried_again_after_a_while(
     world: ObserverWorld,
 ) -> None:
     client = world.client()
-    assert client.read(asked) == ("journal", 0)
+    assert client.read(server_and_rows) == ("journal", 0)
     world.tailer().poll()
-    assert client.read(asked) == ("journal", 0)
+    assert client.read(server_and_rows) == ("journal", 0)
     world.clock.now += FIRST_PROBE_S
-    assert client.read(asked) == ("observer-0", 0)
+    assert client.read(server_and_rows) == ("observer-0", 0)
 
 
 @pytest.mark.parametrize("found", [b"", b"no database at all" * 100], ids=["empty", "garbage"])
 def test_an_unreadable_replica_fails_no_read(world: ObserverWorld, found: bytes) -> None:
     world.file(0).write_bytes(found)
     client = world.client()
-    assert client.read(asked) == ("journal", 0)
+    assert client.read(server_and_rows) == ("journal", 0)
     (status,) = client.observers()
     assert "observer-0" in (status.why_down or "")
 
@@ -267,7 +267,7 @@ def test_an_observer_of_another_journal_is_not_read(world: ObserverWorld, tmp_pa
     other.close()
     (tmp_path / "other" / "observer-0.db").rename(world.file(0))
     client = world.client()
-    assert client.read(asked) == ("journal", 0)
+    assert client.read(server_and_rows) == ("journal", 0)
     (status,) = client.observers()
     assert "another journal" in (status.why_down or "")
 
@@ -276,7 +276,7 @@ def test_a_read_falls_back_to_the_primary_if_a_replica_dies_while_answering(worl
     world.tailer().poll()
 
     def ask(reading: Reading) -> str:
-        who = asked(reading)[0]
+        who = server_and_rows(reading)[0]
         if who != "journal":
             raise JournalUnavailableError("the connection broke")
         return who
@@ -289,7 +289,7 @@ def test_an_error_of_the_query_itself_is_not_retried_elsewhere(world: ObserverWo
     who = []
 
     def ask(reading: Reading) -> None:
-        who.append(asked(reading)[0])
+        who.append(server_and_rows(reading)[0])
         raise ObjectNotFoundError("no such job")
 
     with pytest.raises(ObjectNotFoundError):
@@ -301,19 +301,19 @@ def test_entries_lost_in_a_failover_are_reported_until_an_explicit_msync(world: 
     client = world.client()
     for _ in range(3):
         take(world.journal)
-    client.read(asked)
+    client.read(server_and_rows)
     lose_after(world.another_process(), 1)
     world.tailer().poll()
     for _ in range(2):
         with pytest.raises(StateLostError, match="msync"):
-            client.read(asked)
+            client.read(server_and_rows)
     # A write in the new epoch does not hide that what was seen before is lost.
     assert take(world.journal) == Stamp(2, 2)
     assert str(client.token) == "main=1.3,main=2.2"
     with pytest.raises(StateLostError):
-        client.read(asked)
+        client.read(server_and_rows)
     assert client.msync() == Stamp(2, 2)
-    assert client.read(asked) == ("journal", 2)
+    assert client.read(server_and_rows) == ("journal", 2)
     assert str(client.token) == "main=2.2"
 
 
@@ -323,7 +323,7 @@ def test_a_lost_stamp_is_reported_before_the_new_epoch_has_its_first_entry(world
         take(world.journal)
     lose_after(world.another_process(), 1, new_epoch=False)
     with pytest.raises(StateLostError):
-        client.read(asked)
+        client.read(server_and_rows)
 
 
 def test_an_automatic_msync_reports_lost_entries(world: ObserverWorld) -> None:
@@ -332,17 +332,17 @@ def test_an_automatic_msync_reports_lost_entries(world: ObserverWorld) -> None:
         take(world.journal)
     lose_after(world.another_process(), 1)
     with pytest.raises(StateLostError):
-        client.read(asked)
+        client.read(server_and_rows)
 
 
 def test_entries_that_survived_a_failover_can_still_be_read(world: ObserverWorld) -> None:
     tailer, client = world.tailer(), world.client()
     tailer.poll()
     take(world.journal)
-    client.read(asked)
+    client.read(server_and_rows)
     lose_after(world.another_process(), 1)
     tailer.poll()
-    assert client.read(asked) == ("observer-0", 1)
+    assert client.read(server_and_rows) == ("observer-0", 1)
     assert str(client.token) == "main=2.1"
 
 
@@ -352,14 +352,14 @@ def test_an_observer_in_an_older_epoch_is_behind(world: ObserverWorld) -> None:
     lose_after(world.another_process(), 1)
     client = world.client()
     assert client.msync() == Stamp(2, 1)
-    assert client.read(asked) == ("journal", 1)
+    assert client.read(server_and_rows) == ("journal", 1)
 
 
 def test_a_primary_in_an_older_epoch_than_seen_is_not_read(world: ObserverWorld) -> None:
     client = world.client()
     client.see(SessionToken.parse("main=7.1"))
     with pytest.raises(StateLostError, match="old primary"):
-        client.read(asked)
+        client.read(server_and_rows)
 
 
 def test_a_client_reports_the_lag_of_each_observer(world: ObserverWorld) -> None:
@@ -377,7 +377,8 @@ def test_a_client_reports_the_lag_of_each_observer(world: ObserverWorld) -> None
 
 
 MOVES = st.lists(
-    st.tuples(st.sampled_from(["write", "read", "poll", "msync", "tell"]), st.integers(0, 1)), max_size=25
+    st.tuples(st.sampled_from(["write", "read", "poll", "msync", "pass token"]), st.integers(0, 1)),
+    max_size=25,
 )
 
 
@@ -401,11 +402,11 @@ def test_no_client_goes_back_in_time_and_each_reads_its_own_writes(
             elif move == "msync":
                 clients[who].msync()
                 known[who] = written
-            elif move == "tell":
+            elif move == "pass token":
                 clients[who].see(clients[1 - who].token)
                 known[who] = max(known)
             else:
-                rows = clients[who].read(asked)[1]
+                rows = clients[who].read(server_and_rows)[1]
                 assert known[who] <= rows <= written
                 known[who] = rows
             assert journals[who].seen >= newest[who]

@@ -56,12 +56,12 @@ def test_an_extracted_stamp_of_an_open_journal_counts_at_once_and_only_grows(her
 def test_a_stamp_extracted_before_the_journal_opens_is_passed_on_and_counts_once_it_is_open(
     here: Settings,
 ) -> None:
-    told = at_least(opened(here), "1.7")
+    headers = at_least(opened(here), "1.7")
     close_journals()
 
-    extract(told)
+    extract(headers)
 
-    assert SessionToken.from_headers(inject()) == SessionToken.from_headers(told)
+    assert SessionToken.from_headers(inject()) == SessionToken.from_headers(headers)
     assert opened(here).seen == Stamp(1, 7)
 
 
@@ -72,9 +72,9 @@ def test_a_read_is_not_older_than_the_extracted_stamp(here: Settings, tmp_path: 
     with Client(journal, [FileObserver(file, journal)], wait_ms=0.0) as reads:
         assert reads.read(newest) == Stamp(1, 1)
         with open_journal(journal.url) as another_process:
-            told = at_least(journal, str(take(another_process)))
+            headers = at_least(journal, str(take(another_process)))
         assert reads.read(newest) == Stamp(1, 1)
-        extract(told)
+        extract(headers)
         assert reads.read(newest) == Stamp(1, 2)
 
 
@@ -84,8 +84,8 @@ def newest(reading: Reading) -> Stamp:
 
 def test_a_header_value_is_accepted_as_a_token_on_the_command_line(here: Settings) -> None:
     journal = opened(here)
-    told = at_least(journal, "1.7").popitem()[1]
-    with configured_reads(here, at_least=told):  # type: ignore[union-attr]
+    token = at_least(journal, "1.7").popitem()[1]
+    with configured_reads(here, at_least=token):  # type: ignore[union-attr]
         assert journal.seen == Stamp(1, 7)
 
 
@@ -131,7 +131,7 @@ def test_a_fork_inherits_the_stamps_its_parent_has_seen(here: Settings) -> None:
     journal = opened(here)
     take(journal)
     extract({AT_LEAST_HEADER: f"logs@{'1' * 32}=2.2"})
-    told = inject()
+    headers = inject()
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
@@ -139,5 +139,5 @@ def test_a_fork_inherits_the_stamps_its_parent_has_seen(here: Settings) -> None:
         os._exit(0)
     os.waitpid(child, 0)
     os.close(writes)
-    with os.fdopen(reads) as said:
-        assert {AT_LEAST_HEADER: said.read()} == told
+    with os.fdopen(reads) as pipe:
+        assert {AT_LEAST_HEADER: pipe.read()} == headers

@@ -281,7 +281,7 @@ class TestRefusals:
             (errno.EIO, OutcomeUnknownError, "recovery"),
         ],
     )
-    def test_the_error_type_of_a_disk_refusal_says_what_clean_up_may_do(
+    def test_the_error_type_of_a_disk_refusal_determines_what_clean_up_may_do(
         self,
         store: LocalStore,
         monkeypatch: pytest.MonkeyPatch,

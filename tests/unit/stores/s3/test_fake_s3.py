@@ -192,18 +192,20 @@ class TestUploads:
             "EntityTooSmall": [one, two, three],
         }
         for code, parts in cases.items():
-            said = refusal(s3.complete_multipart_upload, **{**complete, "MultipartUpload": {"Parts": parts}})
-            assert said == (400, code)
+            refused = refusal(
+                s3.complete_multipart_upload, **{**complete, "MultipartUpload": {"Parts": parts}}
+            )
+            assert refused == (400, code)
         assert refusal(s3.complete_multipart_upload, **complete, MpuObjectSize=1) == (400, "InvalidRequest")
         s3.complete_multipart_upload(**complete, MpuObjectSize=PART + 1)
         assert s3.head_object(**KEY)["ETag"].endswith('-2"')
 
     def test_metadata_type_and_storage_class_survive_the_completion(self, s3: Any) -> None:
-        said = {"Metadata": {"token": "t"}, "ContentType": "text/csv", "StorageClass": "STANDARD_IA"}
-        s3.complete_multipart_upload(**uploaded(s3, b"data", **said))
+        attributes = {"Metadata": {"token": "t"}, "ContentType": "text/csv", "StorageClass": "STANDARD_IA"}
+        s3.complete_multipart_upload(**uploaded(s3, b"data", **attributes))
 
         found = s3.head_object(**KEY)
-        assert {name: found[name] for name in said} == said
+        assert {name: found[name] for name in attributes} == attributes
         refused = refusal(s3.create_multipart_upload, **KEY, StorageClass="SHELF")
         assert refused == (400, "InvalidStorageClass")
 

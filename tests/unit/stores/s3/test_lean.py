@@ -151,15 +151,15 @@ def test_parameters_are_validated_as_by_boto3(new_client: Callable[..., Any], se
     assert len(server.seen) == 1
 
 
-@pytest.mark.parametrize(("size", "asked"), [(MIB - 1, False), (MIB, True)])
+@pytest.mark.parametrize(("size", "waits"), [(MIB - 1, False), (MIB, True)])
 def test_a_large_body_waits_for_100_continue(
-    new_client: Callable[..., Any], server: RudeServer, size: int, asked: bool
+    new_client: Callable[..., Any], server: RudeServer, size: int, waits: bool
 ) -> None:
     client = new_client()
     put(client)
     put(client, b"x" * size)
     assert len(client.made) == 1
-    assert (b"Expect: 100-continue" in server.seen[1][1]) is asked
+    assert (b"Expect: 100-continue" in server.seen[1][1]) is waits
     assert server.seen[1][2] == b"x" * size
 
 
@@ -187,9 +187,9 @@ def test_a_hook_may_return_a_response_and_headers_it_adds_are_sent(
     put(client)
     assert b"X-Trace: 7" in server.seen[1][1]
 
-    said = AWSResponse("", 200, {"ETag": '"hooked"'}, None)
-    said._content = b""
-    client.meta.events.register("before-send.s3", lambda request, **_: said)
+    response = AWSResponse("", 200, {"ETag": '"hooked"'}, None)
+    response._content = b""
+    client.meta.events.register("before-send.s3", lambda request, **_: response)
     assert put(client)["ETag"] == '"hooked"'
     assert len(server.seen) == 2
 

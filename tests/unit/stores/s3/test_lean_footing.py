@@ -29,7 +29,7 @@ from lockgate.storage_core.stores.s3.fast_path.compatibility import warn
 from lockgate.storage_core.stores.s3.fast_path.connection import ReadAnswer
 from lockgate.storage_core.stores.s3.fast_path.endpoint import make_lean
 from lockgate.storage_core.stores.s3.store import S3Store
-from tests.support.s3.misbehaving_server import RudeServer, answer, refusal, rude_server, says
+from tests.support.s3.misbehaving_server import RudeServer, answer, refusal, rude_server, sends
 
 OK = b'HTTP/1.1 200 OK\r\nETag: "e"\r\n'
 LATE = OK.replace(b'"e"', b'"late"') + b"Content-Length: 0\r\n\r\n"
@@ -55,8 +55,8 @@ def new_client(server: RudeServer) -> Callable[[], Any]:
 
 
 def put(client: Any, key: str = "k") -> str:
-    said: str = client.put_object(Bucket="lake", Key=key, Body=b"x", ChecksumCRC32="AAAAAA==")["ETag"]
-    return said
+    etag: str = client.put_object(Bucket="lake", Key=key, Body=b"x", ChecksumCRC32="AAAAAA==")["ETag"]
+    return etag
 
 
 def pool_of(client: Any) -> Any:
@@ -139,7 +139,7 @@ def test_a_successful_call_does_not_fail_because_no_template_can_be_made_of_it(
     client = new_client()
 
     def gone() -> Any:
-        raise CredentialRetrievalError(provider="role", error_msg="expired amid the call")
+        raise CredentialRetrievalError(provider="role", error_msg="expired during the call")
 
     client.credentials = gone
     assert [put(client) for _ in range(5)] == ['"e"'] * 5
@@ -162,9 +162,9 @@ def test_an_interim_response_is_skipped(
     client = new_client()
     first = b"HTTP/1.1 " + status + b"\r\nLink: <x>\r\n\r\n"
     for _ in range(2):  # boto3's call, then one made from its template
-        server.manners = [says(first + OK + b"Content-Length: 0\r\n\r\n", keeps=True)]
+        server.manners = [sends(first + OK + b"Content-Length: 0\r\n\r\n", keeps=True)]
         assert put(client) == '"e"'
-    server.manners = [says(first + first + b"HTTP/1.1 412 No\r\nContent-Length: 0\r\n\r\n", keeps=True)]
+    server.manners = [sends(first + first + b"HTTP/1.1 412 No\r\nContent-Length: 0\r\n\r\n", keeps=True)]
     with pytest.raises(client.exceptions.ClientError, match="412"):
         put(client)
 
@@ -182,7 +182,7 @@ def test_a_connection_with_bytes_after_the_response_is_not_reused(
 ) -> None:
     client = new_client()
     put(client)
-    server.manners = [says(text, keeps=True)]
+    server.manners = [sends(text, keeps=True)]
     before = server.connections
     assert put(client) == '"e"'
     assert not standing(client)
@@ -241,9 +241,9 @@ def test_a_pool_that_two_threads_find_closed_is_opened_again(
 
 
 def _sent(request: AWSPreparedRequest) -> AWSResponse:
-    said = AWSResponse(request.url, 200, {"ETag": '"sent"'}, None)
-    said._content = b""
-    return said
+    response = AWSResponse(request.url, 200, {"ETag": '"sent"'}, None)
+    response._content = b""
+    return response
 
 
 @pytest.mark.parametrize("lean", [True, False])

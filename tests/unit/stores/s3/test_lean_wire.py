@@ -25,7 +25,7 @@ from tests.support.s3.misbehaving_server import (
     refusal,
     resets,
     rude_server,
-    says,
+    sends,
 )
 
 Clients = Callable[[int], list[Any]]
@@ -48,38 +48,38 @@ MANNERS: dict[str, Manner] = {
     "says that it will hang up": answer(headers=b'ETag: "e"\r\nConnection: close\r\n', keeps=False),
     "hangs up": hangs_up,
     "resets": resets,
-    "hangs up amid the status": says(b"HTTP/1.1 20"),
-    "hangs up after the status": says(OK),
-    "hangs up amid the headers": says(OK + b"ETag: "),
-    "hangs up before the body": says(OK + b'ETag: "e"\r\nContent-Length: 9\r\n\r\n'),
-    "hangs up amid the body": says(OK + b'ETag: "e"\r\nContent-Length: 9\r\n\r\n<Comp'),
-    "speaks no HTTP": says(b"220 ready\r\n\r\n"),
-    "speaks another HTTP": says(b"HTTP/2.0 200 OK\r\nContent-Length: 0\r\n\r\n"),
-    "speaks old HTTP": says(WHOLE.replace(b"HTTP/1.1", b"HTTP/1.0")),
-    "has a status that is none": says(WHOLE.replace(b"200 OK", b"abc OK")),
-    "has no reason": says(WHOLE.replace(b"200 OK", b"200")),
-    "ends lines by line feeds": says(WHOLE.replace(b"\r\n", b"\n")),
-    "folds a header": says(WHOLE.replace(b'"e"\r\n', b'"e"\r\nx-amz-expiration: one\r\n two\r\n')),
-    "repeats a header": says(WHOLE.replace(b'"e"\r\n', b'"e"\r\nx-amz-id-2: a\r\nX-Amz-Id-2: b\r\n')),
-    "has a header without a colon": says(WHOLE.replace(b'"e"\r\n', b'"e"\r\nnonsense\r\n')),
-    "has a header that is not ASCII": says(WHOLE.replace(b'"e"\r\n', b'"e"\r\nx-amz-expiration: \xe9\r\n')),
-    "has metadata": says(WHOLE.replace(b'"e"\r\n', b'"e"\r\nX-Amz-Meta-Owner: me\r\nx-amz-meta-b:c\r\n')),
-    "gives dates": says(
+    "hangs up amid the status": sends(b"HTTP/1.1 20"),
+    "hangs up after the status": sends(OK),
+    "hangs up amid the headers": sends(OK + b"ETag: "),
+    "hangs up before the body": sends(OK + b'ETag: "e"\r\nContent-Length: 9\r\n\r\n'),
+    "hangs up amid the body": sends(OK + b'ETag: "e"\r\nContent-Length: 9\r\n\r\n<Comp'),
+    "speaks no HTTP": sends(b"220 ready\r\n\r\n"),
+    "speaks another HTTP": sends(b"HTTP/2.0 200 OK\r\nContent-Length: 0\r\n\r\n"),
+    "speaks old HTTP": sends(WHOLE.replace(b"HTTP/1.1", b"HTTP/1.0")),
+    "has a status that is none": sends(WHOLE.replace(b"200 OK", b"abc OK")),
+    "has no reason": sends(WHOLE.replace(b"200 OK", b"200")),
+    "ends lines by line feeds": sends(WHOLE.replace(b"\r\n", b"\n")),
+    "folds a header": sends(WHOLE.replace(b'"e"\r\n', b'"e"\r\nx-amz-expiration: one\r\n two\r\n')),
+    "repeats a header": sends(WHOLE.replace(b'"e"\r\n', b'"e"\r\nx-amz-id-2: a\r\nX-Amz-Id-2: b\r\n')),
+    "has a header without a colon": sends(WHOLE.replace(b'"e"\r\n', b'"e"\r\nnonsense\r\n')),
+    "has a header that is not ASCII": sends(WHOLE.replace(b'"e"\r\n', b'"e"\r\nx-amz-expiration: \xe9\r\n')),
+    "has metadata": sends(WHOLE.replace(b'"e"\r\n', b'"e"\r\nX-Amz-Meta-Owner: me\r\nx-amz-meta-b:c\r\n')),
+    "gives dates": sends(
         WHOLE.replace(b'"e"\r\n', b'"e"\r\nLast-Modified: Sun, 22 Nov 2026 13:34:09 GMT\r\nExpires: 0\r\n')
     ),
-    "says how long in words": says(WHOLE.replace(b"Content-Length: ", b"Content-Length: about ")),
-    "is shorter than it says": says(WHOLE[:-3]),
-    "does not say how long": says(WHOLE.replace(b"Content-Length", b"X-Length")),
-    "comes in chunks": says(
+    "says how long in words": sends(WHOLE.replace(b"Content-Length: ", b"Content-Length: about ")),
+    "is shorter than it says": sends(WHOLE[:-3]),
+    "does not say how long": sends(WHOLE.replace(b"Content-Length", b"X-Length")),
+    "comes in chunks": sends(
         OK
         + b'ETag: "e"\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n'
         % (len(COMPLETED), COMPLETED),
         keeps=True,
     ),
-    "breaks off amid chunks": says(OK + b'ETag: "e"\r\nTransfer-Encoding: chunked\r\n\r\n20\r\nshort'),
-    "comes letter by letter": says(WHOLE, piece=1, keeps=True),
-    "continues first": says(b"HTTP/1.1 100 Continue\r\n\r\n" + WHOLE, keeps=True),
-    "has nothing to say": says(b'HTTP/1.1 204 No Content\r\nETag: "e"\r\n\r\n', keeps=True),
+    "breaks off amid chunks": sends(OK + b'ETag: "e"\r\nTransfer-Encoding: chunked\r\n\r\n20\r\nshort'),
+    "comes letter by letter": sends(WHOLE, piece=1, keeps=True),
+    "continues first": sends(b"HTTP/1.1 100 Continue\r\n\r\n" + WHOLE, keeps=True),
+    "has nothing to say": sends(b'HTTP/1.1 204 No Content\r\nETag: "e"\r\n\r\n', keeps=True),
     "fails inside": refusal("500 Internal Server Error", "InternalError"),
     "fails in HTML": answer("502 Bad Gateway", b"<html><body>no</body></html>"),
     "fails without a word": answer("504 Gateway Timeout", b""),
@@ -98,7 +98,7 @@ MANNERS: dict[str, Manner] = {
     "has another version": refusal("412 Precondition Failed", "PreconditionFailed"),
     "is in a conflict": refusal("409 Conflict", "ConditionalRequestConflict"),
     "does not have that much": refusal("416 Range Not Satisfiable", "InvalidRange"),
-    "has not changed": says(b'HTTP/1.1 304 Not Modified\r\nETag: "e"\r\n\r\n', keeps=True),
+    "has not changed": sends(b'HTTP/1.1 304 Not Modified\r\nETag: "e"\r\n\r\n', keeps=True),
 }
 REDIRECTS: dict[str, Manner] = {
     "in a header": answer(
@@ -162,18 +162,18 @@ def outcome_of(operation: str, client: Any, server: RudeServer, *manners: Manner
     client.meta.events.register("needs-retry.s3", lost.note, unique_id="lost")
     server.manners, server.seen = list(manners), []
     try:
-        said: Any = _plain(OPERATIONS[operation](client))
+        result: Any = _plain(OPERATIONS[operation](client))
     except ClientError as fault:
-        said = type(fault).__name__, str(fault), fault.response
+        result = type(fault).__name__, str(fault), fault.response
     except (BotoCoreError, ResponseParserError, ValueError) as fault:
-        said = type(fault)
+        result = type(fault)
     server.manners = []
     server.wait()
     client.meta.events.unregister("needs-retry.s3", unique_id="lost")
     requests = [(first, body) for first, _, body in server.seen]
     # Afterwards a connection is usable exactly if boto3's is.
     again = _plain(OPERATIONS[operation](client))
-    return {"said": said, "requests": requests, "lost": lost.seen, "again": again}
+    return {"result": result, "requests": requests, "lost": lost.seen, "again": again}
 
 
 def _plain(answer: Any) -> Any:
@@ -209,7 +209,7 @@ def test_a_call_that_must_be_sent_once_is_not_sent_again_when_a_kept_connection_
     lean_and_boto3: Clients, server: RudeServer
 ) -> None:
     client = lean_and_boto3(1)[0]
-    assert outcome_of("complete", client, server, hangs_up)["said"] is ConnectionClosedError
+    assert outcome_of("complete", client, server, hangs_up)["result"] is ConnectionClosedError
     assert len(server.seen) == 2
 
 
@@ -258,7 +258,7 @@ def test_requests_to_a_bucket_in_another_region_are_signed_for_that_region(
 def test_a_silent_server_is_abandoned_as_by_boto3(
     sessions: dict[bool, boto3.Session], server: RudeServer
 ) -> None:
-    def says_nothing(connection: Any) -> bool:
+    def sends_nothing(connection: Any) -> bool:
         connection.recv(1)
         return False
 
@@ -266,6 +266,6 @@ def test_a_silent_server_is_abandoned_as_by_boto3(
     for lean in (True, False):
         config = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=3)
         client = sessions[lean].client("s3", endpoint_url=server.endpoint, config=config)
-        outcomes.append(outcome_of("put", client, server, says_nothing)["said"])
+        outcomes.append(outcome_of("put", client, server, sends_nothing)["result"])
     assert outcomes[0] == outcomes[1]
     assert outcomes[0].__name__ == "ReadTimeoutError"

@@ -134,9 +134,9 @@ def test_job_setup_warns_of_a_rule_that_aborts_uploads_of_a_running_job_and_cont
     with open_job("s3://lake/sales", "sales", settings=settings) as job:
         job.commit()
 
-    told = [record.getMessage() for record in caplog.records if "lifecycle" in record.getMessage()]
-    assert len(told) == warnings
-    assert all("s3://lake/sales" in line and "AbortIncompleteMultipartUpload" in line for line in told)
+    messages = [record.getMessage() for record in caplog.records if "lifecycle" in record.getMessage()]
+    assert len(messages) == warnings
+    assert all("s3://lake/sales" in line and "AbortIncompleteMultipartUpload" in line for line in messages)
 
 
 @pytest.mark.parametrize(("days", "word"), [(1, "aborts uploads after 1 day"), (7, "can hold jobs")])

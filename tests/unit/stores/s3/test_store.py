@@ -221,7 +221,7 @@ class TestWhatAnAnswerMeans:
         ],
         ids=lambda value: value.body[:60] if isinstance(value, Answer) else None,
     )
-    def test_the_error_type_of_a_create_says_what_clean_up_may_do(
+    def test_the_error_type_of_a_create_determines_what_clean_up_may_do(
         self, store: S3Store, script: Script, answer: Answer, kind: type[LockgateError], word: str
     ) -> None:
         script.answers = [answer]
@@ -245,7 +245,7 @@ class TestWhatAnAnswerMeans:
         ],
         ids=["error in 200", "slow down in 200", "409", "404", "412", "503", "403"],
     )
-    def test_the_error_type_of_a_completion_says_what_clean_up_may_do(
+    def test_the_error_type_of_a_completion_determines_what_clean_up_may_do(
         self, store: S3Store, script: Script, answer: Answer, kind: type[LockgateError]
     ) -> None:
         script.answers = [answer]

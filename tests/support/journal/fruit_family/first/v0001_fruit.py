@@ -1,4 +1,4 @@
-"""How often resources have ended."""
+"""Create the table of the number of times that each resource has ended."""
 
 from __future__ import annotations
 

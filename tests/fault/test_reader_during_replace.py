@@ -9,7 +9,7 @@ import pytest
 
 from lockgate.storage_core.commit import sweep_uploads
 from lockgate.storage_core.commit.records.phase import JobPhase
-from tests.conftest import Tell
+from tests.conftest import Summarise
 from tests.support.commit.destination import ManualClock, World
 from tests.support.processes.drivers import COMMITTED, KILLED, Death, JobOrder, Place, start_driver
 from tests.support.processes.table_reader import digest_of, files_of, reading, rows_of
@@ -81,7 +81,9 @@ def test_with_retention_no_file_is_deleted_during_a_read(world: World, when: str
     assert world.live() == world.keys()
 
 
-def test_a_reader_beside_many_replacements_sees_one_whole_table_each_time(world: World, tell: Tell) -> None:
+def test_a_reader_beside_many_replacements_sees_one_whole_table_each_time(
+    world: World, summarise: Summarise
+) -> None:
     versions = [f"version {number}" for number in range(6)]
     with reading(world.url) as reader:
         reader.catch_up()
@@ -92,4 +94,4 @@ def test_a_reader_beside_many_replacements_sees_one_whole_table_each_time(world:
     assert [order.index(seen.digest) for seen in reader.seen] == sorted(
         order.index(seen.digest) for seen in reader.seen
     )
-    tell(f"{len(reader.seen)} readings, {sum(seen.retries for seen in reader.seen)} begun anew")
+    summarise(f"{len(reader.seen)} readings, {sum(seen.retries for seen in reader.seen)} restarted")
