@@ -78,7 +78,9 @@ def test_counts_of_a_killed_pool_process_are_kept_and_its_successor_adds_to_them
     staged = StagedJob(tmp_path, settings)
     with worker_process(tmp_path / "log", environment={"LOCKGATE_WORKER_METRICS_PORT": port}) as worker:
         commit_tasks(*staged.ids, staged.task_ids[:3])
-        wait_until(lambda: ended(fetched(port), "success") == 3)  # a result is sent before the task is counted
+        wait_until(
+            lambda: ended(fetched(port), "success") == 3
+        )  # a result is sent before the task is counted
         for child in psutil.Process(worker.pid).children():
             child.kill()
         commit_tasks(*staged.ids, staged.task_ids[3:])
