@@ -8,7 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from lockgate.storage_core.commit import Attempt, ExpectedTask, Job, PendingSet, StagedFile, attach_job
+from lockgate.storage_core.commit.job import Job
+from lockgate.storage_core.commit.open_or_attach import attach_job
+from lockgate.storage_core.commit.records.pending_set import PendingSet
+from lockgate.storage_core.commit.records.task import ExpectedTask, StagedFile
+from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from lockgate.storage_core.failpoints import step

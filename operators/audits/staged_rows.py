@@ -12,7 +12,9 @@ from lockgate.storage_core.errors import AuditFailedError, MissingPartError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lockgate.storage_core.commit import ExpectedTasks, Job, PendingSet
+    from lockgate.storage_core.commit.job import Job
+    from lockgate.storage_core.commit.records.pending_set import PendingSet
+    from lockgate.storage_core.commit.records.task import ExpectedTasks
 
 
 class StagedRows:

@@ -17,10 +17,11 @@ from typing import Final
 
 import pytest
 
-from lockgate.storage_core.commit import JobPhase, list_jobs, sweep_uploads
 from lockgate.storage_core.commit.destination.log import DestinationLog
+from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.leases.registration import PHASES
-from lockgate.storage_core.commit.records.phase import TERMINAL
+from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.commit.recovery.orphan_sweep import sweep_uploads
 from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
 from lockgate.storage_core.commit.registry.queries import jobs
 from lockgate.storage_core.ids import split_job_id

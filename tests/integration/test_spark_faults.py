@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 
 from lockgate import attach_job, read_manifest, recover_job
 from lockgate.storage_core.clock import SystemClock
-from lockgate.storage_core.commit import JobPhase, list_jobs
+from lockgate.storage_core.commit.job_summary import list_jobs
+from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.spark import write
 from lockgate.storage_core.stores import UploadInfo

@@ -5,13 +5,17 @@ from __future__ import annotations
 import msgspec
 
 from lockgate.storage_core.clock import SystemClock
-from lockgate.storage_core.commit import Job, JobLeaseState, JobPhase, Receipt, attach_job
+from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.leases.job_leases import leases_for
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState
+from lockgate.storage_core.commit.open_or_attach import attach_job
 from lockgate.storage_core.commit.publish.file_report import read_file_fates
 from lockgate.storage_core.commit.publish.success_file import SuccessSummary, find_success
 from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
 from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder, job_ids
+from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.records.plan import Decision
 from lockgate.storage_core.commit.records.report import Ended, Report
 from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError

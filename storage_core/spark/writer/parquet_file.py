@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lockgate.storage_core.commit import ColumnStatistics
+from lockgate.storage_core.commit.records.pending_set import ColumnStatistics
 from lockgate.storage_core.spark.options import FileOptions
 from lockgate.storage_core.spark.writer.parquet_footer import footer_statistics
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit import recover_job
 from lockgate.storage_core.commit.destination.location import canonical_url, symlinked_url
 from lockgate.storage_core.commit.leases.job_leases import leases_for
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState
@@ -21,6 +20,7 @@ from lockgate.storage_core.commit.recovery.expired_jobs import (
     expired_jobs_at,
     recover_everything,
 )
+from lockgate.storage_core.commit.recovery.recover import recover_job
 from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
 from lockgate.storage_core.commit.registry.queries import jobs
 from lockgate.storage_core.commit.registry.rows import TaskAttempt

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import fsspec  # type: ignore[import-untyped]  # fsspec has no types
 import pytest
 
-from lockgate.storage_core.commit import JobPhase
+from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import ConflictError, FencedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.fsspec import LockgateFileSystem, job_filesystem
