@@ -6,7 +6,7 @@ import msgspec
 
 from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.commit.job import Job
-from lockgate.storage_core.commit.leases.job_leases import leases_for
+from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.open_or_attach import attach_job
 from lockgate.storage_core.commit.publish.file_report import read_file_fates
@@ -120,7 +120,7 @@ def find_job(destination: str, text: str) -> JobId:
 
 def lease_of(job: Job) -> JobLeaseState:
     """Return the current state of a job's lease."""
-    return leases_for(load_settings(), SystemClock()).look(JobFolder(job.store, job.job_id)).state
+    return LeasesByJob(load_settings(), SystemClock()).look(JobFolder(job.store, job.job_id)).state
 
 
 def _success(job: Job) -> SuccessSummary | None:

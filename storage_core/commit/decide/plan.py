@@ -98,13 +98,9 @@ def read_plan(folder: JobFolder, name: str) -> Plan:
         ObjectNotFoundError: The plan is gone: the job has ended and was cleaned up.
         MalformedRecordError: The content does not have this digest.
     """
-    key = _plan_key(folder, name)
-    data = folder.store.get(key, length=MAX_RECORD_BYTES + 1)
-    if digest(data) != name:
-        raise MalformedRecordError(f"{key}: its content has another digest than its name")
-    head = decode(PlanHead, data, key)
+    head = read_shard(folder.store, PlanHead, partial(_plan_key, folder), name)
     if head.job_id != folder.job_id:
-        raise MalformedRecordError(f"{key}: field job_id is {head.job_id}")
+        raise MalformedRecordError(f"{_plan_key(folder, name)}: field job_id is {head.job_id}")
     return Plan(folder, name, head)
 
 

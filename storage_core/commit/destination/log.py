@@ -5,7 +5,7 @@ Source: commit protocol, "What lies where" and step 7.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -25,7 +25,14 @@ from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
 from lockgate.storage_core.commit.records.destination_log.turn_claim import TurnClaim
 from lockgate.storage_core.commit.records.job import Column
 from lockgate.storage_core.commit.records.job_folder import claim, find, read
-from lockgate.storage_core.commit.records.shards import batches, read_shard, shard_ref, write_shard
+from lockgate.storage_core.commit.records.plan import ShardRef
+from lockgate.storage_core.commit.records.shards import (
+    batches,
+    read_shard,
+    shard_ref,
+    total_rows,
+    write_shard,
+)
 from lockgate.storage_core.errors import (
     InvalidInputError,
     MalformedLogError,
@@ -55,8 +62,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rows(self) -> int | None:
         """Rows of all files; None if any is unknown."""
-        counts = [file.rows for file in self.files.values()]
-        return None if None in counts else sum(count for count in counts if count is not None)
+        return total_rows(file.rows for file in self.files.values())
 
     @property
     def size(self) -> int:
@@ -160,11 +166,8 @@ class DestinationLog:
             return
         with step("checkpoint"):
             manifest = self.manifest(turn)
-            refs = []
-            for batch in batches(manifest.files.values()):
-                name = write_shard(self.store, layout.log_shard, LiveShard(files=batch))
-                refs.append(shard_ref(name, (f.size for f in batch), (f.rows for f in batch)))
-            record = LogCheckpoint(turn=turn, live=tuple(refs), columns=manifest.columns)
+            live = tuple(write_live_shards(self.store, manifest.files.values()))
+            record = LogCheckpoint(turn=turn, live=live, columns=manifest.columns)
             claim(self.store, layout.checkpoint(turn), record)
             self.store.put(layout.CHECKPOINT_HINT, encode(CheckpointHint(turn=turn)))
 
@@ -221,6 +224,13 @@ class DestinationLog:
                 entry = layout.parse_log_key(info.key)
                 if entry is not None:
                     yield entry
+
+
+def write_live_shards(store: Store, files: Iterable[LiveFile]) -> Iterator[ShardRef]:
+    """Write a list of live files as shards, and yield a reference to each."""
+    for batch in batches(files):
+        name = write_shard(store, layout.log_shard, LiveShard(files=batch))
+        yield shard_ref(name, (file.size for file in batch), (file.rows for file in batch))
 
 
 def _check_turn(recorded: int, turn: int, where: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.commit.destination.location import canonical_url, symlinked_url
-from lockgate.storage_core.commit.leases.job_leases import leases_for
+from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
@@ -57,7 +57,7 @@ def leases(world: World) -> list[str]:
 
 def state(world: World, job_id: str) -> JobLeaseState:
     folder = JobFolder(world.store, job_id)  # type: ignore[arg-type]
-    return leases_for(world.settings, world.clock).look(folder).state
+    return LeasesByJob(world.settings, world.clock).look(folder).state
 
 
 def test_a_directory_is_identified_by_its_resolved_path_and_a_bucket_by_its_url(

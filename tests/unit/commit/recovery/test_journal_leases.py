@@ -14,7 +14,7 @@ import pytest
 
 from lockgate.storage_core.commit.decide.turn import TURN_WAIT_S
 from lockgate.storage_core.commit.leases import heartbeat
-from lockgate.storage_core.commit.leases.job_leases import leases_for
+from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState, JobLeaseView
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import JobPhase
@@ -32,7 +32,7 @@ from tests.support.commit.destination import World, write
 
 def look(world: World, job_id: str) -> JobLeaseView:
     folder = JobFolder(world.store, job_id)  # type: ignore[arg-type]
-    return leases_for(world.settings, world.clock).look(folder)
+    return LeasesByJob(world.settings, world.clock).look(folder)
 
 
 def with_other_journal(world: World) -> World:
