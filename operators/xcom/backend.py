@@ -92,9 +92,8 @@ class BlobXCom(BaseXCom):
         data = _json_to_offload(serialized)
         if data is None:
             return serialized
-        return _put(
-            _row(key, dag_id=dag_id, task_id=task_id, run_id=run_id, map_index=map_index), data
-        ).value()
+        row = _row(key, dag_id=dag_id, task_id=task_id, run_id=run_id, map_index=map_index)
+        return _put(row, data).value()
 
     @staticmethod
     def deserialize_value(result: Any) -> Any:

@@ -7,7 +7,7 @@ reader that polls for greater numbers would miss rows that commit late.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import starmap
 from typing import NamedTuple
@@ -287,8 +287,3 @@ def _entry(mutation: Mutation, written: Written) -> Entry:
         result=msgspec.json.encode(written.result, order="deterministic").decode(),
         at_s=written.at_s,
     )
-
-
-def refusals(outcomes: Iterable[WriteOutcome]) -> list[LockgateError]:
-    """Return the errors of the refused mutations."""
-    return [outcome.error for outcome in outcomes if isinstance(outcome, Refused)]
