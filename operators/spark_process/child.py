@@ -20,8 +20,8 @@ from lockgate.storage_core.blobs.libraries.library import NO_LIBRARIES, Librarie
 from lockgate.storage_core.blobs.protocol import Artefacts
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.settings import load_settings
-from lockgate.storage_core.spark import spark_session
 from lockgate.storage_core.spark.libraries import add_libraries, library_config
+from lockgate.storage_core.spark.session import spark_session
 
 ORPHANED: Final = 120
 """Exit code of a child whose parent died."""
