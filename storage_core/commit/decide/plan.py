@@ -34,7 +34,7 @@ from lockgate.storage_core.commit.records.plan import (
     ShardRef,
 )
 from lockgate.storage_core.commit.records.shards import (
-    batches,
+    SHARD_ENTRIES,
     read_shard,
     shard_ref,
     total_rows,
@@ -49,6 +49,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobAttemptId, check_id, with_short_id
+from lockgate.storage_core.stores.pagination import in_pages
 from lockgate.storage_core.stores.protocol import check_key, check_parts
 
 
@@ -168,7 +169,7 @@ def freeze(
         replaced = removals(folder.store, job, manifest, planned.writes, scope)
         removed = tuple(
             shard_ref(_write(folder, RemovalShard(files=batch)), (f.size for f in batch), ())
-            for batch in batches(map(conflicts.mark, replaced))
+            for batch in in_pages(map(conflicts.mark, replaced), SHARD_ENTRIES)
         )
         conflicts.refuse_rest()
         _preflight(folder, planned, additions, parallelism)
@@ -245,7 +246,7 @@ def _freeze_additions(
                 planned.add(file, key)
                 yield file
 
-    for batch in batches(files()):
+    for batch in in_pages(files(), SHARD_ENTRIES):
         name = _write(folder, AdditionShard(files=batch))
         yield shard_ref(name, (f.upload.size for f in batch), (f.rows for f in batch))
 

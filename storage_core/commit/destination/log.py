@@ -27,7 +27,7 @@ from lockgate.storage_core.commit.records.job import Column
 from lockgate.storage_core.commit.records.job_folder import claim, find, read
 from lockgate.storage_core.commit.records.plan import ShardRef
 from lockgate.storage_core.commit.records.shards import (
-    batches,
+    SHARD_ENTRIES,
     read_shard,
     shard_ref,
     total_rows,
@@ -41,6 +41,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import Store, open_store
+from lockgate.storage_core.stores.pagination import in_pages
 from lockgate.storage_core.stores.protocol import check_key
 
 CHECKPOINT_TURNS: Final = 100
@@ -228,7 +229,7 @@ class DestinationLog:
 
 def write_live_shards(store: Store, files: Iterable[LiveFile]) -> Iterator[ShardRef]:
     """Write a list of live files as shards, and yield a reference to each."""
-    for batch in batches(files):
+    for batch in in_pages(files, SHARD_ENTRIES):
         name = write_shard(store, layout.log_shard, LiveShard(files=batch))
         yield shard_ref(name, (file.size for file in batch), (file.rows for file in batch))
 
