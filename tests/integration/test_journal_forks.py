@@ -247,7 +247,7 @@ def test_a_child_holds_none_of_its_parents_leases_and_can_take_its_own(journal_u
         journal_url,
         """
 leases = Leases(journal)
-renewer = Renewer(leases, every_s=600)
+renewer = Renewer(leases.renew, every_s=600)
 
 def keep(resource):
     stamp = leases.take(resource, renewer.holder, purpose="write", soft_s=600, hard_s=1200)
