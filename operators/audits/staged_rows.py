@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lockgate.storage_core.commit.job import Job
-    from lockgate.storage_core.commit.records.pending_set import PendingSet
-    from lockgate.storage_core.commit.records.task import ExpectedTasks
+    from lockgate.storage_core.commit.records.task import ExpectedTasks, PendingSet
 
 
 @dataclass(frozen=True)
