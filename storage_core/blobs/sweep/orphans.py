@@ -35,7 +35,6 @@ class _Copy(NamedTuple):
 
     @property
     def key(self) -> tuple[str, BlobKey]:
-        """Job id and key of the blob."""
         return self.blob.job_id, self.blob.blob_key
 
 

@@ -87,7 +87,6 @@ class _LeaseOp(Op, frozen=True):
     resource: str
 
     def touches(self) -> Iterable[Key]:
-        """Return the lease."""
         return [(Lease, (self.resource,))]
 
 
