@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lockgate.storage_core.commit.job import Job
     from lockgate.storage_core.commit.job_summary import list_jobs
     from lockgate.storage_core.commit.open_or_attach import attach_job, open_job
-    from lockgate.storage_core.commit.records.destination_log import Receipt
+    from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
     from lockgate.storage_core.commit.records.phase import JobPhase
     from lockgate.storage_core.commit.recovery.orphan_sweep import sweep_uploads
     from lockgate.storage_core.commit.recovery.recover import recover_job
@@ -61,7 +61,7 @@ _MODULES: Final = {
     "commit.job": ("Job",),
     "commit.job_summary": ("list_jobs",),
     "commit.open_or_attach": ("attach_job", "open_job"),
-    "commit.records.destination_log": ("Receipt",),
+    "commit.records.destination_log.outcome": ("Receipt",),
     "commit.records.phase": ("JobPhase",),
     "commit.recovery.orphan_sweep": ("sweep_uploads",),
     "commit.recovery.recover": ("recover_job",),

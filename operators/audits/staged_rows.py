@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lockgate.storage_core.commit.job import Job
-    from lockgate.storage_core.commit.records.task import ExpectedTasks, PendingSet
+    from lockgate.storage_core.commit.records.pending_set import PendingSet
+    from lockgate.storage_core.commit.records.task import ExpectedTasks
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from lockgate.storage_core.commit.destination.log import DestinationLog
 from lockgate.storage_core.commit.leases.protocol import Hold, JobLeases
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.roll_forward import roll_forward
-from lockgate.storage_core.commit.records.destination_log import Receipt
+from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.errors import (
     AccessDeniedError,

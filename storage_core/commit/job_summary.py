@@ -9,7 +9,7 @@ import msgspec
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState
-from lockgate.storage_core.commit.records.destination_log import Receipt
+from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
 from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder, job_ids
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase

@@ -12,7 +12,7 @@ from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]  # fs
 from fsspec.utils import stringify_path  # type: ignore[import-untyped]  # fsspec has no types
 
 from lockgate.storage_core.commit.job import Job
-from lockgate.storage_core.commit.records.task import PendingSet
+from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.fsspec.directories import Info
 from lockgate.storage_core.fsspec.paths import (

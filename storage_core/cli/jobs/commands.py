@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lockgate.storage_core.commit.job_summary import JobSummary
     from lockgate.storage_core.commit.publish.success_file import SuccessSummary
     from lockgate.storage_core.commit.records.artefacts import JobArtefacts
-    from lockgate.storage_core.commit.records.destination_log import Receipt
+    from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
     from lockgate.storage_core.commit.recovery.recover import RecoveryResult
     from lockgate.storage_core.concurrency import Progress
 

@@ -12,7 +12,7 @@ from lockgate.storage_core.commit.open_or_attach import attach_job
 from lockgate.storage_core.commit.publish.file_report import read_file_fates
 from lockgate.storage_core.commit.publish.success_file import SuccessSummary, find_success
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.destination_log import Receipt
+from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
 from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder, job_ids
 from lockgate.storage_core.commit.records.phase import JobPhase

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from lockgate.storage_core.commit.committers.magic import MagicCommitter
 from lockgate.storage_core.commit.committers.protocol import Uploads, VisibleAt
-from lockgate.storage_core.commit.records.task import PendingFile
+from lockgate.storage_core.commit.records.pending_set import PendingFile
 
 
 @dataclass(frozen=True, kw_only=True)

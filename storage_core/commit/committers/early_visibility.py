@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from lockgate.storage_core.commit.committers import is_visible_early
 from lockgate.storage_core.commit.destination.visible_files import visible_files
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.destination_log import LiveShard
+from lockgate.storage_core.commit.records.destination_log.live_files import LiveShard
 from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.report import FileFate

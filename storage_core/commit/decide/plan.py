@@ -25,6 +25,7 @@ from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, decode,
 from lockgate.storage_core.commit.records.job import JobRecord, ScopeName
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.layout import is_hidden
+from lockgate.storage_core.commit.records.pending_set import PendingFile, PendingSet
 from lockgate.storage_core.commit.records.plan import (
     AdditionShard,
     PlanHead,
@@ -39,7 +40,6 @@ from lockgate.storage_core.commit.records.shards import (
     total_rows,
     write_shard,
 )
-from lockgate.storage_core.commit.records.task import PendingFile, PendingSet
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (
     AuditFailedError,

@@ -12,7 +12,8 @@ from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.commit.destination.log import DestinationLog, Turn
 from lockgate.storage_core.commit.leases.protocol import JobLeases, JobLeaseState
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.destination_log import Outcome, TurnClaim
+from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
+from lockgate.storage_core.commit.records.destination_log.turn_claim import TurnClaim
 from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
 from lockgate.storage_core.errors import NotAppliedError, TurnBusyError
 from lockgate.storage_core.failpoints import step

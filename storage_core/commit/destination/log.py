@@ -14,15 +14,15 @@ import msgspec
 
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import encode
-from lockgate.storage_core.commit.records.destination_log import (
+from lockgate.storage_core.commit.records.destination_log.live_files import (
     CheckpointHint,
     KeyShard,
     LiveFile,
     LiveShard,
     LogCheckpoint,
-    Outcome,
-    TurnClaim,
 )
+from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
+from lockgate.storage_core.commit.records.destination_log.turn_claim import TurnClaim
 from lockgate.storage_core.commit.records.job import Column
 from lockgate.storage_core.commit.records.job_folder import claim, find, read
 from lockgate.storage_core.commit.records.plan import ShardRef

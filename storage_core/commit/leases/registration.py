@@ -16,9 +16,9 @@ from lockgate.storage_core.commit.destination.location import canonical_url, sym
 from lockgate.storage_core.commit.leases.job_journal import is_journal_of, own_journal
 from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.records.shards import total_rows
-from lockgate.storage_core.commit.records.task import PendingSet
 from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask, TakeArtefacts
 from lockgate.storage_core.commit.registry.rows import Job, Phase
 from lockgate.storage_core.errors import ArtefactsGoneError, FencedError, LockgateError

@@ -13,7 +13,8 @@ from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.displaced_files import displace
 from lockgate.storage_core.commit.publish.shard_completion import ShardReport, complete_shard
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.destination_log import KeyShard, LiveFile, Outcome, Receipt
+from lockgate.storage_core.commit.records.destination_log.live_files import KeyShard, LiveFile
+from lockgate.storage_core.commit.records.destination_log.outcome import Outcome, Receipt
 from lockgate.storage_core.commit.records.job_folder import claim
 from lockgate.storage_core.commit.records.plan import Decision, ShardRef
 from lockgate.storage_core.commit.records.report import FileFate

@@ -12,10 +12,10 @@ from lockgate.storage_core.commit.decide.plan import Plan, read_plan
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.displaced_files import restore_displaced
 from lockgate.storage_core.commit.publish.finalization import end
-from lockgate.storage_core.commit.records.destination_log import Outcome
+from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
+from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.commit.records.plan import Decision
 from lockgate.storage_core.commit.records.report import Ended, FileFate
-from lockgate.storage_core.commit.records.task import PendingFile
 from lockgate.storage_core.commit.uploads.upload_completion import is_open
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (

@@ -13,7 +13,7 @@ from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.commit.committers import is_visible_early
 from lockgate.storage_core.commit.decide.plan import read_plan
 from lockgate.storage_core.commit.records.job_folder import JobFolder
-from lockgate.storage_core.commit.records.task import PendingFile
+from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.commit.uploads.upload_completion import complete
 from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
 from lockgate.storage_core.failpoints import step

@@ -13,12 +13,13 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, R, Record, decode, digest, encode
-from lockgate.storage_core.commit.records.destination_log import Outcome
+from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
 from lockgate.storage_core.commit.records.job import JobRecord
+from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.records.phase import JobPhase, phase_of
 from lockgate.storage_core.commit.records.plan import Decision
 from lockgate.storage_core.commit.records.report import Ended, Report
-from lockgate.storage_core.commit.records.task import AuditVerdict, ExpectedTasks, PendingSet
+from lockgate.storage_core.commit.records.task import AuditVerdict, ExpectedTasks
 from lockgate.storage_core.errors import (
     AccessDeniedError,
     AlreadyExistsError,

@@ -11,7 +11,7 @@ import msgspec
 
 from lockgate.storage_core.commit.records.codec import Record
 from lockgate.storage_core.commit.records.job import Count, JobAttemptId, JobId, Mode, Turn
-from lockgate.storage_core.commit.records.task import PendingFile
+from lockgate.storage_core.commit.records.pending_set import PendingFile
 from lockgate.storage_core.ids import Token
 from lockgate.storage_core.stamp import Stamp
 

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from lockgate.storage_core.commit.records.codec import Record
-from lockgate.storage_core.commit.records.destination_log import Receipt
+from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
 from lockgate.storage_core.commit.records.job import JobId
 
 

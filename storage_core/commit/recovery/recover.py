@@ -22,7 +22,7 @@ from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.open_or_attach import attach_job
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.roll_forward import roll_forward
-from lockgate.storage_core.commit.records.destination_log import Receipt
+from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.job_listing import list_job_folders
 from lockgate.storage_core.commit.records.phase import TERMINAL, UNDECIDED, JobPhase

@@ -6,7 +6,8 @@ Source: commit protocol, "Writing and task commit".
 from __future__ import annotations
 
 from lockgate.storage_core.commit.records.job_folder import JobFolder, claim, find
-from lockgate.storage_core.commit.records.task import AbortedAttempt, PendingSet
+from lockgate.storage_core.commit.records.pending_set import PendingSet
+from lockgate.storage_core.commit.records.task import AbortedAttempt
 from lockgate.storage_core.errors import ConflictError, FencedError
 
 

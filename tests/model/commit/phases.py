@@ -7,7 +7,7 @@ from itertools import product
 from typing import Final
 
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState
-from lockgate.storage_core.commit.records.destination_log import Outcome as OutcomeRecord
+from lockgate.storage_core.commit.records.destination_log.outcome import Outcome as OutcomeRecord
 from lockgate.storage_core.commit.records.job import OnLapse
 from lockgate.storage_core.commit.records.phase import JobPhase, phase_of
 from lockgate.storage_core.commit.records.plan import Decision

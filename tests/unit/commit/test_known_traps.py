@@ -13,7 +13,7 @@ import pytest
 from lockgate.storage_core.commit.decide.turn import TURN_WAIT_S, pass_turn
 from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.records.codec import encode
-from lockgate.storage_core.commit.records.destination_log import TurnClaim
+from lockgate.storage_core.commit.records.destination_log.turn_claim import TurnClaim
 from lockgate.storage_core.commit.records.layout import SUCCESS, turn_claim
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.orphan_sweep import sweep_uploads

@@ -1,0 +1,1 @@
+"""Records of the destination's log: turn claims, outcomes, live files and checkpoints."""

@@ -1,0 +1,54 @@
+"""Pending set: the record of an attempt's pending files, which no reader sees until the job commits.
+
+Source: commit protocol, "What lies where".
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from lockgate.storage_core.commit.records.codec import Record
+from lockgate.storage_core.commit.records.job import AttemptId, Count, JobAttemptId, JobId, TaskId
+from lockgate.storage_core.stamp import Stamp
+from lockgate.storage_core.stores import PendingUpload
+
+
+class ColumnStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Statistics of one column of one file, with values as text."""
+
+    nulls: int | None = None
+    minimum: str | None = None
+    maximum: str | None = None
+
+
+class PendingFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One file that is completely written and not visible yet.
+
+    Attributes:
+        path: Path below the destination as the writer gave it, without the short id.
+        upload: Upload whose completion makes the file visible.
+        rows: Number of rows, if the writer knows it.
+    """
+
+    path: str
+    upload: PendingUpload
+    rows: Count | None = None
+    statistics: dict[str, ColumnStatistics] = {}
+
+    @property
+    def key(self) -> str:
+        """Final key of the file."""
+        return self.upload.key
+
+
+class PendingSet(Record, frozen=True, tag="pending-set"):
+    """Immutable record of an attempt's pending files; creating it is the task commit."""
+
+    job_id: JobId
+    job_attempt: JobAttemptId
+    task_id: TaskId
+    attempt_id: AttemptId
+    stamp: Stamp
+    input_digest: str
+    created_s: float
+    files: tuple[PendingFile, ...]
