@@ -28,7 +28,8 @@ from rich.table import Table
 
 from benchmarks.journal_load import READS_A_WRITE, Load, begun, record, run_together
 from lockgate.storage_core.journal import Written, open_journal
-from lockgate.storage_core.journal.observers import Client, open_observer
+from lockgate.storage_core.journal.observers.process_reader import open_observer
+from lockgate.storage_core.journal.observers.reading_client import Client
 from tests.support.postgres import Server, postgres_bin, primary
 
 KINDS = ("sqlite", "postgresql")

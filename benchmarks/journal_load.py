@@ -17,7 +17,8 @@ from lockgate.storage_core.commit.registry.entries import RecordTask
 from lockgate.storage_core.commit.registry.rows import TaskAttempt
 from lockgate.storage_core.journal import Journal, Leases, Mutation, Written, open_journal
 from lockgate.storage_core.journal.entries.leases import TakeLease
-from lockgate.storage_core.journal.observers import Client, open_observer
+from lockgate.storage_core.journal.observers.process_reader import open_observer
+from lockgate.storage_core.journal.observers.reading_client import Client
 
 JOBS = 50
 READS_A_WRITE = 19

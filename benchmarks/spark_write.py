@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from lockgate.storage_core.spark import spark_session, write
+from lockgate.storage_core.spark.session import spark_session
+from lockgate.storage_core.spark.write import write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,19 +18,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from lockgate.storage_core.commit import (
-        Job,
-        JobPhase,
-        Manifest,
-        Receipt,
-        attach_job,
-        list_jobs,
-        open_job,
-        read_live,
-        read_manifest,
-        recover_job,
-        sweep_uploads,
-    )
+    from lockgate.storage_core.commit.destination.live_read import read_live
+    from lockgate.storage_core.commit.destination.log import read_manifest
+    from lockgate.storage_core.commit.destination.manifest import Manifest
+    from lockgate.storage_core.commit.job import Job
+    from lockgate.storage_core.commit.job_summary import list_jobs
+    from lockgate.storage_core.commit.open_or_attach import attach_job, open_job
+    from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
+    from lockgate.storage_core.commit.records.phase import JobPhase
+    from lockgate.storage_core.commit.recovery.recover import recover_job
+    from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
     from lockgate.storage_core.errors import (
         FencedError,
         LockgateError,
@@ -60,6 +57,15 @@ __all__ = [
 ]
 
 _MODULES: Final = {
+    "commit.destination.live_read": ("read_live",),
+    "commit.destination.log": ("Manifest", "read_manifest"),
+    "commit.job": ("Job",),
+    "commit.job_summary": ("list_jobs",),
+    "commit.open_or_attach": ("attach_job", "open_job"),
+    "commit.records.destination_log.outcome": ("Receipt",),
+    "commit.records.phase": ("JobPhase",),
+    "commit.recovery.upload_sweep": ("sweep_uploads",),
+    "commit.recovery.recover": ("recover_job",),
     "errors": ("FencedError", "LockgateError", "NotAppliedError", "OutcomeUnknownError"),
     "settings": ("Settings", "load_settings"),
 }
@@ -67,11 +73,10 @@ _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(f"lockgate.storage_core.{_MODULE_OF.get(name, 'commit')}")
-    value = getattr(module, name)
-    globals()[name] = value
+    module = import_module(f"lockgate.storage_core.{_MODULE_OF[name]}")
+    value = globals()[name] = getattr(module, name)
     return value
 
 

@@ -11,6 +11,7 @@
 Importing this module needs fsspec (`pip install 'lockgate[fsspec]'`).
 """
 
-from lockgate.storage_core.fsspec import LockgateFileSystem, job_filesystem
+from lockgate.storage_core.fsspec.filesystem import LockgateFileSystem
+from lockgate.storage_core.fsspec.session import job_filesystem
 
 __all__ = ["LockgateFileSystem", "job_filesystem"]

@@ -66,7 +66,8 @@ class BlobUploadOperator(BaseOperator):
     @fail_without_retry()
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Upload the files and return their handle."""
-        from lockgate.storage_core.blobs import ArtefactFile, Artefacts, open_blobs  # noqa: PLC0415 - opens a journal
+        from lockgate.storage_core.blobs.protocol import ArtefactFile, Artefacts  # noqa: PLC0415
+        from lockgate.storage_core.blobs.server_or_client import open_blobs  # noqa: PLC0415 - opens a journal
         from lockgate.storage_core.blobs.upload import files_below, upload  # noqa: PLC0415
 
         if self.files is None:
@@ -166,7 +167,7 @@ class BlobSweepOperator(BaseOperator):
         )
 
     def _here(self, settings: Settings) -> BlobSweepReport:
-        from lockgate.storage_core.blobs import open_blobs  # noqa: PLC0415 - opens a journal
+        from lockgate.storage_core.blobs.server_or_client import open_blobs  # noqa: PLC0415 - opens a journal
 
         with open_blobs(settings) as blobs:
             return blobs.sweep(

@@ -93,7 +93,7 @@ def sweep(
             "dropped; run this where Airflow's scheduler or API server runs"
         )
     from lockgate.operators.xcom.sweep import sweep_xcoms  # noqa: PLC0415 - slow to import
-    from lockgate.storage_core.blobs import open_blobs  # noqa: PLC0415
+    from lockgate.storage_core.blobs.server_or_client import open_blobs  # noqa: PLC0415
     from lockgate.storage_core.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings()

@@ -20,8 +20,9 @@ from lockgate.operators.dag_run.job_handle import (
 from lockgate.operators.dag_run.progress import LoggedProgress
 from lockgate.operators.dag_run.receipts import announce, flat
 from lockgate.operators.dag_run.retries import fail_without_retry
-from lockgate.storage_core.commit import JobPhase, open_job
 from lockgate.storage_core.commit.committers import configured_committer
+from lockgate.storage_core.commit.open_or_attach import open_job
+from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores.open_store import parse_destination
@@ -29,7 +30,8 @@ from lockgate.storage_core.stores.open_store import parse_destination
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from lockgate.storage_core.commit import Job, ShardCompleter
+    from lockgate.storage_core.commit.job import Job
+    from lockgate.storage_core.commit.publish.shard_completion import ShardCompleter
     from lockgate.storage_core.commit.records.job import Mode, OnLapse, Rerun, ScopeName
 
 CompleteBy = Literal["threads", "workers"]

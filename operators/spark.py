@@ -12,14 +12,14 @@ from airflow.sdk import BaseOperator
 from lockgate.operators.dag_run.job_handle import JobHandle, attach_open, handle_of, park, parked_after
 from lockgate.operators.dag_run.retries import fail_without_retry
 from lockgate.operators.spark_process.process import SparkChild, SparkWork
-from lockgate.storage_core.commit import StagedFile
+from lockgate.storage_core.commit.records.task import StagedFile
 from lockgate.storage_core.commit.staged_files.listing import group_into_tasks
 from lockgate.storage_core.ids import new_job_attempt_id
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from lockgate.storage_core.commit import Job
+    from lockgate.storage_core.commit.job import Job
 
 MIB: Final = 1024 * 1024
 

@@ -15,7 +15,7 @@ from lockgate.storage_core.errors import InvalidInputError
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from lockgate.storage_core.commit import Job
+    from lockgate.storage_core.commit.job import Job
 
 
 class TaskCommitOperator(BaseOperator):

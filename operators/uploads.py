@@ -10,7 +10,8 @@ from airflow.sdk import BaseOperator
 
 from lockgate.operators.dag_run.destinations import check_bool, for_each_destination, watched_destinations
 from lockgate.operators.dag_run.retries import fail_without_retry
-from lockgate.storage_core.commit import SweepAction, sweep_uploads
+from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
+from lockgate.storage_core.commit.uploads.upload_owner import SweepAction
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

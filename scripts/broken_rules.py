@@ -192,7 +192,7 @@ MUTANTS: Final = (
         [
             Edit(
                 f"{JOURNAL}/write/transaction.py",
-                "{request.request_id: request for request in starmap(_KnownRequest, known)}",
+                "{request.request_id: request for request in requests}",
                 "{}",
             )
         ],

@@ -8,7 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from lockgate.storage_core.commit import Attempt, ExpectedTask, Job, PendingSet, StagedFile, attach_job
+from lockgate.storage_core.commit.job import Job
+from lockgate.storage_core.commit.open_or_attach import attach_job
+from lockgate.storage_core.commit.records.pending_set import PendingSet
+from lockgate.storage_core.commit.records.shards import total_rows
+from lockgate.storage_core.commit.records.task import ExpectedTask, StagedFile
+from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from lockgate.storage_core.failpoints import step
@@ -101,11 +106,10 @@ def _rows(local: Path) -> int | None:
 
 
 def _row(committed: PendingSet) -> dict[str, Any]:
-    rows = [file.rows for file in committed.files]
     return {
         "task_id": committed.task_id,
         "attempt_id": committed.attempt_id,
         "files": len(committed.files),
-        "rows": None if None in rows else sum(row for row in rows if row is not None),
+        "rows": total_rows(file.rows for file in committed.files),
         "size": sum(file.upload.size for file in committed.files),
     }

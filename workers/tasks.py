@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from lockgate.storage_core.commit import recover_job as recover
 from lockgate.storage_core.commit.publish.shard_completion import complete_shard_of
+from lockgate.storage_core.commit.recovery.recover import recover_job as recover
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.settings import load_settings
@@ -37,7 +37,8 @@ def settle_job(destination: str, job_id: str, dry_run: bool = False) -> dict[str
 
 def sweep_unreferenced_blobs(dry_run: bool = True, orphans: bool | None = None) -> dict[str, Any]:
     """Delete unreferenced blobs, at the blob server of this worker's settings."""
-    from lockgate.storage_core.blobs import open_blobs  # noqa: PLC0415 - a sender does not need the journal
+    # A sender does not need the journal.
+    from lockgate.storage_core.blobs.server_or_client import open_blobs  # noqa: PLC0415
 
     with open_blobs(load_settings()) as blobs:
         return _built_in(blobs.sweep(dry_run=dry_run, orphans=orphans))

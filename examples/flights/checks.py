@@ -41,6 +41,7 @@ def check_parts(home: Path) -> None:
             f"the demo needs 1 GiB of disk at {home}, {free_bytes / DISK_BYTES:.1f} GiB are free; make room, "
             "or set LOCKGATE_HOME to another disk; nothing was started"
         )
-    from lockgate.storage_core.spark import check_java  # noqa: PLC0415 - imports PySpark, which is checked above
+    # Imports PySpark, which is checked above.
+    from lockgate.storage_core.spark.session import check_java  # noqa: PLC0415
 
     check_java()

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from examples.flights.data.flights import Counts
 from examples.flights.failed import DemoFailedError
 from lockgate.operators.spark_process.process import LineLog, SparkChild, SparkWork
-from lockgate.storage_core.commit import read_manifest
+from lockgate.storage_core.commit.destination.log import read_manifest
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.stores import Store
 
@@ -87,7 +87,7 @@ def count_by(
     spark: SparkSession, *, destination: str, folder: str, columns: Sequence[str]
 ) -> dict[str, dict[str, dict[str, int]]]:
     """Count rows by the values of each column, with both readers; runs in the Spark child."""
-    from lockgate.storage_core.spark import read  # noqa: PLC0415 - imports PySpark
+    from lockgate.storage_core.spark.read import read  # noqa: PLC0415 - imports PySpark
 
     def counts(frame: DataFrame) -> dict[str, dict[str, int]]:
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,12 @@ from lockgate.storage_core.errors import AuditFailedError, MissingPartError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lockgate.storage_core.commit import ExpectedTasks, Job, PendingSet
+    from lockgate.storage_core.commit.job import Job
+    from lockgate.storage_core.commit.records.pending_set import PendingSet
+    from lockgate.storage_core.commit.records.task import ExpectedTasks
 
 
+@dataclass(frozen=True)
 class StagedRows:
     """The frozen listing of one job attempt, checked against the disk and the pending sets.
 
@@ -24,10 +28,9 @@ class StagedRows:
         rows: Rows that the workers counted; None if they could not count them.
     """
 
-    def __init__(self, root: Path, paths: Sequence[str], rows: int | None) -> None:
-        self.root = root
-        self.paths = paths
-        self.rows = rows
+    root: Path
+    paths: Sequence[str]
+    rows: int | None
 
     def files(self) -> list[str]:
         """Return the absolute paths."""

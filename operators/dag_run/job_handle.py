@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, TypedDict
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from lockgate.storage_core.commit import JobPhase, attach_job
+from lockgate.storage_core.commit.open_or_attach import attach_job
+from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.concurrency import no_progress
 from lockgate.storage_core.errors import FencedError, InvalidInputError, LockgateError
 from lockgate.storage_core.ids import JobAttemptId, JobId, JobName, job_name
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import Logger
 
-    from lockgate.storage_core.commit import Job, Progress
+    from lockgate.storage_core.commit.job import Job
+    from lockgate.storage_core.concurrency import Progress
 
 
 class NamedJob(TypedDict):

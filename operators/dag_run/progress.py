@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -16,16 +16,15 @@ EVERY_S: Final = 5.0
 class LoggedProgress:
     """Logs a step's first and last report, and one every few seconds between; thread-safe."""
 
-    def __init__(self, log: Logger, *, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, log: Logger) -> None:
         self._log = log
-        self._now_s = now_s
         self._logged_s: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def __call__(self, step: str, done: int, total: int) -> None:
         """Report `done` of `total`."""
         with self._lock:
-            now_s = self._now_s()
+            now_s = time.monotonic()
             if done < total and now_s - self._logged_s.get(step, float("-inf")) < EVERY_S:
                 return
             self._logged_s[step] = now_s

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from lockgate.operators.spark_process.process import LENGTH_BYTES, SparkWork
-from lockgate.storage_core.blobs import Artefacts
 from lockgate.storage_core.blobs.cache.process_cache import configured_cache
 from lockgate.storage_core.blobs.libraries.library import NO_LIBRARIES, Libraries, LibraryCache
+from lockgate.storage_core.blobs.protocol import Artefacts
 from lockgate.storage_core.errors import InvalidInputError, LockgateError
 from lockgate.storage_core.settings import load_settings
-from lockgate.storage_core.spark import spark_session
 from lockgate.storage_core.spark.libraries import add_libraries, library_config
+from lockgate.storage_core.spark.session import spark_session
 
 ORPHANED: Final = 120
 """Exit code of a child whose parent died."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockgate.operators.spark_process.child import resolve
 from lockgate.storage_core.errors import InvalidInputError
-from lockgate.storage_core.spark import stage
+from lockgate.storage_core.spark.stage import stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -58,40 +58,16 @@ class BlobXCom(BaseXCom):
     """Airflow's own backend for small values, blobs for large ones."""
 
     @classmethod
-    def set(
-        cls,
-        key: str,
-        value: Any,
-        *,
-        dag_id: str,
-        task_id: str,
-        run_id: str,
-        map_index: int = -1,
-        **more: Any,
-    ) -> None:
+    def set(cls, key: str, value: Any, **row: Any) -> None:
         """Store a value, and release the blob that this process pushed into the same row before."""
-        with _overwriting(_row(key, task_id, dag_id, run_id, map_index)):
-            super().set(
-                key, value, dag_id=dag_id, task_id=task_id, run_id=run_id, map_index=map_index, **more
-            )
+        with _overwriting(_row(key, **row)):
+            super().set(key, value, **row)
 
     @classmethod
-    async def aset(
-        cls,
-        key: str,
-        value: Any,
-        *,
-        dag_id: str,
-        task_id: str,
-        run_id: str,
-        map_index: int = -1,
-        **more: Any,
-    ) -> None:
+    async def aset(cls, key: str, value: Any, **row: Any) -> None:
         """Store a value from a coroutine; see `set`."""
-        with _overwriting(_row(key, task_id, dag_id, run_id, map_index)):
-            await super().aset(
-                key, value, dag_id=dag_id, task_id=task_id, run_id=run_id, map_index=map_index, **more
-            )
+        with _overwriting(_row(key, **row)):
+            await super().aset(key, value, **row)
 
     @staticmethod
     def serialize_value(
@@ -116,7 +92,8 @@ class BlobXCom(BaseXCom):
         data = _json_to_offload(serialized)
         if data is None:
             return serialized
-        return _put(_row(key, task_id, dag_id, run_id, map_index), data).value()
+        row = _row(key, dag_id=dag_id, task_id=task_id, run_id=run_id, map_index=map_index)
+        return _put(row, data).value()
 
     @staticmethod
     def deserialize_value(result: Any) -> Any:
@@ -141,7 +118,9 @@ class BlobXCom(BaseXCom):
                 _drop(envelope)
 
 
-def _row(key: str, task_id: str, dag_id: str, run_id: str, map_index: int | None) -> XComRow:
+def _row(
+    key: str, *, dag_id: str, task_id: str, run_id: str, map_index: int | None = None, **_more: Any
+) -> XComRow:
     return XComRow(
         scope=_scope(),
         dag_id=dag_id,

@@ -182,7 +182,6 @@ class _RecentBlobs(threading.local):
         return None
 
     def remember(self, job_id: str, sending: str, blob_key: BlobKey) -> None:
-        """Remember the latest blob of a sending."""
         if not sending:
             return
         self._blobs[(job_id, sending)] = blob_key

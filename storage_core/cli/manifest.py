@@ -17,7 +17,7 @@ from lockgate.storage_core.cli.render import (
 )
 
 if TYPE_CHECKING:
-    from lockgate.storage_core.commit import Manifest
+    from lockgate.storage_core.commit.destination.manifest import Manifest
 
 
 def show(
@@ -31,7 +31,7 @@ def show(
 
     As of an earlier turn, files that a later job has replaced are marked if they no longer exist.
     """
-    from lockgate.storage_core.commit import read_manifest
+    from lockgate.storage_core.commit.destination.log import read_manifest
 
     manifest = read_manifest(destination, as_of=as_of)
     files = [manifest.files[key] for key in sorted(manifest.files)]

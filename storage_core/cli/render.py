@@ -23,7 +23,6 @@ WIDE: Final = 240
 
 
 def _store_json_flag(context: typer.Context, value: bool) -> bool:
-    """Store the flag for the report of errors."""
     context.meta[JSON_FLAG] = value
     return value
 

@@ -20,7 +20,9 @@ from lockgate.storage_core.cli.render import (
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 
 if TYPE_CHECKING:
-    from lockgate.storage_core.commit import SweepReport, UploadFilter, UploadTotals
+    from lockgate.storage_core.commit.recovery.upload_sweep import SweepReport
+    from lockgate.storage_core.commit.uploads.upload_cost import UploadTotals
+    from lockgate.storage_core.commit.uploads.upload_owner import UploadFilter
 
 commands = typer.Typer(
     help="List open uploads, and abort orphans.",
@@ -68,7 +70,7 @@ def abort(
     An upload is an orphan if its job has ended, or if two sweeps far apart found no owner. Uploads that a job
     may still need are always kept; exits with 8 if --owner selects such uploads.
     """
-    from lockgate.storage_core.commit import SweepAction
+    from lockgate.storage_core.commit.uploads.upload_owner import SweepAction
 
     report = _sweep(destination, _filter(destination, prefix, older_than, owner), dry_run=not yes)
     _show(destination, report, json=json)
@@ -89,7 +91,7 @@ def expect(
     json: JsonFlag = False,
 ) -> None:
     """Exit with 8 unless exactly N uploads are open: for tests and monitoring."""
-    from lockgate.storage_core.commit import count_uploads
+    from lockgate.storage_core.commit.uploads.upload_owner import count_uploads
 
     upload_filter = _filter(destination, prefix, older_than, owner)
     with progress_bar() as progress:
@@ -104,8 +106,7 @@ def expect(
 
 def _filter(destination: str, prefix: str, older_than: str, owner: str) -> UploadFilter:
     from lockgate.storage_core.cli.jobs.job_view import find_job
-    from lockgate.storage_core.commit import UploadFilter
-    from lockgate.storage_core.commit.uploads.upload_owner import NO_OWNER
+    from lockgate.storage_core.commit.uploads.upload_owner import NO_OWNER, UploadFilter
 
     return UploadFilter(
         prefix=prefix,
@@ -125,7 +126,8 @@ def _age_s(text: str) -> float:
 
 
 def _sweep(destination: str, upload_filter: UploadFilter, *, dry_run: bool) -> SweepReport:
-    from lockgate.storage_core.commit import SweepAction, sweep_uploads
+    from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
+    from lockgate.storage_core.commit.uploads.upload_owner import SweepAction
 
     with progress_bar() as progress:
         return sweep_uploads(

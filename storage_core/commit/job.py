@@ -21,7 +21,7 @@ from lockgate.storage_core.commit.decide.decision import decide_abort
 from lockgate.storage_core.commit.decide.task_selection import choose, chosen_digest, newest_job_attempt
 from lockgate.storage_core.commit.job_commit import RETRYABLE_ERRORS, commit_job
 from lockgate.storage_core.commit.job_summary import receipt_of
-from lockgate.storage_core.commit.leases.job_leases import leases_for
+from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
 from lockgate.storage_core.commit.leases.protocol import Hold, JobLeaseState
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.roll_forward import roll_forward
@@ -85,7 +85,7 @@ class Job:
         self._settings = settings
         self._clock = clock
         self._progress = progress
-        self._leases = leases_for(settings, clock)
+        self._leases = LeasesByJob(settings, clock)
         self._lease: Hold | None = None
         self._token: Token = new_token()
         self._fork_guard = ForkGuard(f"job {record.job_id}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from lockgate.storage_core.clock import Clock, SystemClock
-from lockgate.storage_core.commit.leases.job_leases import leases_for
+from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
 from lockgate.storage_core.commit.records.job import JobRecord
@@ -77,7 +77,7 @@ def summarise(store: Store, job: JobId, *, settings: Settings, clock: Clock) -> 
         phase = folder.phase()
         receipt = receipt_of(folder)
         if phase not in TERMINAL:
-            view = leases_for(settings, clock).look(folder, record)
+            view = LeasesByJob(settings, clock).look(folder, record)
             lease, detail = view.state, view.unread
         else:
             lease = JobLeaseState.LAPSED if folder.has_lease() else JobLeaseState.UNKNOWN

@@ -11,7 +11,8 @@ from fsspec.core import get_compression  # type: ignore[import-untyped]  # fsspe
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]  # fsspec has no types
 from fsspec.utils import stringify_path  # type: ignore[import-untyped]  # fsspec has no types
 
-from lockgate.storage_core.commit import Job, PendingSet
+from lockgate.storage_core.commit.job import Job
+from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.fsspec.directories import Info
 from lockgate.storage_core.fsspec.paths import (

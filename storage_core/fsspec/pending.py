@@ -10,7 +10,10 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from lockgate.storage_core.commit import Attempt, Job, PendingSet, attach_job
+from lockgate.storage_core.commit.job import Job
+from lockgate.storage_core.commit.open_or_attach import attach_job
+from lockgate.storage_core.commit.records.pending_set import PendingSet
+from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from lockgate.storage_core.fsspec.directories import DirectoryTree, Info
 from lockgate.storage_core.fsspec.paths import BASE, MagicPath

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lockgate.storage_core.commit import Job
+from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.fsspec.filesystem import LockgateFileSystem
 
 

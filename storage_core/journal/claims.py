@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from lockgate.storage_core.journal.entries.claims import ClaimName, ReleaseName
 from lockgate.storage_core.journal.entries.rows import Claim
 from lockgate.storage_core.journal.journal import Journal
-from lockgate.storage_core.journal.write.mutation import Mutation
-from lockgate.storage_core.journal.write.transaction import refusals
+from lockgate.storage_core.journal.write.mutation import Mutation, Refused
 
 
 class Claims:
@@ -60,6 +59,7 @@ class Claims:
             claimed = reading.find(Claim, [(self.store, name) for name in names])
         if claimed:
             outcomes = self.journal.write([Mutation(op=ReleaseName.of(claim)) for claim in claimed])
-            for refused in refusals(outcomes):
-                raise refused
+            for outcome in outcomes:
+                if isinstance(outcome, Refused):
+                    raise outcome.error
         return len(claimed)

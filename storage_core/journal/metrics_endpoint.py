@@ -13,10 +13,9 @@ from prometheus_client import start_http_server
 
 from lockgate.storage_core.errors import JournalUnavailableError
 from lockgate.storage_core.journal import metrics
-from lockgate.storage_core.journal.entries.leases import LeaseState, state_of
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.leases import LeaseState
 from lockgate.storage_core.journal.journal import Journal
-from lockgate.storage_core.journal.read.snapshot_read import Status
+from lockgate.storage_core.journal.read.snapshot_read import Status, count_leases
 from lockgate.storage_core.prometheus import served_metrics
 
 
@@ -54,20 +53,6 @@ def watched_leases(journal: Journal) -> Iterator[None]:
         _WATCHED.remove(watched)
 
 
-def count_leases(journal: Journal) -> dict[LeaseState, int]:
-    """Return the number of leases in each state, from the primary.
-
-    Raises:
-        JournalUnavailableError: It cannot be reached.
-    """
-    counts = dict.fromkeys(LeaseState, 0)
-    with journal.reading() as reading:
-        leases, now_s = reading.where(Lease, {}), reading.now_s()
-    for lease in leases:
-        counts[state_of(lease, now_s)] += 1
-    return counts
-
-
 class _Answer(msgspec.Struct, frozen=True):
     """Status and leases of a journal at one collection."""
 
@@ -92,7 +77,8 @@ class _Watched:
         if gauge in self._given_to or not self._given_to:
             self._given_to.clear()
             try:
-                self._answer = _Answer(self._journal.status(), count_leases(self._journal))
+                with self._journal.reading() as reading:
+                    self._answer = _Answer(reading.status(), count_leases(reading))
             except JournalUnavailableError:
                 self._answer = None
         self._given_to.add(gauge)

@@ -7,10 +7,9 @@ from sqlalchemy import func, select
 
 from lockgate.storage_core.journal.checkpoint.checkpoints import Checkpoint, Checkpoints
 from lockgate.storage_core.journal.database.schema import ENTRY
-from lockgate.storage_core.journal.entries.leases import LeaseState, state_of
-from lockgate.storage_core.journal.entries.rows import Lease
+from lockgate.storage_core.journal.entries.leases import LeaseState
 from lockgate.storage_core.journal.read.epochs import Epoch, read_epochs
-from lockgate.storage_core.journal.read.snapshot_read import Reading, Status
+from lockgate.storage_core.journal.read.snapshot_read import Reading, Status, count_leases
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,9 +41,6 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 def overview(reading: Reading, checkpoints: Checkpoints) -> Overview:
     """Return the summary of one state of a journal and its newest checkpoint."""
     status, now_s, newest = reading.status(), reading.now_s(), checkpoints.newest()
-    leases = dict.fromkeys(LeaseState, 0)
-    for lease in reading.where(Lease, {}):
-        leases[state_of(lease, now_s)] += 1
     kept = select(func.count()).select_from(ENTRY).where(ENTRY.c.journal == reading.journal)
     return Overview(
         where=reading.database.name,
@@ -52,7 +48,7 @@ def overview(reading: Reading, checkpoints: Checkpoints) -> Overview:
         status=status,
         epochs=tuple(read_epochs(reading)),
         entries=reading.connection.execute(kept).scalar_one(),
-        leases=leases,
+        leases=count_leases(reading),
         checkpoint=newest,
         checkpoint_age_s=None if newest is None else max(0.0, now_s - newest.made_s),
         entries_since_checkpoint=status.stamp.sequence - (0 if newest is None else newest.stamp.sequence),

@@ -10,10 +10,13 @@ from uuid import uuid4
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col
 
-from lockgate.storage_core.commit import Job, Progress, Receipt, open_job, read_manifest
+from lockgate.storage_core.commit.destination.log import read_manifest
 from lockgate.storage_core.commit.destination.visible_files import visible_files
+from lockgate.storage_core.commit.job import Job
+from lockgate.storage_core.commit.open_or_attach import open_job
+from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
 from lockgate.storage_core.commit.records.job import ScopeName
-from lockgate.storage_core.concurrency import no_progress
+from lockgate.storage_core.concurrency import Progress, no_progress
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.spark.data_source import register

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
@@ -11,8 +11,8 @@ from lockgate.storage_core.stores.protocol import PAGE
 Item = TypeVar("Item")
 
 
-def in_pages(items: Iterator[Item], page_size: int) -> Iterator[Sequence[Item]]:
+def in_pages(items: Iterable[Item], page_size: int) -> Iterator[tuple[Item, ...]]:
     """Yield pages of `page_size` items, clamped to 1 to 1,000."""
-    size = max(1, min(page_size, PAGE))
-    while page := list(islice(items, size)):
+    rest, size = iter(items), max(1, min(page_size, PAGE))
+    while page := tuple(islice(rest, size)):
         yield page

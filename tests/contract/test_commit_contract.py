@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit import SweepAction, SweepReport, UploadFilter, sweep_uploads
 from lockgate.storage_core.commit.records.phase import TERMINAL
+from lockgate.storage_core.commit.recovery.upload_sweep import SweepReport, sweep_uploads
+from lockgate.storage_core.commit.uploads.upload_owner import SweepAction, UploadFilter
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.stores import Store
 from tests.support.commit.destination import World, crash_at, write

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit import Job, JobPhase, RecoveryAction, RecoveryResult
+from lockgate.storage_core.commit.job import Job
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
 from lockgate.storage_core.commit.recovery.prefix_scan import scan
+from lockgate.storage_core.commit.recovery.recover import RecoveryResult
 from lockgate.storage_core.commit.registry import queries as registry
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.journal.process_journal import configured_journal

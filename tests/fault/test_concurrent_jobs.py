@@ -21,9 +21,10 @@ from typing import Final
 
 import pytest
 
-from lockgate.storage_core.commit import JobPhase, list_jobs, sweep_uploads
 from lockgate.storage_core.commit.destination.log import DestinationLog
-from lockgate.storage_core.commit.records.phase import TERMINAL
+from lockgate.storage_core.commit.job_summary import list_jobs
+from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 from lockgate.storage_core.ids import split_job_id
 from tests.support.commit.destination import ManualClock, World
 from tests.support.commit.serial_order import EMPTY, State, after, serial_results

@@ -17,17 +17,19 @@ from typing import Final
 
 import pytest
 
-from lockgate.storage_core.commit import JobPhase, list_jobs, sweep_uploads
 from lockgate.storage_core.commit.destination.log import DestinationLog
+from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.leases.registration import PHASES
-from lockgate.storage_core.commit.records.phase import TERMINAL
+from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
+from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 from lockgate.storage_core.commit.registry.queries import jobs
 from lockgate.storage_core.ids import split_job_id
-from lockgate.storage_core.journal import Leases, LeaseState, open_journal
+from lockgate.storage_core.journal import open_journal
 from tests.conftest import Summarise
 from tests.support.commit.destination import ManualClock, World
 from tests.support.commit.serial_order import EMPTY, State, after
+from tests.support.journal.lease_states import lease_states
 from tests.support.postgres import Server
 from tests.support.processes.drivers import (
     COMMITTED,
@@ -258,4 +260,4 @@ def check_journal(world: World) -> None:
         with journal.reading() as reading:
             sequences = [entry.sequence for entry in reading.entries(0, 1_000_000)]
         assert sequences == list(range(1, journal.status().stamp.sequence + 1))
-        assert list(Leases(journal).in_states(LeaseState)) == []
+        assert lease_states(journal) == {}

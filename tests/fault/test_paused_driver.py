@@ -19,7 +19,9 @@ import psycopg
 import pytest
 
 from lockgate.storage_core.clock import SystemClock
-from lockgate.storage_core.commit import JobPhase, list_jobs, recover_job
+from lockgate.storage_core.commit.job_summary import list_jobs
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.recovery.recover import recover_job
 from lockgate.storage_core.journal import Journal, Leases, LeaseState, open_journal
 from lockgate.storage_core.journal.entries.rows import Lease
 from tests.support.commit.destination import World, write

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit import sweep_uploads
 from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 from tests.conftest import Summarise
 from tests.support.commit.destination import ManualClock, World
 from tests.support.processes.drivers import COMMITTED, KILLED, Death, JobOrder, Place, start_driver

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Yield a session with two threads and three attempts per task."""
-    from lockgate.storage_core.spark import spark_session
+    from lockgate.storage_core.spark.session import spark_session
 
     warehouse = tmp_path_factory.mktemp("warehouse")
     session = spark_session(

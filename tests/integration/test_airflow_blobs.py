@@ -18,9 +18,9 @@ from msgspec import structs
 
 from examples.flights.processes.worker import running_broker
 from lockgate.operators.xcom.rows import MARK, XComRow
-from lockgate.storage_core.blobs import open_blobs
 from lockgate.storage_core.blobs.logs.log_reader import LogReader
 from lockgate.storage_core.blobs.logs.versions import Log, LogVersion
+from lockgate.storage_core.blobs.server_or_client import open_blobs
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.embedded_broker import broker_url
 from tests.support.airflow.services import Services, quoted, running_airflow, sure

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.blobs.keys import is_blob_key
-from lockgate.storage_core.commit import JobPhase, list_jobs, read_manifest
+from lockgate.storage_core.commit.destination.log import read_manifest
+from lockgate.storage_core.commit.job_summary import list_jobs
+from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.embedded_broker import find_broker
 

@@ -22,6 +22,7 @@ from lockgate.storage_core import forks
 from lockgate.storage_core.journal import Leases, Stamp, open_journal
 from lockgate.storage_core.journal.entries.leases import TakeLease
 from lockgate.storage_core.journal.leases.renewer import RENEWER, Renewer
+from tests.support.journal.lease_states import lease_states
 
 URL = sys.argv[1]
 
@@ -207,7 +208,7 @@ def act():
 assert in_child(act) == 0
 forked.set()
 holder.join()
-assert list(Leases(journal).in_states(["held"])) == []
+assert lease_states(journal) == {}
 journal.apply(take("of the parent"))
 journal.close()
 """,
@@ -246,7 +247,7 @@ def test_a_child_holds_none_of_its_parents_leases_and_can_take_its_own(journal_u
         journal_url,
         """
 leases = Leases(journal)
-renewer = Renewer(leases, every_s=600)
+renewer = Renewer(leases.renew, every_s=600)
 
 def keep(resource):
     stamp = leases.take(resource, renewer.holder, purpose="write", soft_s=600, hard_s=1200)

@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from lockgate import read_manifest
-from lockgate.storage_core.commit import JobPhase, list_jobs
+from lockgate.storage_core.commit.job_summary import list_jobs
+from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.stores import UploadInfo
 from tests.support.spark.accidents import FIRST_TRY, SECOND_TRY, Accident, await_that
 from tests.support.spark.cluster import CLUSTER_CONFIG, HOSTS, standalone_cluster

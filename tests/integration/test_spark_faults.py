@@ -16,9 +16,10 @@ from pyspark.sql import SparkSession
 
 from lockgate import attach_job, read_manifest, recover_job
 from lockgate.storage_core.clock import SystemClock
-from lockgate.storage_core.commit import JobPhase, list_jobs
+from lockgate.storage_core.commit.job_summary import list_jobs
+from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import ConflictError
-from lockgate.storage_core.spark import write
+from lockgate.storage_core.spark.write import write
 from lockgate.storage_core.stores import UploadInfo
 
 if TYPE_CHECKING:
@@ -131,7 +132,8 @@ def test_a_job_abandoned_by_spark_cannot_be_committed_by_another_process(
 
 
 DRIVER = """
-from lockgate.storage_core.spark import spark_session, write
+from lockgate.storage_core.spark.session import spark_session
+from lockgate.storage_core.spark.write import write
 import sys
 
 destination, how = sys.argv[1:]

@@ -12,8 +12,9 @@ import pytest
 
 from lockgate import attach_job, read_manifest, recover_job
 from lockgate.storage_core.clock import SystemClock
-from lockgate.storage_core.commit import JobPhase, list_jobs
 from lockgate.storage_core.commit.destination.visible_files import visible_files
+from lockgate.storage_core.commit.job_summary import list_jobs
+from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.stores import UploadInfo, open_store
 from tests.support.spark.driver import DAYS, Driver, DriverDiedError, How, spark_driver
 

@@ -19,8 +19,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from lockgate import read_manifest
-from lockgate.storage_core.commit import JobPhase, list_jobs
-from lockgate.storage_core.spark import read
+from lockgate.storage_core.commit.job_summary import list_jobs
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.spark.read import read
 from tests.support.spark.stream_deaths import DEATHS, ENTERED, RETURNED, Death
 from tests.support.spark.stream_driver import READY
 from tests.support.spark.stream_place import ROWS, Place

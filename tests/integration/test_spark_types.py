@@ -12,8 +12,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lockgate import read_manifest
-from lockgate.storage_core.commit import JobPhase, list_jobs
-from lockgate.storage_core.spark import read, write
+from lockgate.storage_core.commit.job_summary import list_jobs
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.spark.read import read
+from lockgate.storage_core.spark.write import write
 from lockgate.storage_core.stores import UploadInfo
 
 pytestmark = pytest.mark.integration

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit import JobPhase, RecoveryAction
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
 from lockgate.storage_core.commit.recovery.recover import JobAt
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.settings import Settings

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from lockgate import open_job
-from lockgate.storage_core.commit import Job, JobPhase, list_jobs
+from lockgate.storage_core.commit.job import Job
+from lockgate.storage_core.commit.job_summary import list_jobs
+from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store

@@ -16,7 +16,7 @@ from celery.result import denied_join_result
 from celery.states import READY_STATES
 
 from lockgate.storage_core.journal import Journal
-from lockgate.storage_core.journal.observers import configured_reads
+from lockgate.storage_core.journal.observers.process_reader import configured_reads
 from lockgate.storage_core.journal.process_journal import close_journals, configured_journal
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.workers.celery_app import COMMIT_QUEUE, app

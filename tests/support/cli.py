@@ -10,7 +10,7 @@ from typing import Any
 from typer.testing import Result
 
 from lockgate import open_job
-from lockgate.storage_core.commit import Job
+from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.settings import Settings
 
 Run = Callable[..., Result]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
-from lockgate.storage_core.commit import Job
+from lockgate.storage_core.commit.job import Job
 
 
 def root_of(job: Job, task: str = "part-0") -> str:

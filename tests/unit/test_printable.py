@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from lockgate.operators.recovery import summary_table
-from lockgate.storage_core.commit import JobPhase, RecoveryAction, RecoveryResult
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
+from lockgate.storage_core.commit.recovery.recover import RecoveryResult
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.printable import printable
 from lockgate.storage_core.settings import Settings

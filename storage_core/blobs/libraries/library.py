@@ -158,7 +158,6 @@ class _Layout:
     links: dict[str, Path] = field(default_factory=dict)
 
     def add(self, file: ArtefactFile, blob: Path) -> None:
-        """Add a file."""
         name = file.name
         suffix = Path(name).suffix.lower()
         if suffix == ".py":

@@ -32,20 +32,6 @@ class LogReader:
         """Return the newest version of each file of the log, by name; empty if there is no such log."""
         return [found.version for found in newest(find_versions(self._blobs, self._log)).values()]
 
-    def show(self, file_name: str = "") -> str:
-        """Return the published text of a file, without an incomplete last character.
-
-        Raises:
-            ObjectNotFoundError: There is no such log.
-            CorruptBlobError: The only copy of a part is damaged.
-        """
-        version = self._newest(file_name)
-        if version is None:
-            raise ObjectNotFoundError(
-                f"log {self._log.name} of job {self._log.job_id}: nothing was published, or it has lapsed"
-            )
-        return "".join(text_of(self.read(version)))
-
     def read(self, version: LogVersion, begins: int = 0, ends: int | None = None) -> Iterator[bytes]:
         """Yield a range of a version's bytes, part by part; only the parts of the range are fetched.
 
@@ -93,18 +79,11 @@ class LogReader:
         return newer
 
 
-def text_of(data: Iterator[bytes]) -> Iterator[str]:
-    """Decode pieces of UTF-8, without an incomplete last character."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    for piece in data:
-        yield decoder.decode(piece)
-
-
 def lines_of(data: Iterator[bytes]) -> Iterator[str]:
-    """Yield lines without their line ends; the last one may be incomplete."""
-    rest = ""
-    for text in text_of(data):
-        *lines, rest = (rest + text).split("\n")
+    """Decode UTF-8 and yield lines without their line ends; the last one may be incomplete."""
+    decoder, rest = codecs.getincrementaldecoder("utf-8")("replace"), ""
+    for piece in data:
+        *lines, rest = (rest + decoder.decode(piece)).split("\n")
         yield from lines
     if rest:
         yield rest

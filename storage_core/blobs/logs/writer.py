@@ -261,7 +261,6 @@ def _resumed(file: RawIOBase, version: LogVersion) -> LogVersion:
 
 
 def _begins_with(file: RawIOBase, size_bytes: int, published: PublishedFile) -> bool:
-    """Return whether a file begins with a published part."""
     ends = published.size_bytes
     if size_bytes < ends:
         return False

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
-from sqlalchemy import BigInteger, ColumnElement, and_, cast, exists, func, select, tuple_, union
+from sqlalchemy import BigInteger, ColumnElement, and_, cast, func, select, tuple_, union
 
 from lockgate.storage_core.blobs.registry.removals import RestageBlob
 from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Reference, UploadSet
@@ -49,21 +49,15 @@ class JobBlobs(msgspec.Struct, frozen=True, kw_only=True):
     final_s: float | None = None
 
 
-def owned_by(reading: Reading, owner: str) -> list[Reference]:
-    """Return all references of an owner."""
-    return list(reading.where(Reference, {"owner": owner}))
-
-
-def staged_before(reading: Reading, at_s: float, *, limit: int = PAGE) -> list[Blob]:
-    """Return blobs that have been unreferenced since `at_s` and are not marked, the oldest first.
+def staged_before(reading: Reading, at_s: float) -> list[Blob]:
+    """Return a page of blobs that have been unreferenced since `at_s` and are not marked, the oldest first.
 
     Args:
         reading: State of the primary, for a sweep that deletes them.
         at_s: Time of the journal's clock.
-        limit: Maximum number of blobs.
     """
     query = select(*columns_of(Blob)).where(*_staged_before(reading, at_s))
-    query = query.order_by(BLOB.c.staged_s).limit(limit)
+    query = query.order_by(BLOB.c.staged_s).limit(PAGE)
     return [row_of(Blob, row) for row in reading.connection.execute(query)]
 
 
@@ -80,16 +74,15 @@ def restaged(reading: Reading) -> Iterator[RestageBlob]:
         yield RestageBlob(job_id=blob.job_id, blob_key=blob.blob_key)
 
 
-def deleting(reading: Reading, *, after: Blob | None = None, limit: int = PAGE) -> list[Blob]:
+def deleting(reading: Reading, *, after: Blob | None = None) -> list[Blob]:
     """Return a page of the blobs marked for deletion. Their bytes may already be deleted.
 
     Args:
         reading: State of the primary, for a sweep that deletes them.
         after: Last blob of the previous page.
-        limit: Maximum number of blobs.
     """
     order = (BLOB.c.deleting_s, *_KEY)
-    query = select(*columns_of(Blob)).order_by(*order).limit(limit)
+    query = select(*columns_of(Blob)).order_by(*order).limit(PAGE)
     query = query.where(BLOB.c.journal == reading.journal, BLOB.c.deleting_s.is_not(None))
     if after is not None:
         query = query.where(tuple_(*order) > (after.deleting_s, after.job_id, after.blob_key))
@@ -103,13 +96,13 @@ def known_blobs(reading: Reading, keys: Sequence[tuple[str, str]]) -> set[tuple[
     return {(row.job_id, row.blob_key) for row in found}
 
 
-def lapsed_references(reading: Reading, at_s: float, *, limit: int = PAGE) -> list[Reference]:
-    """Return lapsed references, the oldest first."""
+def lapsed_references(reading: Reading, at_s: float) -> list[Reference]:
+    """Return a page of lapsed references, the oldest first."""
     query = (
         select(*columns_of(Reference))
         .where(REFERENCE.c.journal == reading.journal, REFERENCE.c.until_s <= at_s)
         .order_by(REFERENCE.c.until_s)
-        .limit(limit)
+        .limit(PAGE)
     )
     return [row_of(Reference, row) for row in reading.connection.execute(query)]
 
@@ -133,28 +126,8 @@ def final_jobs(reading: Reading) -> list[BlobJob]:
     return [row_of(BlobJob, row) for row in reading.connection.execute(query)]
 
 
-def unstaged_unreferenced(reading: Reading) -> Iterator[Blob]:
-    """Yield unreferenced blobs that are not staged. Only a wrong fold can cause them."""
-    kept = exists().where(
-        and_(
-            REFERENCE.c.journal == BLOB.c.journal,
-            REFERENCE.c.job_id == BLOB.c.job_id,
-            REFERENCE.c.blob_key == BLOB.c.blob_key,
-        )
-    )
-    query = select(*columns_of(Blob)).where(
-        BLOB.c.journal == reading.journal,
-        BLOB.c.staged_s.is_(None),
-        BLOB.c.deleting_s.is_(None),
-        BLOB.c.upload_set == "",
-        ~kept,
-    )
-    for row in reading.connection.execute(query):
-        yield row_of(Blob, row)
-
-
 def blobs_of(
-    reading: Reading, job_id: str | None = None, *, after: tuple[str, str] = ("", ""), limit: int = PAGE
+    reading: Reading, job_id: str | None = None, *, after: tuple[str, str] = ("", "")
 ) -> Sequence[Blob]:
     """Return a page of the blobs of one job, or of all, by job and key.
 
@@ -162,14 +135,13 @@ def blobs_of(
         reading: State of an observer or the primary.
         job_id: Id of the job; None: all jobs.
         after: Job and key of the last blob of the previous page.
-        limit: Maximum number of blobs.
     """
     query = select(*columns_of(Blob)).where(
         BLOB.c.journal == reading.journal, tuple_(BLOB.c.job_id, BLOB.c.blob_key) > after
     )
     if job_id is not None:
         query = query.where(BLOB.c.job_id == job_id)
-    query = query.order_by(BLOB.c.job_id, BLOB.c.blob_key).limit(limit)
+    query = query.order_by(BLOB.c.job_id, BLOB.c.blob_key).limit(PAGE)
     return [row_of(Blob, row) for row in reading.connection.execute(query)]
 
 

@@ -151,28 +151,21 @@ class DropReference(Op, frozen=True, tag="drop-reference"):
 
     def fold(self, state: State, moment: Moment) -> bool:
         """Delete the reference, and stage the blob after the last; return whether it is unreferenced."""
-        return _drop(state, moment, self.job_id, self.blob_key, self.owner)
+        reference = state.get(Reference, self.job_id, self.blob_key, self.owner)
+        if reference is not None:
+            state.delete(reference)
+        blob = state.get(Blob, self.job_id, self.blob_key)
+        if blob is None:
+            return True
+        if references_to(state, blob):
+            return False
+        if reference is not None:
+            _stage(state, moment, blob)
+        return not blob.upload_set
 
 
-class LapseReference(Op, frozen=True, tag="lapse-reference"):
-    """Delete a reference that has lapsed."""
-
-    RESULT: ClassVar = bool
-
-    job_id: str
-    blob_key: str
-    owner: str
-
-    def touches(self) -> Iterable[Key]:
-        """Name the reference and the blob."""
-        return [
-            (Reference, (self.job_id, self.blob_key, self.owner)),
-            (Blob, (self.job_id, self.blob_key)),
-        ]
-
-    def spans(self) -> Iterable[Span]:
-        """Name the references to the blob."""
-        return [(Reference, (self.job_id, self.blob_key))]
+class LapseReference(DropReference, frozen=True, tag="lapse-reference"):
+    """Drop a reference that has lapsed."""
 
     def fold(self, state: State, moment: Moment) -> bool:
         """Delete the reference if it has lapsed; return whether the blob is unreferenced then."""
@@ -180,7 +173,7 @@ class LapseReference(Op, frozen=True, tag="lapse-reference"):
         reference = state.get(Reference, self.job_id, self.blob_key, self.owner)
         if reference is None or reference.until_s is None or reference.until_s > moment.at_s:
             return False
-        return _drop(state, moment, self.job_id, self.blob_key, self.owner)
+        return super().fold(state, moment)
 
 
 class FailBlobJob(Op, frozen=True, tag="fail-blob-job"):
@@ -317,20 +310,6 @@ def refuse_safe_mode(moment: Moment, what: str) -> None:
     """
     if moment.is_safe_mode:
         raise SafeModeError(f"{what}: the journal is in safe mode: nothing is reaped or deleted in it")
-
-
-def _drop(state: State, moment: Moment, job_id: str, blob_key: str, owner: str) -> bool:
-    reference = state.get(Reference, job_id, blob_key, owner)
-    if reference is not None:
-        state.delete(reference)
-    blob = state.get(Blob, job_id, blob_key)
-    if blob is None:
-        return True
-    if references_to(state, blob):
-        return False
-    if reference is not None:
-        _stage(state, moment, blob)
-    return not blob.upload_set
 
 
 def _stage(state: State, moment: Moment, blob: Blob) -> None:

@@ -58,18 +58,11 @@ class AdoptBlob(Op, frozen=True, tag="adopt-blob"):
         return True
 
 
-class MarkDeleting(Op, frozen=True, tag="mark-deleting"):
-    """Mark a blob for deletion: it then takes no reference, and its bytes may be deleted.
-
-    Attributes:
-        staged_for_s: Minimum time since it was staged; ignored for blobs of a final job.
-    """
-
-    RESULT: ClassVar = bool
+class _Removal(Op, frozen=True):
+    """A step of a blob's removal."""
 
     job_id: str
     blob_key: str
-    staged_for_s: float
 
     def touches(self) -> Iterable[Key]:
         """Return the blob and its job."""
@@ -78,6 +71,18 @@ class MarkDeleting(Op, frozen=True, tag="mark-deleting"):
     def spans(self) -> Iterable[Span]:
         """Return the references to the blob."""
         return [(Reference, (self.job_id, self.blob_key))]
+
+
+class MarkDeleting(_Removal, frozen=True, tag="mark-deleting"):
+    """Mark a blob for deletion: it then takes no reference, and its bytes may be deleted.
+
+    Attributes:
+        staged_for_s: Minimum time since it was staged; ignored for blobs of a final job.
+    """
+
+    RESULT: ClassVar = bool
+
+    staged_for_s: float
 
     def fold(self, state: State, moment: Moment) -> bool:
         """Mark the blob if it is deletable; return whether its bytes may be deleted now."""
@@ -113,19 +118,8 @@ class RestageBlob(Op, frozen=True, tag="restage-blob"):
             state.put(msgspec.structs.replace(blob, staged_s=moment.at_s))
 
 
-class ForgetBlob(Op, frozen=True, tag="forget-blob"):
+class ForgetBlob(_Removal, frozen=True, tag="forget-blob"):
     """Delete the row of a blob whose bytes were deleted in every store."""
-
-    job_id: str
-    blob_key: str
-
-    def touches(self) -> Iterable[Key]:
-        """Return the blob and its job."""
-        return [(Blob, (self.job_id, self.blob_key)), (BlobJob, (self.job_id,))]
-
-    def spans(self) -> Iterable[Span]:
-        """Return the references to the blob."""
-        return [(Reference, (self.job_id, self.blob_key))]
 
     def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
         """Delete a marked blob and remaining references to it, which only an ended job's blob can have."""

@@ -120,8 +120,8 @@ class PutBlob(Op, frozen=True, tag="put-blob"):
         return self.blob_key
 
 
-class CompleteUpload(Op, frozen=True, tag="complete-upload"):
-    """Complete an upload set: its blobs are staged until their job is submitted."""
+class _Closing(Op, frozen=True):
+    """The end of an upload set."""
 
     RESULT: ClassVar = int
 
@@ -130,6 +130,26 @@ class CompleteUpload(Op, frozen=True, tag="complete-upload"):
     def touches(self) -> Iterable[Key]:
         """Return the set and its lease."""
         return [(UploadSet, (self.upload_set,)), (Lease, (upload_resource(self.upload_set),))]
+
+    def _close(self, state: State, moment: Moment) -> int:
+        """Stage the set's unreferenced blobs, delete it and its lease; return the number of its blobs."""
+        blobs = state.where(Blob, upload_set=self.upload_set)
+        # In one query for any number of blobs, because all writers wait for it.
+        state.load_spans((Reference, blob.key) for blob in blobs)
+        for blob in blobs:
+            staged_s = None if references_to(state, blob) else moment.at_s
+            state.put(msgspec.structs.replace(blob, upload_set="", staged_s=staged_s))
+        opened = state.get(UploadSet, self.upload_set)
+        if opened is not None:
+            state.delete(opened)
+        lease = state.get(Lease, upload_resource(self.upload_set))
+        if lease is not None:
+            state.delete(lease)
+        return len(blobs)
+
+
+class CompleteUpload(_Closing, frozen=True, tag="complete-upload"):
+    """Complete an upload set: its blobs are staged until their job is submitted."""
 
     def fold(self, state: State, moment: Moment) -> int:
         """Stage the set's blobs and close it; return their number."""
@@ -138,19 +158,11 @@ class CompleteUpload(Op, frozen=True, tag="complete-upload"):
                 f"upload set {self.upload_set} is complete, or was given up after its lease had lapsed; "
                 "nothing was changed; upload again in a new set"
             )
-        return _close(state, self.upload_set, moment)
+        return self._close(state, moment)
 
 
-class AbandonUpload(Op, frozen=True, tag="abandon-upload"):
+class AbandonUpload(_Closing, frozen=True, tag="abandon-upload"):
     """Abandon a set whose uploader has failed: its blobs are staged, and it takes no more."""
-
-    RESULT: ClassVar = int
-
-    upload_set: str
-
-    def touches(self) -> Iterable[Key]:
-        """Return the set and its lease."""
-        return [(UploadSet, (self.upload_set,)), (Lease, (upload_resource(self.upload_set),))]
 
     def fold(self, state: State, moment: Moment) -> int:
         """Close the set if its lease has lapsed; return the number of its blobs."""
@@ -160,21 +172,4 @@ class AbandonUpload(Op, frozen=True, tag="abandon-upload"):
             raise ConflictError(
                 f"upload set {self.upload_set}: its uploader {lease.holder} lives; nothing was changed"
             )
-        return _close(state, self.upload_set, moment)
-
-
-def _close(state: State, upload_set: str, moment: Moment) -> int:
-    """Close a set: stage its unreferenced blobs and delete its lease."""
-    blobs = state.where(Blob, upload_set=upload_set)
-    # In one query for any number of blobs, because all writers wait for it.
-    state.load_spans((Reference, blob.key) for blob in blobs)
-    for blob in blobs:
-        staged_s = None if references_to(state, blob) else moment.at_s
-        state.put(msgspec.structs.replace(blob, upload_set="", staged_s=staged_s))
-    opened = state.get(UploadSet, upload_set)
-    if opened is not None:
-        state.delete(opened)
-    lease = state.get(Lease, upload_resource(upload_set))
-    if lease is not None:
-        state.delete(lease)
-    return len(blobs)
+        return self._close(state, moment)

@@ -25,7 +25,6 @@ from lockgate.storage_core.blobs.registry.queries import (
     JobBlobs,
     blobs_of,
     jobs_of,
-    owned_by,
     references_of,
 )
 from lockgate.storage_core.blobs.registry.references import (
@@ -147,8 +146,8 @@ class BlobServer:
     def drop_owner(self, owner: str, *, taken_by_s: float = math.inf) -> int:
         """Drop all references of an owner that were taken up to a time; see `Blobs.drop_owner`."""
         with self._journal.reading() as reading:
-            found = [owned for owned in owned_by(reading, owner) if owned.taken_s <= taken_by_s]
-        for page in in_pages(iter(found), PAGE):  # other writers need not wait for all pages
+            found = [owned for owned in references_of(reading, owner=owner) if owned.taken_s <= taken_by_s]
+        for page in in_pages(found, PAGE):  # other writers need not wait for all pages
             keys = [(owned.job_id, owned.blob_key) for owned in page]
             self._journal.write(
                 [Mutation(op=DropReference(job_id=job, blob_key=key, owner=owner)) for job, key in keys]

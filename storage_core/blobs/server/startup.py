@@ -33,12 +33,12 @@ def recover(holdings: Holdings) -> Amount:
         logger.warning("blobs: the journal is in safe mode; bytes without a row are left until it ends")
         return Amount()
     tally = Tally()
-    scan = find_orphans(holdings, tally, dry_run=False, progress=no_progress)
+    aborted = find_orphans(holdings, tally, dry_run=False, progress=no_progress)
     staged = tally.swept.get(Why.ORPHAN, Amount())
     logger.info(
         "blobs: staged %d blobs without a row, %d bytes; aborted %d uploads",
         staged.blobs,
         staged.size_bytes,
-        scan.aborted_uploads,
+        aborted,
     )
     return staged

@@ -50,7 +50,7 @@ class UploadSets:
         self._clock = clock
         self._leases = Leases(journal)
         self.own = ServerUploadSet(self, clock, max_age_s=own_max_age_s)
-        self.renewer = Renewer(_OwnSetRenewal(self._leases, self.own), every_s=RENEW_S, clock=clock)
+        self.renewer = Renewer(self._renew_own, every_s=RENEW_S, clock=clock)
 
     def begin(self, job_id: str) -> UploadSetId:
         """Open a set for a job, or for any job if `job_id` is empty, and renew its lease until `drop`."""
@@ -112,21 +112,13 @@ class UploadSets:
         self.own.close()
         self.renewer.close()
 
-
-class _OwnSetRenewal:
-    """Renew leases, and rotate this process's own set even if there are no puts."""
-
-    def __init__(self, leases: Leases, own: ServerUploadSet) -> None:
-        self._leases = leases
-        self._own = own
-
-    def renew(self, holder: str, held: Mapping[str, Stamp]) -> Mapping[str, str]:
+    def _renew_own(self, holder: str, held: Mapping[str, Stamp]) -> Mapping[str, str]:
         """Renew a holder's leases; retire this process's own set if it is old or lost."""
         lost = self._leases.renew(holder, held)
-        latest = self._own.latest
+        latest = self.own.latest
         if latest is not None and upload_resource(latest) in lost:
-            self._own.retire(latest, lapses=False)
-        self._own.end_old()
+            self.own.retire(latest, lapses=False)
+        self.own.end_old()
         return lost
 
 

@@ -46,15 +46,15 @@ def dry_run_sweep(holdings: Holdings, *, orphans: bool | None, progress: Progres
     if is_due is None:
         listing = holdings.listing_time
         is_due = abandoned > 0 or holdings.liveness.has_dead() or listing.is_due(now_s, epoch)
-    scan = find_orphans(holdings, tally, dry_run=True, progress=progress) if is_due else None
+    aborted = find_orphans(holdings, tally, dry_run=True, progress=progress) if is_due else 0
     return BlobSweepReport(
         is_dry_run=True,
         lapsed_references=lapsed,
         abandoned_sets=abandoned,
         swept=tally.swept,
         final_jobs=len(ended),
-        aborted_uploads=0 if scan is None else scan.aborted_uploads,
-        sought_orphans=scan is not None,
+        aborted_uploads=aborted,
+        sought_orphans=is_due,
         blobs=tuple(tally.blobs),
     )
 

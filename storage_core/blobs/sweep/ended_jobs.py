@@ -35,7 +35,7 @@ def deletable(journal: Journal, job_id: str, listed: Sequence[BlobKey]) -> list[
         LockgateError: The journal did not answer.
     """
     chosen: list[BlobKey] = []
-    for page in in_pages(iter(listed), PAGE):
+    for page in in_pages(listed, PAGE):
         with journal.reading() as reading:
             chosen += _choose(reading, job_id, page)
     return chosen

@@ -14,8 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
-import msgspec
-
 from lockgate.storage_core.blobs.keys import BlobKey, upload_set_of
 from lockgate.storage_core.blobs.registry.queries import PAGE, known_blobs, upload_sets
 from lockgate.storage_core.blobs.registry.removals import AdoptBlob
@@ -29,18 +27,6 @@ from lockgate.storage_core.journal import Mutation, Written
 from lockgate.storage_core.stores.pagination import in_pages
 
 
-class OrphanScan(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of listing the stores.
-
-    Attributes:
-        aborted_uploads: Number of multipart uploads in the HA store that were aborted.
-        is_settled: Whether all that was listed is decided, so that the listing counts.
-    """
-
-    aborted_uploads: int
-    is_settled: bool
-
-
 class _Copy(NamedTuple):
     """A listed copy of a blob, and whether it lies in the HA store."""
 
@@ -49,11 +35,10 @@ class _Copy(NamedTuple):
 
     @property
     def key(self) -> tuple[str, BlobKey]:
-        """Job id and key of the blob."""
         return self.blob.job_id, self.blob.blob_key
 
 
-def find_orphans(holdings: Holdings, tally: Tally, *, dry_run: bool, progress: Progress) -> OrphanScan:
+def find_orphans(holdings: Holdings, tally: Tally, *, dry_run: bool, progress: Progress) -> int:
     """List the stores, stage bytes without a row, and abort uploads that cannot be recorded.
 
     Args:
@@ -61,6 +46,9 @@ def find_orphans(holdings: Holdings, tally: Tally, *, dry_run: bool, progress: P
         tally: Counts the orphans.
         dry_run: Only find them.
         progress: Called with the number of blobs listed; the total is unknown.
+
+    Returns:
+        Number of multipart uploads in the HA store that were aborted.
 
     Raises:
         ConflictError: A store belongs to another journal.
@@ -84,7 +72,7 @@ def find_orphans(holdings: Holdings, tally: Tally, *, dry_run: bool, progress: P
             is_settled = were_all and len(undecided) <= PAGE and not _without_rows(holdings, undecided)
             if is_settled and listing is not None:
                 listing.record(began_s, epoch)
-    return OrphanScan(aborted_uploads=aborted, is_settled=is_settled)
+    return aborted
 
 
 def _list_stores(holdings: Holdings) -> Iterator[_Copy]:

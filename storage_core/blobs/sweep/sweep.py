@@ -36,7 +36,7 @@ from lockgate.storage_core.blobs.reports import BlobSweepReport, Tally, Why
 from lockgate.storage_core.blobs.storage.holdings import Holdings
 from lockgate.storage_core.blobs.sweep.dry_run import dry_run_sweep, lapsed_sets
 from lockgate.storage_core.blobs.sweep.ended_jobs import deletable
-from lockgate.storage_core.blobs.sweep.orphans import OrphanScan, find_orphans
+from lockgate.storage_core.blobs.sweep.orphans import find_orphans
 from lockgate.storage_core.concurrency import Progress, in_parallel, no_progress
 from lockgate.storage_core.errors import ConflictError, JournalUnavailableError, LockgateError, SafeModeError
 from lockgate.storage_core.failpoints import FAILPOINTS, step
@@ -99,7 +99,7 @@ class _Sweep:
         self._holdings.liveness.reclaim_from_dead_servers()
         listing = self._holdings.listing_time
         is_due = listing.is_due(self._began_s, self._epoch) if orphans is None else orphans
-        scan = self._find_orphans() if is_due else None
+        aborted = self._find_orphans() if is_due else None
         return BlobSweepReport(
             is_dry_run=False,
             lapsed_references=lapsed,
@@ -107,8 +107,8 @@ class _Sweep:
             swept=self._tally.swept,
             final_jobs=final,
             forgotten_jobs=forgotten,
-            aborted_uploads=0 if scan is None else scan.aborted_uploads,
-            sought_orphans=scan is not None,
+            aborted_uploads=aborted or 0,
+            sought_orphans=aborted is not None,
             blobs=tuple(self._tally.blobs),
             left=self._tally.left,
             problems=tuple(self._tally.problems),
@@ -241,7 +241,8 @@ class _Sweep:
             self._tally.add_left(len(left), problem)
         return set(left)
 
-    def _find_orphans(self) -> OrphanScan | None:
+    def _find_orphans(self) -> int | None:
+        """Return the number of uploads aborted, None if the stores could not be listed."""
         try:
             return find_orphans(self._holdings, self._tally, dry_run=False, progress=self._progress)
         except (JournalUnavailableError, SafeModeError):

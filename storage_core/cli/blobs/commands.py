@@ -25,7 +25,7 @@ from lockgate.storage_core.cli.render import (
 from lockgate.storage_core.errors import CorruptBlobError, StoreUnavailableError
 
 if TYPE_CHECKING:
-    from lockgate.storage_core.blobs import Blobs
+    from lockgate.storage_core.blobs.protocol import Blobs
     from lockgate.storage_core.blobs.registry.rows import Blob
     from lockgate.storage_core.blobs.reports import BlobFinding, BlobSweepReport
 

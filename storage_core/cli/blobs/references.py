@@ -14,7 +14,7 @@ from lockgate.storage_core.errors import ConflictError, InvalidInputError, Objec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lockgate.storage_core.blobs import Blobs
+    from lockgate.storage_core.blobs.protocol import Blobs
     from lockgate.storage_core.blobs.registry.queries import JobBlobs
     from lockgate.storage_core.blobs.registry.rows import Reference
 

@@ -31,9 +31,11 @@ from lockgate.storage_core.errors import (
 
 if TYPE_CHECKING:
     from lockgate.storage_core.cli.jobs.job_index import IndexedJob
-    from lockgate.storage_core.commit import JobSummary, Receipt, RecoveryResult
+    from lockgate.storage_core.commit.job_summary import JobSummary
     from lockgate.storage_core.commit.publish.success_file import SuccessSummary
     from lockgate.storage_core.commit.records.artefacts import JobArtefacts
+    from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
+    from lockgate.storage_core.commit.recovery.recover import RecoveryResult
     from lockgate.storage_core.concurrency import Progress
 
 commands = typer.Typer(help="List, commit, abort and recover jobs.", no_args_is_help=True)
@@ -62,7 +64,7 @@ def list_all(
     if destination is None:
         _list_index(at_least, json=json)
         return
-    from lockgate.storage_core.commit import list_jobs
+    from lockgate.storage_core.commit.job_summary import list_jobs
 
     summaries = list(list_jobs(destination))
     if json:
@@ -131,7 +133,8 @@ def commit(
     """Commit a job whose tasks have committed; can be repeated safely."""
     from lockgate.storage_core.cli.jobs.job_index import locate
     from lockgate.storage_core.cli.jobs.job_view import lease_of
-    from lockgate.storage_core.commit import JobLeaseState, attach_job
+    from lockgate.storage_core.commit.leases.protocol import JobLeaseState
+    from lockgate.storage_core.commit.open_or_attach import attach_job
 
     destination, job_id = locate(job)
     with progress_bar() as progress:
@@ -157,7 +160,8 @@ def abort(
 ) -> None:
     """Abort an undecided job and delete everything that it wrote."""
     from lockgate.storage_core.cli.jobs.job_index import locate
-    from lockgate.storage_core.commit import JobPhase, attach_job
+    from lockgate.storage_core.commit.open_or_attach import attach_job
+    from lockgate.storage_core.commit.records.phase import JobPhase
 
     destination, job_id = locate(job)
     with progress_bar() as progress:
@@ -259,8 +263,8 @@ def _drop_blobs(blob_job: str) -> None:
 
 def _recover(words: list[str], *, every: bool, dry_run: bool, progress: Progress) -> Iterable[RecoveryResult]:
     from lockgate.storage_core.cli.jobs.job_index import is_destination, locate
-    from lockgate.storage_core.commit import recover_all, recover_job
     from lockgate.storage_core.commit.recovery.expired_jobs import recover_everything
+    from lockgate.storage_core.commit.recovery.recover import recover_all, recover_job
     from lockgate.storage_core.settings import load_settings
 
     match words, every:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import msgspec
 
 from lockgate.storage_core.clock import SystemClock
-from lockgate.storage_core.commit import Job, JobLeaseState, JobPhase, Receipt, attach_job
-from lockgate.storage_core.commit.leases.job_leases import leases_for
+from lockgate.storage_core.commit.job import Job
+from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState
+from lockgate.storage_core.commit.open_or_attach import attach_job
 from lockgate.storage_core.commit.publish.file_report import read_file_fates
 from lockgate.storage_core.commit.publish.success_file import SuccessSummary, find_success
 from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.commit.records.destination_log.outcome import Receipt
 from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder, job_ids
+from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.records.plan import Decision
 from lockgate.storage_core.commit.records.report import Ended, Report
 from lockgate.storage_core.errors import InvalidInputError, ObjectNotFoundError
@@ -116,7 +120,7 @@ def find_job(destination: str, text: str) -> JobId:
 
 def lease_of(job: Job) -> JobLeaseState:
     """Return the current state of a job's lease."""
-    return leases_for(load_settings(), SystemClock()).look(JobFolder(job.store, job.job_id)).state
+    return LeasesByJob(load_settings(), SystemClock()).look(JobFolder(job.store, job.job_id)).state
 
 
 def _success(job: Job) -> SuccessSummary | None:

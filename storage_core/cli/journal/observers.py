@@ -10,7 +10,7 @@ from lockgate.storage_core.cli.render import JsonFlag, print_json, print_table
 from lockgate.storage_core.errors import ConflictError
 
 if TYPE_CHECKING:
-    from lockgate.storage_core.journal.observers import Client
+    from lockgate.storage_core.journal.observers.reading_client import Client
 
 
 AtLeast = Annotated[
@@ -50,7 +50,7 @@ def journal_reads(at_least: str = "") -> Client:
     Raises:
         ConflictError: There is no journal.
     """
-    from lockgate.storage_core.journal.observers import configured_reads
+    from lockgate.storage_core.journal.observers.process_reader import configured_reads
     from lockgate.storage_core.settings import load_settings
 
     client = configured_reads(load_settings(), at_least=at_least)

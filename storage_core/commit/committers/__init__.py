@@ -10,7 +10,6 @@ from lockgate.storage_core.commit.committers.direct import DirectCommitter
 from lockgate.storage_core.commit.committers.file_v1 import FileV1Committer
 from lockgate.storage_core.commit.committers.file_v2 import FileV2Committer
 from lockgate.storage_core.commit.committers.magic import MagicCommitter
-from lockgate.storage_core.commit.committers.partitioned import PartitionedCommitter
 from lockgate.storage_core.commit.committers.staging import StagingCommitter
 from lockgate.storage_core.commit.records.job import JobSpec
 from lockgate.storage_core.errors import InvalidInputError
@@ -21,7 +20,8 @@ COMMITTERS: Final[Mapping[str, Committer]] = {
     for committer in (
         MagicCommitter(),
         StagingCommitter(),
-        PartitionedCommitter(),
+        # Replaces only partitions that receive data: S3A committers, "The Partitioned Staging Committer".
+        StagingCommitter(name="partitioned", use="updating partitions of a table", scope="partitions"),
         FileV1Committer(),
         FileV2Committer(),
         DirectCommitter(),

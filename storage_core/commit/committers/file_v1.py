@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockgate.storage_core.commit.committers.base_file import BaseFileCommitter
 from lockgate.storage_core.commit.committers.committer import Place, Uploads
+from lockgate.storage_core.commit.committers.staging import StagingCommitter
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileV1Committer(BaseFileCommitter):
+class FileV1Committer(StagingCommitter):
     """Writes into `_temporary/`; takes finished files without copying them."""
 
     name: str = "file-v1"

@@ -1,20 +1,77 @@
 """`staging`: files are real files in a staging directory and become uploads when their task commits.
 
-Suits writers that seek or rename, and rows that are audited before anything is uploaded.
+Suits writers that seek or rename, and rows that are audited before anything is uploaded. A writer that
+creates files in the directory itself may also rename them. A file opened with `open` must keep its path: the
+task commit checks that it is still there.
 Source: S3A committers, "The Staging Committer".
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
 
-from lockgate.storage_core.commit.committers.base_file import BaseFileCommitter
+from lockgate.storage_core.commit.committers.committer import Committer, Uploads
+from lockgate.storage_core.errors import ConflictError
+from lockgate.storage_core.stores.os_errors import translated
+from lockgate.storage_core.stores.protocol import check_key
 
 
 @dataclass(frozen=True, kw_only=True)
-class StagingCommitter(BaseFileCommitter):
-    """Writes to disk first, then uploads."""
+class StagingCommitter(Committer):
+    """Writes real, seekable files to disk first, then uploads."""
 
     name: str = "staging"
     uncommitted: str = "files in a staging directory, uploaded at task commit"
     use: str = "default in the DAG: any writer, audits of the rows"
+
+    def directory(self, uploads: Uploads) -> Path:
+        """Return the directory in which the attempt writes."""
+        return uploads.staging_dir
+
+    def open(self, uploads: Uploads, path: str) -> BinaryIO:
+        """Open a new, seekable file in the attempt's directory.
+
+        Raises:
+            ConflictError: The directory and the files written before are gone.
+            InvalidInputError: The path is invalid, or one of its names is too long for the file system.
+        """
+        root = self.directory(uploads)
+        target = root / check_key(path)
+        with translated("open", str(target), changes=True):
+            try:
+                # Never the root: recreating it would hide that its files are gone.
+                for folder in reversed(target.relative_to(root).parents[:-1]):
+                    (root / folder).mkdir(exist_ok=True, mode=0o700)
+                return target.open("xb")
+            except FileNotFoundError:
+                raise _gone(root) from None
+
+    def before_task_commit(self, uploads: Uploads) -> None:
+        """Close open files and turn every file of the attempt's directory into a pending upload.
+
+        Raises:
+            ConflictError: The directory or an opened file is gone. A missing file must not look like one
+                that was never written.
+            StoreUnavailableError: The last writes could not reach the disk.
+        """
+        root, opened = self.directory(uploads), uploads.opened
+        for path, file in opened.items():
+            # Not "changes": an incomplete file is discarded with its attempt, so its state need not be known.
+            with translated("close", str(root / path), changes=False):
+                file.close()
+        if not root.is_dir():
+            raise _gone(root)
+        found = {local.relative_to(root).as_posix(): local for local in root.rglob("*") if local.is_file()}
+        for path in sorted(opened.keys() - found.keys()):
+            raise _gone(root / path)
+        for path, local in sorted(found.items()):
+            uploads.add_file(local, path)
+
+
+def _gone(path: Path) -> ConflictError:
+    return ConflictError(
+        f"{path} is gone, with the data that the task wrote to it; nothing of this attempt is committed; "
+        "make sure that nothing else clears its directory, and run the task again"
+    )

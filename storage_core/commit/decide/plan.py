@@ -34,7 +34,7 @@ from lockgate.storage_core.commit.records.plan import (
     ShardRef,
 )
 from lockgate.storage_core.commit.records.shards import (
-    batches,
+    SHARD_ENTRIES,
     read_shard,
     shard_ref,
     total_rows,
@@ -49,6 +49,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobAttemptId, check_id, with_short_id
+from lockgate.storage_core.stores.pagination import in_pages
 from lockgate.storage_core.stores.protocol import check_key, check_parts
 
 
@@ -98,13 +99,9 @@ def read_plan(folder: JobFolder, name: str) -> Plan:
         ObjectNotFoundError: The plan is gone: the job has ended and was cleaned up.
         MalformedRecordError: The content does not have this digest.
     """
-    key = _plan_key(folder, name)
-    data = folder.store.get(key, length=MAX_RECORD_BYTES + 1)
-    if digest(data) != name:
-        raise MalformedRecordError(f"{key}: its content has another digest than its name")
-    head = decode(PlanHead, data, key)
+    head = read_shard(folder.store, PlanHead, partial(_plan_key, folder), name)
     if head.job_id != folder.job_id:
-        raise MalformedRecordError(f"{key}: field job_id is {head.job_id}")
+        raise MalformedRecordError(f"{_plan_key(folder, name)}: field job_id is {head.job_id}")
     return Plan(folder, name, head)
 
 
@@ -172,7 +169,7 @@ def freeze(
         replaced = removals(folder.store, job, manifest, planned.writes, scope)
         removed = tuple(
             shard_ref(_write(folder, RemovalShard(files=batch)), (f.size for f in batch), ())
-            for batch in batches(map(conflicts.mark, replaced))
+            for batch in in_pages(map(conflicts.mark, replaced), SHARD_ENTRIES)
         )
         conflicts.refuse_rest()
         _preflight(folder, planned, additions, parallelism)
@@ -249,7 +246,7 @@ def _freeze_additions(
                 planned.add(file, key)
                 yield file
 
-    for batch in batches(files()):
+    for batch in in_pages(files(), SHARD_ENTRIES):
         name = _write(folder, AdditionShard(files=batch))
         yield shard_ref(name, (f.upload.size for f in batch), (f.rows for f in batch))
 

@@ -5,7 +5,7 @@ Source: commit protocol, "What lies where" and step 7.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -24,7 +24,13 @@ from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
 from lockgate.storage_core.commit.records.destination_log.turn_claim import TurnClaim
 from lockgate.storage_core.commit.records.job import Column
 from lockgate.storage_core.commit.records.job_folder import claim, find, read
-from lockgate.storage_core.commit.records.shards import batches, read_shard, shard_ref, write_shard
+from lockgate.storage_core.commit.records.plan import ShardRef
+from lockgate.storage_core.commit.records.shards import (
+    SHARD_ENTRIES,
+    read_shard,
+    shard_ref,
+    write_shard,
+)
 from lockgate.storage_core.errors import (
     InvalidInputError,
     MalformedLogError,
@@ -33,6 +39,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import Store, open_store
+from lockgate.storage_core.stores.pagination import in_pages
 from lockgate.storage_core.stores.protocol import check_key
 
 CHECKPOINT_TURNS: Final = 100
@@ -134,11 +141,8 @@ class DestinationLog:
             return
         with step("checkpoint"):
             manifest = self.manifest(turn)
-            refs = []
-            for batch in batches(manifest.files.values()):
-                name = write_shard(self.store, layout.log_shard, LiveShard(files=batch))
-                refs.append(shard_ref(name, (f.size for f in batch), (f.rows for f in batch)))
-            record = LogCheckpoint(turn=turn, live=tuple(refs), columns=manifest.columns)
+            live = tuple(write_live_shards(self.store, manifest.files.values()))
+            record = LogCheckpoint(turn=turn, live=live, columns=manifest.columns)
             claim(self.store, layout.checkpoint(turn), record)
             self.store.put(layout.CHECKPOINT_HINT, encode(CheckpointHint(turn=turn)))
 
@@ -195,6 +199,13 @@ class DestinationLog:
                 entry = layout.parse_log_key(info.key)
                 if entry is not None:
                     yield entry
+
+
+def write_live_shards(store: Store, files: Iterable[LiveFile]) -> Iterator[ShardRef]:
+    """Write a list of live files as shards, and yield a reference to each."""
+    for batch in in_pages(files, SHARD_ENTRIES):
+        name = write_shard(store, layout.log_shard, LiveShard(files=batch))
+        yield shard_ref(name, (file.size for file in batch), (file.rows for file in batch))
 
 
 def _check_turn(recorded: int, turn: int, where: str) -> None:

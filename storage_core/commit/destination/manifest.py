@@ -9,6 +9,7 @@ import msgspec
 
 from lockgate.storage_core.commit.records.destination_log.live_files import LiveFile
 from lockgate.storage_core.commit.records.job import Column
+from lockgate.storage_core.commit.records.shards import total_rows
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,8 +28,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rows(self) -> int | None:
         """Rows of all files; None if any is unknown."""
-        counts = [file.rows for file in self.files.values()]
-        return None if None in counts else sum(count for count in counts if count is not None)
+        return total_rows(file.rows for file in self.files.values())
 
     @property
     def size(self) -> int:

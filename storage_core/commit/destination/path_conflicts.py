@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from lockgate.storage_core.commit.records.plan import RemovedFile
-from lockgate.storage_core.commit.records.shards import batches
+from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.stores import Store
 from lockgate.storage_core.stores.file_tree import FileTree, Obstacle, folders_of
+from lockgate.storage_core.stores.pagination import in_pages
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def find_path_conflicts(
     if not isinstance(store, FileTree):
         return PathConflicts(store)
     found: dict[str, Obstacle] = {}  # by path: one obstacle can block many keys
-    for batch in batches(keys):
+    for batch in in_pages(keys, SHARD_ENTRIES):
         for key in batch:
             for folder in filter(is_written, folders_of(key)):
                 raise ConflictError(

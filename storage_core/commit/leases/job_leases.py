@@ -25,8 +25,8 @@ LOG: Final = logging.getLogger("lockgate.lease")
 
 
 @dataclass(frozen=True)
-class _LeasesByJob:
-    """Delegates to the leases that each job's record selects."""
+class LeasesByJob:
+    """Leases of all jobs, in each job's journal or folder."""
 
     settings: Settings
     clock: Clock
@@ -89,8 +89,3 @@ class _Unleased:
 
     def abandon(self) -> None:
         """Do nothing: there is no lease to renew."""
-
-
-def leases_for(settings: Settings, clock: Clock) -> JobLeases:
-    """Return the leases of all jobs, in each job's journal or folder."""
-    return _LeasesByJob(settings, clock)

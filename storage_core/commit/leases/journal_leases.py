@@ -136,7 +136,7 @@ class _HeldLeases:
 
     def __init__(self, journal: Journal, *, every_s: float, clock: Clock) -> None:
         self.leases = journals.Leases(journal)
-        self._renewer = Renewer(self.leases, every_s=every_s, clock=clock)
+        self._renewer = Renewer(self.leases.renew, every_s=every_s, clock=clock)
         self._newest: dict[str, Stamp] = {}
         self.after_fork_in_child()
 

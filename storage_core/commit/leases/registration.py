@@ -18,6 +18,7 @@ from lockgate.storage_core.commit.records.job import JobRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.pending_set import PendingSet
 from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
+from lockgate.storage_core.commit.records.shards import total_rows
 from lockgate.storage_core.commit.registry.entries import ForgetJob, RecordJob, RecordTask, TakeArtefacts
 from lockgate.storage_core.commit.registry.rows import Job, Phase
 from lockgate.storage_core.errors import ArtefactsGoneError, FencedError, LockgateError
@@ -183,7 +184,6 @@ def _end_of_lease(journal: Journal, place: str, job_id: JobId) -> list[Mutation]
 
 
 def _task_mutation(folder: JobFolder, job: JobRecord, committed: PendingSet) -> Mutation:
-    counted = [file.rows for file in committed.files]
     entry = RecordTask(
         destination=canonical_url(folder.store),
         job_id=job.job_id,
@@ -191,7 +191,7 @@ def _task_mutation(folder: JobFolder, job: JobRecord, committed: PendingSet) -> 
         attempt_id=committed.attempt_id,
         job_attempt=committed.job_attempt,
         files=len(committed.files),
-        rows=None if None in counted else sum(rows or 0 for rows in counted),
+        rows=total_rows(file.rows for file in committed.files),
         size_bytes=sum(file.upload.size for file in committed.files),
     )
     return _once(entry, folder, job, committed.job_attempt, f"{committed.task_id}/{committed.attempt_id}")

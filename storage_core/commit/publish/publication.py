@@ -8,18 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lockgate.storage_core.commit.decide.plan import Plan, read_plan
+from lockgate.storage_core.commit.destination.log import write_live_shards
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
 from lockgate.storage_core.commit.publish.displaced_files import displace
 from lockgate.storage_core.commit.publish.shard_completion import ShardReport, complete_shard
 from lockgate.storage_core.commit.records import layout
-from lockgate.storage_core.commit.records.destination_log.live_files import KeyShard, LiveFile, LiveShard
+from lockgate.storage_core.commit.records.destination_log.live_files import KeyShard, LiveFile
 from lockgate.storage_core.commit.records.destination_log.outcome import Outcome, Receipt
 from lockgate.storage_core.commit.records.job_folder import claim
 from lockgate.storage_core.commit.records.plan import Decision, ShardRef
 from lockgate.storage_core.commit.records.report import FileFate
-from lockgate.storage_core.commit.records.shards import batches, shard_ref, write_shard
+from lockgate.storage_core.commit.records.shards import SHARD_ENTRIES, shard_ref, write_shard
 from lockgate.storage_core.errors import MalformedRecordError
 from lockgate.storage_core.failpoints import step
+from lockgate.storage_core.stores.pagination import in_pages
 
 
 def publish(context: CommitContext, decision: Decision) -> Outcome:
@@ -89,7 +91,7 @@ def _outcome(context: CommitContext, plan: Plan, lost: list[str]) -> Outcome:
         turn=turn,
         verdict="published",
         decided_s=now_s,
-        added=tuple(_added_shards(context, plan)),
+        added=tuple(write_live_shards(context.store, _live_files(context, plan))),
         removed=removed,
         columns=context.job.spec.columns,
         receipt=Receipt(
@@ -107,23 +109,18 @@ def _outcome(context: CommitContext, plan: Plan, lost: list[str]) -> Outcome:
     )
 
 
-def _added_shards(context: CommitContext, plan: Plan) -> Iterator[ShardRef]:
-    live = (
-        LiveFile(
+def _live_files(context: CommitContext, plan: Plan) -> Iterator[LiveFile]:
+    for file in plan.all_additions():
+        yield LiveFile(
             key=file.key,
             size=file.upload.size,
             rows=file.rows,
             token=file.upload.token,
             job_id=context.job.job_id,
         )
-        for file in plan.all_additions()
-    )
-    for batch in batches(live):
-        name = write_shard(context.store, layout.log_shard, LiveShard(files=batch))
-        yield shard_ref(name, (f.size for f in batch), (f.rows for f in batch))
 
 
 def _removed_shards(context: CommitContext, plan: Plan) -> Iterator[ShardRef]:
-    for batch in batches(plan.all_removals()):
+    for batch in in_pages(plan.all_removals(), SHARD_ENTRIES):
         name = write_shard(context.store, layout.log_shard, KeyShard(keys=tuple(file.key for file in batch)))
         yield shard_ref(name, (file.size for file in batch), ())

@@ -5,9 +5,8 @@ A digest as the name makes writes idempotent and reads verifiable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from lockgate.storage_core.commit.records.codec import MAX_RECORD_BYTES, R, Record, decode, digest, encode
 from lockgate.storage_core.commit.records.job_folder import create
@@ -16,16 +15,6 @@ from lockgate.storage_core.errors import AlreadyExistsError, MalformedRecordErro
 from lockgate.storage_core.stores import Store
 
 SHARD_ENTRIES: Final = 1000
-
-
-T = TypeVar("T")
-
-
-def batches(entries: Iterable[T], length: int = SHARD_ENTRIES) -> Iterator[tuple[T, ...]]:
-    """Cut entries into tuples of at most `length`."""
-    rest = iter(entries)
-    while batch := tuple(islice(rest, length)):
-        yield batch
 
 
 def write_shard(store: Store, key_of: Callable[[str], str], record: Record) -> str:

@@ -73,7 +73,7 @@ def recovery_lease(
         yield lambda: None
         return
     leases = Leases(journal)
-    renewer = Renewer(leases, every_s=settings.lease_renew_s, clock=clock)
+    renewer = Renewer(leases.renew, every_s=settings.lease_renew_s, clock=clock)
     since_s = clock.now_s()
     stamp = leases.take(
         resource,

@@ -19,7 +19,7 @@ from lockgate.storage_core.commit.decide.decision import decide_abort
 from lockgate.storage_core.commit.decide.task_selection import choose, chosen_digest
 from lockgate.storage_core.commit.job_summary import receipt_of, summarise
 from lockgate.storage_core.commit.leases.job_journal import own_journal
-from lockgate.storage_core.commit.leases.job_leases import leases_for
+from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.open_or_attach import attach_job
 from lockgate.storage_core.commit.publish.commit_context import CommitContext
@@ -127,7 +127,7 @@ def recover_job(
         try:
             record = folder.job()  # first, so that nothing is written to a mistyped destination
             folder = JobFolder(with_probed_capabilities(store, settings, clock), folder.job_id)
-            view = leases_for(settings, clock).look(folder, record)
+            view = LeasesByJob(settings, clock).look(folder, record)
             lease, found = view.state, folder.phase()
         except MalformedRecordError as error:
             return RecoveryResult(

@@ -6,7 +6,7 @@ A rebuild does not change the store. It may run while jobs run, and may be repea
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from itertools import chain, islice
+from itertools import chain
 from typing import Final, Literal
 
 import msgspec
@@ -31,6 +31,7 @@ from lockgate.storage_core.journal import Journal, Mutation, Refused
 from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.settings import Settings, load_settings
 from lockgate.storage_core.stores import Store, open_store
+from lockgate.storage_core.stores.pagination import in_pages
 
 BATCH: Final = 100
 """Number of jobs that are written in one transaction."""
@@ -96,7 +97,7 @@ def rescan(
             ),
             _linked(listing, linked),
         )
-        while batch := list(islice(differences, BATCH)):
+        for batch in in_pages(differences, BATCH):
             errors = {} if dry_run else _write(journal, store, batch)
             for result, _ in batch:
                 yield msgspec.structs.replace(result, detail=errors.get(result.job_id, result.detail))

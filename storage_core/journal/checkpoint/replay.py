@@ -6,18 +6,19 @@ accepted again; only the previous state in its result may differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from lockgate.storage_core.errors import LockgateError, MalformedJournalError
+from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.entries.encoding import decode_op, decode_result
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.leases import Granted, LeaseState
 from lockgate.storage_core.journal.entries.op import Moment, Op
 from lockgate.storage_core.journal.entries.rows import Row
-from lockgate.storage_core.journal.entries.state import Key, Rows, State
+from lockgate.storage_core.journal.entries.state import Key, State
 from lockgate.storage_core.journal.read.epochs import Epoch, epoch_of
 from lockgate.storage_core.journal.read.snapshot_read import Entry, Reading
 
@@ -25,13 +26,6 @@ BATCH: Final = 1000
 """Number of entries read, folded and written together."""
 
 _BY_RENEWAL: Final = frozenset({LeaseState.HELD, LeaseState.SOFT, LeaseState.HARD, LeaseState.RECOVERING})
-
-
-class WritableRows(Rows, Protocol):
-    """Rows that can also be written."""
-
-    def write(self, changes: Mapping[Key, Row | None]) -> None:
-        """Write rows, and delete those that are None."""
 
 
 def batches(reading: Reading, after: int, last: int) -> Iterator[Sequence[Entry]]:
@@ -52,7 +46,7 @@ def batches(reading: Reading, after: int, last: int) -> Iterator[Sequence[Entry]
         after = entries[-1].sequence
 
 
-def replay(rows: WritableRows, entries: Sequence[Entry], epochs: Sequence[Epoch]) -> None:
+def replay(rows: SqlRows, entries: Sequence[Entry], epochs: Sequence[Epoch]) -> None:
     """Fold entries into rows, and check that each has the same result as before.
 
     Raises:
@@ -102,7 +96,7 @@ def _name(entry: Entry) -> str:
     return f"entry {entry.stamp}"
 
 
-def load(rows: WritableRows, loaded: Iterable[Row]) -> None:
+def load(rows: SqlRows, loaded: Iterable[Row]) -> None:
     """Write the rows of a snapshot, as the basis of a replay."""
     batch: dict[Key, Row | None] = {}
     for row in loaded:

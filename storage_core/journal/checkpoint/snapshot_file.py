@@ -74,7 +74,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-def write_snapshot(reading: Reading, file: IO[bytes]) -> tuple[Header, End]:
+def write_snapshot(reading: Reading, file: IO[bytes]) -> None:
     """Write a snapshot of one state of a journal.
 
     Args:
@@ -103,9 +103,7 @@ def write_snapshot(reading: Reading, file: IO[bytes]) -> tuple[Header, End]:
         for row in chain(table_rows(reading), _kept_requests(reading)):
             put((row.TABLE, row))
             lines += 1
-        end = End(lines=lines, sha256=digest.hexdigest())
-        put((_END, end))
-    return header, end
+        put((_END, End(lines=lines, sha256=digest.hexdigest())))
 
 
 class SnapshotReader:

@@ -81,7 +81,16 @@ class Granted(msgspec.Struct, frozen=True):
     before: LeaseState
 
 
-class TakeLease(Op, frozen=True, tag="take-lease"):
+class _LeaseOp(Op, frozen=True):
+    """A mutation of one resource's lease."""
+
+    resource: str
+
+    def touches(self) -> Iterable[Key]:
+        return [(Lease, (self.resource,))]
+
+
+class TakeLease(_LeaseOp, frozen=True, tag="take-lease"):
     """Take a resource's lease, with a new stamp.
 
     Attributes:
@@ -94,16 +103,11 @@ class TakeLease(Op, frozen=True, tag="take-lease"):
 
     RESULT: ClassVar = Granted
 
-    resource: str
     holder: str
     purpose: Purpose
     soft_s: float
     hard_s: float
     detail: str = ""
-
-    def touches(self) -> Iterable[Key]:
-        """Return the lease."""
-        return [(Lease, (self.resource,))]
 
     def fold(self, state: State, moment: Moment) -> Granted:
         """Take the lease if its state allows the purpose."""
@@ -133,7 +137,7 @@ class TakeLease(Op, frozen=True, tag="take-lease"):
         return Granted(moment.stamp, before)
 
 
-class ParkLease(Op, frozen=True, tag="park-lease"):
+class ParkLease(_LeaseOp, frozen=True, tag="park-lease"):
     """Keep a resource's lease without renewals, until its next step.
 
     Attributes:
@@ -141,13 +145,8 @@ class ParkLease(Op, frozen=True, tag="park-lease"):
         for_s: How long it does not lapse.
     """
 
-    resource: str
     stamp: Stamp
     for_s: float
-
-    def touches(self) -> Iterable[Key]:
-        """Return the lease."""
-        return [(Lease, (self.resource,))]
 
     def fold(self, state: State, moment: Moment) -> None:
         """Park the lease if the stamp still holds it."""
@@ -156,19 +155,14 @@ class ParkLease(Op, frozen=True, tag="park-lease"):
         state.put(msgspec.structs.replace(lease, standing=Standing.PARKED, parked_until_s=until_s))
 
 
-class FreeLease(Op, frozen=True, tag="free-lease"):
+class FreeLease(_LeaseOp, frozen=True, tag="free-lease"):
     """Free a resource's lease.
 
     Attributes:
         stamp: Stamp with which it was taken.
     """
 
-    resource: str
     stamp: Stamp
-
-    def touches(self) -> Iterable[Key]:
-        """Return the lease."""
-        return [(Lease, (self.resource,))]
 
     def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
         """Free the lease if the stamp still holds it."""
@@ -176,14 +170,8 @@ class FreeLease(Op, frozen=True, tag="free-lease"):
         state.put(msgspec.structs.replace(lease, standing=Standing.FREE, parked_until_s=None))
 
 
-class DropLease(Op, frozen=True, tag="drop-lease"):
+class DropLease(_LeaseOp, frozen=True, tag="drop-lease"):
     """Delete a free lease, such as that of an ended job."""
-
-    resource: str
-
-    def touches(self) -> Iterable[Key]:
-        """Return the lease."""
-        return [(Lease, (self.resource,))]
 
     def fold(self, state: State, moment: Moment) -> None:  # noqa: ARG002 - of the base
         """Delete the row if the lease is free."""

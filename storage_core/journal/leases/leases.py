@@ -10,7 +10,7 @@ Source: journal, "Leases".
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -44,7 +44,6 @@ class LeaseView(msgspec.Struct, frozen=True, kw_only=True):
 
     lease: Lease
     state: LeaseState
-    seen_s: float
 
 
 class Leases:
@@ -62,7 +61,6 @@ class Leases:
         soft_s: float,
         hard_s: float,
         detail: str = "",
-        request_id: str | None = None,
     ) -> Stamp:
         """Take a lease and return its new stamp, which is greater than every earlier holder's.
 
@@ -73,7 +71,6 @@ class Leases:
             soft_s: Without a renewal for this long, another writer may pre-empt.
             hard_s: Without a renewal for this long, recovery may start.
             detail: Description of the holder.
-            request_id: The same for all tries.
 
         Raises:
             LeaseHeldError: Its state does not allow this purpose.
@@ -82,7 +79,7 @@ class Leases:
         op = TakeLease(
             resource=resource, holder=holder, purpose=purpose, soft_s=soft_s, hard_s=hard_s, detail=detail
         )
-        stamp: Stamp = self.journal.apply(op, request_id).result.stamp
+        stamp: Stamp = self.journal.apply(op).result.stamp
         return stamp
 
     def renew(self, holder: str, held: Mapping[str, Stamp]) -> dict[str, str]:
@@ -121,17 +118,7 @@ class Leases:
         """Return a lease and its state, from the primary; None if it was never taken."""
         with self.journal.reading() as reading:
             lease, now_s = reading.get(Lease, resource), reading.now_s()
-        return None if lease is None else LeaseView(lease=lease, state=state_of(lease, now_s), seen_s=now_s)
-
-    def in_states(self, states: Iterable[LeaseState]) -> Iterator[LeaseView]:
-        """Yield the leases in these states, by resource."""
-        wanted = frozenset(states)
-        with self.journal.reading() as reading:
-            leases, now_s = reading.where(Lease, {}), reading.now_s()
-        for lease in leases:
-            state = state_of(lease, now_s)
-            if state in wanted:
-                yield LeaseView(lease=lease, state=state, seen_s=now_s)
+        return None if lease is None else LeaseView(lease=lease, state=state_of(lease, now_s))
 
     def _renewed(self, holder: str, held: Mapping[str, Stamp]) -> dict[str, Stamp]:
         """Renew the leases that the holder still holds, and return their stamps."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from lockgate.storage_core.clock import Clock, SystemClock
 from lockgate.storage_core.errors import FencedError, LockgateError
@@ -21,11 +21,8 @@ def new_holder() -> str:
     return secrets.token_hex(16)
 
 
-class Renewing(Protocol):
-    """Renews leases: the `Leases` of a journal, or a client of a service."""
-
-    def renew(self, holder: str, held: Mapping[str, Stamp]) -> Mapping[str, str]:
-        """Renew all leases of a holder, given as stamps by resource; return a message for each lost one."""
+Renew = Callable[[str, Mapping[str, Stamp]], Mapping[str, str]]
+"""Renews all leases of a holder, given as stamps by resource; returns a message for each lost one."""
 
 
 class Renewer(Forkable):
@@ -35,13 +32,13 @@ class Renewer(Forkable):
     parent.
 
     Args:
-        leases: Leases of a journal, local or behind a service.
+        renew: Renews leases: `Leases.renew`, or a call of a service.
         every_s: Interval between renewals.
         clock: Used for waiting; the machine's by default.
     """
 
-    def __init__(self, leases: Renewing, *, every_s: float, clock: Clock | None = None) -> None:
-        self._leases = leases
+    def __init__(self, renew: Renew, *, every_s: float, clock: Clock | None = None) -> None:
+        self._renew = renew
         self._every_s = every_s
         self._clock = clock or SystemClock()
         self.after_fork_in_child()
@@ -112,7 +109,7 @@ class Renewer(Forkable):
         with self._changing:
             held = dict(self._held)
         began_s = self._clock.now_s()  # before the call: a slow response must not make a lease look newer
-        lost = self._leases.renew(self.holder, held)
+        lost = self._renew(self.holder, held)
         with self._changing:
             for resource, stamp in held.items():
                 if self._held.get(resource) == stamp and resource not in lost:

@@ -5,19 +5,3 @@
 
 Source: the observers of HDFS: state ids, msync.
 """
-
-from lockgate.storage_core.journal.observers.hot_standby import HotStandby
-from lockgate.storage_core.journal.observers.observer import Observer
-from lockgate.storage_core.journal.observers.process_reader import configured_reads, open_observer
-from lockgate.storage_core.journal.observers.reading_client import Client, ObserverStatus
-from lockgate.storage_core.journal.session_token import SessionToken
-
-__all__ = [
-    "Client",
-    "HotStandby",
-    "Observer",
-    "ObserverStatus",
-    "SessionToken",
-    "configured_reads",
-    "open_observer",
-]

@@ -11,7 +11,7 @@ from typing import Final
 from lockgate.storage_core.clock import Clock
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.forks import FORKS, Forkable
-from lockgate.storage_core.journal.observers.observer import Observer
+from lockgate.storage_core.journal.observers.hot_standby import HotStandby
 
 LOG: Final = logging.getLogger("lockgate.observers")
 
@@ -39,7 +39,7 @@ class ObserverPool(Forkable):
         clock: Measures the pauses.
     """
 
-    def __init__(self, observers: Sequence[Observer], clock: Clock) -> None:
+    def __init__(self, observers: Sequence[HotStandby], clock: Clock) -> None:
         self.observers = tuple(observers)
         self._clock = clock
         self._down: dict[str, _Down] = {}
@@ -51,7 +51,7 @@ class ObserverPool(Forkable):
         """Replace the lock, which a thread of the parent may hold."""
         self._changing = threading.Lock()
 
-    def next(self) -> list[Observer]:
+    def next(self) -> list[HotStandby]:
         """Return the available observers, starting with a different one each time to share the load."""
         now_s = self._clock.now_s()
         with self._changing:
@@ -60,7 +60,7 @@ class ObserverPool(Forkable):
             rotated = self.observers[turn:] + self.observers[:turn]
             return [observer for observer in rotated if self._is_available(observer, now_s)]
 
-    def mark_down(self, observer: Observer, error: LockgateError) -> None:
+    def mark_down(self, observer: HotStandby, error: LockgateError) -> None:
         """Skip an observer for a while after an error."""
         now_s = self._clock.now_s()
         with self._changing:
@@ -70,20 +70,20 @@ class ObserverPool(Forkable):
         if known is None:
             LOG.warning("observer %s is down, reads go elsewhere: %s", observer.name, error)
 
-    def mark_up(self, observer: Observer) -> None:
+    def mark_up(self, observer: HotStandby) -> None:
         """End the pause of an observer that has answered."""
         with self._changing:
             known = self._down.pop(observer.name, None)
         if known is not None:
             LOG.warning("observer %s is up again", observer.name)
 
-    def why_down(self, observer: Observer) -> str | None:
+    def why_down(self, observer: HotStandby) -> str | None:
         """Return the error because of which an observer is skipped, None if it is not."""
         with self._changing:
             known = self._down.get(observer.name)
             return None if known is None else known.why
 
-    def _is_available(self, observer: Observer, now_s: float) -> bool:
+    def _is_available(self, observer: HotStandby, now_s: float) -> bool:
         down = self._down.get(observer.name)
         # A clock that was set back must not prolong the pause.
         return down is None or not down.until_s - down.pause_s <= now_s < down.until_s

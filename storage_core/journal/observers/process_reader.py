@@ -7,7 +7,6 @@ from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.journal.database.database import parse_url
 from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.journal.observers.hot_standby import HotStandby
-from lockgate.storage_core.journal.observers.observer import Observer
 from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.journal.session_token import SessionToken
@@ -48,7 +47,7 @@ def configured_reads(
     return client
 
 
-def open_observer(url: str, journal: Journal) -> Observer:
+def open_observer(url: str, journal: Journal) -> HotStandby:
     """Return an observer of a journal. It connects at the first read.
 
     Args:

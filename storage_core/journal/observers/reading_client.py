@@ -15,7 +15,7 @@ from lockgate.storage_core.errors import JournalUnavailableError, MalformedJourn
 from lockgate.storage_core.journal import metrics
 from lockgate.storage_core.journal.journal import Journal
 from lockgate.storage_core.journal.observers.catch_up import BehindError, read_at_least
-from lockgate.storage_core.journal.observers.observer import Observer
+from lockgate.storage_core.journal.observers.hot_standby import HotStandby
 from lockgate.storage_core.journal.observers.observer_pool import ObserverPool
 from lockgate.storage_core.journal.process_journal import token_name
 from lockgate.storage_core.journal.read.snapshot_read import Reading
@@ -73,7 +73,7 @@ class Client:
     def __init__(
         self,
         journal: Journal,
-        observers: Sequence[Observer] = (),
+        observers: Sequence[HotStandby] = (),
         *,
         wait_ms: float = 50.0,
         auto_msync_ms: float = NEVER,
@@ -215,7 +215,7 @@ class Client:
                 "that LOCKGATE_JOURNAL_URL names the right server, then msync to go on with what it holds"
             ) from None
 
-    def _compare(self, observer: Observer) -> ObserverStatus:
+    def _compare(self, observer: HotStandby) -> ObserverStatus:
         try:
             with observer.reading(()) as (_, stamp):
                 pass

@@ -12,7 +12,8 @@ from lockgate.storage_core.errors import ObjectNotFoundError
 from lockgate.storage_core.journal.database.database import Database
 from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.database.schema import ENTRY, HEAD
-from lockgate.storage_core.journal.entries.rows import Row
+from lockgate.storage_core.journal.entries.leases import LeaseState, state_of
+from lockgate.storage_core.journal.entries.rows import Lease, Row
 from lockgate.storage_core.stamp import Stamp
 
 R = TypeVar("R", bound=Row)
@@ -111,3 +112,11 @@ class Reading(SqlRows):
             .limit(limit)
         )
         return [Entry(**dict(zip(names, row, strict=True))) for row in self.connection.execute(query)]
+
+
+def count_leases(reading: Reading) -> dict[LeaseState, int]:
+    """Return the number of leases in each state."""
+    counts, now_s = dict.fromkeys(LeaseState, 0), reading.now_s()
+    for lease in reading.where(Lease, {}):
+        counts[state_of(lease, now_s)] += 1
+    return counts

@@ -7,10 +7,8 @@ reader that polls for greater numbers would miss rows that commit late.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from itertools import starmap
-from typing import NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, Update, bindparam, insert, update
@@ -25,24 +23,13 @@ from lockgate.storage_core.journal.database.schema import ENTRY, EPOCH, HEAD, RE
 from lockgate.storage_core.journal.entries.encoding import decode_result, encode_op
 from lockgate.storage_core.journal.entries.family import known_families
 from lockgate.storage_core.journal.entries.op import Moment
+from lockgate.storage_core.journal.entries.rows import Request
 from lockgate.storage_core.journal.entries.state import State, by_kind, by_length
 from lockgate.storage_core.journal.read.snapshot_read import Entry
 from lockgate.storage_core.journal.write.mutation import Mutation, Refused, WriteOutcome, Written
 from lockgate.storage_core.stamp import Stamp
 
-
-class _KnownRequest(NamedTuple):
-    """A request of an earlier transaction, and its result."""
-
-    request_id: str
-    epoch: int
-    sequence: int
-    op: str
-    result: str
-    at_s: float
-
-
-_Applied = Entry | _KnownRequest
+_Applied = Entry | Request
 """An applied request, of this transaction or of an earlier one."""
 
 
@@ -139,7 +126,8 @@ def _lock_and_load(
         state.add(kind, keys, [row_of(kind, row) for row in values])
     for ((kind, _), prefixes), values in zip(spans.items(), found[len(keys_of) :], strict=True):
         state.add_spans([(kind, prefix) for prefix in prefixes], [row_of(kind, row) for row in values])
-    return head, {request.request_id: request for request in starmap(_KnownRequest, known)}
+    requests = [row_of(Request, row) for row in known]
+    return head, {request.request_id: request for request in requests}
 
 
 def _head(connection: Connection, database: Database, journal: str, locked: Sequence[Row]) -> Head:
@@ -236,7 +224,7 @@ def _known_statement(database: Database, journal: str, ids: Sequence[str]) -> St
 
 @cache
 def _known(for_sqlite: bool) -> bulk.Query:
-    columns = [[table.c[name] for name in _KnownRequest._fields] for table in (ENTRY, REQUEST)]
+    columns = [[table.c[name] for name in Request.__struct_fields__] for table in (ENTRY, REQUEST)]
     return bulk.matching(columns, ["request_id"], for_sqlite)
 
 
@@ -287,8 +275,3 @@ def _entry(mutation: Mutation, written: Written) -> Entry:
         result=msgspec.json.encode(written.result, order="deterministic").decode(),
         at_s=written.at_s,
     )
-
-
-def refusals(outcomes: Iterable[WriteOutcome]) -> list[LockgateError]:
-    """Return the errors of the refused mutations."""
-    return [outcome.error for outcome in outcomes if isinstance(outcome, Refused)]

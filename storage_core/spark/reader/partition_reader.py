@@ -12,7 +12,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from lockgate.storage_core.commit import LiveFile, Manifest
+from lockgate.storage_core.commit.destination.manifest import Manifest
+from lockgate.storage_core.commit.records.destination_log.live_files import LiveFile
 from lockgate.storage_core.spark.options import ReadOptions
 from lockgate.storage_core.spark.reader.store_file import StoreFile
 from lockgate.storage_core.spark.schema.hive_layout import partition_values

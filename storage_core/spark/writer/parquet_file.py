@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lockgate.storage_core.commit import ColumnStatistics
+from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
 from lockgate.storage_core.spark.options import FileOptions
 from lockgate.storage_core.spark.writer.parquet_footer import footer_statistics
 
@@ -22,19 +22,6 @@ COMPACT_BATCHES: Final = 128
 """Number of buffered batches that are merged to one, because small batches have a large overhead."""
 COLUMN_OVERHEAD_BYTES: Final = 512
 """Approximate memory overhead of a column in an Arrow batch."""
-
-
-class ParquetSink(Protocol):
-    """Target of a Parquet file, such as an attempt's `PendingFileWriter`."""
-
-    rows: int | None
-    statistics: dict[str, ColumnStatistics]
-
-    def write(self, data: memoryview, /) -> int:
-        """Write bytes; the buffer is not used after the call."""
-
-    def close(self) -> None:
-        """Seal the file."""
 
 
 class ParquetFile:
@@ -48,7 +35,7 @@ class ParquetFile:
     """
 
     def __init__(
-        self, open_pending: Callable[[], ParquetSink], schema: pa.Schema, options: FileOptions
+        self, open_pending: Callable[[], PendingFileWriter], schema: pa.Schema, options: FileOptions
     ) -> None:
         self.rows = 0
         self.buffered_bytes = 0
@@ -119,13 +106,13 @@ def _memory(batch: pa.RecordBatch) -> int:
 class _Output:
     """An open Parquet file: its pending file, Arrow's writer, and the footer that the writer leaves."""
 
-    pending: ParquetSink
+    pending: PendingFileWriter
     sink: _Sink
     writer: pq.ParquetWriter
     footers: list[pq.FileMetaData]
 
     @classmethod
-    def open(cls, pending: ParquetSink, first: pa.Table, options: FileOptions) -> Self:
+    def open(cls, pending: PendingFileWriter, first: pa.Table, options: FileOptions) -> Self:
         sink, footers = _Sink(pending), []  # type: tuple[_Sink, list[pq.FileMetaData]]
         writer = pq.ParquetWriter(
             sink,
@@ -145,8 +132,8 @@ class _Sink:
 
     closed = False
 
-    def __init__(self, pending: ParquetSink) -> None:
-        self._pending: ParquetSink | None = pending
+    def __init__(self, pending: PendingFileWriter) -> None:
+        self._pending: PendingFileWriter | None = pending
 
     def write(self, data: bytes | pa.Buffer) -> int:
         if self._pending is not None:

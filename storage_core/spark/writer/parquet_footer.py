@@ -6,7 +6,7 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
-from lockgate.storage_core.commit import ColumnStatistics
+from lockgate.storage_core.commit.records.pending_set import ColumnStatistics
 from lockgate.storage_core.spark.schema.hive_layout import value_text
 
 STATISTICS_COLUMNS: Final = 32

@@ -11,9 +11,10 @@ from typing import Final, Self
 import numpy as np
 import pyarrow as pa
 
+from lockgate.storage_core.commit.uploads.pending_file import PendingFileWriter
 from lockgate.storage_core.spark.options import FileOptions
 from lockgate.storage_core.spark.schema.hive_layout import partition_folder
-from lockgate.storage_core.spark.writer.parquet_file import ParquetFile, ParquetSink
+from lockgate.storage_core.spark.writer.parquet_file import ParquetFile
 
 BUFFERED_ROW_GROUPS: Final = 4
 """Maximum Arrow data that all files of a task buffer together, in row groups."""
@@ -31,7 +32,7 @@ class TaskFiles:
 
     def __init__(
         self,
-        open_pending: Callable[[str], ParquetSink],
+        open_pending: Callable[[str], PendingFileWriter],
         *,
         task: int,
         schema: pa.Schema,
@@ -119,7 +120,7 @@ class TaskFiles:
             self._open.move_to_end(folder)
         return file
 
-    def _begin(self, folder: str) -> ParquetSink:
+    def _begin(self, folder: str) -> PendingFileWriter:
         """Open a partition's pending file for its first row group, within the limit of open files."""
         while len(self._open) >= self._options.max_open_files:
             self._seal(next(iter(self._open)))

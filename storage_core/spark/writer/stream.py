@@ -26,7 +26,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from lockgate.storage_core.commit import Job, attach_job, open_job
+from lockgate.storage_core.commit.job import Job
+from lockgate.storage_core.commit.open_or_attach import attach_job, open_job
 from lockgate.storage_core.errors import ConflictError, InvalidInputError
 from lockgate.storage_core.ids import JobAttemptId, new_job_attempt_id
 from lockgate.storage_core.spark.options import WriteOptions

@@ -12,7 +12,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from lockgate.storage_core.commit import Attempt, Job
+from lockgate.storage_core.commit.job import Job
+from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.ids import AttemptId, TaskId, new_attempt_id
 from lockgate.storage_core.spark.options import FileOptions
 from lockgate.storage_core.spark.schema.columns import SPARK_SCHEMA, file_schema

@@ -32,6 +32,7 @@ from tests.model.journal.model import Accepted, Answer, JournalModel
 from tests.model.journal.replay import MemoryRows, replay
 from tests.model.journal.requests import HARD_S, RESOURCES, SOFT_S, Wish, holders, resources, wishes
 from tests.support.commit.destination import Crash, ManualClock
+from tests.support.journal.lease_states import lease_states
 
 PROCESSES: Final = (0, 1)
 processes = st.sampled_from(PROCESSES)
@@ -216,9 +217,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @invariant()
     def leases_are_seen_as_the_model_sees_them(self) -> None:
-        views = Leases(self.journals[1]).in_states(LeaseState)
-        seen = {view.lease.resource: str(view.state) for view in views}
-        assert seen == self.model.lease_states(self.clock.now)
+        assert lease_states(self.journals[1]) == self.model.lease_states(self.clock.now)
 
     def folding_from_any_point_gives_the_tables(self) -> None:
         with self.journals[0].reading() as reading:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lockgate.storage_core.blobs import ArtefactFile, Artefacts
 from lockgate.storage_core.blobs.keys import BlobKey
+from lockgate.storage_core.blobs.protocol import ArtefactFile, Artefacts
 from lockgate.storage_core.blobs.registry.rows import Blob, BlobJob, Guarantee, Reference, UploadSet
 from lockgate.storage_core.blobs.reports import BlobSweepReport
 from lockgate.storage_core.blobs.server.server import BlobServer

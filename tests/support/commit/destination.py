@@ -9,10 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
-from lockgate.storage_core.commit import Job, Manifest, attach_job, open_job, read_manifest, recover_all
+from lockgate.storage_core.commit.destination.log import read_manifest
+from lockgate.storage_core.commit.destination.manifest import Manifest
 from lockgate.storage_core.commit.destination.visible_files import visible_files
+from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.leases import heartbeat
-from lockgate.storage_core.commit.recovery.recover import RecoveryResult
+from lockgate.storage_core.commit.open_or_attach import attach_job, open_job
+from lockgate.storage_core.commit.recovery.recover import RecoveryResult, recover_all
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import Journal

@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lockgate.storage_core.commit import ExpectedTask, Job
+from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.records.codec import digest
-from lockgate.storage_core.commit.records.task import StagedFile
+from lockgate.storage_core.commit.records.task import ExpectedTask, StagedFile
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import TaskId
 from tests.support.commit.destination import Crash, World, dying, write

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from typing import Final
 
-from lockgate.storage_core.commit import open_job, recover_all
+from lockgate.storage_core.commit.open_or_attach import open_job
 from lockgate.storage_core.commit.records.job import Mode, ScopeName
+from lockgate.storage_core.commit.recovery.recover import recover_all
 from lockgate.storage_core.errors import ConflictError, LockgateError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.settings import Settings

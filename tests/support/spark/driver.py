@@ -15,7 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
-from lockgate.storage_core.spark import read, spark_session, write
+from lockgate.storage_core.spark.read import read
+from lockgate.storage_core.spark.session import spark_session
+from lockgate.storage_core.spark.write import write
 from tests.support.spark.accidents import accident as step_with_accident
 from tests.support.spark.accidents import await_that
 

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.spark import LockgateDataSource
+from lockgate.storage_core.spark.data_source import LockgateDataSource
 from lockgate.storage_core.spark.writer.stream import BATCH_ID
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Final
 
 from pyspark.errors import StreamingQueryException
 
-from lockgate.storage_core.spark import spark_session
+from lockgate.storage_core.spark.session import spark_session
 from tests.support.spark.accidents import await_that
 from tests.support.spark.driver import QUICK
 from tests.support.spark.stream_deaths import MortalDataSource, death_of

@@ -9,7 +9,8 @@ from functools import cache
 
 from lockgate.storage_core.journal import Reading
 from lockgate.storage_core.journal.entries.rows import Lease
-from lockgate.storage_core.journal.observers import Client, configured_reads
+from lockgate.storage_core.journal.observers.process_reader import configured_reads
+from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.settings import load_settings
 from lockgate.workers.celery_app import app
 from lockgate.workers.session.task import SessionTask

@@ -17,6 +17,7 @@ from lockgate.storage_core.journal.checkpoint.checkpoints import open_checkpoint
 from lockgate.storage_core.journal.checkpoint.restore import restore_in_place
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode
 from lockgate.storage_core.settings import Settings
+from tests.support.blobs.log_text import log_text
 from tests.support.blobs.server import BlobWorld, blob_world, key_of
 
 LOG = Log(name="log")
@@ -134,13 +135,13 @@ def test_a_publisher_that_dies_at_any_call_loses_nothing(tmp_path: Path, lines: 
             for _ in range(lines):
                 _append(file)
                 first.publish()
-            shown = LogReader(world.server, LOG).show()
+            shown = log_text(LogReader(world.server, LOG))
             _append(file)
             is_dead = _dies(world, file, at, after=after)
-            assert LogReader(world.server, LOG).show() in {shown, file.read_text()}
+            assert log_text(LogReader(world.server, LOG)) in {shown, file.read_text()}
             _append(file)
             LogWriter(world.server, LOG, file).publish()
-            assert LogReader(world.server, LOG).show() == file.read_text()
+            assert log_text(LogReader(world.server, LOG)) == file.read_text()
             assert len(world.server.references(owner=LOG.owner)) == 1
             world.clock.sleep(KEPT_S)
             world.server.sweep(dry_run=False)

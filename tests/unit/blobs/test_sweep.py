@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -243,8 +242,7 @@ def test_a_folder_is_deleted_with_its_last_blob(plain: BlobWorld) -> None:
 def test_one_sweep_deletes_more_than_a_page_and_its_report_stays_small(
     plain: BlobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("staged_before", "deleting", "lapsed_references", "blobs_of"):
-        monkeypatch.setattr(sweeping, name, partial(getattr(sweeping, name), limit=3))
+    monkeypatch.setattr("lockgate.storage_core.blobs.registry.queries.PAGE", 3)
     monkeypatch.setattr("lockgate.storage_core.blobs.reports.LISTED", 4)
     for number in range(8):
         plain.server.put(b"%d" % number, guarantee="recreatable")

@@ -51,7 +51,7 @@ def test_an_unexpected_error_is_one_line_unless_debugging(
     def broken(_destination: str) -> None:
         raise KeyError("surprise")
 
-    monkeypatch.setattr("lockgate.storage_core.commit.list_jobs", broken)
+    monkeypatch.setattr("lockgate.storage_core.commit.job_summary.list_jobs", broken)
 
     result = run("jobs", "list", destination)
     assert result.exit_code == 1

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lockgate import attach_job, open_job
-from lockgate.storage_core.commit import JobPhase
 from lockgate.storage_core.commit.publish import file_report
+from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.settings import Settings
 from tests.support.blobs.job_artefacts import bytes_of, uploaded
 from tests.support.cli import Run, committed_job, document, lapsed_job, open_written_job, visible, write

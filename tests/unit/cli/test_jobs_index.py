@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit import JobPhase, attach_job
+from lockgate.storage_core.commit.open_or_attach import attach_job
+from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.journal.process_journal import close_journals
 from lockgate.storage_core.settings import Settings
 from tests.support.cli import Run, committed_job, document, lapsed_job, open_written_job, visible

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from lockgate import attach_job
-from lockgate.storage_core.commit import JobPhase, RecoveryResult
+from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery import prefix_scan
+from lockgate.storage_core.commit.recovery.recover import RecoveryResult
 from lockgate.storage_core.errors import AccessDeniedError
 from lockgate.storage_core.settings import Settings
 from tests.support.cli import Run, document, lapsed_job, open_written_job

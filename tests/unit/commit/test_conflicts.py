@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.clock import SystemClock
-from lockgate.storage_core.commit import Job
+from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.records.codec import encode
 from lockgate.storage_core.commit.records.destination_log.turn_claim import TurnClaim
 from lockgate.storage_core.commit.records.layout import SUCCESS, is_hidden, turn_claim
@@ -106,7 +106,7 @@ def test_an_object_that_changed_between_plan_and_deletion_is_kept_and_reported(w
 
 
 def test_replaced_files_are_kept_for_their_retention_and_older_turns_can_be_read(world: World) -> None:
-    from lockgate.storage_core.commit import sweep_uploads
+    from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 
     world.run("other", {"a.csv": b"1"})
     world.run("sales", NEW, mode="replace", replaced_retention_s=3600.0)
@@ -122,7 +122,7 @@ def test_replaced_files_are_kept_for_their_retention_and_older_turns_can_be_read
 
 
 def test_the_next_replace_keeps_files_that_an_earlier_one_retains(world: World) -> None:
-    from lockgate.storage_core.commit import sweep_uploads
+    from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 
     world.run("other", {"a.csv": b"1"})
     world.run("sales", {"b.csv": b"2"}, mode="replace", replaced_retention_s=3600.0)

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit import Job, sweep_uploads
+from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.publish.displaced_files import RESTORE_TRIES, displaced_files
 from lockgate.storage_core.commit.publish.file_report import read_file_fates
 from lockgate.storage_core.commit.records.codec import digest
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.records.report import FileFate
+from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 from lockgate.storage_core.errors import (
     ConflictError,
     InvalidInputError,

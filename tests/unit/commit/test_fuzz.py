@@ -18,11 +18,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lockgate.storage_core.commit import ExpectedTask, StagedFile, read_manifest, recover_all, sweep_uploads
 from lockgate.storage_core.commit.destination import log
+from lockgate.storage_core.commit.destination.log import read_manifest
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.codec import Record, decode, encode
 from lockgate.storage_core.commit.records.layout import CHECKPOINT_HINT
+from lockgate.storage_core.commit.records.task import ExpectedTask, StagedFile
+from lockgate.storage_core.commit.recovery.recover import recover_all
+from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 from lockgate.storage_core.errors import InvalidInputError, LockgateError, MalformedRecordError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import TaskId, split_job_id

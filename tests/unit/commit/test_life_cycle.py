@@ -130,7 +130,7 @@ def test_a_task_that_never_committed_is_invisible_and_its_uploads_are_aborted(wo
 
 
 def test_a_missing_expected_task_fails_the_job_before_anything_is_visible(world: World) -> None:
-    from lockgate.storage_core.commit import ExpectedTask
+    from lockgate.storage_core.commit.records.task import ExpectedTask
 
     job = world.open_job("sales")
     job.expect([ExpectedTask(task_id="t"), ExpectedTask(task_id="u")])  # type: ignore[arg-type]

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit import recover_job
 from lockgate.storage_core.commit.destination.location import canonical_url, symlinked_url
-from lockgate.storage_core.commit.leases.job_leases import leases_for
+from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
@@ -21,6 +20,7 @@ from lockgate.storage_core.commit.recovery.expired_jobs import (
     expired_jobs_at,
     recover_everything,
 )
+from lockgate.storage_core.commit.recovery.recover import recover_job
 from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
 from lockgate.storage_core.commit.registry.queries import jobs
 from lockgate.storage_core.commit.registry.rows import TaskAttempt
@@ -57,7 +57,7 @@ def leases(world: World) -> list[str]:
 
 def state(world: World, job_id: str) -> JobLeaseState:
     folder = JobFolder(world.store, job_id)  # type: ignore[arg-type]
-    return leases_for(world.settings, world.clock).look(folder).state
+    return LeasesByJob(world.settings, world.clock).look(folder).state
 
 
 def test_a_directory_is_identified_by_its_resolved_path_and_a_bucket_by_its_url(

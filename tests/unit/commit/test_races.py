@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from lockgate.storage_core.commit import ExpectedTask, list_jobs, recover_job, sweep_uploads
+from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.records.task import ExpectedTask
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
-from lockgate.storage_core.commit.recovery.upload_sweep import SweepAction
+from lockgate.storage_core.commit.recovery.recover import recover_job
+from lockgate.storage_core.commit.recovery.upload_sweep import SweepAction, sweep_uploads
 from lockgate.storage_core.errors import (
     FencedError,
     JobFailedError,
@@ -334,7 +336,7 @@ def test_a_reader_whose_listing_missed_an_outcome_reads_it_by_name(world: World)
             for page in log(prefix, **options):
                 yield [info for info in page if not info.key.endswith("00000002.json")]
 
-    from lockgate.storage_core.commit import DestinationLog
+    from lockgate.storage_core.commit.destination.log import DestinationLog
 
     assert len(DestinationLog(Behind()).manifest().files) == 3  # type: ignore[arg-type]
 

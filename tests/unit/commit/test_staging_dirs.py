@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit import JobPhase
+from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import ConflictError
 from tests.support.commit.destination import World, write
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import pytest
 
-from lockgate.storage_core.commit import Job
+from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.fsspec import LockgateFileSystem
+from lockgate.storage_core.fsspec.filesystem import LockgateFileSystem
 from tests.support.commit.destination import World
 
 TEXT: Final = "é, one\n" * 5_000

@@ -9,10 +9,11 @@ from collections.abc import Callable
 import fsspec  # type: ignore[import-untyped]  # fsspec has no types
 import pytest
 
-from lockgate.storage_core.commit import JobPhase
+from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import ConflictError, FencedError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.fsspec import LockgateFileSystem, job_filesystem
+from lockgate.storage_core.fsspec.filesystem import LockgateFileSystem
+from lockgate.storage_core.fsspec.session import job_filesystem
 from tests.support.commit.destination import World
 from tests.support.fsspec_paths import root_of, write_half
 

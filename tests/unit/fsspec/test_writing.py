@@ -15,7 +15,7 @@ from lockgate.storage_core.errors import (
     ObjectNotFoundError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.fsspec import LockgateFileSystem
+from lockgate.storage_core.fsspec.filesystem import LockgateFileSystem
 from tests.support.commit.destination import World
 from tests.support.fsspec_paths import root_of, write_half
 

@@ -13,6 +13,7 @@ from lockgate.storage_core.journal.entries.leases import NEXT, TAKES, DropLease,
 from lockgate.storage_core.journal.entries.rows import Standing
 from lockgate.storage_core.journal.leases import leases as leases_module
 from tests.support.commit.destination import ManualClock
+from tests.support.journal.lease_states import lease_states
 
 SOFT_S, HARD_S, PARKED_S = 30.0, 120.0, 90.0
 HELD, SOFT, PARKED, HARD, RECOVERING, FREE = LeaseState
@@ -265,8 +266,7 @@ def test_one_renewal_renews_all_leases_of_its_holder_and_none_of_another(
     left, other = take("left to lapse", "me"), take("of another", "you")
     clock.sleep(SOFT_S)
     assert leases.renew("me", mine) == {}
-    states = {view.lease.resource: view.state for view in leases.in_states(LeaseState)}
-    assert states == {"a": HELD, "b": HELD, "left to lapse": SOFT, "of another": SOFT}
+    assert lease_states(leases.journal) == {"a": HELD, "b": HELD, "left to lapse": SOFT, "of another": SOFT}
     assert left < other
 
 
@@ -302,7 +302,7 @@ def test_more_leases_than_one_statement_can_name_are_renewed_together(
     }
     clock.sleep(SOFT_S)
     assert leases.renew("me", mine) == {}
-    assert {view.state for view in leases.in_states(LeaseState)} == {HELD}
+    assert set(lease_states(leases.journal).values()) == {HELD}
 
 
 def test_renewals_write_no_entries(lease: Resource, timed_journal: Journal) -> None:

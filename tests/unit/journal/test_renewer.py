@@ -11,7 +11,7 @@ import pytest
 from lockgate.storage_core.errors import FencedError, JournalUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import Journal, Leases, LeaseState, Stamp, open_journal
-from lockgate.storage_core.journal.leases.renewer import RENEWER, Renewer, new_holder
+from lockgate.storage_core.journal.leases.renewer import RENEWER, Renew, Renewer, new_holder
 from tests.support.commit.destination import ManualClock
 
 SOFT_S, HARD_S, EVERY_S = 30.0, 120.0, 10.0
@@ -39,9 +39,14 @@ class SteppedClock(ManualClock):
         self.waiting.release()
 
 
+def late(leases: Leases) -> Renew:
+    """Look up `renew` at each call, so that a test can replace it."""
+    return lambda holder, held: leases.renew(holder, held)  # noqa: PLW0108
+
+
 @pytest.fixture
 def renewer(leases: Leases, clock: ManualClock) -> Iterator[Renewer]:
-    renewer = Renewer(leases, every_s=EVERY_S, clock=clock)
+    renewer = Renewer(late(leases), every_s=EVERY_S, clock=clock)
     yield renewer
     for resource in ("a", "b"):
         renewer.drop(resource)
@@ -84,7 +89,7 @@ def test_the_thread_renews_all_kept_leases(journal_url: str) -> None:
     clock = SteppedClock()
     with open_journal(journal_url, clock=clock) as journal:
         leases = Leases(journal)
-        renewer = Renewer(leases, every_s=EVERY_S, clock=clock)
+        renewer = Renewer(leases.renew, every_s=EVERY_S, clock=clock)
         for resource in ("a", "b"):
             keep(renewer, leases, resource)
         clock.sleep(SOFT_S)
@@ -99,7 +104,7 @@ def test_the_thread_survives_a_temporary_outage_of_the_journal(journal_url: str)
     clock = SteppedClock()
     with open_journal(journal_url, clock=clock) as journal:
         leases = Leases(journal)
-        renewer = Renewer(leases, every_s=EVERY_S, clock=clock)
+        renewer = Renewer(leases.renew, every_s=EVERY_S, clock=clock)
         keep(renewer, leases, "a")
         clock.sleep(SOFT_S)
         FAILPOINTS.arm({"idle.journal-renew.before": "refuse"})
@@ -184,7 +189,7 @@ def test_a_check_of_a_lease_that_is_not_kept_is_fenced(renewer: Renewer, leases:
 def test_a_check_reports_an_unavailable_journal_and_the_lease_is_not_lost(
     leases: Leases, clock: ManualClock, timed_journal: Journal
 ) -> None:
-    renewer = Renewer(leases, every_s=EVERY_S, clock=clock)
+    renewer = Renewer(late(leases), every_s=EVERY_S, clock=clock)
     keep(renewer, leases, "a")
     working = leases.renew
     leases.renew = down  # type: ignore[method-assign]

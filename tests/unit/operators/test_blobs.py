@@ -12,8 +12,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from celery.contrib.testing.worker import start_worker
 
 from lockgate.operators.blobs import BlobSweepOperator, BlobUploadOperator, summary_table
-from lockgate.storage_core.blobs import Artefacts, BlobInfo, open_blobs
+from lockgate.storage_core.blobs.protocol import Artefacts, BlobInfo
 from lockgate.storage_core.blobs.reports import Amount, BlobSweepReport, Why
+from lockgate.storage_core.blobs.server_or_client import open_blobs
 from lockgate.storage_core.errors import MissingPartError, ObjectNotFoundError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.settings import load_settings

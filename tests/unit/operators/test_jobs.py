@@ -13,7 +13,10 @@ from airflow.sdk.exceptions import AirflowFailException
 from lockgate.operators.dag_run.job_handle import attach
 from lockgate.operators.dag_run.receipts import asset_of
 from lockgate.operators.jobs import JobAbortOperator, JobCommitOperator, JobSetupOperator
-from lockgate.storage_core.commit import JobLeaseState, JobPhase, list_jobs, recover_all
+from lockgate.storage_core.commit.job_summary import list_jobs
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.recovery.recover import recover_all
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.journal import Journal, Stamp

@@ -13,7 +13,9 @@ from lockgate import open_job
 from lockgate.operators.dag_run.destinations import as_destinations
 from lockgate.operators.recovery import JobRecoveryOperator, summary_table
 from lockgate.operators.uploads import UploadSweepOperator
-from lockgate.storage_core.commit import JobPhase, list_jobs, recover_all
+from lockgate.storage_core.commit.job_summary import list_jobs
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.recovery.recover import recover_all
 from tests.support.airflow.task_run import TaskRun, die_at
 from tests.support.blobs.job_artefacts import bytes_of, uploaded
 from tests.support.commit.destination import World, write

@@ -26,6 +26,7 @@ from lockgate.storage_core.blobs.logs.writer import LogWriter
 from lockgate.storage_core.blobs.server.server import BlobServer
 from lockgate.storage_core.errors import StoreUnavailableError
 from lockgate.storage_core.settings import load_settings
+from tests.support.blobs.log_text import log_text
 from tests.support.blobs.server import BlobWorld, blob_world, damage
 
 TASK = "dag_id=sales/run_id=r/task_id=load/attempt=1.log"
@@ -253,12 +254,12 @@ def test_a_followed_file_is_published_at_each_tick_and_as_a_whole_at_its_end(
     for number in range(2):
         ticks.tick.release()
         ticks.waiting.acquire()
-        assert reader.show() == "first\n" + "more\n" * number
+        assert log_text(reader) == "first\n" + "more\n" * number
         with file.open("a") as opened:
             opened.write("more\n")
     follower.finish(file)
     ticks.tick.release()
-    assert reader.show() == "first\nmore\nmore\n"
+    assert log_text(reader) == "first\nmore\nmore\n"
     for thread in threading.enumerate():
         if thread.name == "lockgate-logs":
             thread.join()
@@ -276,10 +277,10 @@ def test_publishing_of_a_file_is_retried_after_a_failure(
     follower.follow(other)
     follower.publish()
     assert "is published later" in caplog.text
-    assert LogReader(world.server, Log(name="other")).show() == "other\n"
+    assert log_text(LogReader(world.server, Log(name="other"))) == "other\n"
     file.write_text("first\n")
     follower.publish()
-    assert LogReader(world.server, Log(name="log")).show() == "first\n"
+    assert log_text(LogReader(world.server, Log(name="log"))) == "first\n"
     follower.finish(file)
     follower.finish(other)
     ticks.tick.release()
@@ -329,7 +330,7 @@ def test_the_thread_publishes_the_end_of_a_file_after_a_failure_and_then_stops_f
     ticks.waiting.acquire()
     ticks.tick.release()
     (version,) = LogReader(world.server, log).versions()
-    assert LogReader(world.server, log).show() == file.read_text()
+    assert log_text(LogReader(world.server, log)) == file.read_text()
     assert version.growing == []
     assert follower._writers == {}
     assert follower._all_done is None
@@ -358,7 +359,7 @@ def test_a_late_end_keeps_the_log_that_another_machine_has_published(
     LogWriter(world.server, log, there).publish(ends=True)
     follower.publish()
     (version,) = LogReader(world.server, log).versions()
-    assert LogReader(world.server, log).show() == "first\nthere\nlast here\n"
+    assert log_text(LogReader(world.server, log)) == "first\nthere\nlast here\n"
     assert version.growing == []
     ticks.tick.release()
 

@@ -13,7 +13,8 @@ from celery.contrib.testing.worker import start_worker
 from lockgate.operators.dag_run.job_handle import handle_of
 from lockgate.operators.jobs import JobCommitOperator
 from lockgate.operators.tasks import TaskCommitOperator
-from lockgate.storage_core.commit import JobLeaseState, list_jobs
+from lockgate.storage_core.commit.job_summary import list_jobs
+from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.celery_app import QUEUES, app
 from tests.support.airflow.task_run import TaskRun

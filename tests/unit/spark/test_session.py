@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.errors import MissingPartError
-from lockgate.storage_core.spark import check_java, spark_session
+from lockgate.storage_core.spark.session import check_java, spark_session
 
 
 def _java(home: Path, script: str) -> None:

@@ -12,7 +12,8 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from lockgate import attach_job, read_manifest, recover_job
 from lockgate.storage_core.clock import SystemClock
-from lockgate.storage_core.commit import JobPhase, list_jobs
+from lockgate.storage_core.commit.job_summary import list_jobs
+from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import ConflictError, FencedError, InvalidInputError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.spark.options import stream_options

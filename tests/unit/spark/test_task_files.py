@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lockgate.storage_core.commit import ColumnStatistics
+from lockgate.storage_core.commit.records.pending_set import ColumnStatistics
 from lockgate.storage_core.spark.options import FileOptions
 from lockgate.storage_core.spark.schema.nullable import nullable_schema
 from lockgate.storage_core.spark.writer.partition_files import TaskFiles, split

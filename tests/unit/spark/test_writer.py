@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructType
 
 from lockgate import attach_job, open_job, read_manifest
-from lockgate.storage_core.commit import JobPhase, list_jobs
+from lockgate.storage_core.commit.job_summary import list_jobs
+from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import (
     ConflictError,
     InvalidInputError,

@@ -10,8 +10,10 @@ import pytest
 from celery.contrib.testing.worker import start_worker
 
 from lockgate import open_job
-from lockgate.storage_core.commit import Job, JobPhase, RecoveryAction, RecoveryResult
-from lockgate.storage_core.commit.recovery.recover import JobAt
+from lockgate.storage_core.commit.job import Job
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
+from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult
 from lockgate.storage_core.errors import JournalUnavailableError
 from lockgate.storage_core.ids import JobId
 from lockgate.storage_core.settings import Settings

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from lockgate import open_job
-from lockgate.storage_core.commit import ExpectedTask, JobPhase, StagedFile
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.records.task import ExpectedTask, StagedFile
 from lockgate.storage_core.errors import (
     ConflictError,
     InvalidInputError,

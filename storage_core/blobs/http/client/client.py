@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, Self, TypeVar, Unpack
 from urllib.parse import quote, urlencode
@@ -60,7 +61,7 @@ class BlobClient:
     def __init__(self, connection: Connection, *, clock: Clock | None = None) -> None:
         self._connection = connection
         self._clock = clock or SystemClock()
-        self._renewer = Renewer(_RemoteSets(connection), every_s=RENEW_S, clock=self._clock)
+        self._renewer = Renewer(partial(_renew_sets, connection), every_s=RENEW_S, clock=self._clock)
 
     @property
     def url(self) -> str:
@@ -256,18 +257,12 @@ class BlobClient:
         return found
 
 
-class _RemoteSets:
-    """Leases of upload sets on a server. The resources are the sets."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def renew(self, holder: str, held: Mapping[str, Stamp]) -> Mapping[str, str]:
-        """Renew all sets of a holder; returns a message for each whose lease is lost."""
-        stamps = {UploadSetId(name): stamp for name, stamp in held.items()}
-        renew = messages.RenewSets(holder=holder, held=stamps)
-        renewed = self._connection.call("POST", "/sets/renew", messages.SetsRenewed, renew)
-        return {str(name): message for name, message in renewed.lost.items()}
+def _renew_sets(connection: Connection, holder: str, held: Mapping[str, Stamp]) -> Mapping[str, str]:
+    """Renew all sets of a holder; returns a message for each whose lease is lost."""
+    stamps = {UploadSetId(name): stamp for name, stamp in held.items()}
+    renew = messages.RenewSets(holder=holder, held=stamps)
+    renewed = connection.call("POST", "/sets/renew", messages.SetsRenewed, renew)
+    return {str(name): message for name, message in renewed.lost.items()}
 
 
 def _file_digest(source: Source, guarantee: Guarantee) -> str | None:

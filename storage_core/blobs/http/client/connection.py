@@ -257,7 +257,6 @@ class Connection(Forkable):
         return InvalidInputError(f"{answered}; nothing was changed; check LOCKGATE_BLOB_SERVER_URL")
 
     def _connection_error(self, call: str, is_read: bool, error: HTTPError) -> LockgateError:
-        """Return the error for a broken connection."""
         failed = f"{call}: {_reason(error)}"
         if self.url.startswith("http:") and any(isinstance(part, RemoteDisconnected) for part in error.args):
             failed = f"{failed}; if the server uses TLS, LOCKGATE_BLOB_SERVER_URL must begin with https"

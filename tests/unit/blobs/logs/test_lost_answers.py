@@ -14,6 +14,7 @@ from lockgate.storage_core.blobs.logs.versions import LogPart, LogVersion, find_
 from lockgate.storage_core.blobs.logs.writer import LogWriter
 from lockgate.storage_core.blobs.protocol import BlobInfo
 from lockgate.storage_core.errors import OutcomeUnknownError, StoreUnavailableError
+from tests.support.blobs.log_text import log_text
 from tests.support.blobs.server import BlobWorld
 from tests.support.blobs.task_logs import LOG, append, file, world
 
@@ -53,7 +54,7 @@ def test_the_next_publication_replaces_one_that_got_no_response(
             writer.publish()
     append(file, grown)
     version = writer.publish()
-    assert LogReader(world.server, LOG).show() == file.read_text()
+    assert log_text(LogReader(world.server, LOG)) == file.read_text()
     assert [one.version for one in find_versions(world.server, LOG)] == [version]
     assert version.number == (2 if after and not grown else 3)
     assert blobs_of(world) == 1 + len(version.parts), "a stray version or part is kept"
@@ -69,7 +70,7 @@ def test_a_file_rotated_after_a_lost_response_is_published_from_its_beginning(
             writer.publish()
     file.write_bytes(b"of another file\n")
     version = writer.publish()
-    assert LogReader(world.server, LOG).show() == "of another file\n"
+    assert log_text(LogReader(world.server, LOG)) == "of another file\n"
     assert version.began == version.number
     assert blobs_of(world) == 2
 
@@ -83,6 +84,6 @@ def test_the_next_writer_continues_the_longer_of_two_versions_with_one_number_an
         part = LogPart(blob_key=shorter.blob_key, size_bytes=size_bytes)
         stray: LogVersion = replace(longest, parts=(part,))
         world.server.put(msgspec.json.encode(stray), owners=[LOG.owner], use="log", guarantee="recreatable")
-    assert LogReader(world.server, LOG).show() == "first\n"
+    assert log_text(LogReader(world.server, LOG)) == "first\n"
     assert LogWriter(world.server, LOG, file).publish() == longest
     assert blobs_of(world) == 2

@@ -9,6 +9,7 @@ import pytest
 from lockgate.storage_core.blobs.logs.log_reader import LogReader
 from lockgate.storage_core.blobs.logs.writer import LogWriter
 from lockgate.storage_core.errors import StoreUnavailableError
+from tests.support.blobs.log_text import log_text
 from tests.support.blobs.server import BlobWorld
 from tests.support.blobs.task_logs import LOG, append, file, world
 
@@ -41,7 +42,7 @@ def test_a_log_does_not_lapse_while_it_is_published(world: BlobWorld, file: Path
         append(file, b"more\n" if grows else b"")
         writer.publish()
         later(world)
-    assert LogReader(world.server, LOG).show() == file.read_text()
+    assert log_text(LogReader(world.server, LOG)) == file.read_text()
 
 
 def test_a_writer_renews_the_parts_that_an_earlier_writer_published(world: BlobWorld, file: Path) -> None:
@@ -52,7 +53,7 @@ def test_a_writer_renews_the_parts_that_an_earlier_writer_published(world: BlobW
     writer_of(world, file).publish()
     for _ in range(3):
         later(world)
-    assert LogReader(world.server, LOG).show() == file.read_text()
+    assert log_text(LogReader(world.server, LOG)) == file.read_text()
 
 
 def test_nothing_is_renewed_before_half_of_its_time(
@@ -85,7 +86,7 @@ def test_a_failed_renewal_is_repeated(world: BlobWorld, file: Path, monkeypatch:
     writer.publish()
     for _ in range(3):
         later(world)
-    assert LogReader(world.server, LOG).show() == "first\n"
+    assert log_text(LogReader(world.server, LOG)) == "first\n"
 
 
 def test_a_missing_part_is_reported_and_the_other_parts_are_renewed(

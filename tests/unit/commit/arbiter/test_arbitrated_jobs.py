@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from lockgate.storage_core.commit import sweep_uploads
 from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.job import StoreRecord
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.recovery.upload_sweep import sweep_uploads
 from lockgate.storage_core.commit.setup.capabilities import forget_destination, with_probed_capabilities
 from lockgate.storage_core.errors import ConflictError, UnsupportedStoreError
 from lockgate.storage_core.failpoints import FAILPOINTS

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit import Job, JobPhase, RecoveryAction, RecoveryResult, recover_job
+from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.phase import JobPhase
+from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
 from lockgate.storage_core.commit.recovery.expired_jobs import (
     LIVE,
     PARKED,
@@ -22,7 +24,7 @@ from lockgate.storage_core.commit.recovery.expired_jobs import (
     recover_everything,
 )
 from lockgate.storage_core.commit.recovery.lease_takeover import recovery_lease
-from lockgate.storage_core.commit.recovery.recover import JobAt
+from lockgate.storage_core.commit.recovery.recover import JobAt, RecoveryResult, recover_job
 from lockgate.storage_core.commit.recovery.registry_rebuild import rescan
 from lockgate.storage_core.errors import FencedError, InvalidInputError, JobFailedError
 from lockgate.storage_core.failpoints import FAILPOINTS

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit import JobPhase, recover_job
 from lockgate.storage_core.commit.decide.turn import TURN_WAIT_S
 from lockgate.storage_core.commit.leases import heartbeat
-from lockgate.storage_core.commit.leases.job_leases import leases_for
+from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState, JobLeaseView
 from lockgate.storage_core.commit.records.job_folder import JobFolder
+from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
+from lockgate.storage_core.commit.recovery.recover import recover_job
 from lockgate.storage_core.errors import FencedError, JournalUnavailableError, LeaseHeldError, TurnBusyError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import job_resource
@@ -31,7 +32,7 @@ from tests.support.commit.destination import World, write
 
 def look(world: World, job_id: str) -> JobLeaseView:
     folder = JobFolder(world.store, job_id)  # type: ignore[arg-type]
-    return leases_for(world.settings, world.clock).look(folder)
+    return LeasesByJob(world.settings, world.clock).look(folder)
 
 
 def with_other_journal(world: World) -> World:

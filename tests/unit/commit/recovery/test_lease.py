@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockgate.storage_core.commit.leases.job_leases import leases_for
+from lockgate.storage_core.commit.leases.job_leases import LeasesByJob
 from lockgate.storage_core.commit.leases.protocol import Hold, JobLeaseState
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.errors import FencedError
@@ -21,7 +21,7 @@ def either(world: World, request: pytest.FixtureRequest) -> World:
 def test_a_lease_is_not_brought_back_to_life_after_the_clean_up(either: World, call: str) -> None:
     with either.open_job("sales") as job:
         write(job, "t", {"a.csv": b"1"})
-        folder, leases = JobFolder(either.store, job.job_id), leases_for(either.settings, either.clock)
+        folder, leases = JobFolder(either.store, job.job_id), LeasesByJob(either.settings, either.clock)
         zombie: Hold = leases.hold(folder, job.record, job.job_attempt)
         either.attach(job.job_id).commit()
         calls = {"check": zombie.check, "park": lambda: zombie.park(60.0)}
@@ -68,7 +68,7 @@ def test_a_parked_job_is_left_alone_until_its_deadline(either: World) -> None:
     with either.open_job("sales") as job:
         write(job, "t", {"a.csv": b"1"})
         job.park(3_600.0)
-    folder, leases = JobFolder(either.store, job.job_id), leases_for(either.settings, either.clock)
+    folder, leases = JobFolder(either.store, job.job_id), LeasesByJob(either.settings, either.clock)
 
     either.clock.sleep(3_599.0)
     assert leases.look(folder).state is JobLeaseState.PARKED
@@ -81,7 +81,7 @@ def test_the_next_step_takes_over_a_parked_job_and_commits_it(either: World) -> 
         write(job, "t", {"a.csv": b"1"})
     with either.attach(job.job_id) as step:
         step.hold()
-        leases = leases_for(either.settings, either.clock)
+        leases = LeasesByJob(either.settings, either.clock)
         view = leases.look(JobFolder(either.store, job.job_id))
         assert (view.state, view.job_attempt) == (JobLeaseState.LIVE, job.job_attempt)
         step.commit()
@@ -91,7 +91,7 @@ def test_the_next_step_takes_over_a_parked_job_and_commits_it(either: World) -> 
 
 def test_a_lease_that_is_not_renewed_lapses_after_its_hard_limit(either: World) -> None:
     job = either.open_job("sales")
-    leases, folder = leases_for(either.settings, either.clock), JobFolder(either.store, job.job_id)
+    leases, folder = LeasesByJob(either.settings, either.clock), JobFolder(either.store, job.job_id)
 
     either.clock.sleep(either.settings.lease_hard_s - 1)
     assert leases.look(folder).state is JobLeaseState.LIVE
@@ -102,7 +102,7 @@ def test_a_lease_that_is_not_renewed_lapses_after_its_hard_limit(either: World) 
 
 def test_the_stamp_of_each_holder_is_greater_than_the_previous_one(either: World) -> None:
     with either.open_job("sales") as job:
-        leases, folder = leases_for(either.settings, either.clock), JobFolder(either.store, job.job_id)
+        leases, folder = LeasesByJob(either.settings, either.clock), JobFolder(either.store, job.job_id)
         stamps = []
         for _ in range(3):
             hold = leases.hold(folder, job.record, job.job_attempt)

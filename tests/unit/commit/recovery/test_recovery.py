@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from lockgate.storage_core.commit import ExpectedTask, list_jobs, recover_job, sweep_uploads
+from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.leases.protocol import JobLeaseState
 from lockgate.storage_core.commit.records.codec import encode
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.records.report import Ended
+from lockgate.storage_core.commit.records.task import ExpectedTask
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
-from lockgate.storage_core.commit.recovery.recover import RecoveryResult
-from lockgate.storage_core.commit.recovery.upload_sweep import SweepAction
+from lockgate.storage_core.commit.recovery.recover import RecoveryResult, recover_job
+from lockgate.storage_core.commit.recovery.upload_sweep import SweepAction, sweep_uploads
 from lockgate.storage_core.errors import AuditFailedError, ObjectNotFoundError
 from lockgate.storage_core.ids import new_token
 from tests.support.commit.destination import World, write

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit import JobPhase
 from lockgate.storage_core.commit.leases.registration import PHASES
+from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.records.phase import JobPhase as Phase
 from lockgate.storage_core.commit.recovery.registry_rebuild import RescanResult, rescan
 from lockgate.storage_core.commit.registry.queries import find_job

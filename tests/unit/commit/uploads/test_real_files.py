@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit import Job
 from lockgate.storage_core.commit.committers import COMMITTERS
+from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.errors import ConflictError, StoreUnavailableError
 from tests.support.commit.destination import World
 

@@ -10,17 +10,12 @@ from typing import Any
 
 import pytest
 
-from lockgate.storage_core.commit import (
-    Job,
-    SweepAction,
-    SweepReport,
-    UploadFilter,
-    count_uploads,
-    recover_job,
-    sweep_uploads,
-)
+from lockgate.storage_core.commit.job import Job
 from lockgate.storage_core.commit.records.job_listing import list_job_folders
+from lockgate.storage_core.commit.recovery.recover import recover_job
+from lockgate.storage_core.commit.recovery.upload_sweep import SweepReport, sweep_uploads
 from lockgate.storage_core.commit.uploads.upload_cost import measure_uploads
+from lockgate.storage_core.commit.uploads.upload_owner import SweepAction, UploadFilter, count_uploads
 from lockgate.storage_core.errors import InvalidInputError, JobFailedError, UploadGoneError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import JobId, new_token

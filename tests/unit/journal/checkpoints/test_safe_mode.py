@@ -9,6 +9,7 @@ from lockgate.storage_core.journal import Leases, LeaseState, Stamp
 from lockgate.storage_core.journal.entries.rows import Lease
 from lockgate.storage_core.journal.safe_mode import leave_safe_mode, refuse_in_safe_mode
 from tests.support.journal.checkpoints import JournalWorld
+from tests.support.journal.lease_states import lease_states
 
 
 def test_in_safe_mode_nothing_is_recovered_or_pruned_and_writes_continue(journals: JournalWorld) -> None:
@@ -38,7 +39,7 @@ def test_leaving_safe_mode_restarts_the_limits_of_every_holder(journals: Journal
         assert leave_safe_mode(journal) == 2
         assert leave_safe_mode(journal) is None
         refuse_in_safe_mode(journal, "reaping")
-        states = {view.lease.resource: view.state for view in Leases(journal).in_states(LeaseState)}
+        states = lease_states(journal)
         journals.clock.sleep(119)
         with journal.reading() as reading:
             parked = reading.get(Lease, "job:1-b")

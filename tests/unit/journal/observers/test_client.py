@@ -19,9 +19,10 @@ from lockgate.storage_core.errors import (
     StateLostError,
 )
 from lockgate.storage_core.journal import Reading, Stamp
-from lockgate.storage_core.journal.observers import SessionToken, configured_reads
 from lockgate.storage_core.journal.observers.observer_pool import FIRST_PROBE_S
+from lockgate.storage_core.journal.observers.process_reader import configured_reads
 from lockgate.storage_core.journal.observers.reading_client import REST_S
+from lockgate.storage_core.journal.session_token import SessionToken
 from lockgate.storage_core.settings import Settings
 from tests.support.journal.observers import ObserverWorld, figure, lose_after, server_and_rows, take
 

@@ -6,9 +6,8 @@ import pytest
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.journal import Stamp
-from lockgate.storage_core.journal.observers import SessionToken
 from lockgate.storage_core.journal.read.seen_stamps import SeenStamps
-from lockgate.storage_core.journal.session_token import AT_LEAST_HEADER
+from lockgate.storage_core.journal.session_token import AT_LEAST_HEADER, SessionToken
 from tests.support.commit.destination import ManualClock
 
 

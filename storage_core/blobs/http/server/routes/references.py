@@ -15,7 +15,7 @@ from lockgate.storage_core.blobs.http.server.auth.policy import ALL_JOBS
 from lockgate.storage_core.blobs.http.server.responses import JsonResponse
 from lockgate.storage_core.blobs.http.server.service import Service
 from lockgate.storage_core.blobs.keys import UploadSetId, check_blob_key, check_upload_set
-from lockgate.storage_core.blobs.registry.queries import owned_by
+from lockgate.storage_core.blobs.registry.queries import references_of
 from lockgate.storage_core.blobs.registry.rows import UploadSet
 
 EMPTY: Final = messages.Empty()
@@ -176,10 +176,11 @@ def _set_of(service: Service, upload_set: UploadSetId) -> UploadSet | None:
 def _now(service: Service, owner: str) -> float:
     """Return now, or the time of an owner's latest reference if that is later: a clock may be set back."""
     with service.server.holdings.journal.reading() as reading:
-        return max([reading.now_s(), *(reference.taken_s for reference in owned_by(reading, owner))])
+        taken_s = (reference.taken_s for reference in references_of(reading, owner=owner))
+        return max([reading.now_s(), *taken_s])
 
 
 def _jobs_of(service: Service, owner: str) -> set[str]:
     """Return the jobs of the blobs that an owner refers to."""
     with service.server.holdings.journal.reading() as reading:
-        return {reference.job_id for reference in owned_by(reading, owner)}
+        return {reference.job_id for reference in references_of(reading, owner=owner)}
