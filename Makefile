@@ -5,6 +5,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Classes that Spark loads: about forty JVMs of the tests start from them.
+SPARK_ARCHIVE := .tools/spark.jsa
 # The tests of a file run in one process, because they share fixtures that are slow to set up.
 IN_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 # Tests start hundreds of processes, each of which would compile all its imports again.
@@ -17,16 +19,16 @@ demo: $(READY)  ## Run the main job on real flights, kill its driver, recover, c
 	@scripts/need java
 	@$(BIN)/python -m examples.flights
 
-test: $(READY)  ## Run the tests; if Go is installed, also against a real S3 server
+test: $(READY) $(SPARK_ARCHIVE)  ## Run the tests; if Go is installed, also against a real S3 server
 	@scripts/need java
 	@scripts/in-memory scripts/with-s3-server $(BIN)/pytest -m "not demo" $(IN_PARALLEL) $(PYTEST_ARGS)
 
-soak: $(READY)  ## Run the tests with long storms and many repetitions: for hours, by hand or on a schedule
+soak: $(READY) $(SPARK_ARCHIVE)  ## Run the tests with long storms and many repetitions: for hours, by hand or on a schedule
 	@scripts/need java
 	@LOCKGATE_TEST_SOAK=1 scripts/in-memory scripts/with-s3-server \
 		$(BIN)/pytest -m "not demo" $(IN_PARALLEL) $(PYTEST_ARGS)
 
-test-demo: $(READY)  ## Run the demo as a test: check its table, and that no process is left
+test-demo: $(READY) $(SPARK_ARCHIVE)  ## Run the demo as a test: check its table, and that no process is left
 	@scripts/need java
 	@$(BIN)/pytest -m demo
 
@@ -66,6 +68,11 @@ lock: $(READY)  ## Resolve the newest dependencies into requirements.lock
 
 clean:  ## Remove the virtual environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(SPARK_ARCHIVE): $(READY) scripts/spark_archive.py
+	@scripts/need java
+	@echo "Writing the classes that Spark loads to $@, once ..."
+	@$(BIN)/python -W ignore scripts/spark_archive.py $@
 
 $(READY): requirements.lock pyproject.toml
 	@scripts/need python

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
+import psutil
 import pytest
 
 from lockgate.storage_core import prometheus
@@ -35,6 +36,14 @@ _HOME = tempfile.TemporaryDirectory(prefix="lockgate-")
 atexit.register(_HOME.cleanup)
 os.environ["LOCKGATE_HOME"] = _HOME.name
 
+# The JVMs of the tests are short-lived: without the optimising compiler, and with the archive of classes that
+# `make test` writes, they need a quarter of the CPU time. Spark passes these options to the JVM of a driver.
+_ARCHIVE = Path(__file__).parents[1] / ".tools" / "spark.jsa"
+_JVM_OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+if _ARCHIVE.exists():
+    _JVM_OPTIONS += [f"-XX:SharedArchiveFile={_ARCHIVE}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(_JVM_OPTIONS))
+
 _PARTS: dict[str, tuple[Callable[[], object], str]] = {
     "s3-server": (
         lambda: os.environ.get("LOCKGATE_TEST_S3_URL"),
@@ -49,6 +58,14 @@ _ORDER = ("model", "fault", "unit", "contract", "integration")
 models come first, because one file of them is long."""
 
 _TIMEOUT_S = {"integration": 900, "soak": 14_400}
+
+
+_WORKER_GIB = 4
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return the number of test processes: two per core, because a test waits for half of its time."""
+    return max(1, min(2 * len(os.sched_getaffinity(0)), psutil.virtual_memory().total // (_WORKER_GIB << 30)))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -28,8 +28,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.warehouse.dir": warehouse.as_uri(),
             "spark.sql.shuffle.partitions": "2",
             "spark.driver.memory": "1g",
-            # These runs are too short for the optimising compiler: without it they take half the CPU time.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
     )
     session.sparkContext.setLogLevel("OFF")

@@ -137,8 +137,7 @@ from lockgate.storage_core.spark.write import write
 import sys
 
 destination, how = sys.argv[1:]
-quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-spark = spark_session("killed", master="local[2]", config=quick)
+spark = spark_session("killed", master="local[2]")
 spark.sparkContext.setLogLevel("OFF")
 frame = spark.range(400, numPartitions=4).selectExpr("id", "id % 5 AS day")
 if how == "write":

@@ -68,7 +68,6 @@ work = SparkWork(
         "options": {},
     },
     master="local[1]",
-    config={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
 )
 logging.basicConfig(level=logging.INFO)
 print(json.dumps(SparkChild(logging.getLogger()).run(work)))

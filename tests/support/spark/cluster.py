@@ -19,7 +19,8 @@ import pyspark
 from tests.support.spark.accidents import await_that
 
 HOSTS: Final = ("127.0.0.2", "127.0.0.3")
-_QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_QUICK: Final = os.environ["SPARK_SUBMIT_OPTS"]
+"""The options of every JVM in tests; see `tests/conftest.py`."""
 CLUSTER_CONFIG: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",

@@ -28,12 +28,7 @@ How = Literal["write", "save"]
 """By `lockgate.storage_core.spark.write`, or by `format("lockgate")` alone."""
 
 DAYS: Final = 5
-QUICK: Final = {
-    "spark.driver.memory": "512m",
-    "spark.sql.shuffle.partitions": "2",
-    # These runs are too short for the optimising compiler: without it they take half the CPU time.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
+QUICK: Final = {"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2"}
 
 
 class DriverDiedError(Exception):
