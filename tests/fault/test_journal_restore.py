@@ -22,6 +22,7 @@ from lockgate.storage_core.journal.safe_mode import leave_safe_mode
 from tests.conftest import Summarise
 from tests.support.journal.checkpoints import JournalWorld, dying_at, take
 from tests.support.postgres import Server
+from tests.support.soak import rounds
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(900)]
 
@@ -35,7 +36,8 @@ class Lost:
     """A journal that is copied for every death: two checkpoints, the older one verified, and later entries.
 
     Attributes:
-        stride: Distance between tested crash points: 1 on SQLite, more on PostgreSQL, where copies are slow.
+        stride: Distance between tested crash points: larger on PostgreSQL, where copies are slow. It is odd,
+            so that points before and after calls are among them.
     """
 
     original: JournalWorld
@@ -43,7 +45,7 @@ class Lost:
 
     @property
     def stride(self) -> int:
-        return 1 if self.server is None else 4
+        return rounds(3, 1) if self.server is None else rounds(7, 3)
 
     def copy(self) -> JournalWorld:
         """Return a copy with an additional empty database."""
