@@ -15,6 +15,7 @@ from lockgate.storage_core.commit.uploads.upload_owner import SweepAction, Uploa
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.stores import Store
 from tests.support.commit.destination import World, crash_at, write
+from tests.support.soak import rounds
 
 OLD = {"day=1/old a.csv": b"old a", "day=2/ü%2F.csv": b"old b"}
 NEW = {"day=1/c.csv": b"new c", "day=3/d.csv": b"new d" * 3, "e.csv": b""}
@@ -77,7 +78,7 @@ def test_a_crash_at_a_sample_of_calls_leaves_all_or_nothing(
     open_at: Callable[[str], Store], world: World, mode: str
 ) -> None:
     outcomes = []
-    for number in range(3, 250, 41):
+    for number in range(3, 250, rounds(67, 23)):
         at = World(world.root, open_at(f"crash-{number}").url)
         at.run("old", OLD)
 

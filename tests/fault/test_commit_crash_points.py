@@ -115,13 +115,13 @@ def test_a_crash_during_recovery_is_recovered(
     worlds: Iterator[World], mode: str, committer: str, tmp_path: Path, summarise: Summarise
 ) -> None:
     pairs = 0
-    for first in snapshots_of_job(next(worlds), mode, committer)[:: rounds(12, 3)]:
+    for first in snapshots_of_job(next(worlds), mode, committer)[:: rounds(25, 3)]:
         world = one_by_one(first.world())
         for second in snapshots_of(world, world.recover, tmp_path / "again"):
             recovered(second, mode, committer, f"{first.points[0]}, then {second.points[0]}")
             pairs += len(second.points)
     summarise(f"{committer}, {mode}: {pairs} pairs of crashes")
-    assert pairs > rounds(50, 200)
+    assert pairs > rounds(25, 200)
 
 
 @pytest.mark.parametrize("loses", [False, True], ids=["published", "reverted"])
@@ -133,7 +133,7 @@ def test_a_crash_while_old_files_are_displaced_leaves_all_of_them_or_the_whole_j
     outcomes: list[bool] = []
     for snapshot in snapshots_of(world, lambda: clashing_job(world, loses=loses), tmp_path / "once"):
         there = one_by_one(snapshot.world())
-        for again in sample(snapshots_of(there, there.recover, tmp_path / "again"), every=3):
+        for again in sample(snapshots_of(there, there.recover, tmp_path / "again"), every=6):
             found = again.world()
             found.recover()
             where = f"{snapshot.points[0]}, then {again.points[0]}"
@@ -197,7 +197,7 @@ def test_an_answer_that_is_lost_or_refused_once_leaves_all_or_nothing(
         job(world, "replace", committer)
     side = ".after" if action == "lost" else ".before"
     points = list(dict.fromkeys(name for name in names if name.endswith(side)))
-    for name in sample(points, every=2, offset=list(COMMITTERS).index(committer)):
+    for name in sample(points, every=3, offset=list(COMMITTERS).index(committer)):
         world = next(worlds)
         FAILPOINTS.arm({name: action})
         try:

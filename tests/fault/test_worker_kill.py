@@ -15,6 +15,7 @@ from lockgate.storage_core.errors import OutcomeUnknownError
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.dispatch import commit_tasks, complete_by_workers
 from lockgate.workers.embedded_broker import find_broker, start_broker
+from tests.support.soak import sample, soak_only
 from tests.support.workers.celery_worker import StagedJob, embedded_broker, wait_until, worker_process
 
 pytestmark = [pytest.mark.fault, pytest.mark.integration]
@@ -47,7 +48,7 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize("point", ["task-write.begin.after", "task-commit.create.after"])
+@pytest.mark.parametrize("point", [soak_only("task-write.begin.after"), "task-commit.create.after"])
 def test_another_worker_gets_the_task_of_a_pool_child_killed_in_a_task_commit(
     tmp_path: Path, settings: Settings, point: str
 ) -> None:
@@ -63,7 +64,7 @@ def test_another_worker_gets_the_task_of_a_pool_child_killed_in_a_task_commit(
     check_rows_exactly_once(staged)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", sample(POINTS, every=3))
 def test_another_worker_gets_the_task_of_a_whole_worker_killed_in_a_task_commit(
     tmp_path: Path, settings: Settings, point: str
 ) -> None:

@@ -14,6 +14,7 @@ from lockgate import read_manifest
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.stores import UploadInfo
+from tests.support.soak import soak_only
 from tests.support.spark.accidents import FIRST_TRY, SECOND_TRY, Accident, await_that
 from tests.support.spark.cluster import CLUSTER_CONFIG, HOSTS, standalone_cluster
 from tests.support.spark.driver import DAYS, Driver, How, spark_driver
@@ -84,7 +85,7 @@ def test_a_speculative_copy_wins_and_the_slow_attempt_leaves_nothing(
     assert _ids(destination) == list(range(ROWS))
 
 
-@pytest.mark.parametrize("how", ["write", "save"])
+@pytest.mark.parametrize("how", [soak_only("write"), "save"])
 def test_a_task_is_retried_after_its_executor_was_killed_and_its_rows_arrive_once(
     *, how: How, cluster_driver: Driver, destination: str, notes: Path, seen: Listing, open_uploads: Uploads
 ) -> None:

@@ -21,6 +21,7 @@ from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.spark.write import write
 from lockgate.storage_core.stores import UploadInfo
+from tests.support.soak import soak_only
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,7 +71,7 @@ def _dying(how: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordB
 
 
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
-@pytest.mark.parametrize("how", ["raises", "exits", "is-killed-with-its-writer"])
+@pytest.mark.parametrize("how", [soak_only("raises"), "exits", "is-killed-with-its-writer"])
 def test_a_killed_task_is_retried_and_its_rows_arrive_once(
     spark: SparkSession, destination: str, open_uploads: Uploads, seen: Listing, how: str
 ) -> None:
@@ -165,7 +166,7 @@ def _run_driver(destination: str, how: str, failpoint: str) -> int:
     ("point", "committed"),
     [
         ("decide.create.before=kill", False),
-        ("complete.complete.after=kill@7", True),
+        soak_only("complete.complete.after=kill@7", True),
         ("outcome.create.after=kill", True),
     ],
 )

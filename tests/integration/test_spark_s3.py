@@ -16,6 +16,7 @@ from lockgate.storage_core.commit.destination.visible_files import visible_files
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.stores import UploadInfo, open_store
+from tests.support.soak import soak_only
 from tests.support.spark.driver import DAYS, Driver, DriverDiedError, How, spark_driver
 
 pytestmark = [pytest.mark.integration, pytest.mark.requires("s3-server")]
@@ -111,7 +112,7 @@ def test_files_of_several_parts_are_complete(
 @pytest.mark.fault
 @pytest.mark.parametrize(
     ("failpoint", "decided"),
-    [("decide.create.before=kill", False), ("complete.complete.after=kill@4", True)],
+    [soak_only("decide.create.before=kill", False), ("complete.complete.after=kill@4", True)],
 )
 def test_recovery_settles_the_job_of_a_driver_killed_around_its_decision(
     *,

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
+
+if TYPE_CHECKING:
+    from _pytest.mark import ParameterSet
 
 IS_SOAK: Final = bool(os.environ.get("LOCKGATE_TEST_SOAK"))
 
@@ -32,6 +36,11 @@ def sample(items: Sequence[T], every: int, *, offset: int = 0) -> Sequence[T]:
     return [
         item for number, item in enumerate(items) if number in {0, last} or number % every == offset % every
     ]
+
+
+def soak_only(*values: object) -> ParameterSet:
+    """Return the parameters of a test that runs in `make soak` only."""
+    return pytest.param(*values, marks=pytest.mark.soak)
 
 
 def machine_settings(examples: int, steps: int, *, soak_examples: int, soak_steps: int = 60) -> settings:

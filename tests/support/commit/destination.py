@@ -149,8 +149,18 @@ class World:
 
 
 @lru_cache(maxsize=256)
-def _settings(chosen: tuple[tuple[str, object], ...], _environment: tuple[tuple[str, str], ...]) -> Settings:
-    """Read the settings once per environment, because that takes as long as some recoveries."""
+def _settings(chosen: tuple[tuple[str, object], ...], environment: tuple[tuple[str, str], ...]) -> Settings:
+    """Read the settings once per environment and folder, because that takes as long as some recoveries."""
+    values = dict(chosen)
+    home = values.pop("home")
+    return _settings_elsewhere(tuple(values.items()), environment).model_copy(update={"home": home})
+
+
+@lru_cache(maxsize=256)
+def _settings_elsewhere(
+    chosen: tuple[tuple[str, object], ...],
+    environment: tuple[tuple[str, str], ...],
+) -> Settings:
     return Settings(**dict(chosen))  # type: ignore[arg-type]
 
 
