@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
-import psutil
 import pytest
 
 from lockgate.storage_core import prometheus
@@ -58,14 +57,6 @@ _ORDER = ("model", "fault", "unit", "contract", "integration")
 models come first, because one file of them is long."""
 
 _TIMEOUT_S = {"integration": 900, "soak": 14_400}
-
-
-_WORKER_GIB = 4
-
-
-def pytest_xdist_auto_num_workers() -> int:
-    """Return the number of test processes: two per core, because a test waits for half of its time."""
-    return max(1, min(2 * len(os.sched_getaffinity(0)), psutil.virtual_memory().total // (_WORKER_GIB << 30)))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

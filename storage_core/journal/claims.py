@@ -1,4 +1,7 @@
-"""Claim: a name that is created once in the journal, for a store that has no conditional create."""
+"""Claim: a name that is created once in the journal, for a store that has no conditional create.
+
+In other stores a claim, such as that of a turn, is an object that is created if absent.
+"""
 
 from __future__ import annotations
 

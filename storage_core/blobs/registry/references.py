@@ -1,7 +1,6 @@
-"""Entries about references to blobs.
+"""Reference: a reason to keep a blob, held by an owner; and the entries about references.
 
-A reference is a reason to keep a blob, held by an owner: a job, a receiver or a viewer of it, a log, or an
-XCom row.
+Owners are jobs, receivers and viewers of a blob, logs and XCom rows.
 
 A blob is staged when its last reference is dropped, not at the next sweep. So an unreferenced blob is kept
 for one to two intervals, and a sweep need not search for unreferenced blobs.

@@ -1,4 +1,4 @@
-"""Staged clean-up of blobs: delete blobs that had no reference for a whole retention interval.
+"""Sweep of the blobs: delete those that had no reference for a whole retention interval.
 
     lapsed references                       drop: their blobs may become staged
     upload sets whose uploaders are gone    abandon: their blobs become staged
@@ -11,6 +11,7 @@ A blob is staged by the entry that drops its last reference. If a sweep runs eac
 blob is kept for one to two intervals; concurrent or frequent sweeps delete nothing earlier. Each step can be
 interrupted and repeated: a row exists until its bytes are deleted.
 
+The other sweep, of uploads that no job will complete, is `commit/recovery/upload_sweep.py`.
 Source: Flink BLOB storage, "Staged Cleanup".
 """
 

@@ -1,4 +1,4 @@
-"""Protocol of job leases: which driver acts for a job.
+"""Job leases: the right of one driver to act for a job.
 
 Leases speed up recovery; commits are safe without them. A job's leases are in the journal that its `job.json`
 names (`journal_leases`), or else heartbeats in its folder (`heartbeat`). Taking a lease fences its holder.
