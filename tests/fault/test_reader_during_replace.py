@@ -19,13 +19,13 @@ pytestmark = pytest.mark.fault
 OLD, NEW = (digest_of(rows_of(version)) for version in ("old", "new"))
 BEFORE = {
     "after the decision": "decide.create.after",
-    "amid the completions": "complete.complete.after@4",
+    "during the completions": "complete.complete.after@4",
     "before the outcome": "outcome.create.before",
 }
 AFTER = {
     "after the outcome": "outcome.create.after",
     "before the deletions": "remove.delete.before",
-    "amid the deletions": "remove.delete.after@4",
+    "during the deletions": "remove.delete.after@4",
     "before the summary": "success.put.before",
 }
 DAY = 86_400.0
@@ -64,7 +64,7 @@ def test_a_log_reader_sees_the_old_or_the_new_table_whenever_the_driver_dies(wor
     assert world.live() == world.keys()
 
 
-@pytest.mark.parametrize("when", ["amid the completions", "after the outcome"])
+@pytest.mark.parametrize("when", ["during the completions", "after the outcome"])
 def test_with_retention_no_file_is_deleted_during_a_read(world: World, when: str) -> None:
     with reading(world.url) as reader:
         reader.catch_up()

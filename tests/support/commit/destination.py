@@ -153,11 +153,11 @@ def _settings(chosen: tuple[tuple[str, object], ...], environment: tuple[tuple[s
     """Read the settings once per environment and folder, because that takes as long as some recoveries."""
     values = dict(chosen)
     home = values.pop("home")
-    return _settings_elsewhere(tuple(values.items()), environment).model_copy(update={"home": home})
+    return _settings_without_home(tuple(values.items()), environment).model_copy(update={"home": home})
 
 
 @lru_cache(maxsize=256)
-def _settings_elsewhere(
+def _settings_without_home(
     chosen: tuple[tuple[str, object], ...],
     environment: tuple[tuple[str, str], ...],
 ) -> Settings:

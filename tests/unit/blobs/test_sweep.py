@@ -60,7 +60,7 @@ def disarmed() -> Iterator[None]:
 
 
 def test_an_unreferenced_blob_is_kept_for_a_whole_interval_and_deleted_at_its_end(world: BlobWorld) -> None:
-    blob = world.server.put(b"nobody's")
+    blob = world.server.put(b"unneeded")
     world.clock.sleep(INTERVAL_S - 1)
     assert sweep(world).deleted == Amount()
     assert is_there(world, blob)
@@ -76,7 +76,7 @@ def test_an_unreferenced_blob_is_kept_for_a_whole_interval_and_deleted_at_its_en
 def test_an_unreferenced_blob_is_kept_for_one_to_two_intervals_at_any_sweep_frequency(
     plain: BlobWorld, rhythm_s: float, begins_s: float
 ) -> None:
-    blob, put_s = plain.server.put(b"nobody's"), plain.clock.now_s()
+    blob, put_s = plain.server.put(b"unneeded"), plain.clock.now_s()
     plain.clock.sleep(begins_s)
     while is_there(plain, blob):
         sweep(plain)
@@ -86,7 +86,7 @@ def test_an_unreferenced_blob_is_kept_for_one_to_two_intervals_at_any_sweep_freq
 
 
 def test_a_second_sweep_within_a_minute_does_nothing(plain: BlobWorld) -> None:
-    blob = plain.server.put(b"nobody's")
+    blob = plain.server.put(b"unneeded")
     for _ in range(2):
         sweep(plain)
         plain.clock.sleep(30)
@@ -257,7 +257,7 @@ def test_one_sweep_deletes_more_than_a_page_and_its_report_stays_small(
 
 
 def test_a_dry_run_changes_nothing_and_names_the_blobs_that_would_be_deleted(world: BlobWorld) -> None:
-    staged = world.server.put(b"nobody's")
+    staged = world.server.put(b"unneeded")
     final = world.server.put(b"library", job_id="sales", owners=["job"])
     world.server.put(b"message", owners=["receiver:1"], lapse_s=60.0)
     world.server.begin_set("later")
@@ -282,7 +282,7 @@ def test_a_dry_run_changes_nothing_and_names_the_blobs_that_would_be_deleted(wor
 
 
 def test_nothing_is_swept_in_safe_mode_and_a_dry_run_still_reports(world: BlobWorld, tmp_path: Path) -> None:
-    blob = world.server.put(b"nobody's")
+    blob = world.server.put(b"unneeded")
     world.clock.sleep(INTERVAL_S)
     restore_in_place(world.journal, open_checkpoints(Settings(home=tmp_path / "home")))
     with pytest.raises(SafeModeError, match="leave-safe-mode"):
@@ -325,7 +325,7 @@ def test_in_safe_mode_no_job_is_ended_and_none_of_its_blobs_is_deleted(
 def test_an_object_that_the_ha_store_does_not_delete_stays_marked_for_the_next_sweep(
     world: BlobWorld, action: str
 ) -> None:
-    blob = world.server.put(b"nobody's")
+    blob = world.server.put(b"unneeded")
     message = world.server.put(b"message", guarantee="recreatable")
     world.clock.sleep(INTERVAL_S)
     FAILPOINTS.arm({"blob-ha-delete.delete_many.before": action})
@@ -380,7 +380,7 @@ def test_the_row_of_an_ended_job_is_kept_while_the_ha_store_is_unavailable(world
 
 
 def test_a_sweep_retries_after_a_lost_answer_of_the_journal(world: BlobWorld) -> None:
-    blob = world.server.put(b"nobody's")
+    blob = world.server.put(b"unneeded")
     world.clock.sleep(INTERVAL_S)
     FAILPOINTS.arm({"blob-sweep.journal-write.after": "lost"})
     assert sweep(world).deleted.blobs == 1
@@ -421,7 +421,7 @@ def test_the_interval_is_a_setting(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path / "home", retention_interval_s=60.0)
     clock = ManualClock()
     with open_server(settings, clock=clock) as server:
-        server.put(b"nobody's")
+        server.put(b"unneeded")
         clock.sleep(59.0)
         assert server.sweep(dry_run=False).deleted.blobs == 0
         clock.sleep(1.0)

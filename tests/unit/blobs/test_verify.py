@@ -103,7 +103,7 @@ def test_a_recreatable_blob_is_lost_with_its_only_copy(world: BlobWorld) -> None
 
 
 def test_blobs_about_to_be_deleted_are_not_verified(world: BlobWorld) -> None:
-    marked = world.server.put(b"nobody's")
+    marked = world.server.put(b"unneeded")
     kept(world)
     world.clock.sleep(INTERVAL_S)
     world.journal.apply(MarkDeleting(job_id=marked.job_id, blob_key=marked.blob_key, staged_for_s=INTERVAL_S))
@@ -115,7 +115,7 @@ def test_blobs_about_to_be_deleted_are_not_verified(world: BlobWorld) -> None:
 
 
 def test_a_blob_found_in_only_one_store_need_not_be_in_the_other(world: BlobWorld) -> None:
-    blob = world.server.put(b"nobody's")
+    blob = world.server.put(b"unneeded")
     ha_file(world, blob).unlink()
     assert world.server.verify(deep=True).findings == ()
     local_file(world, blob).unlink()

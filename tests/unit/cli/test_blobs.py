@@ -270,7 +270,7 @@ def test_all_blob_commands_work_with_a_remote_server(
 ) -> None:
     with blob_world(tmp_path / "there") as world, served(world.server) as url:
         monkeypatch.setenv("LOCKGATE_BLOB_SERVER_URL", url)
-        unreferenced = world.server.put(b"nobody's")
+        unreferenced = world.server.put(b"unneeded")
         world.clock.sleep(INTERVAL_S)
 
         keys = put(run, str(library), "--job", "sales", "--owner", "viewer:me")

@@ -47,7 +47,7 @@ def test_a_scan_shows_settled_jobs_even_if_another_destination_cannot_be_listed(
 
     def listed(destination: str, **options: Any) -> Iterator[RecoveryResult]:
         if destination.endswith("/b"):
-            raise AccessDeniedError("file:///lake/b: nobody lets us in")
+            raise AccessDeniedError("file:///lake/b: access is denied")
         return recover_all(destination, **options)
 
     monkeypatch.setattr(prefix_scan, "recover_all", listed)
@@ -56,7 +56,7 @@ def test_a_scan_shows_settled_jobs_even_if_another_destination_cannot_be_listed(
     assert shown.exit_code == AccessDeniedError.exit_code
     assert "in-a-g1" in shown.stdout
     assert "in-c-g1" in shown.stdout
-    assert shown.stderr == "error: file:///lake/b: nobody lets us in\n"
+    assert shown.stderr == "error: file:///lake/b: access is denied\n"
 
 
 def test_a_scan_of_an_empty_directory_finds_nothing(run: Run, tmp_path: Path) -> None:

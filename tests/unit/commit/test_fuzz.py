@@ -43,7 +43,7 @@ settings.register_profile(
 )
 FUZZ: Final = settings.get_profile("fuzz")
 KINDS: Final = sorted(Record.__subclasses__(), key=lambda kind: kind.__name__)
-CANARY: Final = b"this is nobody's business but the victim's"
+CANARY: Final = b"bytes that no job but the victim may touch"
 DAY: Final = 86_400.0
 
 
@@ -139,7 +139,7 @@ def crashed(at: str, **options: object) -> Callable[[World], None]:
 def retaining(world: World) -> None:
     """Build a committed job whose replaced files are deleted by a later sweep."""
     world.run("sales", {"day=1/new.csv": b"new"}, mode="replace", replaced_retention_s=DAY)
-    upload = world.store.begin_upload("nobody-s.csv", "0" * 32)  # type: ignore[arg-type]
+    upload = world.store.begin_upload("no-job.csv", "0" * 32)  # type: ignore[arg-type]
     assert upload
     sweep_uploads(world.url, dry_run=False, settings=world.settings, clock=world.clock)
 

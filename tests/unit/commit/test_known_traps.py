@@ -68,7 +68,7 @@ def test_a_loser_never_writes_that_the_job_failed_while_the_winner_commits(world
         if name == point:
             FAILPOINTS.observer = None
             with pytest.raises(LockgateError):  # the loser selects an attempt that does not exist
-                loser.commit(winners={"t": "nobody"})  # type: ignore[dict-item]
+                loser.commit(winners={"t": "no-such-attempt"})  # type: ignore[dict-item]
             FAILPOINTS.observer = passed.append
 
     winner = world.attach(job.job_id)

@@ -57,7 +57,7 @@ def worker() -> Iterator[None]:
 def put_long_ago() -> BlobInfo:
     """Put an unreferenced blob, years before now."""
     with open_blobs(load_settings(), clock=ManualClock(1_700_000_000.0)) as blobs:
-        return blobs.put(b"nobody's")
+        return blobs.put(b"unneeded")
 
 
 def test_files_are_uploaded_as_artefacts_for_a_job_submission(library: Path) -> None:

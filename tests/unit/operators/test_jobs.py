@@ -222,8 +222,8 @@ def test_a_commit_without_its_audit_fails_without_retry_and_publishes_nothing(wo
 def test_an_unknown_completer_is_refused_before_the_decision(world: World) -> None:
     handle = set_up(world)
 
-    with pytest.raises(AirflowFailException, match="complete_by='nobody'"):
-        commit(handle, complete_by="nobody")
+    with pytest.raises(AirflowFailException, match="complete_by='unknown'"):
+        commit(handle, complete_by="unknown")
 
     assert attach(handle).phase() is JobPhase.OPEN
 

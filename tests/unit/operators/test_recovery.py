@@ -105,8 +105,8 @@ def test_the_table_has_one_line_per_job_and_aligned_columns(world: World) -> Non
 
 
 def test_an_unknown_value_of_settle_by_is_refused(world: World) -> None:
-    with pytest.raises(AirflowFailException, match=r"settle_by='nobody'.*nothing was done"):
-        recover(destinations=[world.url], settle_by="nobody")
+    with pytest.raises(AirflowFailException, match=r"settle_by='unknown'.*nothing was done"):
+        recover(destinations=[world.url], settle_by="unknown")
 
 
 def test_an_unreachable_destination_does_not_delay_the_others(world: World, tmp_path: Path) -> None:

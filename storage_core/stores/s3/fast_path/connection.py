@@ -52,7 +52,7 @@ class LastAnswer(HTTPResponse):
         super().begin()
         while self.status < HTTPStatus.OK:
             if self.status == HTTPStatus.SWITCHING_PROTOCOLS:
-                raise BadStatusLine("101, though nobody asked for another protocol")
+                raise BadStatusLine("101, but the request named no other protocol")
             self.headers = self.msg = None  # type: ignore[assignment] # as before the first
             super().begin()
 
@@ -71,7 +71,7 @@ class Answer(LastAnswer):
             return
         self.fp.read(head.end())
         if len(come) - head.end() > (self.length or 0):
-            # What came behind it is nobody's: the next answer has to come over another connection.
+            # Bytes behind it belong to no answer: the next request uses another connection.
             self.will_close = True
 
     def unfolded(self) -> list[tuple[str, str]]:

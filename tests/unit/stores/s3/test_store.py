@@ -378,8 +378,8 @@ class TestConfiguration:
             S3Store("lake", "", settings(endpoint)).create("a", b"")
 
     def test_an_error_about_a_missing_profile_names_it(self, endpoint: str) -> None:
-        with pytest.raises(InvalidInputError, match=r"\(nobody\).*LOCKGATE_S3_PROFILE"):
-            S3Store("lake", "", settings(endpoint, s3_profile="nobody")).head("a")
+        with pytest.raises(InvalidInputError, match=r"\(missing\).*LOCKGATE_S3_PROFILE"):
+            S3Store("lake", "", settings(endpoint, s3_profile="missing")).head("a")
 
     def test_an_error_about_an_invalid_endpoint_names_it(self) -> None:
         with pytest.raises(InvalidInputError, match=r"nonsense.*AWS_ENDPOINT_URL"):
