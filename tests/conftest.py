@@ -36,7 +36,7 @@ atexit.register(_HOME.cleanup)
 os.environ["LOCKGATE_HOME"] = _HOME.name
 
 # The JVMs of the tests are short-lived, so they run without the optimising compiler. With the archive of
-# classes that `make test` writes, a JVM needs half the CPU time. Spark passes these options to the JVM of a driver.
+# classes that `make test` writes, a JVM needs half the CPU time. Spark passes these options to a driver.
 _ARCHIVE = Path(__file__).parents[1] / ".tools" / "spark.jsa"
 _JVM_OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 if _ARCHIVE.exists():
