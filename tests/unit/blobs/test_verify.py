@@ -122,6 +122,15 @@ def test_a_blob_found_in_only_one_store_need_not_be_in_the_other(world: BlobWorl
     assert only(world.server.verify()).is_lost
 
 
+def test_a_blob_found_in_only_one_store_gets_its_other_copy_once_it_is_referenced(world: BlobWorld) -> None:
+    blob = world.server.put(b"unneeded")
+    ha_file(world, blob).unlink()
+    world.server.refer(*key_of(blob), "viewer:1")
+    assert only(world.server.verify()).faults == {Copy.HA: Fault.MISSING}
+    assert only(world.server.verify(heal=True)).is_healed
+    assert ha_file(world, blob).read_bytes() == b"unneeded"
+
+
 def test_reading_pages_of_blobs_can_stop_early(world: BlobWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verifying, "DEEP_BYTES", 15)
     for _ in range(3):
