@@ -37,14 +37,9 @@ def client_of(endpoint: str, *, tries: int = 1) -> Iterator[Any]:
     config = Config(
         retries={"mode": "standard", "total_max_attempts": tries}, s3={"addressing_style": "path"}
     )
-    client = boto3.client(
-        "s3",
-        endpoint_url=endpoint,
-        region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-        config=config,
-    )
+    # boto3's default session may be older than the fake and would then open a socket.
+    session = boto3.Session("test", "test", region_name="us-east-1")
+    client = session.client("s3", endpoint_url=endpoint, config=config)
     yield client
     client.close()
 
