@@ -5,8 +5,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Classes that Spark loads: the JVMs of the tests start from them in half the CPU time.
-SPARK_ARCHIVE := .tools/spark.jsa
+# Spark for the tests: its processes start in half the CPU time.
+FAST_SPARK := .tools/spark/.ready
 # The tests of a file run in one process, because they share fixtures that are slow to set up.
 IN_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 # Tests start hundreds of processes, each of which would compile all its imports again.
@@ -19,16 +19,16 @@ demo: $(READY)  ## Run the main job on real flights, kill its driver, recover, c
 	@scripts/need java
 	@$(BIN)/python -m examples.flights
 
-test: $(READY) $(SPARK_ARCHIVE)  ## Run the tests; if Go is installed, also against a real S3 server
+test: $(READY) $(FAST_SPARK)  ## Run the tests; if Go is installed, also against a real S3 server
 	@scripts/need java
 	@scripts/in-memory scripts/with-s3-server $(BIN)/pytest -m "not demo" $(IN_PARALLEL) $(PYTEST_ARGS)
 
-soak: $(READY) $(SPARK_ARCHIVE)  ## Run the tests with long storms and many repetitions: for hours, by hand or on a schedule
+soak: $(READY) $(FAST_SPARK)  ## Run the tests with long storms and many repetitions: for hours, by hand or on a schedule
 	@scripts/need java
 	@LOCKGATE_TEST_SOAK=1 scripts/in-memory scripts/with-s3-server \
 		$(BIN)/pytest -m "not demo" $(IN_PARALLEL) $(PYTEST_ARGS)
 
-test-demo: $(READY) $(SPARK_ARCHIVE)  ## Run the demo as a test: check its table, and that no process is left
+test-demo: $(READY) $(FAST_SPARK)  ## Run the demo as a test: check its table, and that no process is left
 	@scripts/need java
 	@$(BIN)/pytest -m demo
 
@@ -69,10 +69,11 @@ lock: $(READY)  ## Resolve the newest dependencies into requirements.lock
 clean:  ## Remove the virtual environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-$(SPARK_ARCHIVE): $(READY) scripts/spark_archive.py
+$(FAST_SPARK): $(READY) scripts/fast_spark.py
 	@scripts/need java
-	@echo "Writing the classes that Spark loads to $@, once ..."
-	@$(BIN)/python -W ignore scripts/spark_archive.py $@
+	@echo "Preparing Spark for the tests in $(@D), once ..."
+	@$(BIN)/python -W ignore scripts/fast_spark.py $(@D)
+	@touch $@
 
 $(READY): requirements.lock pyproject.toml
 	@scripts/need python

@@ -7,9 +7,11 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 
+import botocore.session
 import pytest
 
 from lockgate.storage_core import prometheus
@@ -37,10 +39,13 @@ os.environ["LOCKGATE_HOME"] = _HOME.name
 
 # The JVMs of the tests are short-lived, so they run without the optimising compiler. With the archive of
 # classes that `make test` writes, a JVM needs half the CPU time. Spark passes these options to a driver.
-_ARCHIVE = Path(__file__).parents[1] / ".tools" / "spark.jsa"
+_SPARK = Path(__file__).parents[1] / ".tools" / "spark"
 _JVM_OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-if _ARCHIVE.exists():
-    _JVM_OPTIONS += [f"-XX:SharedArchiveFile={_ARCHIVE}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+if (_SPARK / "classes.jsa").exists():
+    _JVM_OPTIONS += [f"-XX:SharedArchiveFile={_SPARK / 'classes.jsa'}"]
+    _JVM_OPTIONS += ["-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+if (_SPARK / "home").exists():
+    os.environ.setdefault("SPARK_HOME", str(_SPARK / "home"))
 os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(_JVM_OPTIONS))
 
 _PARTS: dict[str, tuple[Callable[[], object], str]] = {
@@ -56,11 +61,20 @@ _ORDER = ("model", "fault", "unit", "contract", "integration")
 """Folders in the order of the run. Tests that fork this process come before those that start a JVM in it. The
 models come first, because one file of them is long."""
 
+_LONGEST = "test_wheel.py"
+"""The first file of its folder: at the end, the other processes would wait for it."""
+
 _TIMEOUT_S = {"integration": 900, "soak": 14_400}
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Start one process more than there are cores: some tests wait, for processes, retries or leases."""
+    return 1 + (os.cpu_count() or 1)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: _ORDER.index(folder) if (folder := _folder(item)) in _ORDER else -1)
+    items.sort(key=_place)
     for item in items:
         if IS_SOAK:
             item.add_marker(pytest.mark.timeout(_TIMEOUT_S["soak"]), append=False)
@@ -69,6 +83,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not IS_SOAK:
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("soak")])
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
+
+
+def _place(item: pytest.Item) -> tuple[int, bool]:
+    folder = _folder(item)
+    return _ORDER.index(folder) if folder in _ORDER else -1, item.path.name != _LONGEST
 
 
 def _folder(item: pytest.Item) -> str:
@@ -97,6 +116,14 @@ def recorded_schema() -> Iterator[None]:
     """Create the tables of new journals from recorded statements, except in tests of the migrations."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(migrate, "upgrade", recorded.upgrade)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def shared_service_models() -> Iterator[None]:
+    """Let all boto3 sessions share one loader: each would read and parse S3's service model again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(botocore.session, "create_loader", lru_cache(botocore.session.create_loader))
         yield
 
 

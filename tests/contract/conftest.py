@@ -51,6 +51,17 @@ def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Test moto with the stores' own contract; what rests on that is tested with moto in `make soak` only."""
+    for item in items:
+        parameters = (
+            item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        )
+        if parameters.get("kind") == "moto" and not item.path.name.startswith("test_store_"):
+            item.add_marker(pytest.mark.soak)
+
+
 @pytest.fixture
 def on_disk() -> Iterator[Path]:
     """Return a directory on disk even if `make test` keeps other files in memory: disks reuse inodes."""

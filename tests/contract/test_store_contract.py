@@ -275,16 +275,16 @@ class TestListing:
             assert keys(store, after=after) == [name for name in names if name > after]
             assert keys(store, "b/", after=after) == [n for n in names if n > after and n.startswith("b/")]
 
-    def test_2500_keys_are_listed_in_pages_and_deleted_in_bulk(self, store: Store) -> None:
-        names = sorted(f"part={n % 7}/{n:05}" for n in range(2500))
+    def test_keys_are_listed_in_pages_and_deleted_in_bulk(self, store: Store) -> None:
+        names = sorted(f"part={n % 7}/{n:05}" for n in range(1200))
         with ThreadPoolExecutor(RACERS) as pool:
             list(pool.map(lambda name: store.put(name, b"x"), names))
 
         pages = list(store.pages())
-        assert [len(page) for page in pages] == [1000, 1000, 500]
+        assert [len(page) for page in pages] == [1000, 200]
         assert [found.key for page in pages for found in page] == names
         assert all(found.size == 1 and found.version for page in pages for found in page)
-        assert [len(page) for page in store.pages("part=3/", page_size=100)] == [100, 100, 100, 57]
+        assert [len(page) for page in store.pages("part=3/", page_size=100)] == [100, 71]
 
         assert store.delete_many([*names, "never/was"]) == []
         assert list(store.pages()) == []

@@ -150,7 +150,7 @@ def test_a_run_that_dies_at_a_request_leaves_all_or_nothing(s3: S3World, mode: s
     before = s3.fake.snapshot()
     requests = len(s3.seen_in(lambda: job(s3.driver, mode)))
     outcomes = []
-    for number in range(1, requests + 1, 7):
+    for number in range(1, requests + 1, rounds(14, 7)):
         for fault in (faults.crash(Crash), faults.crash(Crash).after_the_effect()):
             s3.fake.restore(before)
             s3.fake.forget()
@@ -177,7 +177,7 @@ def test_a_request_that_fails_once_in_any_way_of_s3_leaves_all_or_nothing(
         for seen in requests
         if can_strike(seen) and (mode == "append" or (_changes(seen) and seen.number >= planned))
     ]
-    targets = sample(targets, every=5, offset=[kind for kind, _ in FAULTS].index(fault))
+    targets = sample(targets, every=8, offset=[kind for kind, _ in FAULTS].index(fault))
     published = raised = 0
     for seen in targets:
         s3.fake.restore(before)

@@ -45,7 +45,7 @@ class Lost:
 
     @property
     def stride(self) -> int:
-        return rounds(3, 1) if self.server is None else rounds(7, 3)
+        return rounds(5, 1) if self.server is None else rounds(13, 3)
 
     def copy(self) -> JournalWorld:
         """Return a copy with an additional empty database."""

@@ -64,7 +64,7 @@ def test_another_worker_gets_the_task_of_a_pool_child_killed_in_a_task_commit(
     check_rows_exactly_once(staged)
 
 
-@pytest.mark.parametrize("point", sample(POINTS, every=3))
+@pytest.mark.parametrize("point", sample(POINTS, every=5))
 def test_another_worker_gets_the_task_of_a_whole_worker_killed_in_a_task_commit(
     tmp_path: Path, settings: Settings, point: str
 ) -> None:

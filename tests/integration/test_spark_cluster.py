@@ -67,7 +67,7 @@ def _ids(destination: str) -> list[int]:
     return sorted(pl.read_parquet(f"{destination}/day=*/*.parquet")["id"].to_list())
 
 
-@pytest.mark.parametrize("how", ["write", "save"])
+@pytest.mark.parametrize("how", [soak_only("write"), "save"])
 def test_a_speculative_copy_wins_and_the_slow_attempt_leaves_nothing(
     *, how: How, cluster_driver: Driver, destination: str, notes: Path, seen: Listing, open_uploads: Uploads
 ) -> None:

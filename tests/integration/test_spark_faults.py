@@ -71,7 +71,7 @@ def _dying(how: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordB
 
 
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
-@pytest.mark.parametrize("how", [soak_only("raises"), "exits", "is-killed-with-its-writer"])
+@pytest.mark.parametrize("how", [soak_only("raises"), soak_only("exits"), "is-killed-with-its-writer"])
 def test_a_killed_task_is_retried_and_its_rows_arrive_once(
     spark: SparkSession, destination: str, open_uploads: Uploads, seen: Listing, how: str
 ) -> None:
@@ -163,7 +163,7 @@ def _run_driver(destination: str, how: str, failpoint: str) -> int:
     [
         ("decide.create.before=kill", False),
         soak_only("complete.complete.after=kill@7", True),
-        ("outcome.create.after=kill", True),
+        soak_only("outcome.create.after=kill", True),
     ],
 )
 def test_recovery_settles_the_job_of_a_driver_killed_in_its_job_commit(

@@ -62,7 +62,7 @@ def _address(log: Path) -> str | None:
 @contextmanager
 def _daemon(name: str, host: str, log: Path, *arguments: str) -> Iterator[None]:
     """Run one of Spark's daemons in a new session; its executors end with it."""
-    home = Path(pyspark.__file__).parent
+    home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
     environment = {
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": host,

@@ -11,11 +11,12 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSPreparedRequest, AWSRequest, AWSResponse
 from botocore.config import Config
 from botocore.credentials import Credentials
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockgate.storage_core.stores.s3.fast_path.request_template import Template, fits
 from lockgate.storage_core.stores.s3.fast_path.signer import Signable, Signer
+from tests.support.soak import rounds
 
 HARD = st.sampled_from(
     [" ", "+", "%", "%2F", "/", "//", ".", "..", "~", "é", "日", "🙂", "?", "#", "&", "=", "'"]
@@ -80,6 +81,7 @@ def client(request: pytest.FixtureRequest, session: boto3.Session) -> Iterator[A
     client.close()
 
 
+@settings(max_examples=rounds(15, 100))
 @given(key=KEYS, metadata=st.dictionaries(TOKENS, PRINTABLE, max_size=3), body=st.binary(max_size=40))
 def test_a_request_is_identical_to_that_of_boto3(
     client: Any, key: str, metadata: dict[str, str], body: bytes
