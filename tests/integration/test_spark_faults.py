@@ -18,7 +18,7 @@ from lockgate import attach_job, read_manifest, recover_job
 from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
-from lockgate.storage_core.errors import ConflictError
+from lockgate.storage_core.errors import JobFailedError
 from lockgate.storage_core.spark.write import write
 from lockgate.storage_core.stores import UploadInfo
 from tests.support.soak import soak_only
@@ -119,7 +119,7 @@ def test_a_job_abandoned_by_spark_cannot_be_committed_by_another_process(
     with pytest.raises(PySparkException, match="it always fails"):
         writer.save(destination)
 
-    with pytest.raises(ConflictError, match="run the write again"):
+    with pytest.raises(JobFailedError):
         attach_job(destination, "gated-g1").commit()
 
     assert seen() == []

@@ -72,8 +72,8 @@ class PendingWriter(DataSourceArrowWriter):
                 job.expect([ExpectedTask(task_id=w.task_id, input_digest=w.attempt_id) for w in winners])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - may be all None
-        """Abort the job, unless it is decided, or another process commits it and may retry the write."""
-        if self._options.commit_by == "job":
+        """Abort the job, unless it is decided, or another process set it up and may retry the write."""
+        if self._options.commit_by == "job" or self._options.job_attempt is None:
             with closing(self._job.attach(settings_for(self._options))) as job:
                 job.abort("Spark aborted the write")
 
