@@ -42,7 +42,7 @@ def fake_endpoint(bucket_name: str) -> Iterator[str]:
     params=[
         "local",
         "fake-s3",
-        "moto",
+        pytest.param("moto", marks=pytest.mark.slow),
         pytest.param("s3-server", marks=[pytest.mark.requires("s3-server"), pytest.mark.integration]),
     ]
 )

@@ -18,6 +18,8 @@ from lockgate.storage_core.stores.s3.fast_path.request_template import Template,
 from lockgate.storage_core.stores.s3.fast_path.signer import Signable, Signer
 from tests.support.soak import rounds
 
+pytestmark = pytest.mark.slow
+
 HARD = st.sampled_from(
     [" ", "+", "%", "%2F", "/", "//", ".", "..", "~", "é", "日", "🙂", "?", "#", "&", "=", "'"]
 )
