@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
@@ -138,7 +138,9 @@ class Settings(BaseSettings):
     )
     s3_timeout_s: float = Field(default=30.0, gt=0, description="timeout of one response")
     s3_max_attempts: int = Field(default=5, ge=1, description="attempts of a call that may be retried")
-    s3_lean: bool = Field(default=True, description="use the fast path for frequent calls; false: boto3 only")
+    s3_client: Literal["crt", "boto3"] = Field(
+        default="crt", description="sends frequent calls: AWS CRT where it is installed, or boto3"
+    )
     s3_storage_class: str | None = Field(default=None, description="storage class of data, e.g. STANDARD_IA")
     s3_sse_kms_key_id: str | None = Field(default=None, description="KMS key for encryption")
 

@@ -90,9 +90,9 @@ def _settle(store: Store, pending: PendingUpload, error: LockgateError, *, last:
 
 
 def is_open(store: Store, pending: PendingUpload) -> bool:
-    """Return whether an upload is still open."""
-    return any(
-        info.key == pending.key and info.upload_id == pending.upload_id
-        for page in store.upload_pages(pending.key)
-        for info in page
-    )
+    """Return whether an upload is still open, on the word of the upload itself: a listing may lack it."""
+    try:
+        store.upload_bytes(pending.key, pending.upload_id)
+    except UploadGoneError:
+        return False
+    return True

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Final
 
 from botocore.exceptions import (
@@ -27,6 +28,7 @@ from botocore.exceptions import (
     UnauthorizedSSOTokenError,
 )
 from botocore.parsers import ResponseParserError
+from urllib3.exceptions import HTTPError
 
 from lockgate.storage_core.errors import (
     AccessDeniedError,
@@ -145,7 +147,7 @@ class RequestInfo:
 
 @contextmanager
 def translated(request: RequestInfo) -> Iterator[None]:
-    """Translate every error of botocore within.
+    """Translate every error of botocore, and of the HTTP library below it, within.
 
     The original error is not chained, because its text may contain credentials.
     """
@@ -153,7 +155,7 @@ def translated(request: RequestInfo) -> Iterator[None]:
         yield
     except ClientError as error:
         raise _error_from_response(request, error) from None
-    except (BotoCoreError, ResponseParserError) as error:
+    except (BotoCoreError, ResponseParserError, HTTPError, HTTPException) as error:
         raise _error_from_transport(request, error) from None
 
 

@@ -34,7 +34,7 @@ from lockgate.storage_core.stores.protocol import (
     check_key,
     check_parts,
 )
-from lockgate.storage_core.stores.s3.clients import endpoint_of
+from lockgate.storage_core.stores.s3.clients import Clients, endpoint_of
 from lockgate.storage_core.stores.s3.errors import is_code, scrubbed
 from lockgate.storage_core.stores.s3.lifecycle import rule_problem
 from lockgate.storage_core.stores.s3.request_policy import RequestPolicy
@@ -115,23 +115,30 @@ class S3Store:
         if length == 0:
             self.head(key)
             return b""
-        request: GetObjectRequestTypeDef = {"Bucket": self.bucket, "Key": self._requests.key(key)}
+        request: GetObjectRequestTypeDef = {
+            "Bucket": self.bucket,
+            "Key": self._requests.key(key),
+            "ChecksumMode": "ENABLED",
+        }
         if start or length is not None:
             request["Range"] = f"bytes={start}-{'' if length is None else start + length - 1}"
-        with self._requests.reading("GetObject", key) as clients:
+
+        def call(clients: Clients) -> bytes:
             try:
-                for attempt in self._requests.body_attempts():
-                    with attempt:
-                        return clients.repeating.get_object(**request)["Body"].read()
+                return clients.repeating.get_object(**request)["Body"].read()
             except ClientError as error:
                 if not is_code(error, "InvalidRange", "416"):
                     raise
-        return b""
+            return b""
+
+        return self._requests.read("GetObject", key, call)
 
     def head(self, key: str) -> ObjectInfo:
         """Send HeadObject; see `Store.head`."""
-        with self._requests.reading("HeadObject", key) as clients:
-            answer = clients.repeating.head_object(Bucket=self.bucket, Key=self._requests.key(key))
+        name = self._requests.key(key)
+        answer = self._requests.read(
+            "HeadObject", key, lambda clients: clients.repeating.head_object(Bucket=self.bucket, Key=name)
+        )
         token = answer["Metadata"].get(TOKEN_METADATA)
         return ObjectInfo(
             key=key,
@@ -153,8 +160,9 @@ class S3Store:
         if after:
             request["StartAfter"] = self._requests.prefix + after
         while True:
-            with self._requests.reading("ListObjectsV2", prefix) as clients:
-                answer = clients.repeating.list_objects_v2(**request)
+            answer = self._requests.read(
+                "ListObjectsV2", prefix, lambda clients: clients.repeating.list_objects_v2(**request)
+            )
             page = [
                 ObjectInfo(
                     key=found["Key"].removeprefix(self._requests.prefix),
@@ -282,11 +290,15 @@ class S3Store:
 
     def upload_bytes(self, key: str, upload_id: str) -> int:
         """Send ListParts, one request for each 1,000 parts; see `Store.upload_bytes`."""
-        with self._requests.reading("ListParts", key) as clients:
+        name = self._requests.key(key)
+
+        def call(clients: Clients) -> int:
             pages = clients.repeating.get_paginator("list_parts").paginate(
-                Bucket=self.bucket, Key=self._requests.key(key), UploadId=upload_id
+                Bucket=self.bucket, Key=name, UploadId=upload_id
             )
             return sum(part["Size"] for page in pages for part in page.get("Parts", []))
+
+        return self._requests.read("ListParts", key, call)
 
     def upload_pages(self, prefix: str = "", *, page_size: int = PAGE) -> Iterator[Sequence[UploadInfo]]:
         """Send ListMultipartUploads; see `Store.upload_pages`."""
@@ -298,14 +310,17 @@ class S3Store:
         Raises:
             AccessDeniedError: The credentials may not read the rules.
         """
-        with self._requests.reading("GetBucketLifecycleConfiguration", "") as clients:
+
+        def call(clients: Clients) -> Sequence[Mapping[str, Any]]:
             try:
                 answer = clients.repeating.get_bucket_lifecycle_configuration(Bucket=self.bucket)
-                rules = answer.get("Rules", [])  # rclone answers with a listing
+                return answer.get("Rules", [])  # rclone answers with a listing
             except ClientError as error:
                 if not is_code(error, "NoSuchLifecycleConfiguration"):
                     raise
-                rules = []
+            return []
+
+        rules = self._requests.read("GetBucketLifecycleConfiguration", "", call)
         return rule_problem(rules, self._requests.prefix, longest_job_s=self._settings.longest_job_s)
 
     def _uploads(self, prefix: str) -> Iterator[UploadInfo]:
@@ -314,8 +329,11 @@ class S3Store:
             "Prefix": self._requests.prefix + prefix,
         }
         while True:
-            with self._requests.reading("ListMultipartUploads", prefix) as clients:
-                answer = clients.repeating.list_multipart_uploads(**request)
+            answer = self._requests.read(
+                "ListMultipartUploads",
+                prefix,
+                lambda clients: clients.repeating.list_multipart_uploads(**request),
+            )
             found = [
                 UploadInfo(
                     key=upload["Key"].removeprefix(self._requests.prefix),

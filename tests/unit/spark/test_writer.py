@@ -50,11 +50,25 @@ def test_the_writer_finds_its_job_in_other_processes(
     assert job.phase is JobPhase.FAILED
 
 
-def test_abort_leaves_a_job_open_that_a_later_step_commits(destination: str) -> None:
+def test_abort_aborts_a_job_that_the_write_set_up_for_a_later_commit(destination: str) -> None:
     options = {"path": destination, "jobname": "nightly", "commit": "task"}
     plan_write(SALES, write_options(options, overwrite=False)).abort([None])
     (job,) = list_jobs(destination)
-    assert job.phase is JobPhase.OPEN
+    assert job.phase is JobPhase.FAILED
+
+
+def test_abort_leaves_a_job_open_that_another_process_set_up(destination: str) -> None:
+    job = open_job(destination, "nightly", columns=recorded_columns(SALES, []))
+    job.park()
+    options = {
+        "path": destination,
+        "jobid": job.job_id,
+        "jobattempt": job.job_attempt,
+        "commit": "task",
+    }
+    plan_write(SALES, write_options(options, overwrite=False)).abort([None])
+    (summary,) = list_jobs(destination)
+    assert summary.phase is JobPhase.OPEN
 
 
 def test_abort_after_the_decision_reverts_nothing(destination: str) -> None:
