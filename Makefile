@@ -32,8 +32,8 @@ test-demo: $(READY) $(FAST_SPARK)  ## Run the demo as a test: check its table, a
 	@scripts/need java
 	@$(BIN)/pytest -m demo
 
-test-fast: $(READY)  ## Run the unit and contract tests: no Spark, Airflow, PostgreSQL or S3 server, nothing killed
-	@scripts/in-memory $(BIN)/pytest tests/unit tests/contract -m "not integration and not fault and not requires" \
+test-fast: $(READY)  ## Run the unit and contract tests: no Spark, Airflow, PostgreSQL or S3 server, nothing slow
+	@scripts/in-memory $(BIN)/pytest tests/unit tests/contract -m "not integration and not fault and not requires and not slow" \
 		$(IN_PARALLEL) $(PYTEST_ARGS)
 
 lint: $(READY)  ## Check format, style, types and the import contracts

@@ -133,6 +133,7 @@ class Settings(BaseSettings):
     s3_endpoint_url: str | None = Field(default=None, description="absent: AWS_ENDPOINT_URL, else AWS")
     s3_region: str | None = Field(default=None, description="absent: AWS_REGION, else us-east-1")
     s3_profile: str | None = Field(default=None, description="profile in the AWS configuration files")
+    s3_anonymous: bool = Field(default=False, description="send no credentials, for public buckets")
     s3_path_style: bool | None = Field(
         default=None, description="absent: path style only if an endpoint is set"
     )

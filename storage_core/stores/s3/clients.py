@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import boto3
 import botocore.session
+from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, ProfileNotFound
 from botocore.httpsession import get_cert_path
@@ -37,6 +38,7 @@ class _Connection(NamedTuple):
     s3_endpoint_url: str | None
     s3_region: str | None
     s3_profile: str | None
+    s3_anonymous: bool
     s3_path_style: bool | None
     s3_timeout_s: float
     s3_max_attempts: int
@@ -167,6 +169,7 @@ def _client(session: boto3.Session, connection: _Connection, region: str, *, tri
         max_pool_connections=connection.parallelism,
         s3={"addressing_style": "path" if path_style else "auto"},
         user_agent_extra="lockgate",
+        signature_version=UNSIGNED if connection.s3_anonymous else None,
     )
     client = session.client("s3", endpoint_url=endpoint, region_name=region, config=config)
     client.meta.events.register("before-parse.s3", before_parse)

@@ -20,6 +20,8 @@ from lockgate.storage_core.settings import Settings
 from tests.support.blobs.log_text import log_text
 from tests.support.blobs.server import BlobWorld, blob_world, key_of
 
+pytestmark = pytest.mark.slow
+
 LOG = Log(name="log")
 
 CALLS = 9

@@ -22,6 +22,8 @@ from lockgate.storage_core.stores.local.store import LocalStore
 from tests.support.blobs.server import INTERVAL_S, BlobWorld, blob_world, new_server
 from tests.support.soak import rounds
 
+pytestmark = pytest.mark.slow
+
 LARGE = bytes(11 * 1024 * 1024)
 """Large enough to be uploaded to the HA store in parts."""
 

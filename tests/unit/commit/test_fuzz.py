@@ -34,6 +34,8 @@ from tests.support.commit.destination import Crash, World, write
 from tests.support.soak import IS_SOAK, rounds
 from tests.support.strategies import JSON_VALUES, mutations, records, to_json
 
+pytestmark = pytest.mark.slow
+
 settings.register_profile(
     "fuzz",
     derandomize=not IS_SOAK,  # the same examples on every machine, so that a failure can be reproduced

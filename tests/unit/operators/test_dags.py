@@ -12,6 +12,8 @@ import pytest
 
 from lockgate.operators.dag_files import dag_names, dags_dir
 
+pytestmark = pytest.mark.slow
+
 HEAVY = ("pyspark", "great_expectations", "boto3", "botocore", "pandas", "pyarrow", "celery", "numpy")
 
 PARSE = """

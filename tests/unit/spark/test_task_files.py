@@ -14,6 +14,8 @@ from lockgate.storage_core.spark.options import FileOptions
 from lockgate.storage_core.spark.schema.nullable import nullable_schema
 from lockgate.storage_core.spark.writer.partition_files import TaskFiles, split
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 

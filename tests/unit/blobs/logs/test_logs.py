@@ -23,6 +23,8 @@ from tests.support.blobs.log_text import log_text
 from tests.support.blobs.server import BlobWorld, blob_world, damage
 from tests.support.blobs.task_logs import LOG, append
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def world(tmp_path: Path, journal_url: str) -> Iterator[BlobWorld]:

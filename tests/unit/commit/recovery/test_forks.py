@@ -10,6 +10,8 @@ import pytest
 from lockgate.storage_core.commit.committers import COMMITTERS
 from tests.support.commit.destination import World
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import os, signal, sys
 from pathlib import Path

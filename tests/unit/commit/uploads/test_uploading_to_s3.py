@@ -14,6 +14,8 @@ from tests.support.commit.destination import write
 from tests.support.fake_s3 import Options, faults
 from tests.support.s3.destination import S3World, s3_world
 
+pytestmark = pytest.mark.slow
+
 PART = 5 * MIB
 GIB = 1024 * MIB
 

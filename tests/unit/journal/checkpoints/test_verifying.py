@@ -16,6 +16,8 @@ from lockgate.storage_core.journal.checkpoint.replay import BATCH
 from lockgate.storage_core.journal.entries.leases import TakeLease
 from tests.support.journal.checkpoints import JournalWorld, file_of, flip_a_byte, take, task
 
+pytestmark = pytest.mark.slow
+
 
 def test_folding_the_entries_gives_the_contents_of_checkpoints_and_tables(journals: JournalWorld) -> None:
     journals.live(1)

@@ -30,6 +30,8 @@ from lockgate.storage_core.journal.entries.rows import Lease, Request
 from tests.support.commit.destination import Crash
 from tests.support.journal.recorded_schema import run_alembic
 
+pytestmark = pytest.mark.slow
+
 REVISIONS = [family.revision for family in known_families()]
 
 

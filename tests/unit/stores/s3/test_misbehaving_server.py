@@ -20,6 +20,8 @@ from lockgate.storage_core.stores.protocol import Part, PendingUpload
 from tests.support.s3.misbehaving_server import Manner, RudeServer, refusal, rude_server, sends
 from tests.support.soak import rounds
 
+pytestmark = pytest.mark.slow
+
 TOKEN: Final = Token("t" * 32)
 PARTS: Final = (Part(number=1, size=4, etag='"e"', checksum="AAAAAA=="),)
 PENDING: Final = PendingUpload(key="k", upload_id="u", token=TOKEN, size=4, parts=PARTS)

@@ -17,6 +17,8 @@ from lockgate.storage_core.stores.s3 import clients
 from tests.support.blobs.certificates import certify
 from tests.support.s3.misbehaving_server import RudeServer, answer, hangs_up, refusal, rude_server, sends
 
+pytestmark = pytest.mark.slow
+
 OBJECT = b'ETag: "0123"\r\nLast-Modified: Sun, 22 Nov 2026 10:00:00 GMT\r\n'
 DATA = answer(body=b"data", headers=OBJECT)
 DONE = answer(body=b"", headers=OBJECT)
@@ -81,6 +83,16 @@ def test_a_session_token_is_sent(
     server.manners = [DONE]
     open_at().put("k", b"data")
     assert b"the-token" in server.seen[0][1]
+
+
+@pytest.mark.parametrize("client", ["crt", "boto3"])
+def test_anonymous_requests_have_no_signature(
+    server: RudeServer, open_at: Callable[..., Store], monkeypatch: pytest.MonkeyPatch, client: str
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    server.manners = [DATA]
+    assert open_at(s3_anonymous=True, s3_client=client).get("k") == b"data"
+    assert b"authorization" not in server.seen[0][1].lower()
 
 
 def test_missing_credentials_are_named(
