@@ -19,6 +19,7 @@ from botocore.exceptions import (
     ConnectTimeoutError,
     CredentialRetrievalError,
     EndpointConnectionError,
+    HTTPClientError,
     NoCredentialsError,
     ParamValidationError,
     PartialCredentialsError,
@@ -157,6 +158,9 @@ def translated(request: RequestInfo) -> Iterator[None]:
         raise _error_from_response(request, error) from None
     except (BotoCoreError, ResponseParserError, HTTPError, HTTPException) as error:
         raise _error_from_transport(request, error) from None
+    except KeyError as error:
+        missing = HTTPClientError(error=f"the answer has no {error}")
+        raise _error_from_transport(request, missing) from None
 
 
 def scrubbed(error: object) -> str:

@@ -176,7 +176,7 @@ class S3Store:
             ]
             if page:
                 yield page
-            if not answer["IsTruncated"]:
+            if not answer.get("IsTruncated"):
                 return
             request["ContinuationToken"] = answer["NextContinuationToken"]
 
@@ -268,7 +268,7 @@ class S3Store:
             request["IfNoneMatch"] = "*"
         with self._requests.once("CompleteMultipartUpload", pending.key, if_absent=if_absent) as clients:
             answer = clients.single.complete_multipart_upload(**request)
-        return _object_info(pending.key, pending.size, answer, token=pending.token)
+            return _object_info(pending.key, pending.size, answer, token=pending.token)
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         """Send AbortMultipartUpload; see `Store.abort_upload`."""

@@ -61,7 +61,10 @@ def results(operation: Operation, answer: Answer) -> dict[str, Any]:
         raise _refusal(operation, {**parsed, "Error": _error(answer)})
     for name, value in answer.headers.items():
         if result := operation.answer_headers.get(name):
-            parsed[result] = _CONVERTED.get(result, str)(value)
+            try:
+                parsed[result] = _CONVERTED.get(result, str)(value)
+            except (TypeError, ValueError):
+                raise CutAnswerError(error=f"its {name} cannot be read") from None
     if operation.has_metadata:
         parsed["Metadata"] = {
             name.removeprefix(METADATA): value

@@ -83,7 +83,7 @@ class CrtClient:
         self._attempts = Retrying(
             retry=retry_if_exception(_is_retried),
             stop=stop_after_attempt(tries),
-            wait=wait_random_exponential(multiplier=0.1, max=20),
+            wait=wait_random_exponential(multiplier=0.5, max=20),
             after=self._after,
             reraise=True,
         )

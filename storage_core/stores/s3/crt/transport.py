@@ -185,17 +185,19 @@ class Transport:
         if message.body or message.method in {"PUT", "POST"}:
             headers.add("Content-Length", str(len(message.body)))
         path = self.endpoint.path + message.path
+        body = BytesIO(message.body) if message.body else None
         exchange = _Exchange()
-        request = self._client.make_request(
-            type=S3RequestType.DEFAULT,
-            operation_name=_UNCHECKED,
-            request=HttpRequest(
-                message.method, path, headers, BytesIO(message.body) if message.body else None
-            ),
-            on_headers=exchange.on_headers,
-            on_body=exchange.on_body,
-            on_done=exchange.on_done,
-        )
+        try:
+            request = self._client.make_request(
+                type=S3RequestType.DEFAULT,
+                operation_name=_UNCHECKED,
+                request=HttpRequest(message.method, path, headers, body),
+                on_headers=exchange.on_headers,
+                on_body=exchange.on_body,
+                on_done=exchange.on_done,
+            )
+        except AwsCrtError as error:
+            raise EndpointConnectionError(endpoint_url=self._url(path), error=error) from None
         try:
             if not exchange.wait(self._connections.timeout_s + len(message.body) / _SLOWEST_BYTES_PER_S):
                 raise ReadTimeoutError(endpoint_url=self._url(path), error="no answer in time")

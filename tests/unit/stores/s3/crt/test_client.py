@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.errors import AccessDeniedError, OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.ids import Token
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.s3 import clients
@@ -135,6 +136,22 @@ def test_a_lost_attempt_before_a_refusal_leaves_the_outcome_unknown(
     server.manners = [hangs_up, refusal("503 Slow Down", "SlowDown")]
     with pytest.raises(OutcomeUnknownError, match="an earlier try got no answer"):
         open_at(s3_max_attempts=2).put("k", b"data")
+
+
+def test_an_answer_without_its_result_leaves_the_outcome_unknown(
+    server: RudeServer, open_at: Callable[..., Store]
+) -> None:
+    server.manners = [
+        answer(body=b"<InitiateMultipartUploadResult><Key>k</Key></InitiateMultipartUploadResult>")
+    ]
+    with pytest.raises(OutcomeUnknownError, match="UploadId"):
+        open_at().begin_upload("k", Token("t" * 32))
+
+
+def test_an_answer_with_an_unreadable_date_is_none(server: RudeServer, open_at: Callable[..., Store]) -> None:
+    server.manners = [answer(body=b"", headers=b'ETag: "0"\r\nLast-Modified: yesterday\r\n')]
+    with pytest.raises(StoreUnavailableError, match="last-modified"):
+        open_at(s3_max_attempts=1).head("k")
 
 
 def test_a_body_that_differs_from_its_checksum_is_read_again(
