@@ -287,7 +287,7 @@ def _preflight(
     suspects = (upload for upload in uploads if _upload(upload.key, upload.upload_id) in closed)
 
     def is_there(upload: PendingUpload) -> bool:
-        return folder.store.holds(upload) or is_open(folder.store, upload)
+        return is_open(folder.store, upload) or folder.store.holds(upload)
 
     gone = sum(not found for found in in_parallel(is_there, suspects, parallelism))
     if gone:

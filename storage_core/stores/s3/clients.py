@@ -9,19 +9,19 @@ import os
 import threading
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from importlib.util import find_spec
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import boto3
 import botocore.session
 from botocore import UNSIGNED
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, ProfileNotFound
+from botocore.exceptions import BotoCoreError, ClientError, ProfileNotFound
 from botocore.httpsession import get_cert_path
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.stores.s3.errors import is_outcome_unknown, scrubbed
+from lockgate.storage_core.stores.s3.errors import NEVER_SENT, is_outcome_unknown, scrubbed
 from lockgate.storage_core.stores.s3.whole_answer import before_parse
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class LostTries(threading.local):
         if response is not None:
             status = response[1].get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             self.seen = self.seen or is_outcome_unknown(status, response[1].get("Error", {}).get("Code", ""))
-        if caught_exception is not None and not isinstance(caught_exception, EndpointConnectionError):
+        if caught_exception is not None and not isinstance(caught_exception, NEVER_SENT):
             self.seen = True
 
     def note_error(self, error: BaseException) -> None:
@@ -132,13 +132,17 @@ def _new_clients(connection: _Connection) -> Clients:
     if connection.s3_client == "boto3" or not has_crt():
         return Clients(repeating, single, lost)
     from lockgate.storage_core.stores.s3.crt.client import CrtClient, Network  # noqa: PLC0415 - see has_crt
-    from lockgate.storage_core.stores.s3.crt.transport import Connections  # noqa: PLC0415
+    from lockgate.storage_core.stores.s3.crt.transport import MONITORED_S, Connections  # noqa: PLC0415
+
+    if connection.s3_timeout_s > MONITORED_S:
+        return Clients(repeating, single, lost)
 
     connections = Connections(
         cache(session.get_credentials),
         ca_file=str(get_cert_path(core.get_config_variable("ca_bundle") or True)),
         connect_timeout_s=min(_CONNECT_TIMEOUT_S, connection.s3_timeout_s),
         timeout_s=connection.s3_timeout_s,
+        parallelism=connection.parallelism,
     )
     network = Network(
         lambda other: _client(session, connection, other or region, tries=1),
@@ -155,8 +159,12 @@ def _new_clients(connection: _Connection) -> Clients:
 
 @cache
 def has_crt() -> bool:
-    """Return whether AWS CRT is installed; where it has no wheel, boto3 sends all calls."""
-    return find_spec("awscrt") is not None
+    """Return whether AWS CRT can be used; where it has no wheel, boto3 sends all calls."""
+    try:
+        import_module("awscrt.s3")
+    except ImportError:
+        return False
+    return True
 
 
 def _client(session: boto3.Session, connection: _Connection, region: str, *, tries: int) -> S3Client:

@@ -67,7 +67,7 @@ _NO_CREDENTIALS: Final = (
     TokenRetrievalError,
     UnauthorizedSSOTokenError,
 )
-_NEVER_SENT: Final = (EndpointConnectionError, ConnectTimeoutError, ProxyConnectionError)
+NEVER_SENT: Final = (EndpointConnectionError, ConnectTimeoutError, ProxyConnectionError)
 _DENIED: Final = (
     AccessDeniedError,
     "{effect}; check the credentials, and that they allow {permission} on it",
@@ -158,9 +158,9 @@ def translated(request: RequestInfo) -> Iterator[None]:
         raise _error_from_response(request, error) from None
     except (BotoCoreError, ResponseParserError, HTTPError, HTTPException) as error:
         raise _error_from_transport(request, error) from None
-    except KeyError as error:
-        missing = HTTPClientError(error=f"the answer has no {error}")
-        raise _error_from_transport(request, missing) from None
+    except (LookupError, TypeError, ValueError) as error:
+        odd = HTTPClientError(error=f"the answer cannot be read: {error!r}")
+        raise _error_from_transport(request, odd) from None
 
 
 def scrubbed(error: object) -> str:
@@ -226,7 +226,7 @@ def _error_from_transport(request: RequestInfo, error: Exception) -> LockgateErr
     if isinstance(error, ParamValidationError):
         return InvalidInputError(f"{message}{request.no_effect}")
     untrusted = isinstance(error, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error)
-    if isinstance(error, _NEVER_SENT) or untrusted:
+    if isinstance(error, NEVER_SENT) or untrusted:
         return StoreUnavailableError(
             f"{message}{request.no_effect}; check the endpoint (AWS_ENDPOINT_URL) and the network, then try "
             "again"

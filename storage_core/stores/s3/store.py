@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         CreateMultipartUploadRequestTypeDef,
         GetObjectRequestTypeDef,
         ListMultipartUploadsRequestTypeDef,
+        ListObjectsV2OutputTypeDef,
         ListObjectsV2RequestTypeDef,
         PutObjectRequestTypeDef,
     )
@@ -125,7 +126,10 @@ class S3Store:
 
         def call(clients: Clients) -> bytes:
             try:
-                return clients.repeating.get_object(**request)["Body"].read()
+                answer = clients.repeating.get_object(**request)
+                data = answer["Body"].read()
+                ignored = "Range" in request and answer["ResponseMetadata"]["HTTPStatusCode"] == 200
+                return data[start:][:length] if ignored else data
             except ClientError as error:
                 if not is_code(error, "InvalidRange", "416"):
                     raise
@@ -160,20 +164,11 @@ class S3Store:
         if after:
             request["StartAfter"] = self._requests.prefix + after
         while True:
-            answer = self._requests.read(
-                "ListObjectsV2", prefix, lambda clients: clients.repeating.list_objects_v2(**request)
+            answer, page = self._requests.read(
+                "ListObjectsV2",
+                prefix,
+                lambda clients: self._page(clients.repeating.list_objects_v2(**request)),
             )
-            page = [
-                ObjectInfo(
-                    key=found["Key"].removeprefix(self._requests.prefix),
-                    size=found["Size"],
-                    version=found["ETag"].strip('"'),
-                    modified_s=found["LastModified"].timestamp(),
-                )
-                for found in answer.get("Contents", [])
-                # Some tools create an empty object as a folder marker; the destination's is not a file in it.
-                if found["Key"] != self._requests.prefix
-            ]
             if page:
                 yield page
             if not answer.get("IsTruncated"):
@@ -323,6 +318,22 @@ class S3Store:
         rules = self._requests.read("GetBucketLifecycleConfiguration", "", call)
         return rule_problem(rules, self._requests.prefix, longest_job_s=self._settings.longest_job_s)
 
+    def _page(
+        self, answer: ListObjectsV2OutputTypeDef
+    ) -> tuple[ListObjectsV2OutputTypeDef, list[ObjectInfo]]:
+        """Return the answer to a listing, and what it lists."""
+        return answer, [
+            ObjectInfo(
+                key=found["Key"].removeprefix(self._requests.prefix),
+                size=found["Size"],
+                version=found["ETag"].strip('"'),
+                modified_s=found["LastModified"].timestamp(),
+            )
+            for found in answer.get("Contents", [])
+            # Some tools create an empty object as a folder marker; the destination's is not a file in it.
+            if found["Key"] != self._requests.prefix
+        ]
+
     def _uploads(self, prefix: str) -> Iterator[UploadInfo]:
         request: ListMultipartUploadsRequestTypeDef = {
             "Bucket": self.bucket,
@@ -372,9 +383,11 @@ class S3Store:
             answer = clients.repeating.delete_objects(
                 Bucket=self.bucket, Delete={"Objects": [{"Key": name} for name in names], "Quiet": True}
             )
-        for refused in answer.get("Errors", []):
-            reason = scrubbed(f"{refused.get('Code', 'an error')} ({refused.get('Message', 'no message')})")
-            failures.append(DeleteFailure(key=names[refused["Key"]], reason=reason))
+            for refused in answer.get("Errors", []):
+                reason = scrubbed(
+                    f"{refused.get('Code', 'an error')} ({refused.get('Message', 'no message')})"
+                )
+                failures.append(DeleteFailure(key=names[refused["Key"]], reason=reason))
         return failures
 
     def _put_request(self, key: str, data: bytes) -> PutObjectRequestTypeDef:
@@ -399,7 +412,10 @@ class S3Store:
 def _object_info(key: str, size: int, answer: Mapping[str, Any], *, token: Token | None = None) -> ObjectInfo:
     # The response's date saves a HEAD request for every file of a job.
     date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
-    modified_s = parsedate_to_datetime(date).timestamp() if date else time.time()
+    try:
+        modified_s = parsedate_to_datetime(date).timestamp() if date else time.time()
+    except ValueError:
+        modified_s = time.time()
     return ObjectInfo(
         key=key, size=size, version=answer["ETag"].strip('"'), modified_s=modified_s, token=token
     )

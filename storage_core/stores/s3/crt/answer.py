@@ -102,9 +102,9 @@ def _document(body: bytes) -> Element:
         raise CutAnswerError(error="its document is not one of S3")
     parser = XMLParser()  # noqa: S314 - without a document type there is nothing to expand
     try:
-        parser.feed(body)
+        parser.feed(body.lstrip())  # S3 may send spaces while it completes an upload
         root: Element = parser.close()
-    except ParseError as error:
+    except (LookupError, ParseError, ValueError) as error:
         raise CutAnswerError(error=f"its document is not complete ({error})") from None
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]

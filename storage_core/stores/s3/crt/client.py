@@ -20,7 +20,7 @@ from lockgate.storage_core.stores.s3.crt.answer import Answer, results
 from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint, Endpoints
 from lockgate.storage_core.stores.s3.crt.limit import Limit
 from lockgate.storage_core.stores.s3.crt.operation import NAMES, Message, Operation
-from lockgate.storage_core.stores.s3.crt.transport import Connections, Transport
+from lockgate.storage_core.stores.s3.crt.transport import Connections, Transport, UnreadableAnswerError
 from lockgate.storage_core.stores.s3.repeat import repeated
 from lockgate.storage_core.stores.s3.whole_answer import CutAnswerError
 
@@ -95,18 +95,24 @@ class CrtClient:
         return getattr(self._boto3_client, name)
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        by_boto3: Callable[..., dict[str, Any]] = getattr(self._boto3_client, method)
         endpoint = self._network.endpoints.of(parameters["Bucket"])
         if endpoint is None:
-            answer: dict[str, Any] = getattr(self._boto3_client, method)(**parameters)
-            return answer
+            return by_boto3(**parameters)
         operation = self._operation(NAMES[method])
-        return repeated(self._attempts, lambda: self._try(operation, endpoint, parameters))
+        try:
+            return repeated(self._attempts, lambda: self._try(operation, endpoint, parameters))
+        except UnreadableAnswerError:
+            if operation.method not in {"GET", "HEAD"}:
+                raise
+            return by_boto3(**parameters)
 
     def _try(self, operation: Operation, endpoint: Endpoint, parameters: dict[str, Any]) -> dict[str, Any]:
         message = operation.message(parameters)
         answer = self._network.send(endpoint, message)
         region = answer.headers.get("x-amz-bucket-region")
-        if answer.status in _ELSEWHERE and region not in {None, endpoint.region}:
+        is_elsewhere = answer.status in _ELSEWHERE and region not in {None, endpoint.region}
+        if is_elsewhere and endpoint.region is not None:
             # The request was not applied: S3 names the region where it will be.
             moved = self._network.endpoints.moved(parameters["Bucket"], str(region))
             if moved is not None:
@@ -120,7 +126,7 @@ class CrtClient:
 
 
 def _is_retried(error: BaseException) -> bool:
-    if isinstance(error, CutAnswerError):
+    if isinstance(error, CutAnswerError | UnreadableAnswerError):
         return False  # reads are repeated by `RequestPolicy.read`, for boto3's calls too
     if isinstance(error, ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)

@@ -39,11 +39,12 @@ class Limit:
         slot = Slot()
         try:
             yield slot
+            change = self._slots / -2 if slot.throttled else 1 / self._slots
+        except BaseException:
+            change = 0.0
+            raise
         finally:
             with self._changed:
                 self._taken -= 1
-                self._slots = max(1.0, self._slots / 2) if slot.throttled else self._grown()
+                self._slots = min(self._most, max(1.0, self._slots + change))
                 self._changed.notify_all()
-
-    def _grown(self) -> float:
-        return min(self._most, self._slots + 1 / self._slots)

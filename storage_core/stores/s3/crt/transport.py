@@ -35,7 +35,6 @@ from awscrt.s3 import (
 from botocore.exceptions import (
     BotoCoreError,
     ConnectionClosedError,
-    ConnectTimeoutError,
     CredentialRetrievalError,
     EndpointConnectionError,
     HTTPClientError,
@@ -45,6 +44,7 @@ from botocore.exceptions import (
     SSLError,
 )
 
+from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.stores.s3.crt.answer import Answer
 from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint
 from lockgate.storage_core.stores.s3.crt.operation import Message
@@ -64,13 +64,23 @@ _REFUSALS: Final = {
 }
 """Answers for which CRT returns its own error instead of the answer."""
 
-_NEVER_SENT: Final = (
-    "AWS_IO_DNS_"
-    "|AWS_IO_SOCKET_(CONNECTION_REFUSED|CONNECT_ABORTED|INVALID_ADDRESS|NETWORK_DOWN|NO_ROUTE_TO_HOST)"
-)
+_NEVER_SENT: Final = "AWS_IO_DNS_|AWS_IO_SOCKET_(CONNECTION_REFUSED|INVALID_ADDRESS)"
+"""Errors that only a connection that is being made can have."""
+
 _NOT_TRUSTED: Final = "AWS_IO_TLS_.*(CERTIFICATE|HOST_NAME|NEGOTIATION)"
+MONITORED_S: Final = 30.0
+"""CRT gives a connection up on which nothing has moved for so long; that cannot be changed."""
+
+_LONGEST_S: Final = 900.0
+_GBPS_A_CONNECTION: Final = 0.4
+"""CRT opens so many connections as it needs for its target at this speed each."""
+
 _SLOWEST_BYTES_PER_S: Final = 64 * 2**10
 """A body that is sent more slowly has no answer."""
+
+
+class UnreadableAnswerError(HTTPClientError):
+    """An answer with a header that is not UTF-8, which CRT cannot hand over."""
 
 
 class Connections:
@@ -80,7 +90,8 @@ class Connections:
         credentials: Returns boto3's credentials, which refresh themselves; None if there are none.
         ca_file: Trusted certificates.
         connect_timeout_s: Limit for a connection.
-        timeout_s: Limit for an answer without progress.
+        timeout_s: Limit for an answer; from `MONITORED_S` on the limit for silence, which CRT watches.
+        parallelism: Number of requests that can be under way at a time.
     """
 
     def __init__(
@@ -90,8 +101,10 @@ class Connections:
         ca_file: str,
         connect_timeout_s: float,
         timeout_s: float,
+        parallelism: int,
     ) -> None:
-        self.timeout_s = timeout_s
+        self.patience_s = connect_timeout_s + timeout_s if timeout_s < MONITORED_S else _LONGEST_S
+        self._target_gbps = max(10.0, _GBPS_A_CONNECTION * parallelism)
         self._credentials = credentials
         self._ca_file = ca_file
         self._connect_timeout_s = connect_timeout_s
@@ -105,7 +118,7 @@ class Connections:
                 self._shared = _Shared(self._ca_file, self._frozen)
         tls, signing = None, None
         if endpoint.scheme == "https":
-            tls = self._shared.tls.new_connection_options()
+            tls = self._shared.tls().new_connection_options()
             tls.set_server_name(urlsplit(f"//{endpoint.host}").hostname)
         if endpoint.region is not None:
             signing = create_default_s3_signing_config(
@@ -118,6 +131,7 @@ class Connections:
             tls_mode=S3RequestTlsMode.DISABLED if tls is None else S3RequestTlsMode.ENABLED,
             tls_connection_options=tls,
             retry_config=S3RetryConfig(retry_mode=S3RetryMode.NONE),
+            throughput_target_gbps=self._target_gbps,
             connect_timeout_ms=int(self._connect_timeout_s * 1000),
         )
 
@@ -141,15 +155,29 @@ class Connections:
 
 
 class _Shared:
-    """The parts of CRT that start threads or read files: made for the first request."""
+    """The parts of CRT that start threads: made for the first request."""
 
     def __init__(self, ca_file: str, credentials: Callable[[], AwsCredentials]) -> None:
         threads = EventLoopGroup(1)
         self.bootstrap = ClientBootstrap(threads, DefaultHostResolver(threads))
         self.provider = AwsCredentialsProvider.new_delegate(credentials)
+        self._ca_file = ca_file
+
+    def tls(self) -> ClientTlsContext:
+        """Return a context that trusts the configured certificates.
+
+        Raises:
+            InvalidInputError: They cannot be read.
+        """
         options = TlsContextOptions()
-        options.override_default_trust_store_from_path(ca_filepath=ca_file)
-        self.tls = ClientTlsContext(options)
+        try:
+            options.override_default_trust_store_from_path(ca_filepath=self._ca_file)
+            return ClientTlsContext(options)
+        except (OSError, AwsCrtError) as error:
+            raise InvalidInputError(
+                f"S3: the certificates in {self._ca_file} cannot be read ({error}); nothing was sent; check "
+                "AWS_CA_BUNDLE"
+            ) from None
 
 
 class Transport:
@@ -199,7 +227,8 @@ class Transport:
         except AwsCrtError as error:
             raise EndpointConnectionError(endpoint_url=self._url(path), error=error) from None
         try:
-            if not exchange.wait(self._connections.timeout_s + len(message.body) / _SLOWEST_BYTES_PER_S):
+            limit_s = self._connections.patience_s + len(message.body) / _SLOWEST_BYTES_PER_S
+            if not exchange.done.wait(limit_s):
                 raise ReadTimeoutError(endpoint_url=self._url(path), error="no answer in time")
         finally:
             if not exchange.done.is_set():
@@ -214,8 +243,13 @@ class Transport:
             status: Any = error.status_code
             return Answer.of(status, error.headers or (), error.body or b"")
         name = error.name if isinstance(error, AwsCrtError) else ""
+        if name == "AWS_ERROR_CRT_CALLBACK_EXCEPTION":
+            raise UnreadableAnswerError(error=str(error))
         if name in _REFUSALS:
             status, code = _REFUSALS[name]
+            if status == 503 and not self.endpoint.host.endswith(".amazonaws.com"):
+                # A proxy answers so too, also after it has forwarded the request: the outcome is unknown.
+                code = "ServiceUnavailableOrProxy"
             body = f"<Error><Code>{code}</Code><Message>{name}</Message></Error>".encode()
             return Answer(status, {"content-length": str(len(body))}, body)
         raise _silence(name, str(error), self._url(path))
@@ -238,20 +272,11 @@ class _Exchange:
         self.status, self.headers = status_code, headers
 
     def on_body(self, chunk: bytes, **_: Any) -> None:
-        self.pieces.append(bytes(chunk))
+        self.pieces.append(chunk)
 
     def on_done(self, error: Exception | None, **_: Any) -> None:
         self.error = error
         self.done.set()
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait until the exchange is done, or nothing has arrived for so long."""
-        arrived = -1
-        while arrived < len(self.pieces):
-            arrived = len(self.pieces)
-            if self.done.wait(timeout_s):
-                return True
-        return self.done.is_set()
 
 
 def _silence(name: str, text: str, url: str) -> BotoCoreError:
@@ -259,7 +284,6 @@ def _silence(name: str, text: str, url: str) -> BotoCoreError:
     where: Mapping[str, Any] = {"endpoint_url": url, "error": text}
     errors: Sequence[tuple[str, Callable[[], BotoCoreError]]] = (
         ("AWS_AUTH_", lambda: CredentialRetrievalError(provider="boto3", error_msg=text)),
-        ("AWS_IO_SOCKET_TIMEOUT", lambda: ConnectTimeoutError(**where)),
         ("AWS_ERROR_HTTP_PROXY_", lambda: ProxyConnectionError(proxy_url="", **where)),
         (_NOT_TRUSTED, lambda: SSLError(**{**where, "error": f"CERTIFICATE_VERIFY_FAILED {text}"})),
         (_NEVER_SENT, lambda: EndpointConnectionError(**where)),

@@ -173,9 +173,13 @@ def test_an_answer_in_an_unusual_manner_is_understood(
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_refusal_that_names_the_load_changes_nothing(server: RudeServer, store: Store, name: str) -> None:
+def test_a_refusal_that_names_the_load_is_no_success(
+    server: RudeServer, store: Store, settings: Settings, name: str
+) -> None:
     server.manners = [refusal("503 Slow Down", "SlowDown")]
-    with pytest.raises(StoreUnavailableError):
+    # CRT does not hand over the answer: at an endpoint that is not AWS a proxy may have sent it.
+    unknown = settings.s3_client == "crt" and CALLS[name].changes and not CALLS[name].boto3
+    with pytest.raises(OutcomeUnknownError if unknown else StoreUnavailableError):
         CALLS[name].make(store)
 
 
