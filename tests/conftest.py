@@ -70,7 +70,10 @@ _TIMEOUT_S = {"integration": 900, "soak": 14_400}
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Start one process more than there are cores: some tests wait, for processes, retries or leases."""
-    return 1 + (os.cpu_count() or 1)
+    if chosen := os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
+        return int(chosen)
+    # Of the cores of a machine, a container may have a few only.
+    return 1 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
