@@ -1,4 +1,4 @@
-"""Compare Lockgate's lean S3 calls with plain boto3.
+"""Compare S3 calls sent by AWS CRT with the same calls of boto3.
 
     scripts/with-s3-server python -m benchmarks.s3_calls [--calls 300] [--rounds 5] [--threads 1 16]
 
@@ -28,7 +28,7 @@ from lockgate.storage_core.stores import open_store
 from lockgate.storage_core.stores.protocol import PendingUpload, Store
 
 SIZE: Final = 10 * 2**10
-WAYS: Final = {"lean": True, "boto3": False}
+WAYS: Final = ("crt", "boto3")
 
 
 class Spent(NamedTuple):
@@ -102,16 +102,16 @@ def main() -> None:
         for threads in options.threads:
             spent: dict[str, list[Spent]] = {way: [] for way in WAYS}
             for _ in range(options.rounds):
-                for way, lean in WAYS.items():
+                for way in WAYS:
                     store = open_store(
-                        f"{url}/{uuid.uuid4().hex}", load_settings().model_copy(update={"s3_lean": lean})
+                        f"{url}/{uuid.uuid4().hex}", load_settings().model_copy(update={"s3_client": way})
                     )
                     measured(work(store, 2 * threads), threads)
                     spent[way].append(measured(work(store, options.calls), threads))
             cpu = {way: median(run.cpu_us for run in spent[way]) for way in WAYS}
             wall = {way: median(run.wall_us for run in spent[way]) for way in WAYS}
             times = [f"{time_us:,.0f}" for time_us in (*cpu.values(), *wall.values())]
-            table.add_row(name, str(threads), *times, f"{cpu['lean'] / cpu['boto3']:.2f}")
+            table.add_row(name, str(threads), *times, f"{cpu['crt'] / cpu['boto3']:.2f}")
     Console().print(table)
 
 

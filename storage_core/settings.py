@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
@@ -133,12 +133,15 @@ class Settings(BaseSettings):
     s3_endpoint_url: str | None = Field(default=None, description="absent: AWS_ENDPOINT_URL, else AWS")
     s3_region: str | None = Field(default=None, description="absent: AWS_REGION, else us-east-1")
     s3_profile: str | None = Field(default=None, description="profile in the AWS configuration files")
+    s3_anonymous: bool = Field(default=False, description="send no credentials, for public buckets")
     s3_path_style: bool | None = Field(
         default=None, description="absent: path style only if an endpoint is set"
     )
     s3_timeout_s: float = Field(default=30.0, gt=0, description="timeout of one response")
     s3_max_attempts: int = Field(default=5, ge=1, description="attempts of a call that may be retried")
-    s3_lean: bool = Field(default=True, description="use the fast path for frequent calls; false: boto3 only")
+    s3_client: Literal["crt", "boto3"] = Field(
+        default="crt", description="sends frequent calls: AWS CRT where it is installed, or boto3"
+    )
     s3_storage_class: str | None = Field(default=None, description="storage class of data, e.g. STANDARD_IA")
     s3_sse_kms_key_id: str | None = Field(default=None, description="KMS key for encryption")
 

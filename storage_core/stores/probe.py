@@ -14,6 +14,7 @@ from lockgate.storage_core.errors import (
     ObjectNotFoundError,
     OutcomeUnknownError,
     PreconditionFailedError,
+    StoreUnavailableError,
     UnsupportedStoreError,
 )
 from lockgate.storage_core.ids import Token, new_token
@@ -25,7 +26,7 @@ _COMPLETES: Final = "conditional completion does not replace an object"
 _PUTS: Final = "conditional put replaces only the given version"
 _DELETES: Final = "conditional delete deletes only the given version"
 _ATTEMPTS: Final = 3
-"""Number of attempts of a promise whose call gets no answer; a store that never answers breaks it."""
+"""Number of attempts of a promise whose call gets no answer."""
 _EXPIRES: Final = "a lifecycle rule aborts abandoned uploads, but none of running jobs"
 
 
@@ -129,22 +130,28 @@ class _Trial:
         return [self.test(name, promise) for name, promise in promises.items()]
 
     def test(self, name: str, promise: Callable[[], str]) -> Finding:
-        """Test a promise; repeat it in another folder if a call gets no answer."""
+        """Test a promise; repeat it in another folder if a call gets no answer.
+
+        Raises:
+            StoreUnavailableError: No attempt got all its answers, so nothing is known.
+        """
         probe_folder = self.folder
-        detail = ""
         for number in range(_ATTEMPTS):
             self.folder = f"{probe_folder}{number}/"
             try:
                 detail = promise()
-                break
             except OutcomeUnknownError as error:
-                detail = str(error)
+                silence = str(error)
+                continue
             except (AlreadyExistsError, PreconditionFailedError, UnsupportedStoreError) as error:
                 detail = str(error)
-                break
             finally:
                 self.folder = probe_folder
-        return Finding(name=name, ok=not detail, detail=detail)
+            return Finding(name=name, ok=not detail, detail=detail)
+        raise StoreUnavailableError(
+            f"{self.store.url}: whether {name} is unknown: the store did not answer {_ATTEMPTS} times "
+            f"({silence}); nothing was decided; try again later"
+        )
 
     def create(self) -> str:
         """Create an object twice; it must keep the first content."""

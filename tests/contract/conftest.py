@@ -7,6 +7,7 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -51,15 +52,26 @@ def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+@pytest.fixture(params=["crt", "boto3"])
+def s3_client(request: pytest.FixtureRequest) -> Literal["crt", "boto3"]:
+    """Return the client that sends frequent calls to S3."""
+    client: Literal["crt", "boto3"] = request.param
+    return client
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Test moto with the stores' own contract; what rests on that is tested with moto in `make soak` only."""
+    """Test moto and boto3 with the stores' own contract only, and both together in `make soak` only."""
+    repeated = []
     for item in items:
-        parameters = (
-            item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        )
-        if parameters.get("kind") == "moto" and not item.path.name.startswith("test_store_"):
+        given = getattr(getattr(item, "callspec", None), "params", {})
+        is_store = item.path.name.startswith("test_store_")
+        is_moto, is_boto3 = given.get("kind") == "moto", given.get("s3_client") == "boto3"
+        if is_boto3 and (given.get("kind") == "local" or not is_store):
+            repeated.append(item)
+        if is_moto and (is_boto3 or not is_store):
             item.add_marker(pytest.mark.soak)
+    items[:] = [item for item in items if item not in repeated]
 
 
 @pytest.fixture
@@ -71,7 +83,11 @@ def on_disk() -> Iterator[Path]:
 
 @pytest.fixture
 def open_at(
-    kind: str, request: pytest.FixtureRequest, on_disk: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    s3_client: Literal["crt", "boto3"],
+    request: pytest.FixtureRequest,
+    on_disk: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[str], Store]:
     """Return a function that opens stores of the kind under test at sibling names, new to this test."""
     if kind == "local":
@@ -87,7 +103,9 @@ def open_at(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
     # moto answers some refusals with a 500, for which a retry is useless.
-    settings = Settings(s3_endpoint_url=endpoint, s3_region="us-east-1", s3_max_attempts=1)
+    settings = Settings(
+        s3_endpoint_url=endpoint, s3_region="us-east-1", s3_max_attempts=1, s3_client=s3_client
+    )
     folder = secrets.token_hex(8)
     return lambda name: open_store(f"{destination}/{folder}/{name}", settings)
 

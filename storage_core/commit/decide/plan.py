@@ -40,6 +40,7 @@ from lockgate.storage_core.commit.records.shards import (
     total_rows,
     write_shard,
 )
+from lockgate.storage_core.commit.uploads.upload_completion import is_open
 from lockgate.storage_core.concurrency import in_parallel
 from lockgate.storage_core.errors import (
     AuditFailedError,
@@ -50,7 +51,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobAttemptId, check_id, with_short_id
 from lockgate.storage_core.stores.pagination import in_pages
-from lockgate.storage_core.stores.protocol import check_key, check_parts
+from lockgate.storage_core.stores.protocol import PendingUpload, check_key, check_parts
 
 
 @dataclass(frozen=True)
@@ -271,7 +272,10 @@ def _plan_key(folder: JobFolder, name: str) -> str:
 def _preflight(
     folder: JobFolder, planned: _PlannedFiles, additions: Iterable[ShardRef], parallelism: int
 ) -> None:
-    """Check with one listing that all uploads are open. A closed one may be visible already (`file-v2`)."""
+    """Check that all uploads are open: with one listing, then one by one those that it lacks.
+
+    A closed one may be visible already (`file-v2`).
+    """
     closed = set(planned.uploads)
     if not closed:
         return
@@ -281,7 +285,11 @@ def _preflight(
         return
     uploads = (file.upload for file in _read_additions(folder, additions))
     suspects = (upload for upload in uploads if _upload(upload.key, upload.upload_id) in closed)
-    gone = sum(not is_held for is_held in in_parallel(folder.store.holds, suspects, parallelism))
+
+    def is_there(upload: PendingUpload) -> bool:
+        return is_open(folder.store, upload) or folder.store.holds(upload)
+
+    gone = sum(not found for found in in_parallel(is_there, suspects, parallelism))
     if gone:
         raise UploadGoneError(
             f"job {folder.job_id} at {folder.store.url}: {gone} of its {len(planned.uploads)} pending "

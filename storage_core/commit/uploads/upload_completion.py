@@ -78,21 +78,21 @@ def _until_settled(clock: Clock) -> Retrying:
 def _settle(store: Store, pending: PendingUpload, error: LockgateError, *, last: bool) -> bool | None:
     """Return True if the upload is completed, False if it is permanently lost, None if unknown."""
     try:
-        if store.holds(pending):
-            return True
-        if not last:
-            # Another process may be completing the same upload: check again.
-            return None
         definite = isinstance(error, NotAppliedError) and not isinstance(error, StoreUnavailableError)
-        return False if definite or not is_open(store, pending) else None
+        # Before `holds`: an upload that another process completes between the two is then held.
+        may_be_completed = not last or (not definite and is_open(store, pending))
+        is_held = store.holds(pending)
     except (OutcomeUnknownError, StoreUnavailableError):
         return None
+    if is_held:
+        return True
+    return None if may_be_completed else False
 
 
 def is_open(store: Store, pending: PendingUpload) -> bool:
-    """Return whether an upload is still open."""
-    return any(
-        info.key == pending.key and info.upload_id == pending.upload_id
-        for page in store.upload_pages(pending.key)
-        for info in page
-    )
+    """Return whether an upload is still open, on the word of the upload itself: a listing may lack it."""
+    try:
+        store.upload_bytes(pending.key, pending.upload_id)
+    except UploadGoneError:
+        return False
+    return True

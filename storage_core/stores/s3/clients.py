@@ -1,21 +1,28 @@
-"""Create boto3 clients from settings: one that retries calls, and one that never does."""
+"""Create S3 clients from settings: one that retries calls, and one that never does.
+
+Frequent calls are sent by AWS CRT where it is installed (`crt.client`), all others by boto3.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import cache, lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import boto3
+import botocore.session
+from botocore import UNSIGNED
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, EndpointConnectionError, ProfileNotFound
+from botocore.exceptions import BotoCoreError, ClientError, ProfileNotFound
+from botocore.httpsession import get_cert_path
 
 from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import Settings
-from lockgate.storage_core.stores.s3.errors import is_outcome_unknown, scrubbed
-from lockgate.storage_core.stores.s3.fast_path.endpoint import make_lean
+from lockgate.storage_core.stores.s3.errors import NEVER_SENT, is_outcome_unknown, scrubbed
+from lockgate.storage_core.stores.s3.whole_answer import before_parse
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -31,10 +38,11 @@ class _Connection(NamedTuple):
     s3_endpoint_url: str | None
     s3_region: str | None
     s3_profile: str | None
+    s3_anonymous: bool
     s3_path_style: bool | None
     s3_timeout_s: float
     s3_max_attempts: int
-    s3_lean: bool
+    s3_client: str
     parallelism: int
 
 
@@ -56,8 +64,15 @@ class LostTries(threading.local):
         if response is not None:
             status = response[1].get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             self.seen = self.seen or is_outcome_unknown(status, response[1].get("Error", {}).get("Code", ""))
-        if caught_exception is not None and not isinstance(caught_exception, EndpointConnectionError):
+        if caught_exception is not None and not isinstance(caught_exception, NEVER_SENT):
             self.seen = True
+
+    def note_error(self, error: BaseException) -> None:
+        """Note the error of an attempt that CRT sent."""
+        if isinstance(error, ClientError):
+            self.note(response=(None, dict(error.response)))
+        elif isinstance(error, Exception):
+            self.note(caught_exception=error)
 
 
 @dataclass(frozen=True)
@@ -95,14 +110,7 @@ def clients_for(settings: Settings) -> Clients:
 @lru_cache(maxsize=8)
 def _clients(connection: _Connection, _process_id: int, _environment: tuple[tuple[str, str], ...]) -> Clients:
     try:
-        session = boto3.Session(profile_name=connection.s3_profile)
-        if connection.s3_lean:
-            make_lean(session)
-        region = connection.s3_region or _first_set(_REGION_VARIABLES) or session.region_name or "us-east-1"
-        clients = Clients(
-            repeating=_client(session, connection, region, tries=connection.s3_max_attempts),
-            single=_client(session, connection, region, tries=1),
-        )
+        return _new_clients(connection)
     except ProfileNotFound as error:
         raise InvalidInputError(
             f"S3: {scrubbed(error)}; set LOCKGATE_S3_PROFILE to a profile of the AWS configuration"
@@ -111,8 +119,52 @@ def _clients(connection: _Connection, _process_id: int, _environment: tuple[tupl
         raise InvalidInputError(
             f"S3: {scrubbed(error)}; check LOCKGATE_S3_ENDPOINT_URL, AWS_ENDPOINT_URL and the region"
         ) from None
-    clients.repeating.meta.events.register("needs-retry.s3", clients.lost_tries.note)
-    return clients
+
+
+def _new_clients(connection: _Connection) -> Clients:
+    core = botocore.session.Session(profile=connection.s3_profile)
+    session = boto3.Session(botocore_session=core)
+    region = connection.s3_region or _first_set(_REGION_VARIABLES) or session.region_name or "us-east-1"
+    repeating = _client(session, connection, region, tries=connection.s3_max_attempts)
+    single = _client(session, connection, region, tries=1)
+    lost = LostTries()
+    repeating.meta.events.register("needs-retry.s3", lost.note)
+    if connection.s3_client == "boto3" or not has_crt():
+        return Clients(repeating, single, lost)
+    from lockgate.storage_core.stores.s3.crt.client import CrtClient, Network  # noqa: PLC0415 - see has_crt
+    from lockgate.storage_core.stores.s3.crt.transport import MONITORED_S, Connections  # noqa: PLC0415
+
+    if connection.s3_timeout_s > MONITORED_S:
+        return Clients(repeating, single, lost)
+
+    connections = Connections(
+        cache(session.get_credentials),
+        ca_file=str(get_cert_path(core.get_config_variable("ca_bundle") or True)),
+        connect_timeout_s=min(_CONNECT_TIMEOUT_S, connection.s3_timeout_s),
+        timeout_s=connection.s3_timeout_s,
+        parallelism=connection.parallelism,
+    )
+    network = Network(
+        lambda other: _client(session, connection, other or region, tries=1),
+        connections,
+        connection.parallelism,
+    )
+    tries = connection.s3_max_attempts
+    return Clients(
+        repeating=cast("S3Client", CrtClient(repeating, network, tries, lost.note_error)),
+        single=cast("S3Client", CrtClient(single, network, 1, lost.note_error)),
+        lost_tries=lost,
+    )
+
+
+@cache
+def has_crt() -> bool:
+    """Return whether AWS CRT can be used; where it has no wheel, boto3 sends all calls."""
+    try:
+        import_module("awscrt.s3")
+    except ImportError:
+        return False
+    return True
 
 
 def _client(session: boto3.Session, connection: _Connection, region: str, *, tries: int) -> S3Client:
@@ -125,8 +177,11 @@ def _client(session: boto3.Session, connection: _Connection, region: str, *, tri
         max_pool_connections=connection.parallelism,
         s3={"addressing_style": "path" if path_style else "auto"},
         user_agent_extra="lockgate",
+        signature_version=UNSIGNED if connection.s3_anonymous else None,
     )
-    return session.client("s3", endpoint_url=endpoint, region_name=region, config=config)
+    client = session.client("s3", endpoint_url=endpoint, region_name=region, config=config)
+    client.meta.events.register("before-parse.s3", before_parse)
+    return client
 
 
 def _first_set(variables: tuple[str, ...]) -> str | None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Final
 
 from botocore.exceptions import (
@@ -18,6 +19,7 @@ from botocore.exceptions import (
     ConnectTimeoutError,
     CredentialRetrievalError,
     EndpointConnectionError,
+    HTTPClientError,
     NoCredentialsError,
     ParamValidationError,
     PartialCredentialsError,
@@ -27,6 +29,7 @@ from botocore.exceptions import (
     UnauthorizedSSOTokenError,
 )
 from botocore.parsers import ResponseParserError
+from urllib3.exceptions import HTTPError
 
 from lockgate.storage_core.errors import (
     AccessDeniedError,
@@ -64,7 +67,7 @@ _NO_CREDENTIALS: Final = (
     TokenRetrievalError,
     UnauthorizedSSOTokenError,
 )
-_NEVER_SENT: Final = (EndpointConnectionError, ConnectTimeoutError, ProxyConnectionError)
+NEVER_SENT: Final = (EndpointConnectionError, ConnectTimeoutError, ProxyConnectionError)
 _DENIED: Final = (
     AccessDeniedError,
     "{effect}; check the credentials, and that they allow {permission} on it",
@@ -145,7 +148,7 @@ class RequestInfo:
 
 @contextmanager
 def translated(request: RequestInfo) -> Iterator[None]:
-    """Translate every error of botocore within.
+    """Translate every error of botocore, and of the HTTP library below it, within.
 
     The original error is not chained, because its text may contain credentials.
     """
@@ -153,8 +156,11 @@ def translated(request: RequestInfo) -> Iterator[None]:
         yield
     except ClientError as error:
         raise _error_from_response(request, error) from None
-    except (BotoCoreError, ResponseParserError) as error:
+    except (BotoCoreError, ResponseParserError, HTTPError, HTTPException) as error:
         raise _error_from_transport(request, error) from None
+    except (LookupError, TypeError, ValueError) as error:
+        odd = HTTPClientError(error=f"the answer cannot be read: {error!r}")
+        raise _error_from_transport(request, odd) from None
 
 
 def scrubbed(error: object) -> str:
@@ -220,7 +226,7 @@ def _error_from_transport(request: RequestInfo, error: Exception) -> LockgateErr
     if isinstance(error, ParamValidationError):
         return InvalidInputError(f"{message}{request.no_effect}")
     untrusted = isinstance(error, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error)
-    if isinstance(error, _NEVER_SENT) or untrusted:
+    if isinstance(error, NEVER_SENT) or untrusted:
         return StoreUnavailableError(
             f"{message}{request.no_effect}; check the endpoint (AWS_ENDPOINT_URL) and the network, then try "
             "again"

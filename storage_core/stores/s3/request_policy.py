@@ -6,20 +6,27 @@ first attempt and report it as another caller's. All other requests may be retri
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 from botocore.exceptions import IncompleteReadError, ResponseStreamingError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from urllib3.exceptions import HTTPError
 
 from lockgate.storage_core.errors import AccessDeniedError, OutcomeUnknownError, StoreUnavailableError
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores.protocol import check_key
 from lockgate.storage_core.stores.s3.clients import Clients, clients_for
 from lockgate.storage_core.stores.s3.errors import RequestInfo, translated
+from lockgate.storage_core.stores.s3.repeat import repeated
+from lockgate.storage_core.stores.s3.whole_answer import CutAnswerError
 
-_INCOMPLETE_BODY: Final = (IncompleteReadError, ResponseStreamingError)
+_CUT: Final = (CutAnswerError, IncompleteReadError, ResponseStreamingError, HTTPError)
+"""What boto3 raises where the body of an answer ends too early."""
+
+T = TypeVar("T")
 
 
 class RequestPolicy:
@@ -40,6 +47,14 @@ class RequestPolicy:
         self._url = url
         self._bucket = bucket
         self._settings = settings
+        self._process_id = 0
+        self._made: Clients | None = None
+        self._attempts = Retrying(
+            retry=retry_if_exception_type(_CUT),
+            stop=stop_after_attempt(settings.s3_max_attempts),
+            wait=wait_random_exponential(multiplier=0.1, max=5),
+            reraise=True,
+        )
 
     def key(self, key: str) -> str:
         """Return the key in the bucket for a key of the store.
@@ -49,17 +64,23 @@ class RequestPolicy:
         """
         return self.prefix + check_key(key)
 
-    @contextmanager
-    def reading(self, operation: str, key: str) -> Iterator[Clients]:
-        """Yield the clients for a request that changes nothing."""
+    def read(self, operation: str, key: str, call: Callable[[Clients], T]) -> T:
+        """Make a call that changes nothing, again if its answer is cut.
+
+        Args:
+            operation: S3's name of the operation.
+            key: Key or prefix of the store, for messages.
+            call: Sends the request and reads the body of the answer.
+        """
         with translated(self._info(operation, key, changes=False)):
-            yield clients_for(self._settings)
+            clients = self._clients()
+            return repeated(self._attempts, lambda: call(clients))
 
     @contextmanager
     def once(self, operation: str, key: str, *, if_absent: bool = False) -> Iterator[Clients]:
         """Yield the clients for a request that must not be retried; use `Clients.single`."""
         with translated(self._info(operation, key, changes=True, if_absent=if_absent)):
-            yield clients_for(self._settings)
+            yield self._clients()
 
     @contextmanager
     def repeating(self, operation: str, key: str) -> Iterator[Clients]:
@@ -68,7 +89,7 @@ class RequestPolicy:
         Raises:
             OutcomeUnknownError: The last attempt was refused, and an earlier one got no answer.
         """
-        clients = clients_for(self._settings)
+        clients = self._clients()
         clients.lost_tries.seen = False
         try:
             with translated(self._info(operation, key, changes=True)):
@@ -80,14 +101,11 @@ class RequestPolicy:
                 f"{error}; but an earlier try got no answer: it may have been applied; nothing was deleted"
             ) from None
 
-    def body_attempts(self) -> Retrying:
-        """Return attempts to read a response body, which repeat the request if the body is incomplete."""
-        return Retrying(
-            retry=retry_if_exception_type(_INCOMPLETE_BODY),
-            stop=stop_after_attempt(self._settings.s3_max_attempts),
-            wait=wait_random_exponential(multiplier=0.1, max=5),
-            reraise=True,
-        )
+    def _clients(self) -> Clients:
+        """Return this process's clients; finding them costs as much as a short call."""
+        if self._made is None or self._process_id != os.getpid():
+            self._process_id, self._made = os.getpid(), clients_for(self._settings)
+        return self._made
 
     def _info(self, operation: str, key: str, *, changes: bool, if_absent: bool = False) -> RequestInfo:
         return RequestInfo(

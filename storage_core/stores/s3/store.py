@@ -34,7 +34,7 @@ from lockgate.storage_core.stores.protocol import (
     check_key,
     check_parts,
 )
-from lockgate.storage_core.stores.s3.clients import endpoint_of
+from lockgate.storage_core.stores.s3.clients import Clients, endpoint_of
 from lockgate.storage_core.stores.s3.errors import is_code, scrubbed
 from lockgate.storage_core.stores.s3.lifecycle import rule_problem
 from lockgate.storage_core.stores.s3.request_policy import RequestPolicy
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         CreateMultipartUploadRequestTypeDef,
         GetObjectRequestTypeDef,
         ListMultipartUploadsRequestTypeDef,
+        ListObjectsV2OutputTypeDef,
         ListObjectsV2RequestTypeDef,
         PutObjectRequestTypeDef,
     )
@@ -115,23 +116,33 @@ class S3Store:
         if length == 0:
             self.head(key)
             return b""
-        request: GetObjectRequestTypeDef = {"Bucket": self.bucket, "Key": self._requests.key(key)}
+        request: GetObjectRequestTypeDef = {
+            "Bucket": self.bucket,
+            "Key": self._requests.key(key),
+            "ChecksumMode": "ENABLED",
+        }
         if start or length is not None:
             request["Range"] = f"bytes={start}-{'' if length is None else start + length - 1}"
-        with self._requests.reading("GetObject", key) as clients:
+
+        def call(clients: Clients) -> bytes:
             try:
-                for attempt in self._requests.body_attempts():
-                    with attempt:
-                        return clients.repeating.get_object(**request)["Body"].read()
+                answer = clients.repeating.get_object(**request)
+                data = answer["Body"].read()
+                ignored = "Range" in request and answer["ResponseMetadata"]["HTTPStatusCode"] == 200
+                return data[start:][:length] if ignored else data
             except ClientError as error:
                 if not is_code(error, "InvalidRange", "416"):
                     raise
-        return b""
+            return b""
+
+        return self._requests.read("GetObject", key, call)
 
     def head(self, key: str) -> ObjectInfo:
         """Send HeadObject; see `Store.head`."""
-        with self._requests.reading("HeadObject", key) as clients:
-            answer = clients.repeating.head_object(Bucket=self.bucket, Key=self._requests.key(key))
+        name = self._requests.key(key)
+        answer = self._requests.read(
+            "HeadObject", key, lambda clients: clients.repeating.head_object(Bucket=self.bucket, Key=name)
+        )
         token = answer["Metadata"].get(TOKEN_METADATA)
         return ObjectInfo(
             key=key,
@@ -153,22 +164,14 @@ class S3Store:
         if after:
             request["StartAfter"] = self._requests.prefix + after
         while True:
-            with self._requests.reading("ListObjectsV2", prefix) as clients:
-                answer = clients.repeating.list_objects_v2(**request)
-            page = [
-                ObjectInfo(
-                    key=found["Key"].removeprefix(self._requests.prefix),
-                    size=found["Size"],
-                    version=found["ETag"].strip('"'),
-                    modified_s=found["LastModified"].timestamp(),
-                )
-                for found in answer.get("Contents", [])
-                # Some tools create an empty object as a folder marker; the destination's is not a file in it.
-                if found["Key"] != self._requests.prefix
-            ]
+            answer, page = self._requests.read(
+                "ListObjectsV2",
+                prefix,
+                lambda clients: self._page(clients.repeating.list_objects_v2(**request)),
+            )
             if page:
                 yield page
-            if not answer["IsTruncated"]:
+            if not answer.get("IsTruncated"):
                 return
             request["ContinuationToken"] = answer["NextContinuationToken"]
 
@@ -260,7 +263,7 @@ class S3Store:
             request["IfNoneMatch"] = "*"
         with self._requests.once("CompleteMultipartUpload", pending.key, if_absent=if_absent) as clients:
             answer = clients.single.complete_multipart_upload(**request)
-        return _object_info(pending.key, pending.size, answer, token=pending.token)
+            return _object_info(pending.key, pending.size, answer, token=pending.token)
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         """Send AbortMultipartUpload; see `Store.abort_upload`."""
@@ -282,11 +285,15 @@ class S3Store:
 
     def upload_bytes(self, key: str, upload_id: str) -> int:
         """Send ListParts, one request for each 1,000 parts; see `Store.upload_bytes`."""
-        with self._requests.reading("ListParts", key) as clients:
+        name = self._requests.key(key)
+
+        def call(clients: Clients) -> int:
             pages = clients.repeating.get_paginator("list_parts").paginate(
-                Bucket=self.bucket, Key=self._requests.key(key), UploadId=upload_id
+                Bucket=self.bucket, Key=name, UploadId=upload_id
             )
             return sum(part["Size"] for page in pages for part in page.get("Parts", []))
+
+        return self._requests.read("ListParts", key, call)
 
     def upload_pages(self, prefix: str = "", *, page_size: int = PAGE) -> Iterator[Sequence[UploadInfo]]:
         """Send ListMultipartUploads; see `Store.upload_pages`."""
@@ -298,15 +305,34 @@ class S3Store:
         Raises:
             AccessDeniedError: The credentials may not read the rules.
         """
-        with self._requests.reading("GetBucketLifecycleConfiguration", "") as clients:
+
+        def call(clients: Clients) -> Sequence[Mapping[str, Any]]:
             try:
                 answer = clients.repeating.get_bucket_lifecycle_configuration(Bucket=self.bucket)
-                rules = answer.get("Rules", [])  # rclone answers with a listing
+                return answer.get("Rules", [])  # rclone answers with a listing
             except ClientError as error:
                 if not is_code(error, "NoSuchLifecycleConfiguration"):
                     raise
-                rules = []
+            return []
+
+        rules = self._requests.read("GetBucketLifecycleConfiguration", "", call)
         return rule_problem(rules, self._requests.prefix, longest_job_s=self._settings.longest_job_s)
+
+    def _page(
+        self, answer: ListObjectsV2OutputTypeDef
+    ) -> tuple[ListObjectsV2OutputTypeDef, list[ObjectInfo]]:
+        """Return the answer to a listing, and what it lists."""
+        return answer, [
+            ObjectInfo(
+                key=found["Key"].removeprefix(self._requests.prefix),
+                size=found["Size"],
+                version=found["ETag"].strip('"'),
+                modified_s=found["LastModified"].timestamp(),
+            )
+            for found in answer.get("Contents", [])
+            # Some tools create an empty object as a folder marker; the destination's is not a file in it.
+            if found["Key"] != self._requests.prefix
+        ]
 
     def _uploads(self, prefix: str) -> Iterator[UploadInfo]:
         request: ListMultipartUploadsRequestTypeDef = {
@@ -314,8 +340,11 @@ class S3Store:
             "Prefix": self._requests.prefix + prefix,
         }
         while True:
-            with self._requests.reading("ListMultipartUploads", prefix) as clients:
-                answer = clients.repeating.list_multipart_uploads(**request)
+            answer = self._requests.read(
+                "ListMultipartUploads",
+                prefix,
+                lambda clients: clients.repeating.list_multipart_uploads(**request),
+            )
             found = [
                 UploadInfo(
                     key=upload["Key"].removeprefix(self._requests.prefix),
@@ -354,9 +383,11 @@ class S3Store:
             answer = clients.repeating.delete_objects(
                 Bucket=self.bucket, Delete={"Objects": [{"Key": name} for name in names], "Quiet": True}
             )
-        for refused in answer.get("Errors", []):
-            reason = scrubbed(f"{refused.get('Code', 'an error')} ({refused.get('Message', 'no message')})")
-            failures.append(DeleteFailure(key=names[refused["Key"]], reason=reason))
+            for refused in answer.get("Errors", []):
+                reason = scrubbed(
+                    f"{refused.get('Code', 'an error')} ({refused.get('Message', 'no message')})"
+                )
+                failures.append(DeleteFailure(key=names[refused["Key"]], reason=reason))
         return failures
 
     def _put_request(self, key: str, data: bytes) -> PutObjectRequestTypeDef:
@@ -381,7 +412,10 @@ class S3Store:
 def _object_info(key: str, size: int, answer: Mapping[str, Any], *, token: Token | None = None) -> ObjectInfo:
     # The response's date saves a HEAD request for every file of a job.
     date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
-    modified_s = parsedate_to_datetime(date).timestamp() if date else time.time()
+    try:
+        modified_s = parsedate_to_datetime(date).timestamp() if date else time.time()
+    except ValueError:
+        modified_s = time.time()
     return ObjectInfo(
         key=key, size=size, version=answer["ETag"].strip('"'), modified_s=modified_s, token=token
     )

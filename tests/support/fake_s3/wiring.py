@@ -1,20 +1,36 @@
-"""Connect botocore to the fake by its own event, before it opens a socket."""
+"""Connect the S3 clients to the fake in this process, before they open a socket.
+
+boto3 is connected by its own event, AWS CRT in place of `Transport.send`: serializers, parsers, retries and
+errors are the product's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import botocore.handlers
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import EndpointConnectionError
 
+from lockgate.storage_core.stores.s3.crt.answer import Answer
+from lockgate.storage_core.stores.s3.crt.operation import Message
+from lockgate.storage_core.stores.s3.crt.transport import Transport
 from tests.support.fake_s3.server import FakeS3
 
 _DOMAIN: Final = ".fake-s3.test"
 _served: Final[dict[str, FakeS3]] = {}
+
+
+class _Prepared(NamedTuple):
+    """A request in the form of botocore's."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    body: bytes
 
 
 def _answer(request: Any, **_: Any) -> AWSResponse | None:
@@ -28,9 +44,26 @@ def _answer(request: Any, **_: Any) -> AWSResponse | None:
     return fake.answer(request)
 
 
+_send = Transport.send
+
+
+def _send_to_fake(self: Transport, message: Message) -> Answer:
+    url = f"{self.endpoint.scheme}://{self.endpoint.host}{self.endpoint.path}{message.path}"
+    # Length and signature are CRT's work.
+    headers = {
+        **dict(message.headers),
+        "Content-Length": str(len(message.body)),
+        "Authorization": "AWS4-HMAC-SHA256 ",
+    }
+    response = _answer(_Prepared(message.method, url, headers, message.body))
+    if response is None:
+        return _send(self, message)
+    return Answer.of(response.status_code, list(response.headers.items()), response.content)
+
+
 @contextmanager
 def served(fake: FakeS3) -> Iterator[str]:
-    """Serve a fake at an private endpoint; yields the URL.
+    """Serve a fake at a private endpoint; yields the URL.
 
     Clients are made per endpoint: serving one fake at two endpoints gives two processes' worth of clients.
     """
@@ -40,6 +73,7 @@ def served(fake: FakeS3) -> Iterator[str]:
     # Sessions take their handlers from this list when they are made.
     if hook not in botocore.handlers.BUILTIN_HANDLERS:
         botocore.handlers.BUILTIN_HANDLERS.append(hook)
+    Transport.send = _send_to_fake  # type: ignore[method-assign] # for all tests of this process
     _served[host] = fake
     try:
         # Over TLS, bodies are not hashed a second time for the signature.

@@ -113,7 +113,11 @@ class RudeServer:
     def _attend(self, connection: socket.socket) -> None:
         kept = True
         if self._tls:
-            connection = self._tls.wrap_socket(connection, server_side=True)
+            try:
+                connection = self._tls.wrap_socket(connection, server_side=True)
+            except OSError:  # the client does not trust the certificate
+                connection.close()
+                return
         while kept:
             with connection.makefile("rb") as requests:
                 request = self._read(connection, requests)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import boto3
+import pytest
 from moto import mock_aws
+from moto.core.botocore_stubber import BotocoreStubber
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import make_server
 
@@ -45,13 +47,32 @@ def served_moto(bucket: str) -> Iterator[str]:
 
 @contextmanager
 def mocked_aws() -> Iterator[None]:
-    """Respond in place of AWS; other data in moto stays, because other tests may use it."""
+    """Respond to boto3 in place of AWS; other data in moto stays, because other tests may use it."""
     moto = mock_aws()
     moto.start(reset=False)
     try:
-        yield
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("LOCKGATE_S3_CLIENT", "boto3")
+            patch.setattr(
+                BotocoreStubber, "process_request", _with_its_length(BotocoreStubber.process_request)
+            )
+            yield
     finally:
         moto.stop(remove_data=False)
+
+
+def _with_its_length(process: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that adds the length to moto's answers, which a server always sends."""
+
+    def answer(stubber: BotocoreStubber, request: Any) -> Any:
+        answered = process(stubber, request)
+        if answered is None:
+            return None
+        status, headers, body = answered
+        data = body.encode() if isinstance(body, str) else body
+        return status, {"Content-Length": str(len(data)), **headers}, data
+
+    return answer
 
 
 _ALONE: Final = threading.Lock()

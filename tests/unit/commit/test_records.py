@@ -22,6 +22,7 @@ from lockgate.storage_core.errors import (
     UploadGoneError,
 )
 from lockgate.storage_core.ids import split_job_id, with_short_id
+from lockgate.storage_core.stores.local.store import LocalStore
 from lockgate.storage_core.stores.protocol import check_key
 from tests.support.commit.destination import World, write
 
@@ -112,6 +113,16 @@ def test_a_missing_upload_is_detected_before_the_decision(world: World) -> None:
         job.commit()
     assert job.phase() is JobPhase.FAILED
     assert (world.visible(), world.open_uploads()) == ({}, [])
+
+
+def test_uploads_that_a_listing_lacks_are_not_called_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = world.open_job("sales")
+    write(job, "t", {"a.csv": b"1", "b.csv": b"2"})
+    monkeypatch.setattr(LocalStore, "upload_pages", lambda *_, **__: iter(()))
+    job.commit()
+    assert world.visible() == {"a.csv": b"1", "b.csv": b"2"}
 
 
 def test_an_upload_lost_after_the_decision_reverts_the_job_and_keeps_existing_data(

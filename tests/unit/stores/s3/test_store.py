@@ -188,11 +188,11 @@ class TestWhatAnAnswerMeans:
             {**SENT_ONCE, **REPEATED, **READS}[call](store)
 
     def test_a_refusal_after_a_lost_try_does_not_mean_no_effect(self, store: S3Store, script: Script) -> None:
-        script.answers = [Answer(status=None), error(503, "SlowDown")]
+        script.answers = [Answer(status=None), error(429, "TooManyRequests")]
 
         with pytest.raises(OutcomeUnknownError, match="an earlier try got no answer"):
             store.put("a", b"x")
-        script.answers, script.requests = [error(503, "SlowDown")], []
+        script.answers, script.requests = [error(429, "TooManyRequests")], []
         with pytest.raises(StoreUnavailableError, match="nothing was changed; try again later"):
             store.put("a", b"x")
 
@@ -210,7 +210,8 @@ class TestWhatAnAnswerMeans:
             (error(403, "AccessDenied"), AccessDeniedError, "s3:PutObject"),
             (error(403, "SignatureDoesNotMatch"), AccessDeniedError, "check the credentials"),
             (error(400, "ExpiredToken"), AccessDeniedError, "check the credentials"),
-            (error(503, "SlowDown"), StoreUnavailableError, "try again later"),
+            (error(429, "TooManyRequests"), StoreUnavailableError, "try again later"),
+            (error(503, "SlowDown"), OutcomeUnknownError, "may or may not"),
             (error(500, "InternalError"), OutcomeUnknownError, "may or may not"),
             (error(502, "BadGateway"), OutcomeUnknownError, "may or may not"),
             (error(501, "NotImplemented"), UnsupportedStoreError, "cannot do that"),
@@ -240,10 +241,11 @@ class TestWhatAnAnswerMeans:
             (error(409, "ConditionalRequestConflict"), OutcomeUnknownError),
             (error(404, "NoSuchUpload"), UploadGoneError),
             (error(412, "PreconditionFailed"), AlreadyExistsError),
-            (error(503, "SlowDown"), StoreUnavailableError),
+            (error(429, "TooManyRequests"), StoreUnavailableError),
+            (error(503, "SlowDown"), OutcomeUnknownError),
             (error(403, "AccessDenied"), AccessDeniedError),
         ],
-        ids=["error in 200", "slow down in 200", "409", "404", "412", "503", "403"],
+        ids=["error in 200", "slow down in 200", "409", "404", "412", "429", "503", "403"],
     )
     def test_the_error_type_of_a_completion_determines_what_clean_up_may_do(
         self, store: S3Store, script: Script, answer: Answer, kind: type[LockgateError]

@@ -1,0 +1,124 @@
+"""Answer: the results of a request, or S3's error, in boto3's form."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from io import BytesIO
+from typing import Any, Final
+from xml.etree.ElementTree import Element, ParseError, XMLParser
+
+from botocore.exceptions import ClientError
+
+from lockgate.storage_core.stores.s3.crt.operation import METADATA, Operation
+from lockgate.storage_core.stores.s3.whole_answer import CutAnswerError, check_whole
+
+_MAX_DOCUMENT_BYTES: Final = 2**20
+_CONVERTED: Final[Mapping[str, Callable[[str], Any]]] = {
+    "ContentLength": int,
+    "LastModified": parsedate_to_datetime,
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An HTTP answer that arrived.
+
+    Attributes:
+        status: HTTP status.
+        headers: Names in lower case, and values.
+        body: The whole body.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @classmethod
+    def of(cls, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> Answer:
+        """Return an answer with these headers."""
+        return cls(status, {name.lower(): value for name, value in headers}, body)
+
+
+def results(operation: Operation, answer: Answer) -> dict[str, Any]:
+    """Return the results of a request with boto3's names.
+
+    Raises:
+        ClientError: S3 refused the request, or answered 200 with an error.
+        CutAnswerError: The answer did not arrive completely.
+    """
+    check_whole(
+        operation.name, answer.status, answer.headers, answer.body, has_body=operation.method != "HEAD"
+    )
+    parsed: dict[str, Any] = {
+        "ResponseMetadata": {"HTTPStatusCode": answer.status, "HTTPHeaders": answer.headers}
+    }
+    if answer.status >= 300:
+        raise _refusal(operation, {**parsed, "Error": _error(answer)})
+    for name, value in answer.headers.items():
+        if result := operation.answer_headers.get(name):
+            try:
+                parsed[result] = _CONVERTED.get(result, str)(value)
+            except (TypeError, ValueError):
+                raise CutAnswerError(error=f"its {name} cannot be read") from None
+    if operation.has_metadata:
+        parsed["Metadata"] = {
+            name.removeprefix(METADATA): value
+            for name, value in answer.headers.items()
+            if name.startswith(METADATA)
+        }
+    if operation.has_document:
+        document = _document(answer.body)
+        if document.tag == "Error":
+            # As botocore: an error inside a 200 is a 500, whatever its code.
+            parsed["ResponseMetadata"]["HTTPStatusCode"] = 500
+            raise _refusal(operation, {**parsed, "Error": _fields(document)})
+        parsed |= _fields(document)
+    if operation.has_stream:
+        _check_checksum(answer)
+        parsed["Body"] = BytesIO(answer.body)
+    return parsed
+
+
+def _refusal(operation: Operation, response: Any) -> ClientError:
+    return ClientError(response, operation.name)
+
+
+def _error(answer: Answer) -> dict[str, str]:
+    error = {"Code": str(answer.status), "Message": "no message"}
+    if answer.body.lstrip().startswith(b"<"):
+        with suppress(CutAnswerError):  # a proxy's page: the status says enough
+            error |= _fields(_document(answer.body))
+    return error
+
+
+def _document(body: bytes) -> Element:
+    """Parse a document without entities of its own."""
+    if len(body) > _MAX_DOCUMENT_BYTES or b"<!" in body:
+        raise CutAnswerError(error="its document is not one of S3")
+    parser = XMLParser()  # noqa: S314 - without a document type there is nothing to expand
+    try:
+        parser.feed(body.lstrip())  # S3 may send spaces while it completes an upload
+        root: Element = parser.close()
+    except (LookupError, ParseError, ValueError) as error:
+        raise CutAnswerError(error=f"its document is not complete ({error})") from None
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+    return root
+
+
+def _fields(document: Element) -> dict[str, str]:
+    return {element.tag: element.text or "" for element in document if not len(element)}
+
+
+def _check_checksum(answer: Answer) -> None:
+    """Check the body against S3's checksum of the whole object, if the answer has it."""
+    expected = answer.headers.get("x-amz-checksum-crc32", "")
+    if answer.status != 200 or not expected or "-" in expected:
+        return  # a range has none, and that of an upload in parts covers checksums
+    if base64.b64encode(zlib.crc32(answer.body).to_bytes(4, "big")).decode() != expected:
+        raise CutAnswerError(error="its checksum differs from the body's")

@@ -1,0 +1,136 @@
+"""CrtClient: boto3's S3 client, whose frequent calls are sent by AWS CRT."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import (
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    HTTPClientError,
+    ProxyConnectionError,
+)
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from lockgate.storage_core.stores.s3.crt.answer import Answer, results
+from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint, Endpoints
+from lockgate.storage_core.stores.s3.crt.limit import Limit
+from lockgate.storage_core.stores.s3.crt.operation import NAMES, Message, Operation
+from lockgate.storage_core.stores.s3.crt.transport import Connections, Transport, UnreadableAnswerError
+from lockgate.storage_core.stores.s3.repeat import repeated
+from lockgate.storage_core.stores.s3.whole_answer import CutAnswerError
+
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
+
+_THROTTLED: Final = frozenset({429, 503})
+_RETRIED_STATUSES: Final = frozenset({429, 500, 502, 503, 504})
+_RETRIED_CODES: Final = frozenset({"RequestTimeout", "SlowDown", "Throttling", "RequestLimitExceeded"})
+_ELSEWHERE: Final = frozenset({301, 307, 308, 400})
+
+
+class Network:
+    """The connections of one process and configuration. Thread-safe.
+
+    Args:
+        client_in: Returns a boto3 client for a region, or for the configured one.
+        connections: Shared by all endpoints.
+        parallelism: Maximum number of requests at a time.
+    """
+
+    def __init__(
+        self, client_in: Callable[[str | None], S3Client], connections: Connections, parallelism: int
+    ) -> None:
+        self.endpoints = Endpoints(client_in)
+        self.limit = Limit(parallelism)
+        self._connections = connections
+        self._transports: dict[Endpoint, Transport] = {}
+        self._lock = threading.Lock()
+
+    def send(self, endpoint: Endpoint, message: Message) -> Answer:
+        """Send a request once, when there is a slot for it."""
+        with self._lock:
+            if endpoint not in self._transports:
+                self._transports[endpoint] = Transport(endpoint, self._connections)
+            transport = self._transports[endpoint]
+        with self.limit.slot() as slot:
+            answer = transport.send(message)
+            slot.throttled = answer.status in _THROTTLED
+        return answer
+
+
+class CrtClient:
+    """A client with the methods of boto3's; those in `operation.NAMES` are sent by CRT. Thread-safe.
+
+    Args:
+        boto3_client: Makes all other calls, and those for buckets whose signature CRT does not make.
+        network: Where requests are sent.
+        tries: Number of attempts of a call.
+        note: Called after each failed attempt with its error.
+    """
+
+    def __init__(
+        self, boto3_client: S3Client, network: Network, tries: int, note: Callable[[BaseException], None]
+    ) -> None:
+        self._boto3_client = boto3_client
+        self._network = network
+        self._note = note
+        self._operation = cache(partial(Operation.of, boto3_client.meta.service_model))
+        self._attempts = Retrying(
+            retry=retry_if_exception(_is_retried),
+            stop=stop_after_attempt(tries),
+            wait=wait_random_exponential(multiplier=0.5, max=20),
+            after=self._after,
+            reraise=True,
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the method for an operation, as boto3 does."""
+        if name in NAMES:
+            return partial(self._call, name)
+        return getattr(self._boto3_client, name)
+
+    def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        by_boto3: Callable[..., dict[str, Any]] = getattr(self._boto3_client, method)
+        endpoint = self._network.endpoints.of(parameters["Bucket"])
+        if endpoint is None:
+            return by_boto3(**parameters)
+        operation = self._operation(NAMES[method])
+        try:
+            return repeated(self._attempts, lambda: self._try(operation, endpoint, parameters))
+        except UnreadableAnswerError:
+            if operation.method not in {"GET", "HEAD"}:
+                raise
+            return by_boto3(**parameters)
+
+    def _try(self, operation: Operation, endpoint: Endpoint, parameters: dict[str, Any]) -> dict[str, Any]:
+        message = operation.message(parameters)
+        answer = self._network.send(endpoint, message)
+        region = answer.headers.get("x-amz-bucket-region")
+        is_elsewhere = answer.status in _ELSEWHERE and region not in {None, endpoint.region}
+        if is_elsewhere and endpoint.region is not None:
+            # The request was not applied: S3 names the region where it will be.
+            moved = self._network.endpoints.moved(parameters["Bucket"], str(region))
+            if moved is not None:
+                answer = self._network.send(moved, message)
+        return results(operation, answer)
+
+    def _after(self, state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        if error is not None:
+            self._note(error)
+
+
+def _is_retried(error: BaseException) -> bool:
+    if isinstance(error, CutAnswerError | UnreadableAnswerError):
+        return False  # reads are repeated by `RequestPolicy.read`, for boto3's calls too
+    if isinstance(error, ClientError):
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        return status in _RETRIED_STATUSES or error.response.get("Error", {}).get("Code") in _RETRIED_CODES
+    return isinstance(
+        error, HTTPClientError | EndpointConnectionError | ConnectTimeoutError | ProxyConnectionError
+    )

@@ -1,0 +1,293 @@
+"""Transport: send a request with AWS CRT, and return the answer or raise botocore's error for silence.
+
+CRT signs a request, keeps connections, and checks that the answer arrives completely. It sends each request
+once: retries belong to `client`. A transport belongs to one process: a fork has none of CRT's threads.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from awscrt.auth import AwsCredentials, AwsCredentialsProvider
+from awscrt.exceptions import AwsCrtError
+from awscrt.http import HttpHeaders, HttpRequest
+from awscrt.io import (
+    ClientBootstrap,
+    ClientTlsContext,
+    DefaultHostResolver,
+    EventLoopGroup,
+    TlsContextOptions,
+)
+from awscrt.s3 import (
+    S3Client,
+    S3RequestTlsMode,
+    S3RequestType,
+    S3ResponseError,
+    S3RetryConfig,
+    S3RetryMode,
+    create_default_s3_signing_config,
+)
+from botocore.exceptions import (
+    BotoCoreError,
+    ConnectionClosedError,
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    HTTPClientError,
+    NoCredentialsError,
+    ProxyConnectionError,
+    ReadTimeoutError,
+    SSLError,
+)
+
+from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.stores.s3.crt.answer import Answer
+from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint
+from lockgate.storage_core.stores.s3.crt.operation import Message
+
+if TYPE_CHECKING:
+    from botocore.credentials import Credentials
+
+_UNCHECKED: Final = "GetObject"
+"""Operation name given to CRT: under any other it looks for errors in answers with status 200, and then does
+not tell them from a 503, which is a refusal."""
+
+_REFUSALS: Final = {
+    "AWS_ERROR_S3_SLOW_DOWN": (503, "SlowDown"),
+    "AWS_ERROR_S3_INTERNAL_ERROR": (500, "InternalError"),
+    "AWS_ERROR_S3_REQUEST_TIMEOUT": (400, "RequestTimeout"),
+    "AWS_ERROR_S3_REQUEST_TIME_TOO_SKEWED": (403, "RequestTimeTooSkewed"),
+}
+"""Answers for which CRT returns its own error instead of the answer."""
+
+_NEVER_SENT: Final = "AWS_IO_DNS_|AWS_IO_SOCKET_(CONNECTION_REFUSED|INVALID_ADDRESS)"
+"""Errors that only a connection that is being made can have."""
+
+_NOT_TRUSTED: Final = "AWS_IO_TLS_.*(CERTIFICATE|HOST_NAME|NEGOTIATION)"
+MONITORED_S: Final = 30.0
+"""CRT gives a connection up on which nothing has moved for so long; that cannot be changed."""
+
+_LONGEST_S: Final = 900.0
+_GBPS_A_CONNECTION: Final = 0.4
+"""CRT opens so many connections as it needs for its target at this speed each."""
+
+_SLOWEST_BYTES_PER_S: Final = 64 * 2**10
+"""A body that is sent more slowly has no answer."""
+
+
+class UnreadableAnswerError(HTTPClientError):
+    """An answer with a header that is not UTF-8, which CRT cannot hand over."""
+
+
+class Connections:
+    """The threads, host names and certificates that the transports of one configuration share.
+
+    Args:
+        credentials: Returns boto3's credentials, which refresh themselves; None if there are none.
+        ca_file: Trusted certificates.
+        connect_timeout_s: Limit for a connection.
+        timeout_s: Limit for an answer; from `MONITORED_S` on the limit for silence, which CRT watches.
+        parallelism: Number of requests that can be under way at a time.
+    """
+
+    def __init__(
+        self,
+        credentials: Callable[[], Credentials | None],
+        *,
+        ca_file: str,
+        connect_timeout_s: float,
+        timeout_s: float,
+        parallelism: int,
+    ) -> None:
+        self.patience_s = connect_timeout_s + timeout_s if timeout_s < MONITORED_S else _LONGEST_S
+        self._target_gbps = max(10.0, _GBPS_A_CONNECTION * parallelism)
+        self._credentials = credentials
+        self._ca_file = ca_file
+        self._connect_timeout_s = connect_timeout_s
+        self._lock = threading.Lock()
+        self._shared: _Shared | None = None
+
+    def client(self, endpoint: Endpoint) -> S3Client:
+        """Return a new client for an endpoint, which sends each request once."""
+        with self._lock:
+            if self._shared is None:
+                self._shared = _Shared(self._ca_file, self._frozen)
+        tls, signing = None, None
+        if endpoint.scheme == "https":
+            tls = self._shared.tls().new_connection_options()
+            tls.set_server_name(urlsplit(f"//{endpoint.host}").hostname)
+        if endpoint.region is not None:
+            signing = create_default_s3_signing_config(
+                region=endpoint.region, credential_provider=self._shared.provider
+            )
+        return S3Client(
+            bootstrap=self._shared.bootstrap,
+            region=endpoint.region or "us-east-1",
+            signing_config=signing,
+            tls_mode=S3RequestTlsMode.DISABLED if tls is None else S3RequestTlsMode.ENABLED,
+            tls_connection_options=tls,
+            retry_config=S3RetryConfig(retry_mode=S3RetryMode.NONE),
+            throughput_target_gbps=self._target_gbps,
+            connect_timeout_ms=int(self._connect_timeout_s * 1000),
+        )
+
+    def check_credentials(self) -> None:
+        """Refresh the credentials if they expire, in the thread that gets the error.
+
+        Raises:
+            NoCredentialsError: There are none.
+        """
+        credentials = self._credentials()
+        if credentials is None:
+            raise NoCredentialsError
+        credentials.get_frozen_credentials()
+
+    def _frozen(self) -> AwsCredentials:
+        credentials = self._credentials()
+        if credentials is None:
+            raise NoCredentialsError
+        frozen = credentials.get_frozen_credentials()
+        return AwsCredentials(frozen.access_key, frozen.secret_key, frozen.token or None)
+
+
+class _Shared:
+    """The parts of CRT that start threads: made for the first request."""
+
+    def __init__(self, ca_file: str, credentials: Callable[[], AwsCredentials]) -> None:
+        threads = EventLoopGroup(1)
+        self.bootstrap = ClientBootstrap(threads, DefaultHostResolver(threads))
+        self.provider = AwsCredentialsProvider.new_delegate(credentials)
+        self._ca_file = ca_file
+
+    def tls(self) -> ClientTlsContext:
+        """Return a context that trusts the configured certificates.
+
+        Raises:
+            InvalidInputError: They cannot be read.
+        """
+        options = TlsContextOptions()
+        try:
+            options.override_default_trust_store_from_path(ca_filepath=self._ca_file)
+            return ClientTlsContext(options)
+        except (OSError, AwsCrtError) as error:
+            raise InvalidInputError(
+                f"S3: the certificates in {self._ca_file} cannot be read ({error}); nothing was sent; check "
+                "AWS_CA_BUNDLE"
+            ) from None
+
+
+class Transport:
+    """Sends requests to one endpoint. Thread-safe.
+
+    Args:
+        endpoint: Where to; CRT keeps the endpoint of a client's first request.
+        connections: Shared with other endpoints.
+    """
+
+    def __init__(self, endpoint: Endpoint, connections: Connections) -> None:
+        self.endpoint = endpoint
+        self._connections = connections
+        self._lock = threading.Lock()
+        self._made: S3Client | None = None
+
+    @property
+    def _client(self) -> S3Client:
+        with self._lock:
+            if self._made is None:
+                self._made = self._connections.client(self.endpoint)
+            return self._made
+
+    def send(self, message: Message) -> Answer:
+        """Send a request once and return its answer, whatever its status.
+
+        Raises:
+            BotoCoreError: There is no answer; of the class that botocore raises in that case.
+        """
+        if self.endpoint.region is not None:
+            self._connections.check_credentials()
+        headers = HttpHeaders([("Host", self.endpoint.host), *message.headers])
+        if message.body or message.method in {"PUT", "POST"}:
+            headers.add("Content-Length", str(len(message.body)))
+        path = self.endpoint.path + message.path
+        body = BytesIO(message.body) if message.body else None
+        exchange = _Exchange()
+        try:
+            request = self._client.make_request(
+                type=S3RequestType.DEFAULT,
+                operation_name=_UNCHECKED,
+                request=HttpRequest(message.method, path, headers, body),
+                on_headers=exchange.on_headers,
+                on_body=exchange.on_body,
+                on_done=exchange.on_done,
+            )
+        except AwsCrtError as error:
+            raise EndpointConnectionError(endpoint_url=self._url(path), error=error) from None
+        try:
+            limit_s = self._connections.patience_s + len(message.body) / _SLOWEST_BYTES_PER_S
+            if not exchange.done.wait(limit_s):
+                raise ReadTimeoutError(endpoint_url=self._url(path), error="no answer in time")
+        finally:
+            if not exchange.done.is_set():
+                request.cancel()
+        if exchange.error is None:
+            return Answer.of(exchange.status, exchange.headers, b"".join(exchange.pieces))
+        return self._answered_with(exchange.error, path)
+
+    def _answered_with(self, error: Exception, path: str) -> Answer:
+        """Return the answer behind an error of CRT's, or raise botocore's error for it."""
+        if isinstance(error, S3ResponseError):
+            status: Any = error.status_code
+            return Answer.of(status, error.headers or (), error.body or b"")
+        name = error.name if isinstance(error, AwsCrtError) else ""
+        if name == "AWS_ERROR_CRT_CALLBACK_EXCEPTION":
+            raise UnreadableAnswerError(error=str(error))
+        if name in _REFUSALS:
+            status, code = _REFUSALS[name]
+            if status == 503 and not self.endpoint.host.endswith(".amazonaws.com"):
+                # A proxy answers so too, also after it has forwarded the request: the outcome is unknown.
+                code = "ServiceUnavailableOrProxy"
+            body = f"<Error><Code>{code}</Code><Message>{name}</Message></Error>".encode()
+            return Answer(status, {"content-length": str(len(body))}, body)
+        raise _silence(name, str(error), self._url(path))
+
+    def _url(self, path: str) -> str:
+        return f"{self.endpoint.scheme}://{self.endpoint.host}{path.partition('?')[0]}"
+
+
+class _Exchange:
+    """The state of one request, which CRT's threads report to."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.status = 0
+        self.headers: Sequence[tuple[str, str]] = ()
+        self.pieces: list[bytes] = []
+        self.error: Exception | None = None
+
+    def on_headers(self, status_code: int, headers: Sequence[tuple[str, str]], **_: Any) -> None:
+        self.status, self.headers = status_code, headers
+
+    def on_body(self, chunk: bytes, **_: Any) -> None:
+        self.pieces.append(chunk)
+
+    def on_done(self, error: Exception | None, **_: Any) -> None:
+        self.error = error
+        self.done.set()
+
+
+def _silence(name: str, text: str, url: str) -> BotoCoreError:
+    """Return botocore's error for a request without an answer."""
+    where: Mapping[str, Any] = {"endpoint_url": url, "error": text}
+    errors: Sequence[tuple[str, Callable[[], BotoCoreError]]] = (
+        ("AWS_AUTH_", lambda: CredentialRetrievalError(provider="boto3", error_msg=text)),
+        ("AWS_ERROR_HTTP_PROXY_", lambda: ProxyConnectionError(proxy_url="", **where)),
+        (_NOT_TRUSTED, lambda: SSLError(**{**where, "error": f"CERTIFICATE_VERIFY_FAILED {text}"})),
+        (_NEVER_SENT, lambda: EndpointConnectionError(**where)),
+        ("AWS_IO_SOCKET_CLOSED|AWS_ERROR_HTTP_CONNECTION_CLOSED", lambda: ConnectionClosedError(**where)),
+    )
+    matching = (error for pattern, error in errors if re.match(pattern, name))
+    return next(matching, lambda: HTTPClientError(error=text))()

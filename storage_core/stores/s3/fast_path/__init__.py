@@ -1,1 +1,0 @@
-"""Send frequent S3 calls from templates, with less CPU than botocore needs."""

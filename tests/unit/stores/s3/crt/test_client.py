@@ -1,0 +1,250 @@
+"""The client that sends by AWS CRT: credentials, redirects, proxies, certificates, forks, and its absence."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from awscrt.exceptions import AwsCrtError
+from awscrt.s3 import S3Client
+
+from lockgate.storage_core.errors import (
+    AccessDeniedError,
+    LockgateError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
+)
+from lockgate.storage_core.ids import Token
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import Store, open_store
+from lockgate.storage_core.stores.s3 import clients
+from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint
+from lockgate.storage_core.stores.s3.crt.operation import Message
+from lockgate.storage_core.stores.s3.crt.transport import Connections, Transport
+from tests.support.blobs.certificates import certify
+from tests.support.s3.misbehaving_server import RudeServer, answer, hangs_up, refusal, rude_server, sends
+
+pytestmark = pytest.mark.slow
+
+OBJECT = b'ETag: "0123"\r\nLast-Modified: Sun, 22 Nov 2026 10:00:00 GMT\r\n'
+DATA = answer(body=b"data", headers=OBJECT)
+DONE = answer(body=b"", headers=OBJECT)
+MOVED = sends(
+    b"HTTP/1.1 301 Moved Permanently\r\nx-amz-bucket-region: eu-west-3\r\nContent-Length: 0\r\n\r\n",
+    keeps=True,
+)
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    for name in ("AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def server() -> Iterator[RudeServer]:
+    with rude_server() as server:
+        yield server
+
+
+@pytest.fixture
+def open_at(server: RudeServer) -> Callable[..., Store]:
+    def open_it(**settings: object) -> Store:
+        given = {"s3_endpoint_url": server.endpoint, "s3_region": "us-east-1", "s3_timeout_s": 5, **settings}
+        return open_store("s3://lake", Settings(**given))  # type: ignore[arg-type]
+
+    return open_it
+
+
+def test_frequent_calls_are_sent_by_crt_and_listings_by_boto3(
+    server: RudeServer, open_at: Callable[..., Store]
+) -> None:
+    store = open_at()
+    server.manners = [
+        DATA,
+        answer(body=b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"),
+    ]
+    assert store.get("k") == b"data"
+    assert list(store.pages()) == []
+    assert [b"CRTS3NativeClient" in head for _, head, _ in server.seen] == [True, False]
+
+
+@pytest.mark.parametrize("how", ["by the setting", "without a wheel"])
+def test_boto3_sends_every_call_where_crt_is_not_wanted_or_not_there(
+    server: RudeServer, open_at: Callable[..., Store], monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    if how == "without a wheel":
+        monkeypatch.setattr(clients, "has_crt", lambda: False)
+    store = open_at(s3_client="boto3" if how == "by the setting" else "crt")
+    server.manners = [DATA]
+    assert store.get("k") == b"data"
+    assert b"Boto3" in server.seen[0][1]
+
+
+def test_a_session_token_is_sent(
+    server: RudeServer, open_at: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "the-token")
+    server.manners = [DONE]
+    open_at().put("k", b"data")
+    assert b"the-token" in server.seen[0][1]
+
+
+@pytest.mark.parametrize("client", ["crt", "boto3"])
+def test_anonymous_requests_have_no_signature(
+    server: RudeServer, open_at: Callable[..., Store], monkeypatch: pytest.MonkeyPatch, client: str
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    server.manners = [DATA]
+    assert open_at(s3_anonymous=True, s3_client=client).get("k") == b"data"
+    assert b"authorization" not in server.seen[0][1].lower()
+
+
+def test_missing_credentials_are_named(
+    server: RudeServer, open_at: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    with pytest.raises(AccessDeniedError, match="AWS_ACCESS_KEY_ID"):
+        open_at().put("k", b"data")
+    assert server.seen == []
+
+
+def test_a_request_follows_its_bucket_to_another_region_once(
+    server: RudeServer, open_at: Callable[..., Store]
+) -> None:
+    store = open_at()
+    server.manners = [MOVED, DONE, DONE]
+    store.create("k", b"data")
+    store.create("l", b"data")
+    scopes = [head.split(b"Credential=")[1].split(b"/")[2] for _, head, _ in server.seen]
+    assert scopes == [b"us-east-1", b"eu-west-3", b"eu-west-3"]
+
+
+def test_a_call_that_may_be_repeated_is_repeated_and_one_that_may_not_is_not(
+    server: RudeServer, open_at: Callable[..., Store]
+) -> None:
+    store = open_at(s3_max_attempts=3)
+    server.manners = [hangs_up, refusal("503 Slow Down", "SlowDown"), DATA]
+    assert store.get("k") == b"data"
+    server.manners = [hangs_up, DONE]
+    with pytest.raises(OutcomeUnknownError):
+        store.create("k", b"data")
+    assert len(server.seen) == 4
+
+
+def test_a_lost_attempt_before_a_refusal_leaves_the_outcome_unknown(
+    server: RudeServer, open_at: Callable[..., Store]
+) -> None:
+    server.manners = [hangs_up, refusal("429 Too Many Requests", "TooManyRequests")]
+    with pytest.raises(OutcomeUnknownError, match="an earlier try got no answer"):
+        open_at(s3_max_attempts=2).put("k", b"data")
+
+
+@pytest.mark.parametrize(
+    ("client", "error"), [("crt", OutcomeUnknownError), ("boto3", StoreUnavailableError)]
+)
+def test_only_boto3_sees_whose_503_it_is(
+    server: RudeServer, open_at: Callable[..., Store], client: str, error: type[LockgateError]
+) -> None:
+    server.manners = [refusal("503 Slow Down", "SlowDown")]
+    with pytest.raises(error):
+        open_at(s3_client=client).create("k", b"data")
+
+
+def test_a_503_of_aws_is_a_refusal() -> None:
+    transport = Transport(Endpoint("https", "lake.s3.amazonaws.com", "", "us-east-1"), Mock(Connections))
+    exchange = Mock(S3Client)
+    exchange.make_request.side_effect = lambda on_done, **_: on_done(
+        error=AwsCrtError(0, "AWS_ERROR_S3_SLOW_DOWN", "Response code indicates throttling")
+    )
+    transport._connections.client.return_value = exchange
+    transport._connections.patience_s = 1
+
+    answered = transport.send(Message("PUT", "/k", (), b"data"))
+
+    assert (answered.status, b"<Code>SlowDown</Code>" in answered.body) == (503, True)
+
+
+def test_an_answer_without_its_result_leaves_the_outcome_unknown(
+    server: RudeServer, open_at: Callable[..., Store]
+) -> None:
+    server.manners = [
+        answer(body=b"<InitiateMultipartUploadResult><Key>k</Key></InitiateMultipartUploadResult>")
+    ]
+    with pytest.raises(OutcomeUnknownError, match="UploadId"):
+        open_at().begin_upload("k", Token("t" * 32))
+
+
+def test_an_answer_with_an_unreadable_date_is_none(server: RudeServer, open_at: Callable[..., Store]) -> None:
+    server.manners = [answer(body=b"", headers=b'ETag: "0"\r\nLast-Modified: yesterday\r\n')]
+    with pytest.raises(StoreUnavailableError, match="last-modified"):
+        open_at(s3_max_attempts=1).head("k")
+
+
+def test_a_body_that_differs_from_its_checksum_is_read_again(
+    server: RudeServer, open_at: Callable[..., Store]
+) -> None:
+    wrong = answer(body=b"dada", headers=OBJECT + b"x-amz-checksum-crc32: rfKUOA==\r\n")
+    server.manners = [wrong, DATA]
+    assert open_at().get("k") == b"data"
+    server.manners = [wrong, wrong]
+    with pytest.raises(StoreUnavailableError, match="checksum"):
+        open_at(s3_max_attempts=2).get("k")
+
+
+def test_a_server_with_an_unknown_certificate_is_refused_and_one_with_a_known_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key = certify(tmp_path, "server")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    with rude_server(tls) as server:
+        settings = Settings(s3_endpoint_url=server.endpoint, s3_max_attempts=1)
+        # CRT's TLS library waits for 10 to 30 s before it reports a failed handshake.
+        with pytest.raises(StoreUnavailableError):
+            open_store("s3://lake", settings.model_copy(update={"s3_timeout_s": 1.0})).get("k")
+        assert server.seen == []
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
+        server.manners = [DATA]
+        assert open_store("s3://lake", settings).get("k") == b"data"
+
+
+def test_requests_go_through_the_proxy_of_the_environment(
+    server: RudeServer, open_at: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", server.endpoint)
+    monkeypatch.setenv("AWS_IGNORED", "new clients")  # clients are kept by AWS's variables
+    server.manners = [DATA, DATA]
+    assert open_at(s3_endpoint_url="http://far.invalid:80").get("k") == b"data"
+    assert server.seen[0][0].startswith("GET http://far.invalid")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    assert open_at(s3_region="eu-west-1").get("k") == b"data"
+    assert server.seen[1][0] == "GET /lake/k HTTP/1.1"
+
+
+def _get_in_child(url: str) -> None:
+    data = open_store("s3://lake", Settings(s3_endpoint_url=url, s3_timeout_s=5)).get("k")
+    os._exit(0 if data == b"data" else 1)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_child_of_a_process_that_has_sent_requests_sends_its_own(
+    server: RudeServer, open_at: Callable[..., Store], method: str
+) -> None:
+    server.manners = [DATA, DATA, DATA]
+    store = open_at()
+    assert store.get("k") == b"data"
+    child = multiprocessing.get_context(method).Process(target=_get_in_child, args=[server.endpoint])
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert store.get("k") == b"data"

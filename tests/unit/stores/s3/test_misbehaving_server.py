@@ -1,0 +1,212 @@
+"""An S3 server that misbehaves at every byte of an answer.
+
+No client believes a cut answer, and none raises errors of its libraries.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+import pytest
+
+from lockgate.storage_core.errors import LockgateError, OutcomeUnknownError, StoreUnavailableError
+from lockgate.storage_core.ids import Token
+from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import Store, open_store
+from lockgate.storage_core.stores.protocol import Part, PendingUpload
+from tests.support.s3.misbehaving_server import Manner, RudeServer, refusal, rude_server, sends
+from tests.support.soak import rounds
+
+pytestmark = pytest.mark.slow
+
+TOKEN: Final = Token("t" * 32)
+PARTS: Final = (Part(number=1, size=4, etag='"e"', checksum="AAAAAA=="),)
+PENDING: Final = PendingUpload(key="k", upload_id="u", token=TOKEN, size=4, parts=PARTS)
+DATE: Final = b"Date: Sun, 22 Nov 2026 10:00:00 GMT\r\n"
+OBJECT: Final = b'%bETag: "0123456789abcdef"\r\nLast-Modified: Sun, 22 Nov 2026 10:00:00 GMT\r\n' % DATE
+
+
+class Call(NamedTuple):
+    """A call of a store, and the answer of a correct server.
+
+    Attributes:
+        changes: Whether it changes anything; a call that does not is repeated.
+        boto3: Whether boto3 sends it also where CRT is installed.
+    """
+
+    make: Callable[[Store], object]
+    answer: bytes
+    changes: bool = True
+    boto3: bool = False
+
+
+def _answer(headers: bytes, body: bytes = b"") -> bytes:
+    return b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\n\r\n%b" % (headers, len(body), body)
+
+
+def _document(root: bytes, inner: bytes) -> bytes:
+    return _answer(DATE, b'<?xml version="1.0"?><%b>%b</%b>' % (root, inner, root))
+
+
+GONE: Final = b"HTTP/1.1 204 No Content\r\n%b\r\n" % DATE
+UPLOAD: Final = (
+    b"<Upload><Key>k</Key><UploadId>u</UploadId><Initiated>2026-11-22T10:00:00.000Z</Initiated></Upload>"
+)
+CALLS: Final = {
+    "put": Call(lambda store: store.put("k", b"data"), _answer(OBJECT)),
+    "create": Call(lambda store: store.create("k", b"data"), _answer(OBJECT)),
+    "get": Call(lambda store: store.get("k"), _answer(OBJECT, b"data"), changes=False),
+    "head": Call(lambda store: store.head("k"), _answer(OBJECT), changes=False),
+    "delete": Call(lambda store: store.delete("k"), GONE),
+    "begin": Call(
+        lambda store: store.begin_upload("k", TOKEN),
+        _document(b"InitiateMultipartUploadResult", b"<UploadId>upload</UploadId>"),
+    ),
+    "part": Call(lambda store: store.put_part("k", "u", 1, 0, b"data"), _answer(OBJECT)),
+    "complete": Call(
+        lambda store: store.complete_upload(PENDING),
+        _document(b"CompleteMultipartUploadResult", b"<ETag>&quot;0123&quot;</ETag>"),
+    ),
+    "abort": Call(lambda store: store.abort_upload("k", "u"), GONE),
+    "list": Call(
+        lambda store: list(store.pages()),
+        _document(b"ListBucketResult", b"<IsTruncated>false</IsTruncated>"),
+        changes=False,
+        boto3=True,
+    ),
+    "list uploads": Call(
+        lambda store: list(store.upload_pages()),
+        _document(b"ListMultipartUploadsResult", b"<IsTruncated>false</IsTruncated>" + UPLOAD),
+        changes=False,
+        boto3=True,
+    ),
+    "delete many": Call(
+        lambda store: store.delete_many(["k"]),
+        _document(b"DeleteResult", b"<Error><Key>k</Key><Code>AccessDenied</Code></Error>"),
+        boto3=True,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RudeServer]:
+    with rude_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module", params=["crt", "boto3"])
+def settings(request: pytest.FixtureRequest, server: RudeServer) -> Iterator[Settings]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        yield Settings(s3_endpoint_url=server.endpoint, s3_client=request.param, s3_max_attempts=1)
+
+
+@pytest.fixture
+def store(settings: Settings) -> Store:
+    return open_store("s3://lake", settings)
+
+
+def _cut(answer: bytes, at: int, *, resets: bool) -> Manner:
+    def respond(connection: socket.socket) -> bool:
+        connection.sendall(answer[:at])
+        if resets:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        return False
+
+    return respond
+
+
+@pytest.mark.parametrize("resets", [False, True], ids=["closed", "reset"])
+@pytest.mark.parametrize("name", CALLS)
+def test_a_cut_answer_is_never_believed(server: RudeServer, store: Store, name: str, *, resets: bool) -> None:
+    call = CALLS[name]
+    server.manners = [sends(call.answer, keeps=True)]
+    expected = call.make(store)
+    silence = OutcomeUnknownError if call.changes else StoreUnavailableError
+    end = call.answer.index(b"\r\n\r\n") + 4 if name == "head" else len(call.answer)
+    for at in range(0, end, rounds(7, 1)):
+        server.manners = [_cut(call.answer, at, resets=resets)]
+        try:
+            result = call.make(store)
+        except LockgateError as error:
+            assert type(error) is silence, (at, error)  # noqa: PT017 - which of two outcomes is allowed
+        else:
+            # http.client takes a connection that ends in the head for the head's end: what it says is whole.
+            assert result == expected, at
+            assert at < call.answer.index(b"\r\n\r\n") + 4, at
+
+
+MISBEHAVIOURS: Final[dict[str, Callable[[bytes], Manner]]] = {
+    "a byte at a time": lambda answer: sends(answer, piece=1, keeps=True),
+    "surplus bytes": lambda answer: sends(answer + b"surplus"),
+    "an interim answer": lambda answer: sends(
+        b"HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\n" + answer, keeps=True
+    ),
+}
+
+
+@pytest.mark.parametrize("manner", MISBEHAVIOURS)
+@pytest.mark.parametrize("name", CALLS)
+def test_an_answer_in_an_unusual_manner_is_understood(
+    server: RudeServer, store: Store, name: str, manner: str
+) -> None:
+    call = CALLS[name]
+    server.manners = [sends(call.answer, keeps=True)]
+    expected = call.make(store)
+    server.manners = [MISBEHAVIOURS[manner](call.answer), sends(call.answer, keeps=True)]
+    try:
+        assert call.make(store) == expected
+    except LockgateError as error:
+        # http.client takes an interim answer for the last one: boto3's calls have no answer then.
+        assert "interim answer" in str(error)  # noqa: PT017 - which of two outcomes is allowed
+        assert manner == "an interim answer"
+        server.manners = [sends(call.answer, keeps=True)]
+    try:
+        assert call.make(store) == expected, "the rest of an answer was taken for the next one"
+    except (OutcomeUnknownError, StoreUnavailableError):
+        # The client may not have noticed yet that the server closed the connection.
+        assert manner == "surplus bytes"
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_refusal_that_names_the_load_is_no_success(
+    server: RudeServer, store: Store, settings: Settings, name: str
+) -> None:
+    server.manners = [refusal("503 Slow Down", "SlowDown")]
+    # CRT does not hand over the answer: at an endpoint that is not AWS a proxy may have sent it.
+    unknown = settings.s3_client == "crt" and CALLS[name].changes and not CALLS[name].boto3
+    with pytest.raises(OutcomeUnknownError if unknown else StoreUnavailableError):
+        CALLS[name].make(store)
+
+
+@pytest.mark.parametrize("name", ["begin", "complete", "delete many"])
+def test_an_error_inside_a_200_leaves_the_outcome_unknown(
+    server: RudeServer, store: Store, name: str
+) -> None:
+    server.manners = [refusal("200 OK", "InternalError")]
+    with pytest.raises(OutcomeUnknownError):
+        CALLS[name].make(store)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_answer_that_does_not_come_is_silence(server: RudeServer, settings: Settings, name: str) -> None:
+    call = CALLS[name]
+    store = open_store("s3://lake", settings.model_copy(update={"s3_timeout_s": 0.3}))
+
+    over = threading.Event()
+
+    def says_nothing(connection: socket.socket) -> bool:
+        over.wait(20)
+        return False
+
+    server.manners = [says_nothing]
+    try:
+        with pytest.raises(OutcomeUnknownError if call.changes else StoreUnavailableError):
+            call.make(store)
+    finally:
+        over.set()
+        server.wait()
