@@ -2,8 +2,8 @@
 
     python -m benchmarks.job_commit [--files 1000 --files 10000] [--destination s3://bucket/prefix]
 
-Tasks are committed in one process and the job in another, so that memory is that of the job commit alone. The
-comparison completes every upload with 32 threads, without a protocol.
+Tasks are committed in one process and the job in another, so that memory is that of the job commit alone.
+With an S3 server, comparisons complete every upload without a protocol: bare CRT, and 32 threads of boto3.
 """
 
 from __future__ import annotations
@@ -16,18 +16,31 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+from xml.sax.saxutils import escape
 
+import boto3
 import msgspec
+from botocore.config import Config
 from rich.console import Console
 from rich.table import Table
 
 from lockgate import attach_job, open_job
-from lockgate.storage_core.settings import load_settings
-from lockgate.storage_core.stores import open_store
 from lockgate.storage_core.stores.instrumented import InstrumentedStore
 
-TASK_FILES = 500
+if TYPE_CHECKING:
+    from lockgate.storage_core.stores.protocol import PendingUpload
+
+TASK_FILES: Final = 500
+TITLES: Final = {
+    "commit": "Lockgate's job commit",
+    "by_crt": "completions alone, bare CRT",
+    "by_boto3": "completions alone, boto3, 32 threads",
+}
 
 
 class Measured(msgspec.Struct):
@@ -54,28 +67,116 @@ def prepare(destination: str, files: int) -> str:
 def commit(destination: str, job_id: str) -> Measured:
     """Commit a prepared job in this process."""
     job = attach_job(destination, job_id)
-    began_s = time.perf_counter()
-    job.commit()
-    wall_s = time.perf_counter() - began_s
+    done = _measured(job.commit, 0)
     store = job.store
+    if isinstance(store, InstrumentedStore):
+        done.requests = sum(store.requests.values())
+    return done
+
+
+def by_crt(destination: str, job_id: str) -> Measured:
+    """Complete a prepared job's uploads with AWS CRT and nothing else: all at once, as CRT schedules them."""
+    from awscrt.auth import (  # noqa: PLC0415 - not measured for `commit`
+        AwsCredentials,
+        AwsCredentialsProvider,
+    )
+    from awscrt.http import HttpHeaders, HttpRequest  # noqa: PLC0415
+    from awscrt.io import ClientBootstrap  # noqa: PLC0415
+    from awscrt.s3 import (  # noqa: PLC0415
+        S3Client,
+        S3RequestTlsMode,
+        S3RequestType,
+        create_default_s3_signing_config,
+    )
+
+    frozen = boto3.Session().get_credentials().get_frozen_credentials()
+    credentials = AwsCredentials(frozen.access_key, frozen.secret_key, frozen.token)
+    client = S3Client(
+        bootstrap=ClientBootstrap.get_or_create_static_default(),
+        region="us-east-1",
+        signing_config=create_default_s3_signing_config(
+            region="us-east-1", credential_provider=AwsCredentialsProvider.new_delegate(lambda: credentials)
+        ),
+        tls_mode=S3RequestTlsMode.DISABLED,
+    )
+    host = os.environ["AWS_ENDPOINT_URL"].removeprefix("http://")
+
+    def request(upload: PendingUpload) -> HttpRequest:
+        parts = "".join(
+            f"<Part><PartNumber>{part.number}</PartNumber><ETag>{escape(part.etag)}</ETag></Part>"
+            for part in upload.parts
+        )
+        body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
+        path = f"/{quote(_key_in_bucket(destination, upload))}?uploadId={quote(upload.upload_id, safe='')}"
+        headers = HttpHeaders([("Host", host), ("Content-Length", str(len(body)))])
+        return HttpRequest("POST", path, headers, BytesIO(body))
+
+    uploads = _uploads(destination, job_id)
+
+    def work() -> None:
+        sent = [
+            client.make_request(
+                type=S3RequestType.DEFAULT,
+                operation_name="CompleteMultipartUpload",
+                request=request(upload),
+            )
+            for upload in uploads
+        ]
+        for one in sent:
+            one.finished_future.result()
+
+    return _measured(work, len(uploads))
+
+
+def by_boto3(destination: str, job_id: str) -> Measured:
+    """Complete a prepared job's uploads with boto3 and 32 threads, and nothing else."""
+    from lockgate.storage_core.concurrency import in_parallel  # noqa: PLC0415 - not measured for `commit`
+
+    client = boto3.client(
+        "s3", region_name="us-east-1", config=Config(max_pool_connections=32, s3={"addressing_style": "path"})
+    )
+    uploads = _uploads(destination, job_id)
+
+    def complete(upload: PendingUpload) -> None:
+        bucket, _, key = f"{_key_in_bucket(destination, upload)}".partition("/")
+        client.complete_multipart_upload(
+            Bucket=bucket,
+            Key=key,
+            UploadId=upload.upload_id,
+            MultipartUpload={
+                "Parts": [{"PartNumber": part.number, "ETag": part.etag} for part in upload.parts]
+            },
+        )
+
+    def work() -> None:
+        for _ in in_parallel(complete, uploads, 32):
+            pass
+
+    return _measured(work, len(uploads))
+
+
+def _uploads(destination: str, job_id: str) -> list[PendingUpload]:
+    job = attach_job(destination, job_id)
+    return [file.upload for pending in job.pending_sets() for file in pending.files]
+
+
+def _key_in_bucket(destination: str, upload: PendingUpload) -> str:
+    return f"{destination.removeprefix('s3://')}/{upload.key}"
+
+
+def _measured(work: Callable[[], None], requests: int) -> Measured:
+    began_s = time.perf_counter()
+    work()
+    wall_s = time.perf_counter() - began_s
     used = resource.getrusage(resource.RUSAGE_SELF)
-    requests = sum(store.requests.values()) if isinstance(store, InstrumentedStore) else 0
     return Measured(wall_s, used.ru_utime + used.ru_stime, requests, peak_bytes())
 
 
-def complete_only(destination: str, job_id: str) -> Measured:
-    """Complete a prepared job's uploads with 32 threads and nothing else."""
-    from lockgate.storage_core.concurrency import in_parallel  # noqa: PLC0415 - not measured for `commit`
-
-    job = attach_job(destination, job_id)
-    files = [file for pending in job.pending_sets() for file in pending.files]
-    store = open_store(destination, load_settings())
-    began_s = time.perf_counter()
-    for _ in in_parallel(lambda file: store.complete_upload(file.upload), files, 32):
-        pass
-    wall_s = time.perf_counter() - began_s
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return Measured(wall_s, used.ru_utime + used.ru_stime, len(files), peak_bytes())
+STEPS: Final[dict[str, Callable[[str, str], Measured]]] = {
+    "commit": commit,
+    "by_crt": by_crt,
+    "by_boto3": by_boto3,
+}
 
 
 def peak_bytes() -> int:
@@ -119,13 +220,13 @@ def main() -> None:
     parser.add_argument("--files", type=int, action="append")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--destination", default=test_server())
-    parser.add_argument("--step", choices=["prepare", "commit", "complete_only"])
+    parser.add_argument("--step", choices=["prepare", *STEPS])
     parser.add_argument("arguments", nargs="*")
     options = parser.parse_args()
     if options.step == "prepare":
         print(prepare(options.arguments[0], int(options.arguments[1])))
     elif options.step:
-        measured = {"commit": commit, "complete_only": complete_only}[options.step](*options.arguments)
+        measured = STEPS[options.step](*options.arguments)
         print(msgspec.json.encode(measured).decode())
     else:
         with tempfile.TemporaryDirectory() as local:
@@ -138,7 +239,8 @@ def show(destination: str, counts: list[int], rounds: int) -> None:
     for heading in ("files", "what", "wall s", "CPU s of the process", "requests", "peak MiB"):
         table.add_column(heading, justify="left" if heading == "what" else "right")
     for files in counts:
-        seen: dict[str, list[Measured]] = {"commit": [], "complete_only": []}
+        steps = [step for step in STEPS if step == "commit" or destination.startswith("s3://")]
+        seen: dict[str, list[Measured]] = {step: [] for step in steps}
         for _ in range(rounds):
             for step, results in seen.items():
                 results.append(measure(destination, files, step))
@@ -146,7 +248,7 @@ def show(destination: str, counts: list[int], rounds: int) -> None:
             middle = sorted(results, key=lambda one: one.wall_s)[len(results) // 2]
             table.add_row(
                 f"{files:,}",
-                "lockgate job commit" if step == "commit" else "completions alone, 32 threads",
+                TITLES[step],
                 f"{middle.wall_s:.2f}",
                 f"{middle.cpu_s:.2f}",
                 f"{middle.requests:,}",

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import boto3
 import botocore.session
@@ -134,7 +136,7 @@ def _new_clients(connection: _Connection) -> Clients:
     from lockgate.storage_core.stores.s3.crt.client import CrtClient, Network  # noqa: PLC0415 - see has_crt
     from lockgate.storage_core.stores.s3.crt.transport import MONITORED_S, Connections  # noqa: PLC0415
 
-    if connection.s3_timeout_s > MONITORED_S:
+    if connection.s3_timeout_s > MONITORED_S or _has_encoded_proxy():
         return Clients(repeating, single, lost)
 
     connections = Connections(
@@ -165,6 +167,11 @@ def has_crt() -> bool:
     except ImportError:
         return False
     return True
+
+
+def _has_encoded_proxy() -> bool:
+    """Return whether the environment names a proxy with an encoded user or password: CRT sends them encoded."""
+    return any("%" in urlsplit(url).netloc for url in getproxies().values())
 
 
 def _client(session: boto3.Session, connection: _Connection, region: str, *, tries: int) -> S3Client:

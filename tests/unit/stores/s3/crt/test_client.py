@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import multiprocessing
 import os
 import ssl
@@ -229,6 +230,17 @@ def test_requests_go_through_the_proxy_of_the_environment(
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     assert open_at(s3_region="eu-west-1").get("k") == b"data"
     assert server.seen[1][0] == "GET /lake/k HTTP/1.1"
+
+
+def test_the_password_of_a_proxy_is_decoded(
+    server: RudeServer, open_at: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", server.endpoint.replace("//", "//user:p%40ss@"))
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setenv("AWS_IGNORED", "with an encoded password")  # clients are kept by AWS's variables
+    server.manners = [DATA]
+    assert open_at(s3_endpoint_url="http://far.invalid:80").get("k") == b"data"
+    assert b"Proxy-Authorization: Basic " + base64.b64encode(b"user:p@ss") in server.seen[0][1]
 
 
 def _get_in_child(url: str) -> None:
