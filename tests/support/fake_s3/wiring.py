@@ -44,6 +44,9 @@ def _answer(request: Any, **_: Any) -> AWSResponse | None:
     return fake.answer(request)
 
 
+# Sessions take their handlers from this list when they are made; the first test may make the default one.
+botocore.handlers.BUILTIN_HANDLERS.append(("before-send.s3", _answer))
+
 _send = Transport.send
 
 
@@ -69,10 +72,6 @@ def served(fake: FakeS3) -> Iterator[str]:
     """
     # The first free name: boto3 takes its time to make clients, and those of an earlier test serve again.
     host = next(name for name in (f"s3-{n}{_DOMAIN}" for n in range(100)) if name not in _served)
-    hook = ("before-send.s3", _answer)
-    # Sessions take their handlers from this list when they are made.
-    if hook not in botocore.handlers.BUILTIN_HANDLERS:
-        botocore.handlers.BUILTIN_HANDLERS.append(hook)
     Transport.send = _send_to_fake  # type: ignore[method-assign] # for all tests of this process
     _served[host] = fake
     try:
