@@ -22,9 +22,11 @@ from lockgate.storage_core.blobs.logs.log_reader import LogReader
 from lockgate.storage_core.blobs.logs.versions import Log, LogVersion
 from lockgate.storage_core.blobs.server_or_client import open_blobs
 from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.stores import open_store
 from lockgate.workers.embedded_broker import broker_url
 from tests.support.airflow.services import Services, quoted, running_airflow, sure
 from tests.support.processes.blob_server import server_process
+from tests.support.s3 import real_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1_800)]
 
@@ -43,12 +45,24 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def settings(root: Path) -> Settings:
+def blob_store_url(root: Path) -> Iterator[str]:
+    """Yield a place on the S3 server, which forked processes of both executors use; without one a folder."""
+    if "LOCKGATE_TEST_S3_URL" not in os.environ:
+        yield (root / "ha").as_uri()
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in real_server.environment().items():
+            patch.setenv(name, value)
+        yield real_server.new_url()
+
+
+@pytest.fixture(scope="module")
+def settings(root: Path, blob_store_url: str) -> Settings:
     return Settings(
         home=root / "home",
         journal_url=f"sqlite:///{root}/journal.db",
         blob_dir=root / "blobs",
-        blob_store_url=(root / "ha").as_uri(),
+        blob_store_url=blob_store_url,
         airflow_scope=SCOPE,
     )
 
@@ -147,7 +161,7 @@ def test_a_log_is_shown_while_its_task_runs_and_after_its_worker_is_gone(
 
 
 def test_large_values_are_blobs_until_their_rows_are_deleted(
-    airflow: Services, settings: Settings, root: Path
+    airflow: Services, settings: Settings, root: Path, blob_store_url: str
 ) -> None:
     run_id = airflow.trigger("blob_messages", {})
     assert airflow.ended_as("blob_messages", run_id) == "success", airflow.log(
@@ -177,8 +191,9 @@ def test_large_values_are_blobs_until_their_rows_are_deleted(
     assert again["produce", 0, "return_value"] == rows["produce", 0, "return_value"]
     assert referred(settings, "blob_messages") == {row["blob_key"] for row in again.values()}
 
-    for folder in ("blobs", "ha"):
-        shutil.rmtree(root / folder / "no_job")
+    shutil.rmtree(root / "blobs" / "no_job")
+    copies = open_store(blob_store_url, settings)
+    assert copies.delete_many([info.key for page in copies.pages("no_job/") for info in page]) == []
     shutil.rmtree(root / "home" / "blob-cache", ignore_errors=True)
     clear(airflow, run_id, "consume")
     assert airflow.ended_as("blob_messages", run_id) == "failed"

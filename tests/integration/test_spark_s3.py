@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from lockgate.storage_core.commit.destination.visible_files import visible_files
 from lockgate.storage_core.commit.job_summary import list_jobs
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.stores import UploadInfo, open_store
+from tests.support.s3 import real_server
 from tests.support.soak import soak_only
 from tests.support.spark.driver import DAYS, Driver, DriverDiedError, How, spark_driver
 
@@ -37,13 +37,7 @@ class DaysLater(SystemClock):
 
 @pytest.fixture(scope="module")
 def s3_environment() -> dict[str, str]:
-    """Set the environment variables in which Lockgate and AWS tools look for a server and credentials."""
-    return {
-        "AWS_ENDPOINT_URL": os.environ["LOCKGATE_TEST_S3_ENDPOINT"],
-        "AWS_ACCESS_KEY_ID": os.environ["LOCKGATE_TEST_S3_KEY"],
-        "AWS_SECRET_ACCESS_KEY": os.environ["LOCKGATE_TEST_S3_SECRET"],
-        "AWS_REGION": "us-east-1",
-    }
+    return real_server.environment()
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +56,7 @@ def destination(s3_environment: Mapping[str, str], monkeypatch: pytest.MonkeyPat
         monkeypatch.delenv(name, raising=False)
     for name, value in s3_environment.items():
         monkeypatch.setenv(name, value)
-    url = f"{os.environ['LOCKGATE_TEST_S3_URL']}/{secrets.token_hex(8)}/sales"
+    url = f"{real_server.new_url()}/sales"
     yield url
     store = open_store(url)
     for page in store.pages():

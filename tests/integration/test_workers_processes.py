@@ -19,6 +19,7 @@ from lockgate.workers.celery_app import app
 from lockgate.workers.dispatch import commit_tasks, complete_by_workers, sweep_blobs
 from lockgate.workers.embedded_broker import find_broker
 from lockgate.workers.recovery import settle_by_workers
+from tests.support.s3 import real_server
 from tests.support.workers.celery_worker import (
     StagedJob,
     WorkerProcess,
@@ -37,16 +38,28 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
         yield settings
 
 
+@pytest.fixture(scope="module", autouse=True)
+def s3_server() -> Iterator[None]:
+    """Let this process and the workers find the S3 server, if there is one."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "LOCKGATE_TEST_S3_URL" in os.environ:
+            for name, value in real_server.environment().items():
+                patch.setenv(name, value)
+        yield
+
+
 @pytest.fixture(scope="module")
 def worker(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
     with worker_process(tmp_path_factory.mktemp("worker") / "log") as worker:
         yield worker
 
 
+@pytest.mark.parametrize("at", ["a folder", pytest.param("s3", marks=pytest.mark.requires("s3-server"))])
 def test_the_main_path_from_staged_files_to_visible_rows(
-    tmp_path: Path, settings: Settings, worker: WorkerProcess
+    tmp_path: Path, settings: Settings, worker: WorkerProcess, at: str
 ) -> None:
-    staged = StagedJob(tmp_path, settings, files=40)
+    destination = real_server.new_url() if at == "s3" else ""
+    staged = StagedJob(tmp_path, settings, files=40, destination=destination)
 
     rows = commit_tasks(*staged.ids, staged.task_ids, timeout_s=300)
     assert [row["task_id"] for row in rows] == staged.task_ids
@@ -56,6 +69,7 @@ def test_the_main_path_from_staged_files_to_visible_rows(
     assert (receipt.files, receipt.rows) == (40, 400)
     assert staged.visible_rows() == staged.all_rows
     assert staged.open_uploads() == []
+    staged.store.delete_many([info.key for page in staged.store.pages() for info in page])
 
 
 def test_an_error_in_a_worker_process_is_raised_with_its_type(

@@ -170,7 +170,7 @@ def has_crt() -> bool:
 
 
 def _has_encoded_proxy() -> bool:
-    """Return whether the environment names a proxy with an encoded user or password: CRT sends them encoded."""
+    """Return whether a proxy's user or password is percent-encoded: CRT sends them as they stand."""
     return any("%" in urlsplit(url).netloc for url in getproxies().values())
 
 

@@ -1,6 +1,6 @@
 """Connect the S3 clients to the fake in this process, before they open a socket.
 
-boto3 is connected by its own event, AWS CRT in place of `Transport.send`: serializers, parsers, retries and
+boto3 is connected by its own event, AWS CRT in place of its transports: serializers, parsers, retries and
 errors are the product's.
 """
 
@@ -16,8 +16,9 @@ from botocore.awsrequest import AWSResponse
 from botocore.exceptions import EndpointConnectionError
 
 from lockgate.storage_core.stores.s3.crt.answer import Answer
+from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint
 from lockgate.storage_core.stores.s3.crt.operation import Message
-from lockgate.storage_core.stores.s3.crt.transport import Transport
+from lockgate.storage_core.stores.s3.crt.transport import Connections
 from tests.support.fake_s3.server import FakeS3
 
 _DOMAIN: Final = ".fake-s3.test"
@@ -47,21 +48,32 @@ def _answer(request: Any, **_: Any) -> AWSResponse | None:
 # Sessions take their handlers from this list when they are made; the first test may make the default one.
 botocore.handlers.BUILTIN_HANDLERS.append(("before-send.s3", _answer))
 
-_send = Transport.send
+_transport = Connections.transport
 
 
-def _send_to_fake(self: Transport, message: Message) -> Answer:
-    url = f"{self.endpoint.scheme}://{self.endpoint.host}{self.endpoint.path}{message.path}"
-    # Length and signature are CRT's work.
-    headers = {
-        **dict(message.headers),
-        "Content-Length": str(len(message.body)),
-        "Authorization": "AWS4-HMAC-SHA256 ",
-    }
-    response = _answer(_Prepared(message.method, url, headers, message.body))
-    if response is None:
-        return _send(self, message)
-    return Answer.of(response.status_code, list(response.headers.items()), response.content)
+def _transport_to_fake(self: Connections, endpoint: Endpoint) -> Any:
+    return _FakeTransport(endpoint) if endpoint.host.endswith(_DOMAIN) else _transport(self, endpoint)
+
+
+Connections.transport = _transport_to_fake  # type: ignore[method-assign] # for all tests of this process
+
+
+class _FakeTransport:
+    """Sends requests to the fake that is served at an endpoint."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._url = f"{endpoint.scheme}://{endpoint.host}{endpoint.path}"
+
+    def send(self, message: Message) -> Answer:
+        # Length and signature are CRT's work.
+        headers = {
+            **dict(message.headers),
+            "Content-Length": str(len(message.body)),
+            "Authorization": "AWS4-HMAC-SHA256 ",
+        }
+        response = _answer(_Prepared(message.method, self._url + message.path, headers, message.body))
+        assert response is not None
+        return Answer.of(response.status_code, list(response.headers.items()), response.content)
 
 
 @contextmanager
@@ -72,7 +84,6 @@ def served(fake: FakeS3) -> Iterator[str]:
     """
     # The first free name: boto3 takes its time to make clients, and those of an earlier test serve again.
     host = next(name for name in (f"s3-{n}{_DOMAIN}" for n in range(100)) if name not in _served)
-    Transport.send = _send_to_fake  # type: ignore[method-assign] # for all tests of this process
     _served[host] = fake
     try:
         # Over TLS, bodies are not hashed a second time for the signature.

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 
 import pyarrow as pa
@@ -72,15 +73,22 @@ def embedded_broker(home: Path, **environment: str) -> Iterator[Settings]:
 
 @dataclass
 class StagedJob:
-    """A job with finished files in a staging directory, ready for task commits."""
+    """A job with finished files in a staging directory, ready for task commits.
+
+    Attributes:
+        root: Folder of everything that is not at the destination.
+        destination: URL of its destination; by default a folder in `root`.
+    """
 
     root: Path
     settings: Settings
     files: int = 6
     rows_a_file: int = 10
+    destination: str = ""
     job: Job = field(init=False)
 
     def __post_init__(self) -> None:
+        self.destination = self.destination or (self.root / "lake").as_uri()
         self.staging.mkdir(parents=True)
         for number in range(self.files):
             folder = self.staging / f"month={number % 3 + 1}"
@@ -99,11 +107,6 @@ class StagedJob:
     def staging(self) -> Path:
         """Return the folder of its files."""
         return self.root / "staged"
-
-    @property
-    def destination(self) -> str:
-        """Return the URL of its destination."""
-        return (self.root / "lake").as_uri()
 
     @property
     def store(self) -> Store:
@@ -129,7 +132,7 @@ class StagedJob:
         """Return every row of every live file, sorted: a row that was committed twice appears twice."""
         rows: list[int] = []
         for key in read_manifest(self.destination, settings=self.settings).files:
-            rows += parquet.ParquetFile(self.root / "lake" / key).read().column("row").to_pylist()
+            rows += parquet.ParquetFile(BytesIO(self.store.get(key))).read().column("row").to_pylist()
         return sorted(rows)
 
     def listed(self) -> list[str]:

@@ -54,9 +54,8 @@ class Network:
     def send(self, endpoint: Endpoint, message: Message) -> Answer:
         """Send a request once, when there is a slot for it."""
         with self._lock:
-            if endpoint not in self._transports:
-                self._transports[endpoint] = Transport(endpoint, self._connections)
-            transport = self._transports[endpoint]
+            transport = self._transports.get(endpoint) or self._connections.transport(endpoint)
+            self._transports[endpoint] = transport
         with self.limit.slot() as slot:
             answer = transport.send(message)
             slot.throttled = answer.status in _THROTTLED

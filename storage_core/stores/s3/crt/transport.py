@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -50,7 +51,7 @@ from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint
 from lockgate.storage_core.stores.s3.crt.operation import Message
 
 if TYPE_CHECKING:
-    from botocore.credentials import Credentials
+    from botocore.credentials import Credentials, ReadOnlyCredentials
 
 _UNCHECKED: Final = "GetObject"
 """Operation name given to CRT: under any other it looks for errors in answers with status 200, and then does
@@ -84,7 +85,9 @@ class UnreadableAnswerError(HTTPClientError):
 
 
 class Connections:
-    """The threads, host names and certificates that the transports of one configuration share.
+    """Makes the transports of one configuration, which share threads, host names and certificates.
+
+    It is not thread-safe. The parts of CRT that start threads are made for the first transport.
 
     Args:
         credentials: Returns boto3's credentials, which refresh themselves; None if there are none.
@@ -103,29 +106,35 @@ class Connections:
         timeout_s: float,
         parallelism: int,
     ) -> None:
-        self.patience_s = connect_timeout_s + timeout_s if timeout_s < MONITORED_S else _LONGEST_S
+        self._patience_s = connect_timeout_s + timeout_s if timeout_s < MONITORED_S else _LONGEST_S
         self._target_gbps = max(10.0, _GBPS_A_CONNECTION * parallelism)
         self._credentials = credentials
         self._ca_file = ca_file
         self._connect_timeout_s = connect_timeout_s
-        self._lock = threading.Lock()
-        self._shared: _Shared | None = None
 
-    def client(self, endpoint: Endpoint) -> S3Client:
-        """Return a new client for an endpoint, which sends each request once."""
-        with self._lock:
-            if self._shared is None:
-                self._shared = _Shared(self._ca_file, self._frozen)
+    def transport(self, endpoint: Endpoint) -> Transport:
+        """Return a transport to an endpoint, which sends each request once.
+
+        Raises:
+            EndpointConnectionError: CRT cannot be started.
+            InvalidInputError: The certificates cannot be read.
+        """
+        try:
+            return Transport(endpoint, self._client(endpoint), self._frozen, self._patience_s)
+        except AwsCrtError as error:
+            raise EndpointConnectionError(endpoint_url=endpoint.host, error=error) from None
+
+    def _client(self, endpoint: Endpoint) -> S3Client:
         tls, signing = None, None
         if endpoint.scheme == "https":
-            tls = self._shared.tls().new_connection_options()
+            tls = self._tls.new_connection_options()
             tls.set_server_name(urlsplit(f"//{endpoint.host}").hostname)
         if endpoint.region is not None:
             signing = create_default_s3_signing_config(
-                region=endpoint.region, credential_provider=self._shared.provider
+                region=endpoint.region, credential_provider=self._provider
             )
         return S3Client(
-            bootstrap=self._shared.bootstrap,
+            bootstrap=self._bootstrap,
             region=endpoint.region or "us-east-1",
             signing_config=signing,
             tls_mode=S3RequestTlsMode.DISABLED if tls is None else S3RequestTlsMode.ENABLED,
@@ -135,40 +144,21 @@ class Connections:
             connect_timeout_ms=int(self._connect_timeout_s * 1000),
         )
 
-    def check_credentials(self) -> None:
-        """Refresh the credentials if they expire, in the thread that gets the error.
-
-        Raises:
-            NoCredentialsError: There are none.
-        """
-        credentials = self._credentials()
-        if credentials is None:
-            raise NoCredentialsError
-        credentials.get_frozen_credentials()
-
-    def _frozen(self) -> AwsCredentials:
-        credentials = self._credentials()
-        if credentials is None:
-            raise NoCredentialsError
-        frozen = credentials.get_frozen_credentials()
-        return AwsCredentials(frozen.access_key, frozen.secret_key, frozen.token or None)
-
-
-class _Shared:
-    """The parts of CRT that start threads: made for the first request."""
-
-    def __init__(self, ca_file: str, credentials: Callable[[], AwsCredentials]) -> None:
+    @cached_property
+    def _bootstrap(self) -> ClientBootstrap:
         threads = EventLoopGroup(1)
-        self.bootstrap = ClientBootstrap(threads, DefaultHostResolver(threads))
-        self.provider = AwsCredentialsProvider.new_delegate(credentials)
-        self._ca_file = ca_file
+        return ClientBootstrap(threads, DefaultHostResolver(threads))
 
-    def tls(self) -> ClientTlsContext:
-        """Return a context that trusts the configured certificates.
+    @cached_property
+    def _provider(self) -> AwsCredentialsProvider:
+        def delegate() -> AwsCredentials:
+            frozen = self._frozen()
+            return AwsCredentials(frozen.access_key, frozen.secret_key, frozen.token or None)
 
-        Raises:
-            InvalidInputError: They cannot be read.
-        """
+        return AwsCredentialsProvider.new_delegate(delegate)
+
+    @cached_property
+    def _tls(self) -> ClientTlsContext:
         options = TlsContextOptions()
         try:
             options.override_default_trust_store_from_path(ca_filepath=self._ca_file)
@@ -179,27 +169,35 @@ class _Shared:
                 "AWS_CA_BUNDLE"
             ) from None
 
+    def _frozen(self) -> ReadOnlyCredentials:
+        """Return the credentials, refreshed if they expire.
+
+        Raises:
+            NoCredentialsError: There are none.
+        """
+        credentials = self._credentials()
+        if credentials is None:
+            raise NoCredentialsError
+        return credentials.get_frozen_credentials()
+
 
 class Transport:
     """Sends requests to one endpoint. Thread-safe.
 
     Args:
         endpoint: Where to; CRT keeps the endpoint of a client's first request.
-        connections: Shared with other endpoints.
+        client: CRT's client for this endpoint.
+        credentials: Refreshes boto3's credentials, or raises its error.
+        patience_s: Limit for an answer to a request without a body.
     """
 
-    def __init__(self, endpoint: Endpoint, connections: Connections) -> None:
-        self.endpoint = endpoint
-        self._connections = connections
-        self._lock = threading.Lock()
-        self._made: S3Client | None = None
-
-    @property
-    def _client(self) -> S3Client:
-        with self._lock:
-            if self._made is None:
-                self._made = self._connections.client(self.endpoint)
-            return self._made
+    def __init__(
+        self, endpoint: Endpoint, client: S3Client, credentials: Callable[[], object], patience_s: float
+    ) -> None:
+        self._endpoint = endpoint
+        self._client = client
+        self._credentials = credentials
+        self._patience_s = patience_s
 
     def send(self, message: Message) -> Answer:
         """Send a request once and return its answer, whatever its status.
@@ -207,12 +205,12 @@ class Transport:
         Raises:
             BotoCoreError: There is no answer; of the class that botocore raises in that case.
         """
-        if self.endpoint.region is not None:
-            self._connections.check_credentials()
-        headers = HttpHeaders([("Host", self.endpoint.host), *message.headers])
+        if self._endpoint.region is not None:
+            self._credentials()  # in this thread, which then gets their error
+        headers = HttpHeaders([("Host", self._endpoint.host), *message.headers])
         if message.body or message.method in {"PUT", "POST"}:
             headers.add("Content-Length", str(len(message.body)))
-        path = self.endpoint.path + message.path
+        path = self._endpoint.path + message.path
         body = BytesIO(message.body) if message.body else None
         exchange = _Exchange()
         try:
@@ -227,7 +225,7 @@ class Transport:
         except AwsCrtError as error:
             raise EndpointConnectionError(endpoint_url=self._url(path), error=error) from None
         try:
-            limit_s = self._connections.patience_s + len(message.body) / _SLOWEST_BYTES_PER_S
+            limit_s = self._patience_s + len(message.body) / _SLOWEST_BYTES_PER_S
             if not exchange.done.wait(limit_s):
                 raise ReadTimeoutError(endpoint_url=self._url(path), error="no answer in time")
         finally:
@@ -247,7 +245,7 @@ class Transport:
             raise UnreadableAnswerError(error=str(error))
         if name in _REFUSALS:
             status, code = _REFUSALS[name]
-            if status == 503 and not self.endpoint.host.endswith(".amazonaws.com"):
+            if status == 503 and not self._endpoint.host.endswith(".amazonaws.com"):
                 # A proxy answers so too, also after it has forwarded the request: the outcome is unknown.
                 code = "ServiceUnavailableOrProxy"
             body = f"<Error><Code>{code}</Code><Message>{name}</Message></Error>".encode()
@@ -255,7 +253,7 @@ class Transport:
         raise _silence(name, str(error), self._url(path))
 
     def _url(self, path: str) -> str:
-        return f"{self.endpoint.scheme}://{self.endpoint.host}{path.partition('?')[0]}"
+        return f"{self._endpoint.scheme}://{self._endpoint.host}{path.partition('?')[0]}"
 
 
 class _Exchange:

@@ -26,7 +26,7 @@ from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.s3 import clients
 from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint
 from lockgate.storage_core.stores.s3.crt.operation import Message
-from lockgate.storage_core.stores.s3.crt.transport import Connections, Transport
+from lockgate.storage_core.stores.s3.crt.transport import Transport
 from tests.support.blobs.certificates import certify
 from tests.support.s3.misbehaving_server import RudeServer, answer, hangs_up, refusal, rude_server, sends
 
@@ -162,15 +162,13 @@ def test_only_boto3_sees_whose_503_it_is(
 
 
 def test_a_503_of_aws_is_a_refusal() -> None:
-    transport = Transport(Endpoint("https", "lake.s3.amazonaws.com", "", "us-east-1"), Mock(Connections))
-    exchange = Mock(S3Client)
-    exchange.make_request.side_effect = lambda on_done, **_: on_done(
+    client = Mock(S3Client)
+    client.make_request.side_effect = lambda on_done, **_: on_done(
         error=AwsCrtError(0, "AWS_ERROR_S3_SLOW_DOWN", "Response code indicates throttling")
     )
-    transport._connections.client.return_value = exchange
-    transport._connections.patience_s = 1
+    endpoint = Endpoint("https", "lake.s3.amazonaws.com", "", None)
 
-    answered = transport.send(Message("PUT", "/k", (), b"data"))
+    answered = Transport(endpoint, client, lambda: None, 1).send(Message("PUT", "/k", (), b"data"))
 
     assert (answered.status, b"<Code>SlowDown</Code>" in answered.body) == (503, True)
 
