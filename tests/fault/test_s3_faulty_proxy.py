@@ -26,7 +26,7 @@ from tests.support.soak import rounds
 pytestmark = [pytest.mark.fault, pytest.mark.integration, pytest.mark.requires("s3-server")]
 
 DRIVERS = 3
-JOBS = rounds(4, 20)
+JOBS = rounds(2, 20)
 FILES = 3
 RATE = 0.12
 

@@ -161,7 +161,7 @@ def _run_driver(destination: str, how: str, failpoint: str) -> int:
 @pytest.mark.parametrize(
     ("point", "committed"),
     [
-        ("decide.create.before=kill", False),
+        soak_only("decide.create.before=kill", False),
         soak_only("complete.complete.after=kill@7", True),
         soak_only("outcome.create.after=kill", True),
     ],

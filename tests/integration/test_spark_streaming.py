@@ -198,7 +198,7 @@ COMMIT_DIES: Final = "complete.complete.before"
 def test_a_driver_killed_at_any_point_and_restarted_writes_every_row_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    points = (*sample(DRIVER_DIES, every=3), COMMIT_DIES)
+    points = (*sample(DRIVER_DIES, every=5), COMMIT_DIES)
     places = {point: Place(tmp_path / point) for point in points}
     for place in places.values():
         place.feed(0, 1)

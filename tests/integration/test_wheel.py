@@ -20,6 +20,7 @@ import pytest
 from examples.flights.processes.airflow_home import AirflowHome
 from examples.flights.processes.children import ended
 from tests.support.airflow.home import create
+from tests.support.soak import soak_only
 from tests.support.wheel import ROOT, TIMEOUT_S, CleanEnvironment, build, clean_environment
 
 pytestmark = pytest.mark.integration
@@ -98,6 +99,8 @@ LAYOUTS = {
     "root on PYTHONPATH, no __init__.py": Layout(".", {"PYTHONPATH": "."}, has_init_files=False),
     "root as working directory": Layout(".", {}, cwd="project"),
 }
+OFTEN = ("dags folder", "root on PYTHONPATH, no __init__.py")
+"""Layouts that `make test` tries, too, and that no other test uses."""
 
 
 @dataclass(frozen=True)
@@ -272,7 +275,9 @@ def test_only_lockgate_can_be_imported_from_the_wheel(environment: CleanEnvironm
     assert found.stdout.splitlines() == [str(place), "[]"], found.stderr
 
 
-@pytest.mark.parametrize("project", LAYOUTS, indirect=True)
+@pytest.mark.parametrize(
+    "project", [name if name in OFTEN else soak_only(name) for name in LAYOUTS], indirect=True
+)
 def test_a_project_and_lockgate_load_side_by_side(project: Project) -> None:
     dags = project.root / "dags"
     installed = project.run("lockgate", "dags", "install", str(dags))

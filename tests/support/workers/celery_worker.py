@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from kombu.transport.memory import Transport
 from pyarrow import parquet
 
 from lockgate import open_job
@@ -41,11 +42,20 @@ def connect_again() -> None:
     app.conf.update(configuration())
 
 
+_drain_events = Transport.drain_events
+
+
+def _drain_briefly(transport: Transport, connection: object, timeout: float | None = None) -> object:
+    return _drain_events(transport, connection, timeout and min(timeout, 0.1))
+
+
 @contextmanager
 def memory_broker() -> Iterator[None]:
     """Make this process's application use Celery's in-memory broker, with empty queues."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("LOCKGATE_BROKER_URL", "memory://")
+        # A worker notices that it is to stop when it has waited for a message: two seconds, twice.
+        environment.setattr(Transport, "drain_events", _drain_briefly)
         connect_again()
         app.conf.broker_transport_options["polling_interval"] = 0.01  # the default is one second
         with app.connection_for_write() as connection:

@@ -175,6 +175,7 @@ def test_a_full_disk_fails_the_put_and_leaves_nothing(
         assert world.server.get(*key_of(after)) == b"z" * 300_000
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_at_any_sync_or_rename_fails_the_put_and_leaves_nothing_permanently(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

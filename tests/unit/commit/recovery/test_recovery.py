@@ -207,6 +207,7 @@ def test_a_passed_audit_is_bound_into_the_plan(world: World) -> None:
     assert world.visible() == {"a.csv": b"1"}
 
 
+@pytest.mark.slow
 def test_the_log_is_checkpointed_every_hundred_turns_and_yields_the_same_state(world: World) -> None:
     for number in range(103):
         world.run(f"job-{number}", {f"{number}.csv": b"1"})

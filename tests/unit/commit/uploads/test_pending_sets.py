@@ -66,6 +66,7 @@ def test_a_task_commit_returns_the_stored_pending_set(world: World, committer: s
         assert [len(found.files) for found in job.pending_sets("u")] == [0]
 
 
+@pytest.mark.slow
 def test_selection_from_thousands_of_pending_sets_needs_bounded_memory(world: World) -> None:
     world.open_job("sales").close()
     job = world.attach("sales-g1")

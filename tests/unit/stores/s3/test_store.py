@@ -160,7 +160,11 @@ class TestHowOftenACallIsSent:
 
 class TestWhatAnAnswerMeans:
     @pytest.mark.parametrize("call", [*SENT_ONCE, *REPEATED])
-    @pytest.mark.parametrize("answer", [Answer(status=None), Answer(hang=True)], ids=["closed", "silent"])
+    @pytest.mark.parametrize(
+        "answer",
+        [Answer(status=None), pytest.param(Answer(hang=True), marks=pytest.mark.slow)],
+        ids=["closed", "silent"],
+    )
     def test_a_change_without_a_response_has_an_unknown_outcome(
         self, store: S3Store, script: Script, call: str, answer: Answer
     ) -> None:
