@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 import boto3
 import botocore.session
@@ -106,7 +104,20 @@ def clients_for(settings: Settings) -> Clients:
     """
     environment = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
     connection = _Connection._make(getattr(settings, name) for name in _Connection._fields)
-    return _clients(connection, os.getpid(), environment)
+    with _lock:
+        return _clients(connection, os.getpid(), environment)
+
+
+_lock = threading.Lock()
+"""So that threads that begin together share clients."""
+
+
+def _unlock_in_child() -> None:
+    global _lock  # noqa: PLW0603 - a thread of the parent may hold the old one
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlock_in_child)
 
 
 @lru_cache(maxsize=8)
@@ -136,12 +147,14 @@ def _new_clients(connection: _Connection) -> Clients:
     from lockgate.storage_core.stores.s3.crt.client import CrtClient, Network  # noqa: PLC0415 - see has_crt
     from lockgate.storage_core.stores.s3.crt.transport import MONITORED_S, Connections  # noqa: PLC0415
 
-    if connection.s3_timeout_s > MONITORED_S or _has_encoded_proxy():
+    if connection.s3_timeout_s > MONITORED_S:
         return Clients(repeating, single, lost)
 
+    bundle = core.get_config_variable("ca_bundle")
     connections = Connections(
         cache(session.get_credentials),
-        ca_file=str(get_cert_path(core.get_config_variable("ca_bundle") or True)),
+        ca_file=str(get_cert_path(bundle or True)),
+        knows_server=not bundle,
         connect_timeout_s=min(_CONNECT_TIMEOUT_S, connection.s3_timeout_s),
         timeout_s=connection.s3_timeout_s,
         parallelism=connection.parallelism,
@@ -167,11 +180,6 @@ def has_crt() -> bool:
     except ImportError:
         return False
     return True
-
-
-def _has_encoded_proxy() -> bool:
-    """Return whether a proxy's user or password is percent-encoded: CRT sends them as they stand."""
-    return any("%" in urlsplit(url).netloc for url in getproxies().values())
 
 
 def _client(session: boto3.Session, connection: _Connection, region: str, *, tries: int) -> S3Client:

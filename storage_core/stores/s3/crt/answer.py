@@ -58,7 +58,7 @@ def results(operation: Operation, answer: Answer) -> dict[str, Any]:
         "ResponseMetadata": {"HTTPStatusCode": answer.status, "HTTPHeaders": answer.headers}
     }
     if answer.status >= 300:
-        raise _refusal(operation, {**parsed, "Error": _error(answer)})
+        raise _refusal(operation, {**parsed, "Error": error_of(answer)})
     for name, value in answer.headers.items():
         if result := operation.answer_headers.get(name):
             try:
@@ -88,7 +88,8 @@ def _refusal(operation: Operation, response: Any) -> ClientError:
     return ClientError(response, operation.name)
 
 
-def _error(answer: Answer) -> dict[str, str]:
+def error_of(answer: Answer) -> dict[str, str]:
+    """Return the fields of S3's error, at least its code and message; none of them is trusted to be there."""
     error = {"Code": str(answer.status), "Message": "no message"}
     if answer.body.lstrip().startswith(b"<"):
         with suppress(CutAnswerError):  # a proxy's page: the status says enough

@@ -16,7 +16,7 @@ from botocore.exceptions import (
 )
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from lockgate.storage_core.stores.s3.crt.answer import Answer, results
+from lockgate.storage_core.stores.s3.crt.answer import Answer, error_of, results
 from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint, Endpoints
 from lockgate.storage_core.stores.s3.crt.limit import Limit
 from lockgate.storage_core.stores.s3.crt.operation import NAMES, Message, Operation
@@ -109,14 +109,20 @@ class CrtClient:
     def _try(self, operation: Operation, endpoint: Endpoint, parameters: dict[str, Any]) -> dict[str, Any]:
         message = operation.message(parameters)
         answer = self._network.send(endpoint, message)
-        region = answer.headers.get("x-amz-bucket-region")
-        is_elsewhere = answer.status in _ELSEWHERE and region not in {None, endpoint.region}
-        if is_elsewhere and endpoint.region is not None:
-            # The request was not applied: S3 names the region where it will be.
-            moved = self._network.endpoints.moved(parameters["Bucket"], str(region))
-            if moved is not None:
-                answer = self._network.send(moved, message)
+        moved = self._moved(endpoint, parameters["Bucket"], answer)
+        if moved is not None:
+            answer = self._network.send(moved, message)
         return results(operation, answer)
+
+    def _moved(self, endpoint: Endpoint, bucket: str, answer: Answer) -> Endpoint | None:
+        """Return the bucket's endpoint in the region that S3 named in place of applying the request."""
+        if answer.status not in _ELSEWHERE:
+            return None
+        region = answer.headers.get("x-amz-bucket-region") or error_of(answer).get("Region")
+        if not region or region == endpoint.region:
+            return None
+        moved = self._network.endpoints.moved(bucket, region)
+        return None if moved == endpoint else moved
 
     def _after(self, state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None

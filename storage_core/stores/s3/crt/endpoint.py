@@ -8,6 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from botocore.utils import get_environ_proxies
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -49,7 +51,7 @@ class Endpoints:
         self._lock = threading.Lock()
 
     def of(self, bucket: str) -> Endpoint | None:
-        """Return the endpoint of a bucket; None if its requests need another kind of signature."""
+        """Return the endpoint of a bucket; None if its requests need another signature or a proxy."""
         with self._lock:
             if bucket not in self._known:
                 self._known[bucket] = _endpoint(self._client_in(None), bucket)
@@ -77,6 +79,8 @@ def _endpoint(client: S3Client, bucket: str) -> Endpoint | None:
     client.meta.events.register_first("before-send.s3.HeadObject", keep)
     with suppress(_NotSentError):
         client.head_object(Bucket=bucket, Key=_KEY)
+    if get_environ_proxies(seen[0].url):
+        return None
     url = urlsplit(seen[0].url)
     headers: Any = seen[0].headers
     signature = headers.get("Authorization", "")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -46,25 +45,30 @@ from botocore.exceptions import (
 )
 
 from lockgate.storage_core.errors import InvalidInputError
+from lockgate.storage_core.forks import FORKS, Forkable, leave_to_parent
 from lockgate.storage_core.stores.s3.crt.answer import Answer
 from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint
 from lockgate.storage_core.stores.s3.crt.operation import Message
 
 if TYPE_CHECKING:
-    from botocore.credentials import Credentials, ReadOnlyCredentials
+    from botocore.credentials import Credentials
 
 _UNCHECKED: Final = "GetObject"
 """Operation name given to CRT: under any other it looks for errors in answers with status 200, and then does
 not tell them from a 503, which is a refusal."""
 
 _REFUSALS: Final = {
-    "AWS_ERROR_S3_SLOW_DOWN": (503, "SlowDown"),
-    "AWS_ERROR_S3_INTERNAL_ERROR": (500, "InternalError"),
-    "AWS_ERROR_S3_REQUEST_TIMEOUT": (400, "RequestTimeout"),
-    "AWS_ERROR_S3_REQUEST_TIME_TOO_SKEWED": (403, "RequestTimeTooSkewed"),
+    "AWS_ERROR_S3_SLOW_DOWN": (503, "SlowDown", False),
+    "AWS_ERROR_S3_INTERNAL_ERROR": (500, "InternalError", True),
+    "AWS_ERROR_S3_REQUEST_TIMEOUT": (400, "RequestTimeout", False),
+    "AWS_ERROR_S3_REQUEST_TIME_TOO_SKEWED": (403, "RequestTimeTooSkewed", True),
 }
-"""Answers for which CRT returns its own error instead of the answer."""
+"""Answers for which CRT returns its own error instead, and whether they mean the same from any server."""
 
+_CRT_ERRORS: Final = (AwsCrtError, RuntimeError)
+"""What CRT raises in the calling thread: mostly the second."""
+
+_AWS: Final = re.compile(r"(.+\.)?s3[.-][a-z0-9.-]*amazonaws\.com(\.cn)?")
 _NEVER_SENT: Final = "AWS_IO_DNS_|AWS_IO_SOCKET_(CONNECTION_REFUSED|INVALID_ADDRESS)"
 """Errors that only a connection that is being made can have."""
 
@@ -84,14 +88,25 @@ class UnreadableAnswerError(HTTPClientError):
     """An answer with a header that is not UTF-8, which CRT cannot hand over."""
 
 
-class Connections:
+class _Current:
+    """The credentials that CRT reads. CRT keeps this object alive, so it does not refer to CRT's."""
+
+    credentials: AwsCredentials | None = None
+
+    def get(self) -> AwsCredentials | None:
+        return self.credentials
+
+
+class Connections(Forkable):
     """Makes the transports of one configuration, which share threads, host names and certificates.
 
-    It is not thread-safe. The parts of CRT that start threads are made for the first transport.
+    It is not thread-safe. The parts of CRT that start threads are made for the first transport. A fork has
+    none of these threads: it leaves the parts to its parent, because to free one there ends the process.
 
     Args:
         credentials: Returns boto3's credentials, which refresh themselves; None if there are none.
         ca_file: Trusted certificates.
+        knows_server: Whether only the server that a host's name belongs to has a trusted certificate for it.
         connect_timeout_s: Limit for a connection.
         timeout_s: Limit for an answer; from `MONITORED_S` on the limit for silence, which CRT watches.
         parallelism: Number of requests that can be under way at a time.
@@ -102,6 +117,7 @@ class Connections:
         credentials: Callable[[], Credentials | None],
         *,
         ca_file: str,
+        knows_server: bool,
         connect_timeout_s: float,
         timeout_s: float,
         parallelism: int,
@@ -109,8 +125,14 @@ class Connections:
         self._patience_s = connect_timeout_s + timeout_s if timeout_s < MONITORED_S else _LONGEST_S
         self._target_gbps = max(10.0, _GBPS_A_CONNECTION * parallelism)
         self._credentials = credentials
+        self._current = _Current()
         self._ca_file = ca_file
+        self._knows_server = knows_server
         self._connect_timeout_s = connect_timeout_s
+        self._shared: tuple[ClientBootstrap, AwsCredentialsProvider] | None = None
+        self._tls: ClientTlsContext | None = None
+        self._parts: list[object] = []
+        FORKS.register(self)
 
     def transport(self, endpoint: Endpoint) -> Transport:
         """Return a transport to an endpoint, which sends each request once.
@@ -120,21 +142,38 @@ class Connections:
             InvalidInputError: The certificates cannot be read.
         """
         try:
-            return Transport(endpoint, self._client(endpoint), self._frozen, self._patience_s)
-        except AwsCrtError as error:
+            client = self._client(endpoint)
+        except _CRT_ERRORS as error:
             raise EndpointConnectionError(endpoint_url=endpoint.host, error=error) from None
+        is_s3 = endpoint.scheme == "https" and _AWS.fullmatch(endpoint.host) is not None
+        return Transport(
+            endpoint,
+            client,
+            self._refresh,
+            patience_s=self._patience_s,
+            knows_server=is_s3 and self._knows_server,
+        )
+
+    def after_fork_in_child(self) -> None:
+        """Keep the parent's parts alive for ever."""
+        for part in self._parts:
+            leave_to_parent(part)
 
     def _client(self, endpoint: Endpoint) -> S3Client:
+        if self._shared is None:
+            threads = EventLoopGroup(1)
+            bootstrap = ClientBootstrap(threads, DefaultHostResolver(threads))
+            self._shared = bootstrap, AwsCredentialsProvider.new_delegate(self._current.get)
+            self._parts += [threads, *self._shared]
+        bootstrap, provider = self._shared
         tls, signing = None, None
         if endpoint.scheme == "https":
-            tls = self._tls.new_connection_options()
+            tls = self._context().new_connection_options()
             tls.set_server_name(urlsplit(f"//{endpoint.host}").hostname)
         if endpoint.region is not None:
-            signing = create_default_s3_signing_config(
-                region=endpoint.region, credential_provider=self._provider
-            )
-        return S3Client(
-            bootstrap=self._bootstrap,
+            signing = create_default_s3_signing_config(region=endpoint.region, credential_provider=provider)
+        client = S3Client(
+            bootstrap=bootstrap,
             region=endpoint.region or "us-east-1",
             signing_config=signing,
             tls_mode=S3RequestTlsMode.DISABLED if tls is None else S3RequestTlsMode.ENABLED,
@@ -143,42 +182,38 @@ class Connections:
             throughput_target_gbps=self._target_gbps,
             connect_timeout_ms=int(self._connect_timeout_s * 1000),
         )
+        self._parts += [client, tls, signing]
+        return client
 
-    @cached_property
-    def _bootstrap(self) -> ClientBootstrap:
-        threads = EventLoopGroup(1)
-        return ClientBootstrap(threads, DefaultHostResolver(threads))
+    def _context(self) -> ClientTlsContext:
+        if self._tls is None:
+            options = TlsContextOptions()
+            try:
+                options.override_default_trust_store_from_path(ca_filepath=self._ca_file)
+                self._tls = ClientTlsContext(options)
+            except (OSError, *_CRT_ERRORS) as error:
+                raise InvalidInputError(
+                    f"S3: the certificates in {self._ca_file} cannot be read ({error}); nothing was sent; "
+                    "check AWS_CA_BUNDLE"
+                ) from None
+            self._parts.append(self._tls)
+        return self._tls
 
-    @cached_property
-    def _provider(self) -> AwsCredentialsProvider:
-        def delegate() -> AwsCredentials:
-            frozen = self._frozen()
-            return AwsCredentials(frozen.access_key, frozen.secret_key, frozen.token or None)
-
-        return AwsCredentialsProvider.new_delegate(delegate)
-
-    @cached_property
-    def _tls(self) -> ClientTlsContext:
-        options = TlsContextOptions()
-        try:
-            options.override_default_trust_store_from_path(ca_filepath=self._ca_file)
-            return ClientTlsContext(options)
-        except (OSError, AwsCrtError) as error:
-            raise InvalidInputError(
-                f"S3: the certificates in {self._ca_file} cannot be read ({error}); nothing was sent; check "
-                "AWS_CA_BUNDLE"
-            ) from None
-
-    def _frozen(self) -> ReadOnlyCredentials:
-        """Return the credentials, refreshed if they expire.
+    def _refresh(self) -> None:
+        """Refresh the credentials if they expire, in the thread that gets the error: CRT's only reads them.
 
         Raises:
+            CredentialRetrievalError: They cannot be refreshed.
             NoCredentialsError: There are none.
         """
-        credentials = self._credentials()
-        if credentials is None:
-            raise NoCredentialsError
-        return credentials.get_frozen_credentials()
+        try:
+            credentials = self._credentials()
+            if credentials is None:
+                raise NoCredentialsError
+            frozen = credentials.get_frozen_credentials()
+        except (OSError, RuntimeError) as error:
+            raise CredentialRetrievalError(provider="boto3", error_msg=error) from None
+        self._current.credentials = AwsCredentials(frozen.access_key, frozen.secret_key, frozen.token or None)
 
 
 class Transport:
@@ -187,17 +222,25 @@ class Transport:
     Args:
         endpoint: Where to; CRT keeps the endpoint of a client's first request.
         client: CRT's client for this endpoint.
-        credentials: Refreshes boto3's credentials, or raises its error.
+        refresh: Refreshes boto3's credentials, or raises its error.
         patience_s: Limit for an answer to a request without a body.
+        knows_server: Whether only S3 itself can answer here.
     """
 
     def __init__(
-        self, endpoint: Endpoint, client: S3Client, credentials: Callable[[], object], patience_s: float
+        self,
+        endpoint: Endpoint,
+        client: S3Client,
+        refresh: Callable[[], None],
+        *,
+        patience_s: float,
+        knows_server: bool,
     ) -> None:
         self._endpoint = endpoint
         self._client = client
-        self._credentials = credentials
+        self._refresh = refresh
         self._patience_s = patience_s
+        self._knows_server = knows_server
 
     def send(self, message: Message) -> Answer:
         """Send a request once and return its answer, whatever its status.
@@ -206,7 +249,7 @@ class Transport:
             BotoCoreError: There is no answer; of the class that botocore raises in that case.
         """
         if self._endpoint.region is not None:
-            self._credentials()  # in this thread, which then gets their error
+            self._refresh()
         headers = HttpHeaders([("Host", self._endpoint.host), *message.headers])
         if message.body or message.method in {"PUT", "POST"}:
             headers.add("Content-Length", str(len(message.body)))
@@ -222,7 +265,7 @@ class Transport:
                 on_body=exchange.on_body,
                 on_done=exchange.on_done,
             )
-        except AwsCrtError as error:
+        except _CRT_ERRORS as error:
             raise EndpointConnectionError(endpoint_url=self._url(path), error=error) from None
         try:
             limit_s = self._patience_s + len(message.body) / _SLOWEST_BYTES_PER_S
@@ -244,10 +287,10 @@ class Transport:
         if name == "AWS_ERROR_CRT_CALLBACK_EXCEPTION":
             raise UnreadableAnswerError(error=str(error))
         if name in _REFUSALS:
-            status, code = _REFUSALS[name]
-            if status == 503 and not self._endpoint.host.endswith(".amazonaws.com"):
-                # A proxy answers so too, also after it has forwarded the request: the outcome is unknown.
-                code = "ServiceUnavailableOrProxy"
+            status, code, is_certain = _REFUSALS[name]
+            if not (is_certain or self._knows_server):
+                # A proxy may answer so, too, and another server may once it has begun with the request.
+                status, code = 503, "ServerOrProxyUnavailable"
             body = f"<Error><Code>{code}</Code><Message>{name}</Message></Error>".encode()
             return Answer(status, {"content-length": str(len(body))}, body)
         raise _silence(name, str(error), self._url(path))

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import base64
+import gc
 import multiprocessing
 import os
 import ssl
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 from awscrt.exceptions import AwsCrtError
 from awscrt.s3 import S3Client
+from botocore.credentials import Credentials
 
 from lockgate.storage_core.errors import (
     AccessDeniedError,
+    InvalidInputError,
     LockgateError,
     OutcomeUnknownError,
     StoreUnavailableError,
@@ -24,9 +29,11 @@ from lockgate.storage_core.ids import Token
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.s3 import clients
+from lockgate.storage_core.stores.s3.crt.answer import error_of
 from lockgate.storage_core.stores.s3.crt.endpoint import Endpoint
 from lockgate.storage_core.stores.s3.crt.operation import Message
-from lockgate.storage_core.stores.s3.crt.transport import Transport
+from lockgate.storage_core.stores.s3.crt.transport import Connections
+from lockgate.storage_core.stores.s3.errors import is_outcome_unknown
 from tests.support.blobs.certificates import certify
 from tests.support.s3.misbehaving_server import RudeServer, answer, hangs_up, refusal, rude_server, sends
 
@@ -130,6 +137,24 @@ def test_a_request_follows_its_bucket_to_another_region_once(
     assert scopes == [b"us-east-1", b"eu-west-3", b"eu-west-3"]
 
 
+def test_a_bucket_is_followed_to_the_region_in_the_document(
+    server: RudeServer, open_at: Callable[..., Store]
+) -> None:
+    elsewhere = b"<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-3</Region></Error>"
+    server.manners = [answer("400 Bad Request", elsewhere), DONE]
+    open_at().create("k", b"data")
+    assert b"/eu-west-3/s3/" in server.seen[1][1]
+
+
+def test_an_anonymous_request_follows_its_bucket_only_to_another_place(
+    server: RudeServer, open_at: Callable[..., Store]
+) -> None:
+    server.manners = [MOVED]
+    with pytest.raises(InvalidInputError, match="another region"):
+        open_at(s3_anonymous=True).get("k")
+    assert len(server.seen) == 1
+
+
 def test_a_call_that_may_be_repeated_is_repeated_and_one_that_may_not_is_not(
     server: RudeServer, open_at: Callable[..., Store]
 ) -> None:
@@ -161,16 +186,35 @@ def test_only_boto3_sees_whose_503_it_is(
         open_at(s3_client=client).create("k", b"data")
 
 
-def test_a_503_of_aws_is_a_refusal() -> None:
+@pytest.mark.parametrize("hidden", ["SLOW_DOWN", "REQUEST_TIMEOUT"])
+@pytest.mark.parametrize(
+    ("url", "knows_server", "is_refusal"),
+    [
+        ("https://lake.s3.eu-west-3.amazonaws.com", True, True),
+        ("https://s3.us-east-1.amazonaws.com", True, True),
+        ("https://lake.s3.eu-west-3.amazonaws.com", False, False),  # its certificate may be a proxy's
+        ("http://lake.s3.eu-west-3.amazonaws.com", True, False),
+        ("https://minio.eu-west-3.elb.amazonaws.com", True, False),
+        ("https://s3.example.org", True, False),
+    ],
+)
+def test_a_refusal_whose_answer_crt_hides_is_believed_of_s3_only(
+    monkeypatch: pytest.MonkeyPatch, hidden: str, url: str, *, knows_server: bool, is_refusal: bool
+) -> None:
     client = Mock(S3Client)
     client.make_request.side_effect = lambda on_done, **_: on_done(
-        error=AwsCrtError(0, "AWS_ERROR_S3_SLOW_DOWN", "Response code indicates throttling")
+        error=AwsCrtError(0, f"AWS_ERROR_S3_{hidden}", "hidden")
     )
-    endpoint = Endpoint("https", "lake.s3.amazonaws.com", "", None)
+    monkeypatch.setattr(Connections, "_client", lambda self, endpoint: client)
+    connections = Connections(
+        lambda: None, ca_file="", knows_server=knows_server, connect_timeout_s=1, timeout_s=1, parallelism=1
+    )
+    scheme, _, host = url.partition("://")
+    transport = connections.transport(Endpoint(scheme, host, "", None))
 
-    answered = Transport(endpoint, client, lambda: None, 1).send(Message("PUT", "/k", (), b"data"))
+    answered = transport.send(Message("PUT", "/k", (), b"data"))
 
-    assert (answered.status, b"<Code>SlowDown</Code>" in answered.body) == (503, True)
+    assert is_outcome_unknown(answered.status, error_of(answered)["Code"]) is not is_refusal
 
 
 def test_an_answer_without_its_result_leaves_the_outcome_unknown(
@@ -217,31 +261,28 @@ def test_a_server_with_an_unknown_certificate_is_refused_and_one_with_a_known_is
         assert open_store("s3://lake", settings).get("k") == b"data"
 
 
-def test_requests_go_through_the_proxy_of_the_environment(
-    server: RudeServer, open_at: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("secret", ["", "user:p%40ss@"])
+def test_boto3_sends_what_goes_through_the_proxy_of_the_environment(
+    server: RudeServer, open_at: Callable[..., Store], monkeypatch: pytest.MonkeyPatch, secret: str
 ) -> None:
-    monkeypatch.setenv("HTTP_PROXY", server.endpoint)
-    monkeypatch.setenv("AWS_IGNORED", "new clients")  # clients are kept by AWS's variables
+    monkeypatch.setenv("HTTP_PROXY", server.endpoint.replace("//", f"//{secret}"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("AWS_IGNORED", f"new clients {secret}")  # clients are kept by AWS's variables
     server.manners = [DATA, DATA]
     assert open_at(s3_endpoint_url="http://far.invalid:80").get("k") == b"data"
-    assert server.seen[0][0].startswith("GET http://far.invalid")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    line, head, _ = server.seen[0]
+    assert line.startswith("GET http://far.invalid")
+    assert b"boto3" in head.lower()
+    assert not secret or b"Proxy-Authorization: Basic " + base64.b64encode(b"user:p@ss") in head
     assert open_at(s3_region="eu-west-1").get("k") == b"data"
-    assert server.seen[1][0] == "GET /lake/k HTTP/1.1"
-
-
-def test_the_password_of_a_proxy_is_decoded(
-    server: RudeServer, open_at: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HTTP_PROXY", server.endpoint.replace("//", "//user:p%40ss@"))
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    monkeypatch.setenv("AWS_IGNORED", "with an encoded password")  # clients are kept by AWS's variables
-    server.manners = [DATA]
-    assert open_at(s3_endpoint_url="http://far.invalid:80").get("k") == b"data"
-    assert b"Proxy-Authorization: Basic " + base64.b64encode(b"user:p@ss") in server.seen[0][1]
+    line, head, _ = server.seen[1]
+    assert line == "GET /lake/k HTTP/1.1"
+    assert b"boto3" not in head.lower()
 
 
 def _get_in_child(url: str) -> None:
+    clients._clients.cache_clear()  # what the parent made is garbage here, and stays
+    gc.collect()
     data = open_store("s3://lake", Settings(s3_endpoint_url=url, s3_timeout_s=5)).get("k")
     os._exit(0 if data == b"data" else 1)
 
@@ -250,7 +291,8 @@ def _get_in_child(url: str) -> None:
 def test_a_child_of_a_process_that_has_sent_requests_sends_its_own(
     server: RudeServer, open_at: Callable[..., Store], method: str
 ) -> None:
-    server.manners = [DATA, DATA, DATA]
+    server.manners = [DATA] * 4
+    open_at(s3_region="eu-central-1").get("k")  # nothing but the cache refers to these clients
     store = open_at()
     assert store.get("k") == b"data"
     child = multiprocessing.get_context(method).Process(target=_get_in_child, args=[server.endpoint])
@@ -258,3 +300,37 @@ def test_a_child_of_a_process_that_has_sent_requests_sends_its_own(
     child.join(60)
     assert child.exitcode == 0
     assert store.get("k") == b"data"
+
+
+def test_threads_that_begin_together_share_clients(open_at: Callable[..., Store]) -> None:
+    settings = Settings(s3_region="ap-south-1")
+    together = threading.Barrier(8)
+
+    def begin(_: int) -> clients.Clients:
+        together.wait()
+        return clients.clients_for(settings)
+
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(map(id, threads.map(begin, range(8))))) == 1
+
+
+def test_certificates_that_cannot_be_read_are_named(
+    open_at: Callable[..., Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "ca.pem"))
+    with pytest.raises(InvalidInputError, match=r"ca.pem cannot be read .*; check AWS_CA_BUNDLE"):
+        open_at(s3_endpoint_url="https://127.0.0.1:1").get("k")
+
+
+@pytest.mark.parametrize("raised", [RuntimeError("still expired"), OSError("no such file")])
+def test_credentials_that_cannot_be_refreshed_are_an_error_of_access(
+    server: RudeServer, open_at: Callable[..., Store], monkeypatch: pytest.MonkeyPatch, raised: Exception
+) -> None:
+    store = open_at(s3_region="eu-north-1")
+    server.manners = [DATA]
+    assert store.get("k") == b"data"
+    monkeypatch.setattr(Credentials, "get_frozen_credentials", Mock(side_effect=raised))
+    with pytest.raises(AccessDeniedError, match=str(raised)):
+        store.create("k", b"data")
+    assert len(server.seen) == 1
