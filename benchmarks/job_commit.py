@@ -103,8 +103,14 @@ def by_crt(destination: str, job_id: str) -> Measured:
 
     def request(upload: PendingUpload) -> HttpRequest:
         parts = "".join(
-            f"<Part><PartNumber>{part.number}</PartNumber><ETag>{escape(part.etag)}</ETag></Part>"
-            for part in upload.parts
+            "".join(
+                [
+                    "<Part>",
+                    *(f"<{name}>{escape(str(value))}</{name}>" for name, value in part.items()),
+                    "</Part>",
+                ]
+            )
+            for part in _completed(upload)
         )
         body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
         path = f"/{quote(_key_in_bucket(destination, upload))}?uploadId={quote(upload.upload_id, safe='')}"
@@ -143,9 +149,7 @@ def by_boto3(destination: str, job_id: str) -> Measured:
             Bucket=bucket,
             Key=key,
             UploadId=upload.upload_id,
-            MultipartUpload={
-                "Parts": [{"PartNumber": part.number, "ETag": part.etag} for part in upload.parts]
-            },
+            MultipartUpload={"Parts": _completed(upload)},  # type: ignore[typeddict-item]
         )
 
     def work() -> None:
@@ -158,6 +162,14 @@ def by_boto3(destination: str, job_id: str) -> Measured:
 def _uploads(destination: str, job_id: str) -> list[PendingUpload]:
     job = attach_job(destination, job_id)
     return [file.upload for pending in job.pending_sets() for file in pending.files]
+
+
+def _completed(upload: PendingUpload) -> list[dict[str, str | int]]:
+    return [
+        {"PartNumber": part.number, "ETag": part.etag}
+        | ({"ChecksumCRC32": part.checksum} if part.checksum else {})
+        for part in upload.parts
+    ]
 
 
 def _key_in_bucket(destination: str, upload: PendingUpload) -> str:

@@ -71,7 +71,9 @@ class Server:
 
     def new_database(self, name: str) -> str:
         """Create an empty database and return its URL."""
-        self.run_sql(f'CREATE DATABASE "{name}"')
+        # By default PostgreSQL 15 copies the files through its log, in nearly twice the CPU time.
+        can_copy = int(self.run_sql("SHOW server_version_num")) >= 150_000
+        self.run_sql(f'CREATE DATABASE "{name}"' + (" STRATEGY FILE_COPY" if can_copy else ""))
         return self.url_of(name)
 
     def new_standby(self, root: Path, **options: str) -> Server:
