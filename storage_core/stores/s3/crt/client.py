@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +31,8 @@ _THROTTLED: Final = frozenset({429, 503})
 _RETRIED_STATUSES: Final = frozenset({429, 500, 502, 503, 504})
 _RETRIED_CODES: Final = frozenset({"RequestTimeout", "SlowDown", "Throttling", "RequestLimitExceeded"})
 _ELSEWHERE: Final = frozenset({301, 307, 308, 400})
+_LARGE_BYTES: Final = 4 * 2**20
+"""Ranges of this length are read by boto3, which copies a body less often than CRT."""
 
 
 class Network:
@@ -96,7 +98,7 @@ class CrtClient:
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         by_boto3: Callable[..., dict[str, Any]] = getattr(self._boto3_client, method)
         endpoint = self._network.endpoints.of(parameters["Bucket"])
-        if endpoint is None:
+        if endpoint is None or _range_bytes(parameters) >= _LARGE_BYTES:
             return by_boto3(**parameters)
         operation = self._operation(NAMES[method])
         try:
@@ -128,6 +130,12 @@ class CrtClient:
         error = state.outcome.exception() if state.outcome else None
         if error is not None:
             self._note(error)
+
+
+def _range_bytes(parameters: Mapping[str, Any]) -> int:
+    """Return the length of the range that is read; 0 if it is not known."""
+    first, _, last = parameters.get("Range", "").removeprefix("bytes=").partition("-")
+    return int(last) - int(first) + 1 if last else 0
 
 
 def _is_retried(error: BaseException) -> bool:

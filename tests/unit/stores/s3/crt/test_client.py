@@ -26,7 +26,7 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.ids import Token
-from lockgate.storage_core.settings import Settings
+from lockgate.storage_core.settings import MIB, Settings
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.s3 import clients
 from lockgate.storage_core.stores.s3.crt.answer import error_of
@@ -82,6 +82,15 @@ def test_frequent_calls_are_sent_by_crt_and_listings_by_boto3(
     assert store.get("k") == b"data"
     assert list(store.pages()) == []
     assert [b"CRTS3NativeClient" in head for _, head, _ in server.seen] == [True, False]
+
+
+@pytest.mark.parametrize(("length", "by_boto3"), [(4 * MIB, True), (4 * MIB - 1, False), (None, False)])
+def test_boto3_reads_large_ranges(
+    server: RudeServer, open_at: Callable[..., Store], length: int | None, *, by_boto3: bool
+) -> None:
+    server.manners = [answer("206 Partial Content", b"data", headers=OBJECT)]
+    assert open_at().get("k", start=7, length=length) == b"data"
+    assert (b"boto3" in server.seen[0][1].lower()) is by_boto3
 
 
 @pytest.mark.parametrize("how", ["by the setting", "without a wheel"])
