@@ -19,7 +19,7 @@ from tests.model.journal.machine import JournalMachine
 from tests.support.postgres import Server
 from tests.support.soak import machine_settings
 
-EXAMPLES: Final = machine_settings(12, 25, soak_examples=1_000)
+EXAMPLES: Final = machine_settings(8, 25, soak_examples=1_000)
 
 
 @pytest.fixture

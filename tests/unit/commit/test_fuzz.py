@@ -49,7 +49,7 @@ CANARY: Final = b"bytes that no job but the victim may touch"
 DAY: Final = 86_400.0
 
 
-@settings(FUZZ, max_examples=rounds(20, 1_000))
+@settings(FUZZ, max_examples=rounds(12, 1_000))
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.data())
 def test_a_changed_record_is_read_unchanged_or_refused(kind: type[Record], data: st.DataObject) -> None:
@@ -63,7 +63,7 @@ def test_a_changed_record_is_read_unchanged_or_refused(kind: type[Record], data:
     assert decode(kind, encode(record), "key") == record
 
 
-@settings(FUZZ, max_examples=rounds(300, 10_000))
+@settings(FUZZ, max_examples=rounds(200, 10_000))
 @given(st.sampled_from(KINDS), JSON_VALUES.map(to_json) | st.binary(max_size=60))
 def test_no_other_json_is_accepted_as_a_record(kind: type[Record], data: bytes) -> None:
     with pytest.raises(MalformedRecordError, match=r"^key: not a readable"):
