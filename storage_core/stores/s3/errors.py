@@ -158,8 +158,9 @@ def translated(request: RequestInfo) -> Iterator[None]:
         raise _error_from_response(request, error) from None
     except (BotoCoreError, ResponseParserError, HTTPError, HTTPException) as error:
         raise _error_from_transport(request, error) from None
-    except (LookupError, TypeError, ValueError) as error:
-        odd = HTTPClientError(error=f"the answer cannot be read: {error!r}")
+    except (LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
+        # Of an answer that cannot be read, or of credentials that cannot be refreshed.
+        odd = HTTPClientError(error=f"the call failed oddly: {error!r}")
         raise _error_from_transport(request, odd) from None
 
 

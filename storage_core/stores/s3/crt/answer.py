@@ -89,7 +89,7 @@ def _refusal(operation: Operation, response: Any) -> ClientError:
 
 
 def error_of(answer: Answer) -> dict[str, str]:
-    """Return the fields of S3's error, at least its code and message; none of them is trusted to be there."""
+    """Return the fields of S3's error: always `Code` and `Message`, and what else S3 sent."""
     error = {"Code": str(answer.status), "Message": "no message"}
     if answer.body.lstrip().startswith(b"<"):
         with suppress(CutAnswerError):  # a proxy's page: the status says enough

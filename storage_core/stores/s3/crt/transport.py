@@ -68,7 +68,9 @@ _REFUSALS: Final = {
 _CRT_ERRORS: Final = (AwsCrtError, RuntimeError)
 """What CRT raises in the calling thread: mostly the second."""
 
-_AWS: Final = re.compile(r"(.+\.)?s3[.-][a-z0-9.-]*amazonaws\.com(\.cn)?")
+_AWS: Final = re.compile(
+    r"(.+\.)?s3(-accesspoint)?(-fips)?(-accelerate)?(\.dualstack)?(\.[a-z0-9-]+)?\.amazonaws\.com(\.cn)?"
+)
 _NEVER_SENT: Final = "AWS_IO_DNS_|AWS_IO_SOCKET_(CONNECTION_REFUSED|INVALID_ADDRESS)"
 """Errors that only a connection that is being made can have."""
 

@@ -203,7 +203,10 @@ def test_only_boto3_sees_whose_503_it_is(
         ("https://s3.us-east-1.amazonaws.com", True, True),
         ("https://lake.s3.eu-west-3.amazonaws.com", False, False),  # its certificate may be a proxy's
         ("http://lake.s3.eu-west-3.amazonaws.com", True, False),
-        ("https://minio.eu-west-3.elb.amazonaws.com", True, False),
+        ("https://s3-fips.dualstack.us-east-1.amazonaws.com", True, True),
+        ("https://ap-1.s3-accesspoint.eu-west-3.amazonaws.com", True, True),
+        ("https://s3-gateway-1.eu-west-3.elb.amazonaws.com", True, False),
+        ("https://s3.notamazonaws.com", True, False),
         ("https://s3.example.org", True, False),
     ],
 )
@@ -330,6 +333,15 @@ def test_certificates_that_cannot_be_read_are_named(
     monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "ca.pem"))
     with pytest.raises(InvalidInputError, match=r"ca.pem cannot be read .*; check AWS_CA_BUNDLE"):
         open_at(s3_endpoint_url="https://127.0.0.1:1").get("k")
+
+
+@pytest.mark.parametrize("raised", [RuntimeError("still expired"), OSError("no such file")])
+def test_no_error_of_a_refresh_in_boto3_leaves_the_store(
+    open_at: Callable[..., Store], monkeypatch: pytest.MonkeyPatch, raised: Exception
+) -> None:
+    monkeypatch.setattr(Credentials, "get_frozen_credentials", Mock(side_effect=raised))
+    with pytest.raises(StoreUnavailableError, match=str(raised)):
+        list(open_at(s3_region="sa-east-1").pages())
 
 
 @pytest.mark.parametrize("raised", [RuntimeError("still expired"), OSError("no such file")])
