@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -351,6 +352,26 @@ class TestWhatIsSent:
         assert "key-marker=sales%2Fa" in script.requests[1].path
         assert "upload-id-marker" not in script.requests[1].path
         assert "upload-id-marker=m" in script.requests[2].path
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "2026-11-21T01:02:03.5Z",
+            "2026-11-21T01:02:03.500Z",
+            "2026-11-21T02:02:03.5+01:00",
+            "2026-11-21 01:02:03.5Z",
+            "Sat, 21 Nov 2026 01:02:03.5 GMT",
+            "1795222923.5",
+        ],
+    )
+    def test_a_time_of_a_listing_is_understood_in_each_form_that_servers_send(
+        self, store: S3Store, script: Script, text: str
+    ) -> None:
+        upload = f"<Upload><Key>sales/a</Key><UploadId>u</UploadId><Initiated>{text}</Initiated></Upload>"
+        script.answers = [Answer(body=f"<ListMultipartUploadsResult>{upload}</ListMultipartUploadsResult>")]
+
+        (found,) = [found for page in store.upload_pages() for found in page]
+        assert found.begun_s == datetime(2026, 11, 21, 1, 2, 3, 500_000, UTC).timestamp()
 
     def test_responses_that_omit_false_or_empty_fields_are_understood(
         self, store: S3Store, script: Script
