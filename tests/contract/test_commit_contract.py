@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.storage_core.commit.records.phase import TERMINAL
+from lockgate.storage_core.commit.records.phase import TERMINAL, JobPhase
 from lockgate.storage_core.commit.recovery.upload_sweep import SweepReport, sweep_uploads
 from lockgate.storage_core.commit.uploads.upload_owner import SweepAction, UploadFilter
+from lockgate.storage_core.errors import JobFailedError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.stores import Store
 from tests.support.commit.destination import World, crash_at, write
@@ -71,6 +72,33 @@ def test_a_neighbour_with_the_same_name_prefix_keeps_its_uploads(
     world.recover()
     job.commit()
     assert neighbour.visible() == NEW
+
+
+@pytest.mark.parametrize("in_the_way", ["day=9", "day=9/a.csv/x"], ids=["file", "folder"])
+def test_a_name_that_the_store_cannot_hold_reverts_its_job_and_delays_no_other(
+    world: World, in_the_way: str
+) -> None:
+    job = world.open_job("new", mode="replace", unique_filenames=False)
+    write(job, "t", {"b.csv": b"new b", "day=9/a.csv": b"new a"})
+
+    def obstruct(point: str) -> None:
+        if point == "decide.create.after":
+            FAILPOINTS.observer = None
+            world.store.put(in_the_way, b"in the way")
+
+    FAILPOINTS.observer = obstruct
+    try:
+        job.commit()
+    except JobFailedError as error:
+        assert "day=9/a.csv" in str(error)  # noqa: PT017 - object stores hold both names, and raise nothing
+    finally:
+        FAILPOINTS.observer = None
+    assert job.phase() in TERMINAL
+    if job.phase() is JobPhase.FAILED:
+        assert world.visible() == {**OLD, in_the_way: b"in the way"}
+    assert world.open_uploads() == []
+    world.run("other", {"other.csv": b"other"})
+    assert world.visible()["other.csv"] == b"other"
 
 
 @pytest.mark.parametrize("mode", ["append", "replace"])

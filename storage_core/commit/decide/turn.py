@@ -17,7 +17,7 @@ from lockgate.storage_core.commit.records import layout
 from lockgate.storage_core.commit.records.destination_log.outcome import Outcome
 from lockgate.storage_core.commit.records.destination_log.turn_claim import TurnClaim
 from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
-from lockgate.storage_core.errors import NotAppliedError, TurnBusyError
+from lockgate.storage_core.errors import LockgateError, TurnBusyError
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.ids import JobId, Token
 from lockgate.storage_core.stamp import Stamp
@@ -95,18 +95,18 @@ def _end_turn(
             roll_forward_other(owner.job_id)
             return True
         view = leases.look(owner)
-    except NotAppliedError as error:
-        # The error does not concern this job, which stays undecided.
+        if decision is not None:
+            pass_turn(store, turn.number, owner.job_id, clock, "its job was decided otherwise")
+            return True
+        if view.unread or (view.state is JobLeaseState.LIVE and view.stamp == turn.claim.stamp):
+            return False
+        # Lapsed, parked, unknown, or held by a later driver: the job loses only this turn.
+        pass_turn(store, turn.number, owner.job_id, clock, "its job is undecided and has no driver")
+    except LockgateError as error:
+        # Whatever became of the other job or its turn, this job is undecided and unchanged.
         raise TurnBusyError(
             f"job {owner.job_id} holds turn {turn.number} at {store.url} and cannot be brought to its end "
             f"({error}); nothing of this job was changed; run `lockgate jobs recover {store.url} "
             f"{owner.job_id}`, then try again"
         ) from error
-    if decision is not None:
-        pass_turn(store, turn.number, owner.job_id, clock, "its job was decided otherwise")
-        return True
-    if view.unread or (view.state is JobLeaseState.LIVE and view.stamp == turn.claim.stamp):
-        return False
-    # Lapsed, parked, unknown, or held by a later driver: the job loses only this turn.
-    pass_turn(store, turn.number, owner.job_id, clock, "its job is undecided and has no driver")
     return True

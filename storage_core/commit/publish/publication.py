@@ -38,11 +38,9 @@ def publish(context: CommitContext, decision: Decision) -> Outcome:
         key = context.folder.key("COMMIT_STARTED")
         raise MalformedRecordError(f"{key}: field turn is {decision.turn}, its plan's {plan.head.turn}")
     displace(context, plan)
-    lost = [key for report in _complete_all(context, plan) for key in report.lost]
-    for key in lost:
-        context.report.add(
-            FileFate(key=key, fate="lost", detail="its upload is gone and its object is not there")
-        )
+    lost = {key: why for report in _complete_all(context, plan) for key, why in report.lost.items()}
+    for key, why in lost.items():
+        context.report.add(FileFate(key=key, fate="lost", detail=why))
     with step("outcome-lists"):
         outcome = _outcome(context, plan, lost)
     with step("outcome"):
@@ -75,15 +73,16 @@ def _complete_all(context: CommitContext, plan: Plan) -> Iterator[ShardReport]:
         done += plan.head.additions[shard].files
 
 
-def _outcome(context: CommitContext, plan: Plan, lost: list[str]) -> Outcome:
+def _outcome(context: CommitContext, plan: Plan, lost: dict[str, str]) -> Outcome:
     now_s, turn, job_id = context.clock.now_s(), plan.head.turn, context.job.job_id
     if lost:
+        first = min(lost)
         return Outcome(
             job_id=job_id,
             turn=turn,
             verdict="reverted",
             decided_s=now_s,
-            reason=f"{len(lost)} pending files were lost for good, the first is {lost[0]}",
+            reason=f"{len(lost)} pending files were lost for good, the first is {first}: {lost[first]}",
         )
     removed = tuple(_removed_shards(context, plan))
     return Outcome(

@@ -28,12 +28,12 @@ class ShardReport(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         shard: Number of the shard in the plan, from 0.
         completed: Number of files that are visible now.
-        lost: Keys that are lost for good: the upload is gone, and the object is absent or another job's.
+        lost: Keys that are lost for good, and why: see `upload_completion.complete`.
     """
 
     shard: int
     completed: int
-    lost: tuple[str, ...] = ()
+    lost: dict[str, str] = {}
 
 
 ShardCompleter = Callable[[str, JobId, str, int], Iterable[ShardReport]]
@@ -62,8 +62,8 @@ def complete_shard(
         files = read_plan(folder, plan).additions(shard)
         spec = folder.job().spec
 
-        def complete_file(file: PendingFile) -> str | None:
-            is_complete = complete(
+        def complete_file(file: PendingFile) -> tuple[str, str | None]:
+            return file.key, complete(
                 folder.store,
                 file.upload,
                 if_absent=not spec.unique_filenames and not spec.allow_irreversible,
@@ -71,14 +71,14 @@ def complete_shard(
                 verify=not spec.unique_filenames or is_visible_early(spec),
                 clock=clock,
             )
-            return None if is_complete else file.key
 
-        lost = []
-        for done, key in enumerate(in_parallel(complete_file, files, settings.parallelism), start=1):
+        lost = {}
+        completed = in_parallel(complete_file, files, settings.parallelism)
+        for done, (key, why_lost) in enumerate(completed, start=1):
             progress("complete", done, len(files))
-            if key is not None:
-                lost.append(key)
-    return ShardReport(shard=shard, completed=len(files) - len(lost), lost=tuple(sorted(lost)))
+            if why_lost is not None:
+                lost[key] = why_lost
+    return ShardReport(shard=shard, completed=len(files) - len(lost), lost=lost)
 
 
 def complete_shard_of(destination: str, job: JobId, plan: str, shard: int, settings: Settings) -> ShardReport:

@@ -24,7 +24,9 @@ NOT_ABOUT_THE_FILE: Final = (AccessDeniedError, UnsupportedStoreError, ObjectNot
 """Refusals that an operator can fix (a permission, a bucket): the job stays decided, and no file is lost."""
 
 
-def complete(store: Store, pending: PendingUpload, *, if_absent: bool, verify: bool, clock: Clock) -> bool:
+def complete(
+    store: Store, pending: PendingUpload, *, if_absent: bool, verify: bool, clock: Clock
+) -> str | None:
     """Make one upload visible, with retries.
 
     Args:
@@ -33,8 +35,9 @@ def complete(store: Store, pending: PendingUpload, *, if_absent: bool, verify: b
             completion of an upload that is gone, because its key has another object.
 
     Returns:
-        Whether the object is visible. False means that it is permanently lost: its key has no object of this
-        upload, *and* the upload is gone or the store repeatedly and definitely refuses to complete it.
+        None if the object is visible; otherwise why it is permanently lost: its key has no object of this
+        upload, *and* the upload is gone, or the store repeatedly and definitely refuses to complete it, or
+        there is a folder with the key's name and the store repeatedly fails to complete it.
 
     Raises:
         OutcomeUnknownError: The result is still unknown after several tries.
@@ -50,14 +53,14 @@ def complete(store: Store, pending: PendingUpload, *, if_absent: bool, verify: b
                 error = answer
             else:
                 if not verify:
-                    return True
+                    return None
                 error = UploadGoneError(
                     f"{store.url}/{pending.key}: completed, but the object is of another upload"
                 )
             is_last = attempt.retry_state.attempt_number == SETTLE_TRIES
-            settled = _settle(store, pending, error, last=is_last)
-            if settled is not None:
-                return settled
+            is_completed = _settle(store, pending, error, last=is_last)
+            if is_completed is not None:
+                return None if is_completed else f"there is no object of its upload: {error}"
     raise OutcomeUnknownError(
         f"{store.url}/{pending.key}: completing it was tried {SETTLE_TRIES} times; it is unknown whether "
         f"it is visible ({error}); nothing was deleted; run recovery for its job"
@@ -80,13 +83,20 @@ def _settle(store: Store, pending: PendingUpload, error: LockgateError, *, last:
     try:
         definite = isinstance(error, NotAppliedError) and not isinstance(error, StoreUnavailableError)
         # Before `holds`: an upload that another process completes between the two is then held.
-        may_be_completed = not last or (not definite and is_open(store, pending))
+        may_be_completed = not last or not (
+            definite or not is_open(store, pending) or _is_folder(store, pending.key)
+        )
         is_held = store.holds(pending)
     except (OutcomeUnknownError, StoreUnavailableError):
         return None
     if is_held:
         return True
     return None if may_be_completed else False
+
+
+def _is_folder(store: Store, key: str) -> bool:
+    """Return whether there are objects below a key: S3 servers that keep files answer 500 for it, always."""
+    return any(store.pages(f"{key}/", page_size=1))
 
 
 def is_open(store: Store, pending: PendingUpload) -> bool:

@@ -107,6 +107,8 @@ _REFUSALS: Final[dict[str, tuple[type[LockgateError], str]]] = {
 }
 """Error class and end of the message for a definite refusal, by code, else by status."""
 
+_CONCURRENT: Final = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
+"""Codes of a 409 that another request caused. Others, such as `ObjectParentIsFile`, are definite refusals."""
 _THROTTLED: Final = frozenset({"SlowDown", "ServiceUnavailable", "Throttling", "RequestLimitExceeded"})
 _SECRETS: Final = (
     (re.compile(r"(?<=//)[^/@\s]+@"), ""),
@@ -191,7 +193,7 @@ def _error_from_response(request: RequestInfo, error: ClientError) -> LockgateEr
     message = f"{request}: S3 answered {scrubbed(f'{code} ({text})')}"
     if is_outcome_unknown(status, code):
         return _unknown(request, message) if request.changes else _refusal(request, message, _LATER)
-    if status == 409 and request.operation == "CompleteMultipartUpload":
+    if code in _CONCURRENT and request.operation == "CompleteMultipartUpload":
         # AWS ends the upload with this response; only the object shows whether the upload was completed.
         return _unknown(request, message)
     if status == 412:

@@ -16,6 +16,7 @@ from lockgate.storage_core.errors import (
     JobFailedError,
     OutcomeUnknownError,
     StoreUnavailableError,
+    TurnBusyError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
 from tests.support.commit.destination import World, plain, write
@@ -189,6 +190,21 @@ def test_a_conflict_that_ends_an_upload_reverts_the_job(s3: S3World) -> None:
     assert s3.other.visible() == OLD
     assert s3.other.live() == s3.other.keys()
     assert s3.other.open_uploads() == []
+
+
+def test_a_job_is_never_told_the_unknown_outcome_of_another_job_as_its_own(s3: S3World) -> None:
+    first, second = s3.driver.open_job("first"), s3.other.open_job("second")
+    write(first, "t", {"1.csv": b"1"})
+    write(second, "t", {"2.csv": b"2"})
+    s3.fake.faults.at(faults.TIMED_OUT, operation="CompleteMultipartUpload", times=100)
+    with pytest.raises(OutcomeUnknownError):
+        first.commit()
+    with pytest.raises(TurnBusyError, match=f"job {first.job_id} holds turn 2 .* nothing of this job was"):
+        second.commit()
+    assert second.phase() is JobPhase.OPEN
+    s3.fake.faults.clear()
+    second.commit()
+    assert s3.other.visible() == {**OLD, "1.csv": b"1", "2.csv": b"2"}
 
 
 # Definite failures.

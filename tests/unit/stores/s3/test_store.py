@@ -244,13 +244,26 @@ class TestWhatAnAnswerMeans:
             (error(200, "InternalError"), OutcomeUnknownError),
             (error(200, "SlowDown"), OutcomeUnknownError),
             (error(409, "ConditionalRequestConflict"), OutcomeUnknownError),
+            (error(409, "OperationAborted"), OutcomeUnknownError),
+            (error(409, "ObjectParentIsFile"), NotAppliedError),
             (error(404, "NoSuchUpload"), UploadGoneError),
             (error(412, "PreconditionFailed"), AlreadyExistsError),
             (error(429, "TooManyRequests"), StoreUnavailableError),
             (error(503, "SlowDown"), OutcomeUnknownError),
             (error(403, "AccessDenied"), AccessDeniedError),
         ],
-        ids=["error in 200", "slow down in 200", "409", "404", "412", "429", "503", "403"],
+        ids=[
+            "error in 200",
+            "slow down in 200",
+            "409",
+            "aborted",
+            "refused",
+            "404",
+            "412",
+            "429",
+            "503",
+            "403",
+        ],
     )
     def test_the_error_type_of_a_completion_determines_what_clean_up_may_do(
         self, store: S3Store, script: Script, answer: Answer, kind: type[LockgateError]
