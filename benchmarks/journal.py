@@ -33,7 +33,7 @@ from lockgate.storage_core.journal.observers.reading_client import Client
 from tests.support.postgres import Server, postgres_bin, primary
 
 KINDS = ("sqlite", "postgresql")
-PARTS = ("writes", "renewals", "lag", "reads")
+PARTS = ("writes", "snapshot", "renewals", "lag", "reads")
 CALLS = [(1, 1), (1, 64), (16, 1), (64, 1), (256, 1), (512, 1), (64, 16)]
 """Mutations per call, and calling threads."""
 
@@ -57,6 +57,9 @@ HOLDERS = [(1, 1), (1, 1000), (16, 10), (16, 100)]
 
 ROUNDS = 3
 """Rounds of each write measurement, of which the median is shown, because the machine may be busy."""
+
+BESIDE_A_SNAPSHOT = 2000
+"""Writes beside one open snapshot, which keeps every version of the head's row."""
 
 _TABLES = (
     "CREATE TABLE plain (id INTEGER PRIMARY KEY, op TEXT NOT NULL, payload TEXT NOT NULL)",
@@ -205,6 +208,44 @@ def _transactions(url: str) -> int:
         return int(result.scalar_one())
 
 
+def show_snapshot(databases: Databases, seconds: float, console: Console) -> None:  # noqa: ARG001
+    """Measure what finding the head costs PostgreSQL after writes beside an open snapshot."""
+    headings = ("snapshot", "buffers before", "after", "first us a write", "last us")
+    table = _table(f"{BESIDE_A_SNAPSHOT:,} writes one by one on PostgreSQL, beside a snapshot", headings)
+    if "postgresql" not in databases.kinds:
+        return
+    for is_open in (False, True):
+        url = databases.new_url("postgresql")
+        with open_journal(url) as journal, psycopg.connect(url) as beside, psycopg.connect(url) as other:
+            other.autocommit = True
+            beside.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            before = _buffers_of_head(other)
+            if is_open:
+                beside.execute("SELECT * FROM head")
+            took_s = list[float]()
+            for number in range(BESIDE_A_SNAPSHOT):
+                began_s = time.perf_counter()
+                journal.write([record("beside", number)])
+                took_s.append(time.perf_counter() - began_s)
+            tenth = BESIDE_A_SNAPSHOT // 10
+            table.add_row(
+                "open" if is_open else "none",
+                str(before),
+                str(_buffers_of_head(other)),
+                *(f"{median(part) * 1e6:,.0f}" for part in (took_s[:tenth], took_s[-tenth:])),
+            )
+    console.print(table)
+
+
+def _buffers_of_head(connection: psycopg.Connection) -> int:
+    """Return how many buffers PostgreSQL reads to find the head by its key."""
+    connection.execute("SET enable_seqscan = off")
+    question = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM head WHERE journal = 'main'"
+    row = connection.execute(question).fetchone()
+    plan = row[0][0]["Plan"] if row else {}
+    return int(plan.get("Shared Hit Blocks", 0)) + int(plan.get("Shared Read Blocks", 0))
+
+
 def show_renewals(databases: Databases, seconds: float, console: Console) -> None:
     """Measure lease renewals."""
     table = _table(
@@ -334,7 +375,13 @@ def main() -> None:
     parser.add_argument("--part", action="append", choices=PARTS)
     parser.add_argument("--database", action="append", choices=KINDS)
     options = parser.parse_args()
-    shown = {"writes": show_writes, "renewals": show_renewals, "lag": show_lag, "reads": show_reads}
+    shown = {
+        "writes": show_writes,
+        "snapshot": show_snapshot,
+        "renewals": show_renewals,
+        "lag": show_lag,
+        "reads": show_reads,
+    }
     console = Console(width=125)
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lockgate-bench-")))

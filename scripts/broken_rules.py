@@ -71,22 +71,8 @@ MUTANTS: Final = (
         [
             Edit(
                 f"{JOURNAL}/write/transaction.py",
-                "        update(HEAD)\n"
-                "        .where(HEAD.c.journal == bindparam(bulk.JOURNAL))\n"
-                "        .values(sequence=HEAD.c.sequence)\n"
-                "        .returning(\n",
-                "        select(\n",
-            ),
-            Edit(
-                f"{JOURNAL}/write/transaction.py",
-                "bindparam, insert, update",
-                "bindparam, insert, select, update",
-            ),
-            Edit(
-                f"{JOURNAL}/write/transaction.py",
-                "            *(PLANS_KEPT if keeps_plans else ()),\n        )\n",
-                "            *(PLANS_KEPT if keeps_plans else ()),\n"
-                "        ).where(HEAD.c.journal == bindparam(bulk.JOURNAL))\n",
+                "(head if for_sqlite else head.with_for_update())",
+                "head",
             ),
             Edit(
                 f"{JOURNAL}/write/transaction.py",

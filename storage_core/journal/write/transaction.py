@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Update, bindparam, insert, update
+from sqlalchemy import Connection, Select, Update, bindparam, insert, select, update
 
 from lockgate.storage_core.errors import ConflictError, LockgateError, ObjectNotFoundError, StaleRequestError
 from lockgate.storage_core.journal import metrics
@@ -156,18 +157,20 @@ def _lock_statement(database: Database, journal: str, *, keeps_plans: bool) -> S
 
 
 @cache
-def _lock(for_sqlite: bool, keeps_plans: bool) -> Update:
+def _lock(for_sqlite: bool, keeps_plans: bool) -> Select[Any]:
+    """Lock the head's row without writing it, so that a write makes one version of it, not two.
+
+    PostgreSQL computes the columns of a SELECT … FOR UPDATE before it waits for the row, so the query around
+    it reads the time. On SQLite the transaction already holds the lock.
+    """
     names = ("identity", "epoch", "sequence", "safe_since_s", "requests_since_s", "timeline")
-    return (
-        update(HEAD)
-        .where(HEAD.c.journal == bindparam(bulk.JOURNAL))
-        .values(sequence=HEAD.c.sequence)
-        .returning(
-            *(HEAD.c[name] for name in names),
-            now_parameter(for_sqlite),
-            timeline(for_sqlite),
-            *(PLANS_KEPT if keeps_plans else ()),
-        )
+    head = select(*(HEAD.c[name] for name in names)).where(HEAD.c.journal == bindparam(bulk.JOURNAL))
+    locked = (head if for_sqlite else head.with_for_update()).subquery()
+    return select(
+        *(locked.c[name] for name in names),
+        now_parameter(for_sqlite),
+        timeline(for_sqlite),
+        *(PLANS_KEPT if keeps_plans else ()),
     )
 
 
