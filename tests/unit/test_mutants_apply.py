@@ -33,3 +33,8 @@ def test_a_mutant_changes_its_files_and_they_still_parse(mutant: Mutant, tree: P
 def test_the_tests_that_a_mutant_must_fail_exist(mutant: Mutant) -> None:
     path, _, name = mutant.tests.partition("::")
     assert f"def {name.partition('[')[0]}(" in (TREE / path).read_text()
+
+
+def test_the_tests_of_a_copied_tree_import_the_files_that_a_mutant_edits(tree: Path) -> None:
+    for path in {edit.path for mutant in MUTANTS for edit in mutant.edits}:
+        assert (tree / "lockgate" / path).samefile(tree / path)
