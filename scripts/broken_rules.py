@@ -21,6 +21,7 @@ FULL_DISK: Final = "tests/unit/blobs/test_outages.py::test_a_full_disk_fails_the
 JOB_IDS: Final = "tests/unit/blobs/test_job_ids.py::test_"
 RACES: Final = "tests/unit/blobs/test_races.py::test_"
 LATE: Final = "tests/unit/blobs/test_late_puts.py::test_"
+OWNERS: Final = "tests/unit/blobs/test_store_owner.py::test_"
 
 
 @dataclass(frozen=True)
@@ -408,6 +409,24 @@ MUTANTS: Final = (
         ],
         "tests/unit/blobs/test_presence.py::"
         "test_bytes_of_a_killed_server_are_found_although_their_client_completes_its_set",
+    ),
+    Mutant(
+        "put-before-the-store-is-claimed",
+        "an HA store names its journal before it has the first blob",
+        [Edit("storage_core/blobs/server/ingest.py", "self._holdings.owner.claim_ha()", "")],
+        f"{OWNERS}a_process_with_another_journal_deletes_no_blob_that_was_put_before_any_listing",
+    ),
+    Mutant(
+        "delete-the-jobs-of-another-journal",
+        "the end of a job deletes nothing in a store of another journal",
+        [
+            Edit(
+                "storage_core/blobs/server/server.py",
+                "self.holdings.owner.claim_ha()",
+                "",
+            )
+        ],
+        f"{OWNERS}the_end_of_a_job_under_another_journal_deletes_no_blob_of_the_same_job_id",
     ),
     Mutant(
         "delete-another-jobs-folder",

@@ -90,6 +90,7 @@ class BlobIngest:
         if size_bytes is None or size_bytes >= LONG_PUT_BYTES:
             with self._holdings.journal.reading() as reading:
                 refuse_ended(reading, job_id)
+        self._holdings.owner.claim_local()
         with (
             self._holdings.liveness.putting(),
             self._upload_set(new) as upload_set,
@@ -173,7 +174,8 @@ class BlobIngest:
     def _uploading(
         self, ha: HaBlobs, incoming: IncomingFile, size_bytes: int, job_id: str, blob_key: BlobKey
     ) -> Iterator[HaUpload]:
-        """Open an upload to the HA store; parts that cannot be deleted are left to the sweep."""
+        """Claim the HA store, and open an upload; parts that cannot be deleted are left to the sweep."""
+        self._holdings.owner.claim_ha()
         upload = ha.upload(incoming.fileno(), size_bytes, job_id, blob_key)
         try:
             with upload:

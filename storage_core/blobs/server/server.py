@@ -44,6 +44,7 @@ from lockgate.storage_core.blobs.storage.ha import HaBlobs
 from lockgate.storage_core.blobs.storage.holdings import Holdings
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.blobs.storage.server_liveness import Liveness
+from lockgate.storage_core.blobs.storage.store_owner import StoreOwner
 from lockgate.storage_core.blobs.sweep.ended_jobs import deletable
 from lockgate.storage_core.blobs.sweep.expired_logs import delete_logs
 from lockgate.storage_core.blobs.sweep.sweep import sweep
@@ -88,7 +89,8 @@ class BlobServer:
         retention_s: float = RETENTION_S,
         clock: Clock | None = None,
     ) -> None:
-        self.holdings = Holdings(local, ha, journal, Liveness(local.path), retention_s)
+        owner = StoreOwner(local, ha, journal)
+        self.holdings = Holdings(local, ha, journal, Liveness(local.path), owner, retention_s)
         self.sets = UploadSets(journal, clock or SystemClock(), own_max_age_s=retention_s)
         self.ingest = BlobIngest(self.holdings, self.sets)
         self.reader = BlobReader(self.holdings)
@@ -170,11 +172,14 @@ class BlobServer:
         """Delete the folders of an ended job, local and HA; see `ended_jobs`.
 
         Raises:
+            ConflictError: A store belongs to another journal; its blobs were left alone.
             StoreUnavailableError: Some bytes were left; the next sweep deletes them.
         """
         select = partial(deletable, self._journal, job_id)
         with step("blob-finish"):
+            self.holdings.owner.claim_local()
             self.holdings.local.delete_listed(job_id, select)
+            self.holdings.owner.claim_ha()
             left = 0 if self.holdings.ha is None else self.holdings.ha.delete_listed(job_id, select)
         if left:
             raise StoreUnavailableError(

@@ -8,6 +8,7 @@ from lockgate.storage_core.blobs.storage.ha import HaBlobs
 from lockgate.storage_core.blobs.storage.listing_time import ListingTime
 from lockgate.storage_core.blobs.storage.local import LocalBlobs
 from lockgate.storage_core.blobs.storage.server_liveness import Liveness
+from lockgate.storage_core.blobs.storage.store_owner import StoreOwner
 from lockgate.storage_core.journal import Journal
 
 
@@ -20,6 +21,7 @@ class Holdings:
         ha: HA store; None: there is only the local store.
         journal: Journal with the rows of the blobs.
         liveness: Which servers use the local store.
+        owner: Claims the stores for the journal.
         retention_s: An unreferenced blob is kept for one to two of these intervals.
     """
 
@@ -27,6 +29,7 @@ class Holdings:
     ha: HaBlobs | None
     journal: Journal
     liveness: Liveness
+    owner: StoreOwner
     retention_s: float
 
     @property

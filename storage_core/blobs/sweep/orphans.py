@@ -20,7 +20,6 @@ from lockgate.storage_core.blobs.registry.removals import AdoptBlob
 from lockgate.storage_core.blobs.reports import Tally, Why
 from lockgate.storage_core.blobs.storage.holdings import Holdings
 from lockgate.storage_core.blobs.storage.local import ListedBlob
-from lockgate.storage_core.blobs.sweep.store_owner import claim_stores
 from lockgate.storage_core.concurrency import Progress
 from lockgate.storage_core.failpoints import step
 from lockgate.storage_core.journal import Mutation, Written
@@ -55,7 +54,10 @@ def find_orphans(holdings: Holdings, tally: Tally, *, dry_run: bool, progress: P
         LockgateError: A store could not be listed; blobs staged before stay staged.
     """
     with step("blob-orphans"):
-        claim_stores(holdings, dry_run=dry_run)
+        holdings.owner.check()
+        if not dry_run:
+            holdings.owner.claim_local()
+            holdings.owner.claim_ha()
         with holdings.journal.reading() as reading:
             began_s, epoch = reading.now_s(), reading.status().stamp.epoch
         listed, undecided = 0, list[_Copy]()

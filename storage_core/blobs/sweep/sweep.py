@@ -157,6 +157,7 @@ class _Sweep:
             return job, None
         ha, select = self._holdings.ha, partial(deletable, self._journal, job.job_id)
         try:
+            self._holdings.owner.claim_local()
             self._holdings.local.delete_listed(job.job_id, select)
         except LockgateError as error:
             return job, str(error)
@@ -165,6 +166,7 @@ class _Sweep:
         if self._ha_is_away:
             return job, f"{ha.store.url} is unreachable"
         try:
+            self._holdings.owner.claim_ha()
             left = ha.delete_listed(job.job_id, select)
         except LockgateError as error:
             self._ha_is_away = True

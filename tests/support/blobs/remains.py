@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockgate.storage_core.blobs.storage.listing_time import LISTED
 from lockgate.storage_core.blobs.storage.server_liveness import SERVERS
-from lockgate.storage_core.blobs.sweep.store_owner import OWNER
+from lockgate.storage_core.blobs.storage.store_owner import OWNER
 from tests.support.blobs.server import INTERVAL_S, BlobWorld
 
 

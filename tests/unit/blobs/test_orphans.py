@@ -14,8 +14,8 @@ from lockgate.storage_core.blobs.protocol import BlobInfo, NewBlob
 from lockgate.storage_core.blobs.reports import Amount, BlobSweepReport, Why
 from lockgate.storage_core.blobs.server.startup import recover
 from lockgate.storage_core.blobs.storage.listing_time import LISTED, ListingTime
+from lockgate.storage_core.blobs.storage.store_owner import OWNER
 from lockgate.storage_core.blobs.sweep import orphans
-from lockgate.storage_core.blobs.sweep.store_owner import OWNER
 from lockgate.storage_core.errors import ConflictError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.ids import new_token
@@ -327,7 +327,7 @@ def test_blobs_of_another_journal_are_never_treated_as_orphans(
             wrong.sweep(dry_run=True)
         report = wrong.sweep(dry_run=False)
         assert (report.swept, report.sought_orphans) == ({}, False)
-        assert "none was staged" in report.problems[0]
+        assert "nothing was put, staged or deleted" in report.problems[0]
         assert list(wrong.page()) == []
     assert world.server.get(*key_of(kept)) == b"library"
 
