@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from lockgate.operators.audits.staged_rows import StagedRows
+    from lockgate.storage_core.commit.job import Job
 
 
 class AuditOperator(BaseOperator):
@@ -90,9 +91,11 @@ class AuditOperator(BaseOperator):
         job = attach_open(self.job)
         with parked_after(job, self.park_timeout_s, self.log):
             staged = staged_rows(job)
-            verdict = self._validate(staged)
+            verdict = self._validate(job, staged)
             summary = _summary(verdict, staged)
-            recorded = job.record_audit(passed=verdict["passed"], suite=verdict["suite"], summary=summary)
+            recorded = job.record_audit(
+                chosen=staged.chosen, passed=verdict["passed"], suite=verdict["suite"], summary=summary
+            )
         for failure in verdict["failures"]:
             self.log.error("expectation failed: %s", failure)
         if not verdict["passed"]:
@@ -113,14 +116,19 @@ class AuditOperator(BaseOperator):
         """End the Spark child with the task."""
         self._child.kill()
 
-    def _validate(self, staged: StagedRows) -> Validation:
+    def _validate(self, job: Job, staged: StagedRows) -> Validation:
         if self.suite is None:
             return _counted(staged)
-        verdict = (
-            self._in_spark(staged, self.suite)
-            if self.engine == "spark"
-            else self._in_pandas(staged, self.suite)
-        )
+        try:
+            verdict = (
+                self._in_spark(staged, self.suite)
+                if self.engine == "spark"
+                else self._in_pandas(staged, self.suite)
+            )
+        except Exception:
+            staged.check_read(job)  # other bytes explain an error
+            raise
+        staged.check_read(job)
         if staged.rows is not None and verdict["rows"] != staged.rows:
             verdict["passed"] = False
             verdict["failures"].append(

@@ -132,7 +132,7 @@ class SparkWriteOperator(BaseOperator):
                 artefacts=self.artefacts or (None if artefacts is None else artefacts.handle()),
             )
         )
-        return [StagedFile(path, size) for path, size in staged]
+        return [StagedFile(*file) for file in staged]
 
     def on_kill(self) -> None:
         """End the Spark child with the task."""

@@ -22,6 +22,7 @@ JOB_IDS: Final = "tests/unit/blobs/test_job_ids.py::test_"
 RACES: Final = "tests/unit/blobs/test_races.py::test_"
 LATE: Final = "tests/unit/blobs/test_late_puts.py::test_"
 OWNERS: Final = "tests/unit/blobs/test_store_owner.py::test_"
+STAGED: Final = "tests/unit/workers/test_staged.py::test_"
 
 
 @dataclass(frozen=True)
@@ -451,5 +452,30 @@ MUTANTS: Final = (
             )
         ],
         f"{JOB_IDS}a_put_begun_after_the_end_of_its_job_is_whole_if_it_completes_after_the_end_is_forgotten",
+    ),
+    Mutant(
+        "audit-what-nobody-uploads",
+        "an audit verdict counts only if the staged files have the bytes that were uploaded",
+        [Edit("operators/audits/staged_rows.py", "if found != uploaded:", "if len(found) != len(uploaded):")],
+        f"{STAGED}an_audit_refuses_a_staged_file_whose_bytes_are_not_those_that_were_uploaded",
+    ),
+    Mutant(
+        "audit-while-a-file-changes",
+        "an audit verdict counts only if no staged file changed while the suite read it",
+        [Edit("operators/audits/staged_rows.py", "if state != self.seen[path]:", "if state is None:")],
+        f"{STAGED}an_audit_refuses_a_staged_file_that_changed_and_changed_back",
+    ),
+    Mutant(
+        "bind-a-verdict-to-what-is-there-now",
+        "an audit verdict is bound to the pending sets from before the audit",
+        [
+            Edit(
+                "storage_core/commit/job.py",
+                "if self.chosen_digest() != chosen:",
+                "if not chosen:",
+            )
+        ],
+        "tests/unit/commit/recovery/test_recovery.py::"
+        "test_an_audit_during_which_a_task_attempt_commits_gets_no_verdict",
     ),
 )

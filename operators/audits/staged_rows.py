@@ -2,39 +2,97 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lockgate.operators.audits.suites import Suite, Validation, validate
-from lockgate.storage_core.errors import AuditFailedError, MissingPartError
+from lockgate.storage_core.concurrency import in_parallel
+from lockgate.storage_core.errors import AuditFailedError, ConflictError, MissingPartError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lockgate.storage_core.commit.job import Job
-    from lockgate.storage_core.commit.records.pending_set import PendingSet
-    from lockgate.storage_core.commit.records.task import ExpectedTasks
+    from lockgate.storage_core.commit.records.pending_set import PendingFile, PendingSet
+
+FILES_AT_ONCE: Final = 4
+"""Files whose checksums are computed at a time."""
 
 
 @dataclass(frozen=True)
 class StagedRows:
-    """The frozen listing of one job attempt, checked against the disk and the pending sets.
+    """The frozen listing of one job attempt, checked against the disk and the chosen pending sets.
 
     Attributes:
         root: The staging directory.
-        paths: Paths of its files, relative to the root.
+        sha256: SHA-256 of every file as it was uploaded, by path relative to the root.
         rows: Rows that the workers counted; None if they could not count them.
+        chosen: Digest of the pending sets.
+        seen: What the disk said of each file before anything was read.
     """
 
     root: Path
-    paths: Sequence[str]
+    sha256: Mapping[str, str | None]
     rows: int | None
+    chosen: str
+    seen: Mapping[str, FileState]
+
+    @property
+    def paths(self) -> list[str]:
+        """Paths of the files, relative to the root."""
+        return sorted(self.sha256)
 
     def files(self) -> list[str]:
         """Return the absolute paths."""
         return [str(self.root / path) for path in self.paths]
+
+    def check_read(self, job: Job) -> None:
+        """Check that what was read since `staged_rows` are the bytes that the workers uploaded.
+
+        A file is read once more for its checksum; its inode and times show a change and its reversal.
+
+        Raises:
+            AuditFailedError: A file has other bytes, or changed meanwhile; a verdict would not apply.
+        """
+
+        def check(path: str) -> None:
+            file = self.root / path
+            try:
+                found = _sha256(file)
+                state = _state(file)
+            except OSError as error:
+                raise _unreadable(job, path, error) from error
+            uploaded = self.sha256[path]
+            if uploaded is None:
+                raise AuditFailedError(
+                    f"job {job.job_id}: no checksum of pending file {path} was recorded, so it cannot be "
+                    "compared with the staged file; no verdict; set the job up with audit=True"
+                )
+            if found != uploaded:
+                raise AuditFailedError(
+                    f"job {job.job_id}: staged file {path} does not have the bytes that the workers "
+                    "uploaded, which the commit would publish; no verdict; clear the run from its write task"
+                )
+            if state != self.seen[path]:
+                raise AuditFailedError(
+                    f"job {job.job_id}: staged file {path} changed while the audit read it; no verdict; "
+                    "find out what writes there, and clear the audit task"
+                )
+
+        for _ in in_parallel(check, self.paths, FILES_AT_ONCE):
+            pass
+
+
+class FileState(NamedTuple):
+    """Size, inode and times of a file."""
+
+    size: int
+    inode: int
+    modified_ns: int
+    changed_ns: int
 
 
 def staged_rows(job: Job) -> StagedRows:
@@ -51,43 +109,66 @@ def staged_rows(job: Job) -> StagedRows:
         )
     root = Path(expected.staging)
     frozen = {file.path: file.size for task in expected.tasks for file in task.files}
-    _check_disk(job, root, frozen)
-    return StagedRows(root, sorted(frozen), _check_pending(job, expected, frozen))
+    seen = _check_disk(job, root, frozen)
+    try:
+        digest, pending = job.chosen_pending_sets()
+    except ConflictError as error:
+        raise AuditFailedError(f"{error}; no verdict; run the audit after TaskCommitOperator") from error
+    files = _check_pending(job, pending, frozen)
+    counts = [file.rows for file in files]
+    return StagedRows(
+        root,
+        {file.path: file.sha256 for file in files},
+        None if None in counts else sum(count or 0 for count in counts),
+        digest,
+        seen,
+    )
 
 
-def _check_disk(job: Job, root: Path, frozen: Mapping[str, int]) -> None:
+def _check_disk(job: Job, root: Path, frozen: Mapping[str, int]) -> dict[str, FileState]:
+    seen: dict[str, FileState] = {}
     for path, size in frozen.items():
         try:
-            found = (root / path).stat().st_size
+            seen[path] = _state(root / path)
         except OSError as error:
+            raise _unreadable(job, path, error) from error
+        if seen[path].size != size:
             raise AuditFailedError(
-                f"job {job.job_id}: staged file {path} cannot be read: {error}; no verdict"
-            ) from error
-        if found != size:
-            raise AuditFailedError(
-                f"job {job.job_id}: staged file {path} has {found} bytes, but {size} in the frozen listing; "
-                "no verdict"
+                f"job {job.job_id}: staged file {path} has {seen[path].size} bytes, but {size} in the frozen "
+                "listing; no verdict"
             )
+    return seen
 
 
-def _check_pending(job: Job, expected: ExpectedTasks, frozen: Mapping[str, int]) -> int | None:
-    chosen: dict[str, PendingSet] = {}
-    for pending in job.pending_sets():
-        chosen[pending.task_id] = pending
-        for file in pending.files:
-            if frozen.get(file.path) != file.upload.size:
-                raise AuditFailedError(
-                    f"job {job.job_id}, task {pending.task_id}: pending file {file.path} has "
-                    f"{file.upload.size} bytes, but {frozen.get(file.path)} were staged; no verdict"
-                )
-    missing = [task.task_id for task in expected.tasks if task.task_id not in chosen]
-    if missing:
+def _state(file: Path) -> FileState:
+    found = file.stat()
+    return FileState(found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _unreadable(job: Job, path: str, error: OSError) -> AuditFailedError:
+    return AuditFailedError(f"job {job.job_id}: staged file {path} cannot be read: {error}; no verdict")
+
+
+def _check_pending(job: Job, chosen: Sequence[PendingSet], frozen: Mapping[str, int]) -> list[PendingFile]:
+    files = [file for pending in chosen for file in pending.files]
+    for file in files:
+        if frozen.get(file.path) != file.upload.size:
+            raise AuditFailedError(
+                f"job {job.job_id}: pending file {file.path} has {file.upload.size} bytes, but "
+                f"{frozen.get(file.path)} were staged; no verdict"
+            )
+    lost = frozen.keys() - {file.path for file in files}
+    if lost:
         raise AuditFailedError(
-            f"job {job.job_id}: {len(missing)} tasks are not committed yet, for example {missing[0]}; "
-            "run the audit after TaskCommitOperator"
+            f"job {job.job_id}: {len(lost)} staged files are in no pending set, for example {min(lost)}; "
+            "no verdict; clear the run from its write task"
         )
-    counts = [file.rows for pending in chosen.values() for file in pending.files]
-    return None if None in counts else sum(count or 0 for count in counts)
+    return files
 
 
 def validate_in_pandas(

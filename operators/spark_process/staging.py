@@ -25,8 +25,8 @@ def stage_frame(
     format: StageFormat,  # noqa: A002 - as Spark calls it
     partition_by: Sequence[str],
     options: Mapping[str, str],
-) -> list[tuple[str, int]]:
-    """Stage the DataFrame of the user's function by Spark's own writer; return each file's path and size.
+) -> list[tuple[str, int, int]]:
+    """Stage the DataFrame of the user's function by Spark's own writer; return each `StagedFile`'s fields.
 
     Raises:
         InvalidInputError: The function did not return a DataFrame.
@@ -40,4 +40,4 @@ def stage_frame(
             "nothing was staged"
         )
     files = stage(frame, Path(staging), format=format, partition_by=list(partition_by), options=dict(options))
-    return [(file.path, file.size) for file in files]
+    return [(file.path, file.size, file.modified_ns) for file in files]

@@ -260,17 +260,45 @@ class Job:
                 yield found
 
     def chosen_digest(self) -> str:
-        """Return the digest of the pending sets that a commit would include now. An audit verdict has it."""
+        """Return the digest of the pending sets that a commit would include now.
+
+        An audit takes it before it reads the data, and passes it to `record_audit`.
+        """
         return chosen_digest(choose(self._folder, self.job_attempt))
 
+    def chosen_pending_sets(self) -> tuple[str, list[PendingSet]]:
+        """Return `chosen_digest()` and the pending sets that it is of."""
+        chosen = choose(self._folder, self.job_attempt)
+        attempts = {(each.task_id, each.attempt_id) for each in chosen}
+        sets = [found for found, _ in self._folder.pending_sets()]
+        return chosen_digest(chosen), [each for each in sets if (each.task_id, each.attempt_id) in attempts]
+
     def record_audit(
-        self, *, passed: bool, suite: str, summary: Mapping[str, str | int | float | bool | None]
+        self,
+        *,
+        chosen: str,
+        passed: bool,
+        suite: str,
+        summary: Mapping[str, str | int | float | bool | None],
     ) -> AuditVerdict:
-        """Store an audit verdict for exactly the current pending sets, and return the stored one.
+        """Store an audit verdict for exactly the pending sets that the audit read, and return the stored one.
 
         The first verdict for the same data is final.
+
+        Args:
+            chosen: `chosen_digest()` from before the audit began to read.
+            passed: Whether the data passed.
+            suite: Name of the suite.
+            summary: Counts and failures, for people.
+
+        Raises:
+            ConflictError: A task has committed since: the audit did not read what a commit would include now.
         """
-        chosen = self.chosen_digest()
+        if self.chosen_digest() != chosen:
+            raise ConflictError(
+                f"job {self.job_id} at {self.destination}: a task attempt committed during audit {suite!r}, "
+                "which did not read its data; no verdict was recorded; run the audit again"
+            )
         verdict = AuditVerdict(
             job_id=self.job_id,
             chosen_digest=chosen,

@@ -7,12 +7,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
+from pyarrow import parquet
 
 from lockgate.operators.audit import AuditOperator
+from lockgate.operators.audits import staged_rows
 from lockgate.operators.dag_run.job_handle import handle_of
 from lockgate.operators.jobs import JobCommitOperator
+from lockgate.storage_core.errors import ConflictError
 from lockgate.storage_core.settings import Settings
 from lockgate.workers.task_commit import commit_staged_task
 from tests.support.airflow.task_run import TaskRun
@@ -147,13 +151,81 @@ def test_staged_files_that_differ_from_the_committed_ones_get_no_verdict(staged:
     assert verdict(staged) is None
 
 
+def rewrite(staged: StagedJob) -> bytes:
+    """Change one row of a staged file, which keeps its name and size; return its bytes from before."""
+    file = staged.staging / "month=1" / "part-00000.parquet"
+    before = file.read_bytes()
+    parquet.write_table(pa.table({"row": [0, 1, 2, 3, 4, 999, 6, 7, 8, 9]}), file)
+    assert file.stat().st_size == len(before)
+    return before
+
+
+def test_a_staged_file_with_other_bytes_than_were_uploaded_gets_no_verdict(staged: StagedJob) -> None:
+    rewrite(staged)
+
+    with pytest.raises(AirflowFailException, match="does not have the bytes that the workers uploaded"):
+        audit(staged, GOOD)
+
+    assert verdict(staged) is None
+
+
+def test_a_staged_file_that_differs_only_while_the_suite_reads_it_gets_no_verdict(
+    staged: StagedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def validate_in_pandas(*given: Any, **options: Any) -> Any:
+        before = rewrite(staged)
+        validation = read(*given, **options)
+        (staged.staging / "month=1" / "part-00000.parquet").write_bytes(before)
+        return validation
+
+    read = staged_rows.validate_in_pandas
+    monkeypatch.setattr(staged_rows, "validate_in_pandas", validate_in_pandas)
+    with pytest.raises(AirflowFailException, match="changed while the audit read it"):
+        audit(staged, GOOD)
+
+    assert verdict(staged) is None
+
+
+def test_an_attempt_that_commits_while_the_suite_runs_is_not_published_under_its_verdict(
+    staged: StagedJob,
+) -> None:
+    file = "month=1/part-00000.parquet"
+
+    def built(gx: Any) -> Any:
+        before = rewrite(staged)
+        with staged.attach().attempt(staged.task_ids[0]) as attempt:
+            attempt.add_file(staged.staging / file, file, rows=10)
+        (staged.staging / file).write_bytes(before)
+        return gx.ExpectationSuite(**GOOD)
+
+    with pytest.raises((AirflowFailException, ConflictError)):
+        audit(staged, built)
+
+    assert verdict(staged) is None
+
+
+def test_an_audit_that_was_disturbed_by_a_task_commit_succeeds_when_it_runs_again(staged: StagedJob) -> None:
+    file = "month=1/part-00000.parquet"
+
+    def built(gx: Any) -> Any:
+        with staged.attach().attempt(staged.task_ids[0]) as attempt:
+            attempt.add_file(staged.staging / file, file, rows=10)
+        return gx.ExpectationSuite(**GOOD)
+
+    with pytest.raises(ConflictError, match=r"committed during audit 'rows'.*run the audit again"):
+        audit(staged, built)
+
+    assert audit(staged, GOOD)["passed"]
+    assert staged.attach().commit().rows == 60
+
+
 def test_tasks_that_have_not_committed_get_no_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
     staged = StagedJob(tmp_path, Settings())
 
-    with pytest.raises(AirflowFailException, match="6 tasks are not committed yet"):
+    with pytest.raises(AirflowFailException, match=r"6 of 6 tasks have not committed.*no verdict"):
         audit(staged, GOOD)
 
 

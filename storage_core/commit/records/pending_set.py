@@ -28,11 +28,14 @@ class PendingFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         path: Path below the destination as the writer gave it, without the short id.
         upload: Upload whose completion makes the file visible.
         rows: Number of rows, if the writer knows it.
+        sha256: SHA-256 of the bytes as they were uploaded, of a file that was staged first; an audit compares
+            what it read with it.
     """
 
     path: str
     upload: PendingUpload
     rows: Count | None = None
+    sha256: str | None = None
     statistics: dict[str, ColumnStatistics] = {}
 
     @property

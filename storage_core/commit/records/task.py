@@ -13,10 +13,15 @@ from lockgate.storage_core.stamp import Stamp
 
 
 class StagedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One file of a frozen staging listing: its path below the staging directory, and its size in bytes."""
+    """One file of a frozen staging listing: its path below the staging directory, and its size in bytes.
+
+    Attributes:
+        modified_ns: Time of its last change: a file of equal name and size may have other bytes.
+    """
 
     path: str
     size: Count
+    modified_ns: int = 0
 
 
 class ExpectedTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -56,7 +56,8 @@ def _files(root: Path) -> Iterator[StagedFile]:
                 raise InvalidInputError(
                     f"staged {path} is not a regular file; links and devices are not committed"
                 )
-            yield StagedFile((here / name).as_posix(), path.stat().st_size)
+            found = path.stat()
+            yield StagedFile((here / name).as_posix(), found.st_size, found.st_mtime_ns)
 
 
 def group_into_tasks(
@@ -91,5 +92,6 @@ def group_into_tasks(
 
 
 def _digest(files: Iterable[StagedFile]) -> str:
-    lines = "".join(f"{file.size} {file.path}\n" for file in files)
+    # Another job attempt's task with this digest is taken for this one, so names and sizes are not enough.
+    lines = "".join(f"{file.size} {file.modified_ns} {file.path}\n" for file in files)
     return hashlib.sha256(lines.encode()).hexdigest()

@@ -5,6 +5,7 @@ Source: commit protocol, "Writing and task commit".
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import threading
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
+from io import FileIO
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import BinaryIO, Final, NamedTuple, Self
@@ -220,12 +222,15 @@ class Attempt:
         with os.fdopen(descriptor, "rb", buffering=0) as source:
             size = os.fstat(source.fileno()).st_size
             _check_size(local, size, expected_size)
-            if self._committer.place == "file systems" and self._adopt(local, path, rows, size):
+            if self._committer.place == "file systems" and self._adopt(local, source, path, rows, size):
                 return
             with self.open_upload(path) as writer:
                 writer.rows = rows
+                sha256 = hashlib.sha256()
                 while chunk := source.read(COPY_BYTES):
+                    sha256.update(chunk)
                     writer.write(chunk)
+                writer.sha256 = sha256.hexdigest()
                 _check_size(local, writer.tell(), size)
 
     def drop(self, path: str) -> None:
@@ -350,7 +355,7 @@ class Attempt:
                 raise InvalidInputError(f"path {path!r} was already written by this attempt")
         return key
 
-    def _adopt(self, local: Path, path: str, rows: int | None, size: int) -> bool:
+    def _adopt(self, local: Path, source: FileIO, path: str, rows: int | None, size: int) -> bool:
         """Take a file without a copy; return False if it must be copied."""
         store, key = self._folder.store, self._check_path(path)
         if not isinstance(store, FileTree):
@@ -360,7 +365,9 @@ class Attempt:
                 upload = store.adopt_file(local, key, new_token())
         except (UnsupportedStoreError, AccessDeniedError):
             return False
-        self._add(PendingFile(path=path, upload=upload, rows=rows))
+        # The upload has the file's inode and time: a write after the link reverts the job.
+        sha256 = hashlib.file_digest(source, "sha256").hexdigest() if self._job.spec.audit else None
+        self._add(PendingFile(path=path, upload=upload, rows=rows, sha256=sha256))
         _check_size(local, upload.size, size)
         return True
 

@@ -41,6 +41,7 @@ class PendingFileWriter(io.RawIOBase):
         key: Final key of the file.
         rows: Number of rows; may be set before `close`.
         statistics: Statistics by column; may be set before `close`.
+        sha256: SHA-256 of the bytes; may be set before `close`.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class PendingFileWriter(io.RawIOBase):
         self.key = key
         self.rows: int | None = None
         self.statistics: dict[str, ColumnStatistics] = {}
+        self.sha256: str | None = None
         self._store = store
         self._token = token
         self._part_bytes = max(part_bytes, store.capabilities.min_part_bytes)
@@ -126,7 +128,15 @@ class PendingFileWriter(io.RawIOBase):
             self.abort()
             raise
         super().close()
-        self._on_close(PendingFile(path=self.path, upload=upload, rows=self.rows, statistics=self.statistics))
+        self._on_close(
+            PendingFile(
+                path=self.path,
+                upload=upload,
+                rows=self.rows,
+                sha256=self.sha256,
+                statistics=self.statistics,
+            )
+        )
 
     def abort(self) -> None:
         """Abort the upload; idempotent. An upload that cannot be aborted now is swept at the job's end."""

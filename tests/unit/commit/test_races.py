@@ -373,7 +373,7 @@ def test_a_resumed_job_waits_for_the_audit_that_it_requires(world: World) -> Non
     (found,) = world.recover()
     assert (found.action, found.ended) == (RecoveryAction.RESUME, JobPhase.OPEN)
     assert "its audit has not run" in found.detail
-    job.record_audit(passed=True, suite="rows", summary={})
+    job.record_audit(chosen=job.chosen_digest(), passed=True, suite="rows", summary={})
     (found,) = world.recover()
     assert found.ended is JobPhase.COMMITTED
 

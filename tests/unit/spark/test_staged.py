@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -86,6 +87,16 @@ def test_different_bytes_under_the_same_name_have_another_digest() -> None:
     (one,) = group_into_tasks([StagedFile(path="a", size=1)])
     (other,) = group_into_tasks([StagedFile(path="a", size=2)])
     assert one.task_id == other.task_id
+    assert one.input_digest != other.input_digest
+
+
+def test_a_file_that_was_rewritten_with_equal_size_has_another_digest(tmp_path: Path) -> None:
+    stage = _stage(tmp_path / "stage", {"a.csv": 3})
+    os.utime(stage / "a.csv", ns=(1, 1))
+    (one,) = group_into_tasks(list_staged(stage, marker=None))
+    (stage / "a.csv").write_bytes(b"999")
+    (other,) = group_into_tasks(list_staged(stage, marker=None))
+    assert [file.size for file in (*one.files, *other.files)] == [3, 3]
     assert one.input_digest != other.input_digest
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from lockgate import open_job
+from lockgate.operators.audits.staged_rows import staged_rows
 from lockgate.storage_core.commit.records.phase import JobPhase
 from lockgate.storage_core.commit.records.task import ExpectedTask, StagedFile
+from lockgate.storage_core.commit.staged_files.listing import group_into_tasks, list_staged
 from lockgate.storage_core.errors import (
+    AuditFailedError,
     ConflictError,
     InvalidInputError,
     MalformedRecordError,
@@ -198,3 +202,62 @@ def test_the_row_count_of_a_format_without_counts_is_unknown(staged: StagedJob, 
     row = commit_staged_task(staged.destination, job.job_id, job.job_attempt, "t")
 
     assert (row["rows"], row["size"]) == (None, 4)
+
+
+def test_an_audit_refuses_a_staged_file_whose_bytes_are_not_those_that_were_uploaded(
+    staged: StagedJob,
+) -> None:
+    commit_all(staged)
+    rows = staged_rows(staged.job)
+    rows.check_read(staged.job)
+    file = staged.staging / "month=1" / "part-00000.parquet"
+    file.write_bytes(file.read_bytes()[::-1])
+
+    with pytest.raises(AuditFailedError, match="does not have the bytes that the workers uploaded"):
+        rows.check_read(staged.job)
+
+
+def test_an_audit_refuses_a_staged_file_that_changed_and_changed_back(staged: StagedJob) -> None:
+    commit_all(staged)
+    rows = staged_rows(staged.job)
+    file = staged.staging / "month=1" / "part-00000.parquet"
+    before = file.read_bytes()
+    file.write_bytes(before[::-1])
+    file.write_bytes(before)
+
+    with pytest.raises(AuditFailedError, match="changed while the audit read it"):
+        rows.check_read(staged.job)
+
+
+@pytest.mark.parametrize("audit", [False, True])
+def test_a_staged_file_that_is_taken_without_a_copy_has_a_checksum_if_the_job_is_audited(
+    tmp_path: Path, audit: bool
+) -> None:
+    (tmp_path / "a.csv").write_bytes(b"1,2\n")
+    job = open_job(str(tmp_path / "lake"), "sales", committer="file-v1", audit=audit)
+    with job.attempt("t") as attempt:
+        attempt.add_file(tmp_path / "a.csv", "a.csv")
+    (pending,) = job.pending_sets()
+    job.abort()
+
+    assert pending.files[0].sha256 == (hashlib.sha256(b"1,2\n").hexdigest() if audit else None)
+
+
+def test_a_task_of_an_earlier_driver_is_not_reused_for_other_bytes_of_equal_name_and_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKGATE_HOME", str(tmp_path / "home"))
+    drivers = []
+    for rows in (b"111", b"999"):
+        stage = tmp_path / rows.decode()
+        stage.mkdir()
+        (stage / "a.csv").write_bytes(rows)
+        job = open_job(str(tmp_path / "lake"), "sales", job_attempt=f"driver-{rows.decode()}")
+        (task,) = group_into_tasks(list_staged(stage, marker=None))
+        job.expect([task], staging=str(stage))
+        drivers.append(job)
+        if rows == b"111":
+            commit_staged_task(job.destination, job.job_id, job.job_attempt, task.task_id)
+
+    with pytest.raises(ConflictError, match="1 of 1 tasks have not committed"):
+        drivers[1].commit()

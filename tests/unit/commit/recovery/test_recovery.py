@@ -13,7 +13,7 @@ from lockgate.storage_core.commit.records.task import ExpectedTask
 from lockgate.storage_core.commit.recovery.decision_table import RecoveryAction
 from lockgate.storage_core.commit.recovery.recover import RecoveryResult, recover_job
 from lockgate.storage_core.commit.recovery.upload_sweep import SweepAction, sweep_uploads
-from lockgate.storage_core.errors import AuditFailedError, ObjectNotFoundError
+from lockgate.storage_core.errors import AuditFailedError, ConflictError, ObjectNotFoundError
 from lockgate.storage_core.ids import new_token
 from tests.support.commit.destination import World, write
 
@@ -178,7 +178,7 @@ def test_old_generations_folders_are_deleted_and_numbering_continues(world: Worl
 def test_a_job_with_a_failed_or_missing_audit_is_never_committed(world: World) -> None:
     failed = world.open_job("failed", audit=True)
     write(failed, "t", {"a.csv": b"1"})
-    failed.record_audit(passed=False, suite="rows", summary={"rows": 0})
+    failed.record_audit(chosen=failed.chosen_digest(), passed=False, suite="rows", summary={"rows": 0})
     with pytest.raises(AuditFailedError, match="the audit 'rows' failed"):
         failed.commit()
     missing = world.open_job("missing", audit=True)
@@ -191,9 +191,21 @@ def test_a_job_with_a_failed_or_missing_audit_is_never_committed(world: World) -
 def test_an_audit_result_for_other_data_does_not_allow_the_commit(world: World) -> None:
     job = world.open_job("sales", audit=True)
     write(job, "t", {"a.csv": b"1"})
-    job.record_audit(passed=True, suite="rows", summary={})
+    job.record_audit(chosen=job.chosen_digest(), passed=True, suite="rows", summary={})
     world.clock.now += 1
     write(job, "t", {"a.csv": b"2"})
+    with pytest.raises(AuditFailedError, match="there is none of exactly these data"):
+        job.commit()
+
+
+def test_an_audit_during_which_a_task_attempt_commits_gets_no_verdict(world: World) -> None:
+    job = world.open_job("sales", audit=True)
+    write(job, "t", {"a.csv": b"1"})
+    chosen = job.chosen_digest()
+    world.clock.now += 1
+    write(job, "t", {"a.csv": b"2"})
+    with pytest.raises(ConflictError, match="committed during audit 'rows'"):
+        job.record_audit(chosen=chosen, passed=True, suite="rows", summary={})
     with pytest.raises(AuditFailedError, match="there is none of exactly these data"):
         job.commit()
 
@@ -201,8 +213,8 @@ def test_an_audit_result_for_other_data_does_not_allow_the_commit(world: World) 
 def test_a_passed_audit_is_bound_into_the_plan(world: World) -> None:
     job = world.open_job("sales", audit=True)
     write(job, "t", {"a.csv": b"1"})
-    verdict = job.record_audit(passed=True, suite="rows", summary={"rows": 1})
-    assert job.record_audit(passed=False, suite="rows", summary={}) == verdict
+    verdict = job.record_audit(chosen=job.chosen_digest(), passed=True, suite="rows", summary={"rows": 1})
+    assert job.record_audit(chosen=job.chosen_digest(), passed=False, suite="rows", summary={}) == verdict
     job.commit()
     assert world.visible() == {"a.csv": b"1"}
 
