@@ -10,11 +10,13 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from typing import Final
 
+from lockgate.storage_core.clock import SystemClock
 from lockgate.storage_core.commit.open_or_attach import open_job
 from lockgate.storage_core.commit.records.job import Mode, ScopeName
 from lockgate.storage_core.commit.recovery.recover import recover_all
@@ -53,6 +55,31 @@ class Death:
 
 
 @dataclass(frozen=True)
+class Jump:
+    """A jump of the clock that a driver reads.
+
+    Attributes:
+        after_s: Seconds after its start.
+        by_s: Seconds that it gains; it loses them if negative.
+    """
+
+    after_s: float
+    by_s: float
+
+
+class JumpingClock(SystemClock):
+    """The machine's clock, with a jump."""
+
+    def __init__(self, jump: Jump) -> None:
+        self._jumps_at_s = time.monotonic() + jump.after_s
+        self._by_s = jump.by_s
+
+    def now_s(self) -> float:
+        """Return seconds since the epoch, as far as this clock knows."""
+        return time.time() + (self._by_s if time.monotonic() >= self._jumps_at_s else 0.0)
+
+
+@dataclass(frozen=True)
 class JobOrder:
     """The files of one driver, one task per file; the same for every attempt."""
 
@@ -72,21 +99,23 @@ class Place:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def start_driver(place: Place, order: JobOrder, death: Death | None = None) -> ForkServerProcess:
+def start_driver(
+    place: Place, order: JobOrder, death: Death | None = None, jump: Jump | None = None
+) -> ForkServerProcess:
     """Start a driver; its exit code is one of this module's, 1 for an error that is not Lockgate's."""
-    process = PROCESSES.Process(target=_drive, args=(place, order, death), name=order.name)
+    process = PROCESSES.Process(target=_drive, args=(place, order, death, jump), name=order.name)
     process.start()
     return process
 
 
-def start_recovery(place: Place, death: Death | None = None) -> ForkServerProcess:
+def start_recovery(place: Place, death: Death | None = None, jump: Jump | None = None) -> ForkServerProcess:
     """Start a process that recovers every job once."""
-    process = PROCESSES.Process(target=_recover, args=(place, death), name="recovery")
+    process = PROCESSES.Process(target=_recover, args=(place, death, jump), name="recovery")
     process.start()
     return process
 
 
-def _drive(place: Place, order: JobOrder, death: Death | None) -> None:
+def _drive(place: Place, order: JobOrder, death: Death | None, jump: Jump | None) -> None:
     settings = _begin(place, death)
     try:
         # A replay of a committed job finds it, whatever killed its driver.
@@ -98,6 +127,7 @@ def _drive(place: Place, order: JobOrder, death: Death | None) -> None:
             rerun="once",
             replaced_retention_s=order.replaced_retention_s,
             settings=settings,
+            clock=_clock(jump),
         ) as job:
             if job.receipt is None:
                 for number, (path, data) in enumerate(order.files.items()):
@@ -109,9 +139,17 @@ def _drive(place: Place, order: JobOrder, death: Death | None) -> None:
         sys.exit(TRY_AGAIN)
 
 
-def _recover(place: Place, death: Death | None) -> None:
-    for _ in recover_all(place.url, settings=_begin(place, death)):
-        pass
+def _recover(place: Place, death: Death | None, jump: Jump | None) -> None:
+    settings = _begin(place, death)
+    try:
+        for _ in recover_all(place.url, settings=settings, clock=_clock(jump)):
+            pass
+    except LockgateError:
+        sys.exit(TRY_AGAIN)
+
+
+def _clock(jump: Jump | None) -> SystemClock:
+    return SystemClock() if jump is None else JumpingClock(jump)
 
 
 def _begin(place: Place, death: Death | None) -> Settings:
