@@ -3,7 +3,7 @@
     DEST/<key>                               visible objects
     DEST/_lockgate/uploads/<key>/~<id>       pending uploads, readable only by their owner
     DEST/_lockgate/tmp/<random>              temporary files
-    DEST/_lockgate/locks/<nn>                locks for check-and-change
+    DEST/_lockgate/locks/<digest>            locks of keys for check-and-change
 
 An object is written to a temporary file, made durable, then linked (`create`) or renamed (`put`) to its key,
 then its folder is made durable: a crash leaves the complete object or none.
@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import copy
 import errno
-import fcntl
-import hashlib
 import os
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -34,6 +32,7 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.ids import Token, new_token
 from lockgate.storage_core.stores.file_tree import Obstacle
 from lockgate.storage_core.stores.local import pending_uploads
+from lockgate.storage_core.stores.local.key_locks import drop_abandoned, locked
 from lockgate.storage_core.stores.local.listing import (
     LOCKS,
     TEMPORARY,
@@ -59,7 +58,6 @@ from lockgate.storage_core.stores.protocol import (
 )
 
 _CAPABILITIES: Final = Capabilities(conditional_create=True, conditional_put=True, conditional_delete=True)
-_LOCKS: Final = 64
 _ABANDONED_S: Final = 86_400.0
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -105,7 +103,7 @@ class LocalStore:
         with (
             translated("put", self._path(key), changes=True),
             self._temporary_file(data) as temporary,
-            self._locked(key),
+            locked(self._tree, key),
         ):
             if if_version is not None and self._version(names) != if_version:
                 raise _other_version("put", self._path(key), if_version)
@@ -240,7 +238,7 @@ class LocalStore:
         names = self._names(key)
         # The lock excludes a completion that replaces an object: after the abort has returned, the upload
         # cannot become visible any more.
-        with translated("abort upload", self._path(key), changes=True), self._locked(key):
+        with translated("abort upload", self._path(key), changes=True), locked(self._tree, key):
             pending_uploads.drop(self._tree, names, upload_id)
 
     def holds(self, pending: PendingUpload) -> bool:
@@ -270,7 +268,7 @@ class LocalStore:
     def move_file(self, key: str, to: str, version: str) -> bool:
         """Link to the new name, then unlink the old one; see `FileTree.move_file`."""
         old, new = self._names(key), self._names(to)
-        with translated(f"move {key} to", self._path(to), changes=True), self._locked(key, to):
+        with translated(f"move {key} to", self._path(to), changes=True), locked(self._tree, key, to):
             if self._version(old) != version:
                 return self._version(new) == version
             if self._version(new) is None:
@@ -329,30 +327,12 @@ class LocalStore:
                     os.unlink(name, dir_fd=folder)
 
     def _drop_abandoned(self) -> None:
-        """Delete temporary files of crashed writers: no live writer needs a day."""
+        """Delete temporary files and locks of crashed writers: no live writer needs a day."""
         with suppress(OSError), self._tree.folder(TEMPORARY) as folder:
             for name in os.listdir(folder):  # noqa: PTH208 - pathlib cannot list an open folder
                 if os.lstat(name, dir_fd=folder).st_mtime < time.time() - _ABANDONED_S:
                     os.unlink(name, dir_fd=folder)
-
-    @contextmanager
-    def _locked(self, *keys: str) -> Iterator[None]:
-        """Exclude every other check-and-change of these keys in all processes; a crash releases the locks."""
-        with ExitStack() as held:
-            # Sorted and without duplicates: otherwise a thread could deadlock with another, or with itself.
-            for shard in sorted({_shard(key) for key in keys}):
-                held.enter_context(self._shard_locked(shard))
-            yield
-
-    @contextmanager
-    def _shard_locked(self, shard: int) -> Iterator[None]:
-        with self._tree.folder(LOCKS, make=True) as folder:
-            lock = os.open(f"{shard:02}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=folder)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)
+        drop_abandoned(self._tree, older_than_s=_ABANDONED_S)
 
     def _complete(self, names: Sequence[str], pending: PendingUpload, *, if_absent: bool) -> ObjectInfo:
         done = pending_uploads.complete(self._tree, names, pending)
@@ -361,7 +341,7 @@ class LocalStore:
         self._refuse_directory(names)
         if if_absent:
             raise pending_uploads.already_there(self._path(pending.key))
-        with self._locked(pending.key):
+        with locked(self._tree, pending.key):
             return pending_uploads.complete_over(self._tree, names, pending)
 
     def _is_held(self, names: Sequence[str], pending: PendingUpload) -> bool:
@@ -379,7 +359,7 @@ class LocalStore:
     def _unlink(self, key: str, names: Sequence[str], if_version: str | None) -> bool:
         if self._version(names) is None:
             return False
-        with self._locked(key):
+        with locked(self._tree, key):
             version = self._version(names)
             if if_version is not None and version not in {None, if_version}:
                 raise _other_version("delete", self._path(key), if_version)
@@ -410,10 +390,6 @@ class LocalStore:
         with suppress(FileNotFoundError), self._tree.folder(names[:-1]) as folder:
             if stat.S_ISDIR(os.lstat(names[-1], dir_fd=folder).st_mode):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-
-
-def _shard(key: str) -> int:
-    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:2], "big") % _LOCKS
 
 
 def _read(file: int, start: int, length: int | None) -> bytes:

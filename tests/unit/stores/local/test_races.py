@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
+import socket
 import threading
-from itertools import count
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lockgate.storage_core.errors import OutcomeUnknownError
 from lockgate.storage_core.ids import new_token
-from lockgate.storage_core.stores.local.store import LocalStore, _shard
+from lockgate.storage_core.stores.local import key_locks
+from lockgate.storage_core.stores.local.store import LocalStore
 
 
 def test_nothing_of_an_upload_becomes_visible_after_its_abort_has_returned(
@@ -96,12 +100,118 @@ def test_a_file_moved_back_and_forth_concurrently_ends_at_one_of_its_keys(
     assert store.get(ASIDE) == b"1"
 
 
-def test_a_file_moves_between_keys_that_share_a_lock(tmp_path: Path) -> None:
+def test_a_file_is_moved_to_its_own_key(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "lake")
     version = store.put("a", b"1").version
-    other = next(key for key in map(str, count()) if _shard(key) == _shard("a"))
-    # A daemon thread: if the lock were acquired twice, it would block for ever.
-    moving = threading.Thread(target=store.move_file, args=("a", other, version), daemon=True)
+    # A daemon thread: if the lock were acquired twice, it would wait for itself.
+    moving = threading.Thread(target=store.move_file, args=("a", "a", version), daemon=True)
     moving.start()
-    moving.join(10)
-    assert [info.key for page in store.pages() for info in page] == [other]
+    moving.join(5)
+    assert not moving.is_alive()
+
+
+def stop_in_a_deletion(store: LocalStore, key: str) -> int:
+    """Fork a process that stops itself in a deletion, with the key's lock, and return its pid."""
+    pid = os.fork()
+    if pid == 0:
+        os.unlink = lambda *_, **__: os.kill(os.getpid(), signal.SIGSTOP)
+        try:
+            store.delete(key)
+        finally:
+            os._exit(1)
+    assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
+    return pid
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Iterator[int]:
+    """Return the pid of a process that stopped while it deleted the key `held` of the store `lake`."""
+    store = LocalStore(tmp_path / "lake")
+    store.put("held", b"1")
+    pid = stop_in_a_deletion(store, "held")
+    yield pid
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+@pytest.mark.parametrize("call", ["delete", "put", "abort", "move"])
+def test_a_call_waits_for_a_stopped_process_with_a_limit_and_then_names_it(
+    tmp_path: Path, stopped: int, call: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(key_locks, "LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr(key_locks, "WARN_AFTER_S", 0.0)
+    store = LocalStore(tmp_path / "lake")
+    version = store.head("held").version
+    calls: dict[str, Callable[[], object]] = {
+        "delete": lambda: store.delete("held", if_version=version),
+        "put": lambda: store.put("held", b"2", if_version=version),
+        "abort": lambda: store.abort_upload("held", "0" * 32),
+        "move": lambda: store.move_file("held", "other", version),
+    }
+    with pytest.raises(OutcomeUnknownError, match=f"pid {stopped} on .* nothing was deleted; continue that"):
+        calls[call]()
+    name = f"pid {stopped} on {socket.gethostname()}"
+    assert caplog.messages == [f"{store.url}/held: waiting for its lock, which the process with {name} has"]
+    assert store.get("held") == b"1"
+
+
+def test_a_stopped_process_delays_no_call_for_another_key(tmp_path: Path, stopped: int) -> None:
+    store = LocalStore(tmp_path / "lake")
+    keys = [str(number) for number in range(200)]
+    for key in keys:
+        store.put(key, b"1")
+    assert store.delete_many(keys) == []
+    assert [info.key for page in store.pages() for info in page] == ["held"]
+
+
+def test_the_death_of_a_process_releases_its_locks(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "lake")
+    store.put("held", b"1")
+    pid = stop_in_a_deletion(store, "held")
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    store.delete("held")
+    assert list(store.pages()) == []
+
+
+def test_a_forked_child_does_not_keep_the_locks_of_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(tmp_path / "lake")
+    version = store.put("a", b"1").version
+    ours, theirs = os.pipe()
+    children: list[int] = []
+    unlink = os.unlink
+
+    def fork_then_unlink(*names: Any, **folders: Any) -> None:
+        if not children:
+            children.append(os.fork())
+            if children == [0]:
+                os.close(theirs)
+                os.read(ours, 1)  # until the parent closes its end
+                os._exit(0)
+        unlink(*names, **folders)
+
+    monkeypatch.setattr(os, "unlink", fork_then_unlink)
+    monkeypatch.setattr(key_locks, "LOCK_WAIT_S", 0.1)
+    try:
+        store.delete("a", if_version=version)
+        store.put("a", b"2")
+        store.delete("a")
+    finally:
+        os.close(theirs)
+        os.waitpid(children[0], 0)
+        os.close(ours)
+    assert list(store.pages()) == []
+
+
+def test_locks_of_killed_processes_are_deleted_after_a_day_and_held_ones_are_kept(
+    tmp_path: Path, stopped: int
+) -> None:
+    store, locks = LocalStore(tmp_path / "lake"), tmp_path / "lake" / "_lockgate" / "locks"
+    (held,) = locks.iterdir()
+    (locks / "0").write_text("pid 1 on a host")
+    for lock in locks.iterdir():
+        os.utime(lock, (1, 1))
+    assert list(store.upload_pages()) == []
+    assert list(locks.iterdir()) == [held]
