@@ -18,6 +18,7 @@ OBSERVING: Final = (
 )
 BLOBS: Final = "tests/model/blobs/test_blob_properties.py::test_blobs_are_kept_and_deleted_as_in_the_model"
 FULL_DISK: Final = "tests/unit/blobs/test_outages.py::test_a_full_disk_fails_the_put_and_leaves_nothing"
+LAST_ATTEMPT: Final = "tests/unit/commit/test_last_attempt.py::test_"
 JOB_IDS: Final = "tests/unit/blobs/test_job_ids.py::test_"
 RACES: Final = "tests/unit/blobs/test_races.py::test_"
 LATE: Final = "tests/unit/blobs/test_late_puts.py::test_"
@@ -477,5 +478,40 @@ MUTANTS: Final = (
         ],
         "tests/unit/commit/recovery/test_recovery.py::"
         "test_an_audit_during_which_a_task_attempt_commits_gets_no_verdict",
+    ),
+    Mutant(
+        "order-attempts-by-id",
+        "a task commit is numbered after those before it",
+        [
+            Edit(
+                "storage_core/commit/task/task_commit.py",
+                "1 + len(settled.committed - {record.attempt_id})",
+                "1",
+            ),
+            Edit(
+                "storage_core/commit/decide/task_selection.py",
+                "_Place(found.stamp, created_s, attempt)",
+                "_Place(found.stamp, 0.0, attempt)",
+            ),
+        ],
+        f"{LAST_ATTEMPT}of_attempts_in_any_order_on_any_clocks_the_last_commit_of_the_greatest_try_wins",
+    ),
+    Mutant(
+        "order-attempts-by-the-writers-clock",
+        "a retry counts on any clock",
+        [
+            Edit(
+                "storage_core/commit/task/task_commit.py",
+                "1 + len(settled.committed - {record.attempt_id})",
+                "int(record.created_s)",
+            )
+        ],
+        f"{LAST_ATTEMPT}a_retry_wins_on_a_clock_that_is_an_hour_off",
+    ),
+    Mutant(
+        "ignore-try-numbers",
+        "a retry counts before what it retries, even if that commits later",
+        [Edit("storage_core/commit/task/attempt.py", "stamp=Stamp(self._try_number)", "stamp=Stamp()")],
+        f"{LAST_ATTEMPT}a_retry_that_gives_its_try_number_wins_over_what_it_retries_even_if_that_commits_later",
     ),
 )

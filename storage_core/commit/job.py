@@ -40,7 +40,13 @@ from lockgate.storage_core.commit.records.task import (
 from lockgate.storage_core.commit.staged_files.attempt_directories import staging_dir
 from lockgate.storage_core.commit.task.attempt import Attempt
 from lockgate.storage_core.concurrency import Progress, no_progress
-from lockgate.storage_core.errors import ConflictError, FencedError, LockgateError, OutcomeUnknownError
+from lockgate.storage_core.errors import (
+    ConflictError,
+    FencedError,
+    InvalidInputError,
+    LockgateError,
+    OutcomeUnknownError,
+)
 from lockgate.storage_core.forks import ForkGuard
 from lockgate.storage_core.ids import (
     AttemptId,
@@ -169,18 +175,32 @@ class Job:
                 self.park()
 
     def attempt(
-        self, task_id: str, attempt_id: str | None = None, *, input_digest: str | None = None
+        self,
+        task_id: str,
+        attempt_id: str | None = None,
+        *,
+        input_digest: str | None = None,
+        try_number: int = 0,
     ) -> Attempt:
         """Begin an attempt of a task.
+
+        Of several attempts that commit, the job commit takes the one with the greatest try number, and of
+        these the one that committed last. No clock matters.
 
         Args:
             task_id: Id of the task, the same for all its attempts: letters, digits and `._=+-`.
             attempt_id: Id of the attempt, different for each one; random by default.
             input_digest: Digest of the task's input; by default that of the expected task, if any.
+            try_number: Number of the try, as the scheduler counts it (Airflow's `ti.try_number`, Celery's
+                `request.retries`): a retry then counts even if the try before it is still running and
+                commits later. Give it for every try of a task, or for none.
 
         Raises:
             ConflictError: The job is decided or has ended.
+            InvalidInputError: An id or the try number is invalid.
         """
+        if try_number < 0:
+            raise InvalidInputError(f"try_number={try_number} must not be negative; no attempt was begun")
         if self.phase() is not JobPhase.OPEN:
             raise ConflictError(
                 f"job {self.job_id} at {self.destination} is {self.phase()}: it takes no more data; "
@@ -189,15 +209,14 @@ class Job:
         task = TaskId(check_id("task", task_id))
         if input_digest is None:
             input_digest = self._expected_digest(task)
-        epoch = self._lease.stamp.epoch if self._lease is not None else 0
         return Attempt(
             self._folder,
             self._record,
             job_attempt=self.job_attempt,
             task_id=task,
             attempt_id=AttemptId(check_id("attempt", attempt_id or new_attempt_id())),
-            stamp=Stamp(epoch, int(self._clock.now_s() * 1_000_000)),
             input_digest=input_digest,
+            try_number=try_number,
             settings=self._settings,
             clock=self._clock,
             check_driver=self._check_driver,
@@ -230,14 +249,15 @@ class Job:
         """
         if len({task.task_id for task in tasks}) != len(tasks):
             raise ConflictError(f"job {self.job_id}: a task is named twice in the list of expected tasks")
+        attempt = self.job_attempt
         record = ExpectedTasks(
             job_id=self.job_id,
-            job_attempt=self.job_attempt,
-            stamp=Stamp(0, int(self._clock.now_s() * 1_000_000)),
+            job_attempt=attempt,
+            stamp=Stamp(0, 1 + len(self._folder.listed_attempts() - {attempt})),
             staging=staging,
             tasks=tuple(tasks),
         )
-        key = self._folder.key(f"attempts/{check_id('job attempt', self.job_attempt)}.json")
+        key = self._folder.key(f"attempts/{check_id('job attempt', attempt)}.json")
         stored = claim(self.store, key, record)
         if (stored.tasks, stored.staging) != (record.tasks, record.staging):
             raise ConflictError(
@@ -254,7 +274,7 @@ class Job:
         """Yield the pending sets of this job attempt, or of one of its tasks, without aborted attempts."""
         task = None if task_id is None else TaskId(task_id)
         aborted = self._folder.aborted_attempts(task)
-        for found, _ in self._folder.pending_sets(task):
+        for found, *_ in self._folder.pending_sets(task):
             is_aborted = (found.task_id, found.attempt_id) in aborted
             if found.job_attempt == self.job_attempt and not is_aborted:
                 yield found
@@ -270,7 +290,7 @@ class Job:
         """Return `chosen_digest()` and the pending sets that it is of."""
         chosen = choose(self._folder, self.job_attempt)
         attempts = {(each.task_id, each.attempt_id) for each in chosen}
-        sets = [found for found, _ in self._folder.pending_sets()]
+        sets = [saved.record for saved in self._folder.pending_sets()]
         return chosen_digest(chosen), [each for each in sets if (each.task_id, each.attempt_id) in attempts]
 
     def record_audit(

@@ -71,8 +71,13 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
             as_of=_check_turn(as_of), destination=destination, settings=settings
         )
 
-    def begin_task(self, job: Job, task_id: str) -> str:
+    def begin_task(self, job: Job, task_id: str, *, try_number: int = 0) -> str:
         """Begin an attempt at a task of a job opened by this process.
+
+        Args:
+            job: The job.
+            task_id: Id of the task, the same in every retry.
+            try_number: Number of the try, as for `Job.attempt`.
 
         Returns:
             The directory to write below; paths below it are paths in the destination.
@@ -82,7 +87,7 @@ class LockgateFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         """
         self._pending.adopt(job)
         root = magic_root(job.destination, job.job_id, task_id)
-        self._task_at(root).begin()
+        self._task_at(root).begin(try_number)
         return root
 
     def commit_task(self, path: str, *, allow_empty: bool = False) -> PendingSet:

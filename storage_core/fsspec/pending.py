@@ -37,6 +37,7 @@ class PendingTask:
         self._attempt: Attempt | None = None
         self._closed = False
         self._written_to = False
+        self._try_number = 0
         self._outputs: set[PendingOutput] = set()
         self.tree = self._empty_tree()
 
@@ -50,8 +51,11 @@ class PendingTask:
         """Whether an attempt has begun, and has neither committed nor been aborted."""
         return self._attempt is not None and not self._closed
 
-    def begin(self) -> Attempt:
+    def begin(self, try_number: int = 0) -> Attempt:
         """Return the attempt; the first call begins it.
+
+        Args:
+            try_number: Number of the try, as for `Job.attempt`; also of attempts that are begun later.
 
         Raises:
             ConflictError: The job is decided or has ended, or the task has committed or may have committed.
@@ -66,7 +70,8 @@ class PendingTask:
                 )
             if self._attempt is None:
                 job = self._tasks.job(self._root.destination, self._root.job_id)
-                self._attempt = job.attempt(str(self._root.task_id))
+                self._try_number = max(self._try_number, try_number)
+                self._attempt = job.attempt(str(self._root.task_id), try_number=self._try_number)
             return self._attempt
 
     def open(self, path: MagicPath, mode: str) -> PendingOutput:

@@ -11,7 +11,7 @@ from lockgate.storage_core.fsspec.filesystem import LockgateFileSystem
 
 @contextmanager
 def job_filesystem(
-    job: Job, task_id: str, *, allow_empty: bool = False
+    job: Job, task_id: str, *, allow_empty: bool = False, try_number: int = 0
 ) -> Iterator[tuple[LockgateFileSystem, str]]:
     """Write one task of a job by path. The task commits at the end of the block; an exception aborts it.
 
@@ -23,6 +23,7 @@ def job_filesystem(
         task_id: Id of the task, the same in every retry.
         allow_empty: Whether to commit a task for which the file system opened no file. By default it is
             refused: its files may have been written through another file system, and would be missing.
+        try_number: Number of the try, such as Airflow's `ti.try_number`; see `Job.attempt`.
 
     Yields:
         A file system for the task, and the directory to write below. For a library that accepts only URLs,
@@ -34,7 +35,7 @@ def job_filesystem(
         OutcomeUnknownError: The task may have committed; call `fs.commit_task(root)` again.
     """
     fs = LockgateFileSystem()
-    root = fs.begin_task(job, task_id)
+    root = fs.begin_task(job, task_id, try_number=try_number)
     try:
         yield fs, root
         fs.commit_task(root, allow_empty=allow_empty)

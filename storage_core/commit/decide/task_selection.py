@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lockgate.storage_core.commit.records.job_folder import JobFolder
 from lockgate.storage_core.commit.records.task import ExpectedTasks
@@ -23,7 +24,19 @@ class Chosen:
     task_id: TaskId
     attempt_id: AttemptId
     digest: str
+
+
+class _Place(NamedTuple):
+    """Place of a task commit among those of its task; the greatest counts.
+
+    Attributes:
+        stamp: Stamp of the pending set.
+        created_s: Time of its creation by the store's clock: order of commits at the same moment.
+    """
+
     stamp: Stamp
+    created_s: float
+    attempt_id: AttemptId
 
 
 def choose(
@@ -36,7 +49,8 @@ def choose(
     Args:
         folder: Folder of the job.
         job_attempt: Job attempt whose tasks to commit.
-        winners: Attempts that the driver has chosen (Spark); by default the newest attempt of each task.
+        winners: Attempts that the driver has chosen (Spark); by default, of each task, the attempt that
+            committed last, of those with the greatest try number.
 
     Raises:
         MalformedRecordError: A pending set cannot be read.
@@ -47,7 +61,8 @@ def choose(
     digests = {task.task_id: task.input_digest for task in expected.tasks} if expected else {}
     aborted = folder.aborted_attempts()
     chosen: dict[TaskId, Chosen] = {}
-    for found, digest in folder.pending_sets():
+    places: dict[TaskId, _Place] = {}
+    for found, digest, created_s in folder.pending_sets():
         task, attempt = found.task_id, found.attempt_id
         same_input = bool(found.input_digest) and digests.get(task) == found.input_digest
         if found.job_attempt != job_attempt and not same_input:
@@ -64,9 +79,9 @@ def choose(
                 f"job {folder.job_id} at {folder.store.url}: its driver ended before it chose which attempts "
                 f"of its tasks count, such as {task}; nothing was published; run the write again"
             )
-        best = chosen.get(task)
-        if best is None or (found.stamp, attempt) > (best.stamp, best.attempt_id):
-            chosen[task] = Chosen(task, attempt, digest, found.stamp)
+        place = _Place(found.stamp, created_s, attempt)
+        if task not in places or place > places[task]:
+            places[task], chosen[task] = place, Chosen(task, attempt, digest)
     _refuse_missing(folder, expected, winners, chosen)
     return [chosen[task] for task in sorted(chosen)]
 
@@ -74,13 +89,16 @@ def choose(
 def newest_job_attempt(folder: JobFolder) -> JobAttemptId | None:
     """Return the job attempt to commit if neither the caller nor a lease names one.
 
-    It is the one with the newest task list, else with the newest pending set; None if there is neither.
+    It is the one with the newest task list, else with the newest pending set by the store's clock; None if
+    there is neither.
     """
     listed = max(folder.attempts(), key=lambda tasks: tasks.stamp, default=None)
     if listed is not None:
         return listed.job_attempt
-    newest = max(((found.stamp, found.job_attempt) for found, _ in folder.pending_sets()), default=None)
-    return None if newest is None else newest[1]
+    # Stamps of different tasks say nothing about their order.
+    found = ((one.created_s, one.record.stamp, one.record.job_attempt) for one in folder.pending_sets())
+    newest = max(found, default=None)
+    return None if newest is None else newest[-1]
 
 
 def chosen_digest(chosen: list[Chosen]) -> str:

@@ -36,7 +36,7 @@ def abort_uploads(folder: JobFolder, job: JobRecord, settings: Settings) -> Iter
         if not job.spec.unique_filenames:
             # The uploads of an unreadable pending set have no owner; the sweep aborts them.
             with suppress(MalformedRecordError):
-                for found, _ in folder.pending_sets():
+                for found, *_ in folder.pending_sets():
                     for file in found.files:
                         yield file.key, file.upload.upload_id
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
@@ -41,7 +41,7 @@ from lockgate.storage_core.ids import (
     is_short_id,
     split_job_id,
 )
-from lockgate.storage_core.stores import Store
+from lockgate.storage_core.stores import ObjectInfo, Store
 
 CLAIM_TRIES: Final = 5
 CREATE_TRIES: Final = 5
@@ -134,6 +134,21 @@ def _unsettled(store: Store, key: str, error: NotAppliedError) -> OutcomeUnknown
     )
 
 
+class SavedSet(NamedTuple):
+    """A pending set, its digest, and the time of its creation by the store's clock."""
+
+    record: PendingSet
+    digest: str
+    created_s: float
+
+
+class SettledAttempts(NamedTuple):
+    """Attempts of one task that have a pending set, and those that never count."""
+
+    committed: set[AttemptId]
+    aborted: set[AttemptId]
+
+
 @dataclass(frozen=True)
 class JobFolder:
     """The records of one job in one store."""
@@ -209,41 +224,55 @@ class JobFolder:
 
     def attempts(self) -> Iterator[ExpectedTasks]:
         """Yield the frozen task lists of all job attempts."""
-        for key in self._keys("attempts/"):
-            found = find(self.store, ExpectedTasks, key) if key.endswith(".json") else None
+        for info in self._list("attempts/"):
+            found = find(self.store, ExpectedTasks, info.key) if info.key.endswith(".json") else None
             if found is not None:
                 yield found
+
+    def listed_attempts(self) -> set[JobAttemptId]:
+        """Return the job attempts that have a frozen task list."""
+        names = (info.key.rpartition("/")[2] for info in self._list("attempts/"))
+        return {JobAttemptId(name.removesuffix(".json")) for name in names if name.endswith(".json")}
 
     def pending_set_key(self, task: TaskId, attempt: AttemptId) -> str:
         """Return the key of an attempt's pending set."""
         return self.key(f"tasks/{check_id('task', task)}/{check_id('attempt', attempt)}.pendingset")
 
-    def pending_sets(self, task: TaskId | None = None) -> Iterator[tuple[PendingSet, str]]:
-        """Yield the pending sets of all tasks, or of one, with their digests; one is in memory at a time.
+    def pending_sets(self, task: TaskId | None = None) -> Iterator[SavedSet]:
+        """Yield the pending sets of all tasks, or of one; one is in memory at a time.
 
         Raises:
             MalformedRecordError: A pending set is not readable, or belongs to another attempt.
         """
-        for key in self._task_keys(task):
-            if key.endswith(".pendingset"):
-                yield self._pending_set(key)
+        for info in self._task_records(task):
+            if info.key.endswith(".pendingset"):
+                yield self._pending_set(info)
+
+    def settled_attempts(self, task: TaskId) -> SettledAttempts:
+        """Return which attempts of a task have committed, and which were aborted, from one listing."""
+        names = [info.key.rpartition("/")[2].rpartition(".") for info in self._task_records(task)]
+        return SettledAttempts(
+            committed={AttemptId(name) for name, _, kind in names if kind == "pendingset"},
+            aborted={AttemptId(name) for name, _, kind in names if kind == "aborted"},
+        )
 
     def aborted_attempts(self, task: TaskId | None = None) -> set[tuple[TaskId, AttemptId]]:
         """Return the ids of aborted attempts, of all tasks or of one."""
         aborted = set()
-        for key in self._task_keys(task):
-            if key.endswith(".aborted"):
-                _, of_task, name = key.rsplit("/", 2)
+        for info in self._task_records(task):
+            if info.key.endswith(".aborted"):
+                _, of_task, name = info.key.rsplit("/", 2)
                 aborted.add((TaskId(of_task), AttemptId(name.removesuffix(".aborted"))))
         return aborted
 
-    def _task_keys(self, task: TaskId | None) -> Iterator[str]:
-        return self._keys("tasks/" if task is None else f"tasks/{check_id('task', task)}/")
+    def _task_records(self, task: TaskId | None) -> Iterator[ObjectInfo]:
+        return self._list("tasks/" if task is None else f"tasks/{check_id('task', task)}/")
 
-    def _keys(self, name_prefix: str) -> Iterator[str]:
-        return (info.key for page in self.store.pages(self.key(name_prefix)) for info in page)
+    def _list(self, name_prefix: str) -> Iterator[ObjectInfo]:
+        return (info for page in self.store.pages(self.key(name_prefix)) for info in page)
 
-    def _pending_set(self, key: str) -> tuple[PendingSet, str]:
+    def _pending_set(self, info: ObjectInfo) -> SavedSet:
+        key = info.key
         data = self.store.get(key, length=MAX_RECORD_BYTES + 1)
         found = decode(PendingSet, data, key)
         self._check_owner(found, key)
@@ -251,7 +280,7 @@ class JobFolder:
             raise MalformedRecordError(
                 f"{key}: fields task_id and attempt_id are {found.task_id}/{found.attempt_id}"
             )
-        return found, digest(data)
+        return SavedSet(found, digest(data), info.modified_s)
 
     def audit(self, chosen_digest: str) -> AuditVerdict | None:
         """Return the audit verdict for the chosen pending sets, or None."""

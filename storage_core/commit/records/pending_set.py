@@ -45,7 +45,11 @@ class PendingFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class PendingSet(Record, frozen=True, tag="pending-set"):
-    """Immutable record of an attempt's pending files; creating it is the task commit."""
+    """Immutable record of an attempt's pending files; creating it is the task commit.
+
+    Attributes:
+        stamp: Try number, and the attempt's place in the order of the task's commits; the greatest counts.
+    """
 
     job_id: JobId
     job_attempt: JobAttemptId

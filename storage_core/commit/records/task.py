@@ -38,7 +38,11 @@ class ExpectedTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ExpectedTasks(Record, frozen=True, tag="expected-tasks"):
-    """`attempts/<job attempt>.json`: the frozen task list of one job attempt."""
+    """`attempts/<job attempt>.json`: the frozen task list of one job attempt.
+
+    Attributes:
+        stamp: Its sequence is the number of the list among those of the job; the greatest is the newest.
+    """
 
     job_id: JobId
     job_attempt: JobAttemptId

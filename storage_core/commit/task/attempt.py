@@ -75,8 +75,8 @@ class Attempt:
         job_attempt: JobAttemptId,
         task_id: TaskId,
         attempt_id: AttemptId,
-        stamp: Stamp,
         input_digest: str,
+        try_number: int,
         settings: Settings,
         clock: Clock,
         check_driver: Callable[[], None],
@@ -87,8 +87,8 @@ class Attempt:
         self.job_attempt = job_attempt
         self._folder = folder
         self._job = job
-        self._stamp = stamp
         self._input_digest = input_digest
+        self._try_number = try_number
         self._settings = settings
         self._clock = clock
         self._check_driver = check_driver
@@ -415,7 +415,7 @@ class Attempt:
             job_attempt=self.job_attempt,
             task_id=self.task_id,
             attempt_id=self.attempt_id,
-            stamp=self._stamp,
+            stamp=Stamp(self._try_number),
             input_digest=self._input_digest,
             created_s=self._clock.now_s(),
             files=tuple(self.files),

@@ -1,14 +1,20 @@
 """Task commit: create the pending set if absent. From then on only the job's end drops its files.
 
+The stamp of a pending set is its try number, and the number of the task's pending sets before it. An attempt
+that commits after another has committed sees that pending set, so its stamp is greater. Two commits at the
+same moment may get equal stamps; then the store's time of creation decides.
+
 Source: commit protocol, "Writing and task commit".
 """
 
 from __future__ import annotations
 
-from lockgate.storage_core.commit.records.job_folder import JobFolder, claim, find
+import msgspec
+
+from lockgate.storage_core.commit.records.job_folder import JobFolder, claim
 from lockgate.storage_core.commit.records.pending_set import PendingSet
-from lockgate.storage_core.commit.records.task import AbortedAttempt
 from lockgate.storage_core.errors import ConflictError, FencedError
+from lockgate.storage_core.stamp import Stamp
 
 
 def create_pending_set(folder: JobFolder, record: PendingSet) -> PendingSet:
@@ -16,7 +22,10 @@ def create_pending_set(folder: JobFolder, record: PendingSet) -> PendingSet:
 
     Args:
         folder: Folder of the job.
-        record: Pending set of the attempt.
+        record: Pending set of the attempt; the epoch of its stamp is the try number.
+
+    Returns:
+        The stored pending set, with its whole stamp.
 
     Raises:
         ConflictError: The job is decided, or another execution has used the attempt's id; nothing of this
@@ -24,7 +33,7 @@ def create_pending_set(folder: JobFolder, record: PendingSet) -> PendingSet:
         FencedError: The attempt was aborted by another process.
         OutcomeUnknownError: It is unknown whether the pending set exists; call again.
     """
-    _check_undecided(folder, record)
+    record = msgspec.structs.replace(record, stamp=_next_stamp(folder, record))
     key = folder.pending_set_key(record.task_id, record.attempt_id)
     stored = claim(folder.store, key, record)
     if stored.files != record.files:
@@ -35,14 +44,19 @@ def create_pending_set(folder: JobFolder, record: PendingSet) -> PendingSet:
     return stored
 
 
-def _check_undecided(folder: JobFolder, record: PendingSet) -> None:
+def _next_stamp(folder: JobFolder, record: PendingSet) -> Stamp:
+    """Return a stamp greater than those of the task's pending sets of this try, and of the tries before it.
+
+    Pending sets are not deleted while the job is undecided, so their number only grows.
+    """
     if folder.decision() is not None:
         raise ConflictError(
             f"job {folder.job_id} is decided: task {record.task_id} cannot commit any more; "
             "nothing of this attempt is committed"
         )
-    key = folder.key(f"tasks/{record.task_id}/{record.attempt_id}.aborted")
-    if find(folder.store, AbortedAttempt, key) is not None:
+    settled = folder.settled_attempts(record.task_id)
+    if record.attempt_id in settled.aborted:
         raise FencedError(
             f"attempt {record.attempt_id} of task {record.task_id} was aborted by another process"
         )
+    return Stamp(record.stamp.epoch, 1 + len(settled.committed - {record.attempt_id}))

@@ -245,7 +245,7 @@ def test_a_task_commit_without_an_answer_or_a_read_back_keeps_its_uploads(world:
     attempt = job.attempt("t")
     with attempt.open("a.csv") as file:
         file.write(b"1")
-    FAILPOINTS.arm({"task-commit.create.after": "lost", "task-commit.get.before": "refuse@3"})
+    FAILPOINTS.arm({"task-commit.create.after": "lost", "task-commit.get.before": "refuse@2"})
     with pytest.raises(OutcomeUnknownError, match="it may exist"):
         attempt.commit()
     FAILPOINTS.arm({})
@@ -261,7 +261,7 @@ def test_a_staging_attempt_can_be_committed_again_after_a_lost_answer(world: Wor
     attempt = job.attempt("t")
     with attempt.open("a.csv") as file:
         file.write(b"1")
-    FAILPOINTS.arm({"task-commit.create.after": "lost", "task-commit.get.before": "refuse@3"})
+    FAILPOINTS.arm({"task-commit.create.after": "lost", "task-commit.get.before": "refuse@2"})
     with pytest.raises(OutcomeUnknownError):
         attempt.commit()
     attempt.commit()
