@@ -10,7 +10,8 @@
     │   │   ├── MalformedJournalError
     │   │   └── CorruptBlobError
     │   ├── ObjectNotFoundError
-    │   │   └── ArtefactsGoneError
+    │   │   ├── ArtefactsGoneError
+    │   │   └── DestinationNotFoundError
     │   ├── AlreadyExistsError
     │   ├── PreconditionFailedError
     │   ├── UploadGoneError
@@ -91,6 +92,12 @@ class ObjectNotFoundError(NotAppliedError):
 
 class ArtefactsGoneError(ObjectNotFoundError):
     """Artefacts of a job no longer exist; upload them again and set up a new job."""
+
+
+class DestinationNotFoundError(ObjectNotFoundError):
+    """No job was ever set up at this destination: its URL or path may have a typo; nothing was done."""
+
+    exit_code = 15
 
 
 class AlreadyExistsError(NotAppliedError):

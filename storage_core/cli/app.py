@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from importlib.metadata import entry_points, version
-from typing import Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
@@ -27,8 +27,27 @@ EXTENSIONS = "lockgate.commands"
 """Entry-point group of functions that add commands from packages that the core does not import."""
 
 
+HELP_SECTIONS: Final = {
+    "Jobs and destinations": ("jobs", "manifest", "uploads", "store", "committers"),
+    "Journal and blobs": ("journal", "blobs", "blob-server"),
+    "Airflow and Celery": ("dags", "xcom", "worker", "broker"),
+}
+"""Commands of each section of `lockgate --help`; all others are in the last one."""
+
+
 class ReportingGroup(TyperGroup):
     """Reports errors as one line or one JSON document and an exit code, without a traceback."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands in sections."""
+        left = self.list_commands(ctx)
+        rows = {name: (name, self.commands[name].get_short_help_str(formatter.width - 18)) for name in left}
+        for section, names in HELP_SECTIONS.items():
+            if shown := [rows.pop(name) for name in names if name in rows]:
+                with formatter.section(section):
+                    formatter.write_dl(shown, col_max=11)
+        with formatter.section("Other"):
+            formatter.write_dl(list(rows.values()))
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command, and report its errors."""
@@ -52,12 +71,26 @@ def show_version(json: JsonFlag = False) -> None:
         print_line(f"lockgate {found}")
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        show_version()
+        raise typer.Exit
+
+
+def _options(
+    show: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Job output that appears all at once, or not at all."""
+
+
 def build() -> typer.Typer:
     """Return the root command, including the commands of other packages."""
     root = typer.Typer(
         name="lockgate",
         cls=ReportingGroup,
-        help="Job output that appears all at once, or not at all.",
+        callback=_options,
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,

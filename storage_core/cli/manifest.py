@@ -31,8 +31,10 @@ def show(
 
     As of an earlier turn, files that a later job has replaced are marked if they no longer exist.
     """
+    from lockgate.storage_core.commit.destination.location import refuse_unused
     from lockgate.storage_core.commit.destination.log import read_manifest
 
+    refuse_unused(destination)
     manifest = read_manifest(destination, as_of=as_of)
     files = [manifest.files[key] for key in sorted(manifest.files)]
     gone = set[str]() if as_of is None else _gone(destination, manifest)

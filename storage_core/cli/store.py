@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
-from lockgate.storage_core.cli.render import JsonFlag, print_json, print_line, print_table
+from lockgate.storage_core.cli.render import JsonFlag, counted, print_json, print_line, print_table
 from lockgate.storage_core.errors import UnsupportedStoreError
 
 if TYPE_CHECKING:
     from lockgate.storage_core.journal import Journal
+    from lockgate.storage_core.settings import Settings
+    from lockgate.storage_core.stores import Store
+    from lockgate.storage_core.stores.probe import ProbeReport
 
 commands = typer.Typer(help="Check whether a store can hold jobs.", no_args_is_help=True)
 
@@ -22,16 +29,16 @@ def check(
 ) -> None:
     """Test every capability of a store that commits need.
 
-    Writes to URL/_lockgate/probe/ and deletes everything there. Exits with 7 if no job can commit there.
+    Writes to URL/_lockgate/probe/ and deletes everything there. Exits with 7 if no job can commit there, with
+    15 if there is no such directory: none is created.
     """
     from lockgate.storage_core.journal.process_journal import configured_journal
     from lockgate.storage_core.settings import load_settings
     from lockgate.storage_core.stores import open_store
-    from lockgate.storage_core.stores.probe import probe
 
     settings = load_settings()
     store = open_store(url, settings)
-    report = probe(store)
+    report = _probe(store, settings)
     has_create = report.capabilities.conditional_create
     journal = None if has_create else configured_journal(settings)
     usable = has_create or journal is not None
@@ -44,6 +51,8 @@ def check(
             [(finding.name, "yes" if finding.ok else "NO", finding.detail) for finding in report.findings],
             empty="nothing was tested",
         )
+        tested = counted(len(report.findings), "promise")
+        print_line(f"tested {tested} in {store.url}/_lockgate/probe/ and {_left(report)}")
         print_line(f"{store.url} {_verdict(has_create, journal)}")
     if not usable:
         raise typer.Exit(UnsupportedStoreError.exit_code)
@@ -68,6 +77,40 @@ def forget(
     journal = arbiter_for(store, settings, SystemClock())
     count = forget_destination(store, journal)
     print_line(f"{store.url}: journal {journal.url} forgot {count} names")
+
+
+def _probe(store: Store, settings: Settings) -> ProbeReport:
+    """Probe a store; in a directory as a separate store below it, which goes with its locks and folders."""
+    from lockgate.storage_core.errors import DestinationNotFoundError
+    from lockgate.storage_core.ids import new_token
+    from lockgate.storage_core.stores import open_store
+    from lockgate.storage_core.stores.probe import probe
+
+    if not store.url.startswith("file://"):
+        return probe(store)
+    root = Path(store.url.removeprefix("file://"))
+    if not root.is_dir():
+        raise DestinationNotFoundError(
+            f"directory {root} does not exist; nothing was tested or created; create it, or test the "
+            "directory in which a job will create it"
+        )
+    parents = [root / "_lockgate" / "probe", root / "_lockgate"]
+    inside = parents[0] / new_token()
+    try:
+        report = probe(open_store(str(inside), settings))
+    finally:
+        shutil.rmtree(inside, ignore_errors=True)
+        with suppress(OSError):  # it has something else
+            for folder in parents:
+                folder.rmdir()
+    return report if inside.exists() else msgspec.structs.replace(report, left=[])
+
+
+def _left(report: ProbeReport) -> str:
+    if not report.left:
+        return "deleted all that was written there"
+    left = counted(len(report.left), "key")
+    return f"could not delete {left}, such as {report.left[0]}: delete them by hand"
 
 
 def _verdict(has_create: bool, journal: Journal | None) -> str:

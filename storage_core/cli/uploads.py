@@ -80,10 +80,12 @@ def abort(
         raise typer.Exit(ConflictError.exit_code)
 
 
-@commands.command("expect")
+@commands.command(
+    "expect", context_settings={"ignore_unknown_options": True}
+)  # -1 is a number, not an option
 def expect(
     destination: Destination,
-    count: Annotated[int, typer.Argument(metavar="N", min=0, help="Expected number of open uploads.")],
+    count: Annotated[int, typer.Argument(metavar="N", help="Expected number of open uploads.")],
     *,
     prefix: Prefix = "",
     older_than: OlderThan = "",
@@ -93,6 +95,8 @@ def expect(
     """Exit with 8 unless exactly N uploads are open: for tests and monitoring."""
     from lockgate.storage_core.commit.uploads.upload_owner import count_uploads
 
+    if count < 0:
+        raise InvalidInputError(f"uploads expect: N is {count}; give a number of open uploads, 0 or more")
     upload_filter = _filter(destination, prefix, older_than, owner)
     with progress_bar() as progress:
         found = count_uploads(destination, upload_filter, progress=progress)
@@ -106,11 +110,14 @@ def expect(
 
 def _filter(destination: str, prefix: str, older_than: str, owner: str) -> UploadFilter:
     from lockgate.storage_core.cli.jobs.job_view import find_job
+    from lockgate.storage_core.commit.destination.location import refuse_unused
     from lockgate.storage_core.commit.uploads.upload_owner import NO_OWNER, UploadFilter
 
+    older_than_s = _age_s(older_than) if older_than else 0.0
+    refuse_unused(destination)
     return UploadFilter(
         prefix=prefix,
-        older_than_s=_age_s(older_than) if older_than else 0.0,
+        older_than_s=older_than_s,
         owner=None if not owner else "none" if owner == NO_OWNER else find_job(destination, owner),
     )
 

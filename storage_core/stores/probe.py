@@ -50,10 +50,12 @@ class ProbeReport(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         capabilities: Capabilities that the store has shown.
         findings: Results in the order of the tests.
+        left: Keys that the probe wrote and could not delete.
     """
 
     capabilities: Capabilities
     findings: list[Finding]
+    left: list[str] = []
 
 
 @runtime_checkable
@@ -96,6 +98,7 @@ def probe(store: Store) -> ProbeReport:
     trial = _Trial(with_capabilities(store, all_conditions), f"_lockgate/probe/{new_token()}/")
     with trial.cleaned_up():
         findings = trial.run()
+    left = trial.left()
     findings += _check_upload_expiry(store)
     kept = {finding.name for finding in findings if finding.ok}
     capabilities = msgspec.structs.replace(
@@ -104,7 +107,7 @@ def probe(store: Store) -> ProbeReport:
         conditional_put=_PUTS in kept,
         conditional_delete=_DELETES in kept,
     )
-    return ProbeReport(capabilities=capabilities, findings=findings)
+    return ProbeReport(capabilities=capabilities, findings=findings, left=left)
 
 
 class _Trial:
@@ -253,6 +256,11 @@ class _Trial:
             self.store.head(key)
             return True
         return False
+
+    def left(self) -> list[str]:
+        """Return the keys of objects and uploads that are still there after the clean-up."""
+        objects = [found.key for page in self.store.pages(self.folder) for found in page]
+        return [*objects, *(upload.key for page in self.store.upload_pages(self.folder) for upload in page)]
 
     @contextmanager
     def cleaned_up(self) -> Iterator[None]:

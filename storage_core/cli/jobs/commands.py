@@ -64,8 +64,10 @@ def list_all(
     if destination is None:
         _list_index(at_least, json=json)
         return
+    from lockgate.storage_core.commit.destination.location import refuse_unused
     from lockgate.storage_core.commit.job_summary import list_jobs
 
+    refuse_unused(destination)
     summaries = list(list_jobs(destination))
     if json:
         print_json(summaries)
@@ -263,6 +265,7 @@ def _drop_blobs(blob_job: str) -> None:
 
 def _recover(words: list[str], *, every: bool, dry_run: bool, progress: Progress) -> Iterable[RecoveryResult]:
     from lockgate.storage_core.cli.jobs.job_index import is_destination, locate
+    from lockgate.storage_core.commit.destination.location import refuse_unused
     from lockgate.storage_core.commit.recovery.expired_jobs import recover_everything
     from lockgate.storage_core.commit.recovery.recover import recover_all, recover_job
     from lockgate.storage_core.settings import load_settings
@@ -271,6 +274,7 @@ def _recover(words: list[str], *, every: bool, dry_run: bool, progress: Progress
         case [], True:
             return recover_everything(load_settings(), dry_run=dry_run, progress=progress)
         case [destination], True:
+            refuse_unused(destination)
             return recover_all(destination, dry_run=dry_run, progress=progress)
         case [*_, job], False if len(words) > 1 or not is_destination(job):
             destination, job_id = locate(words)

@@ -1,11 +1,13 @@
-"""Canonical URL of a destination: the journal's name for it, independent of symbolic links."""
+"""Where a destination is: its canonical URL, independent of symbolic links, and whether it was ever used."""
 
 from __future__ import annotations
 
 from os.path import realpath
 from typing import Final
 
-from lockgate.storage_core.stores import Store
+from lockgate.storage_core.commit.records import layout
+from lockgate.storage_core.errors import DestinationNotFoundError
+from lockgate.storage_core.stores import Store, open_store
 
 _LOCAL: Final = "file://"
 
@@ -24,3 +26,19 @@ def symlinked_url(store: Store) -> str | None:
     Entries that older versions wrote to the journal have this URL.
     """
     return None if store.url == canonical_url(store) else store.url
+
+
+def refuse_unused(destination: str) -> None:
+    """Refuse a destination at which no job was ever set up and no upload is open, such as one with a typo.
+
+    Raises:
+        DestinationNotFoundError: There is neither.
+        ObjectNotFoundError: There is no such bucket.
+    """
+    store = open_store(destination)
+    if any(store.pages(layout.ROOT, page_size=1)) or any(store.upload_pages(page_size=1)):
+        return
+    raise DestinationNotFoundError(
+        f"there is no destination {store.url}: no job was ever set up there and no upload is open; nothing "
+        "was done; check the spelling"
+    )

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from lockgate.storage_core.cli.app import build
 from lockgate.storage_core.errors import LockgateError
 from lockgate.storage_core.settings import Settings
-from tests.support.cli import Run, committed_job, document
+from tests.support.cli import Run, committed_job, document, open_written_job
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,10 @@ def test_an_invalid_setting_is_named_in_the_error(
 
 
 def test_an_unexpected_error_is_one_line_unless_debugging(
-    run: Run, destination: str, monkeypatch: pytest.MonkeyPatch
+    run: Run, destination: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    committed_job(destination, settings)
+
     def broken(_destination: str) -> None:
         raise KeyError("surprise")
 
@@ -83,6 +85,58 @@ def test_version_is_the_version_of_the_distribution(run: Run) -> None:
 
     assert run("version").stdout == f"lockgate {version('lockgate')}\n"
     assert document(run("version", "--json")) == {"version": version("lockgate")}
+
+
+def test_version_is_an_option_too(run: Run) -> None:
+    assert run("--version").stdout == run("version").stdout
+
+
+def test_help_shows_every_command_in_a_section(run: Run) -> None:
+    shown = run("--help").stdout
+    listed = [group.name for group in build().registered_groups]
+    sections = shown.partition("Jobs and destinations:")[2]
+
+    assert shown.index("\n  uploads ") < shown.index("Journal and blobs:") < shown.index("\n  blobs ")
+    assert all(f"\n  {name} " in sections for name in listed)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["uploads", "expect", "DEST", "0"],
+        ["uploads", "list", "DEST"],
+        ["uploads", "abort", "DEST", "--yes"],
+        ["jobs", "list", "DEST"],
+        ["jobs", "recover", "DEST", "--all"],
+        ["manifest", "DEST"],
+        ["store", "check", "DEST"],
+    ],
+)
+def test_a_destination_that_does_not_exist_is_an_error_with_its_own_exit_code(
+    run: Run, destination: str, arguments: list[str]
+) -> None:
+    result = run(*(destination if word == "DEST" else word for word in arguments))
+
+    assert result.exit_code == 15
+    assert destination in result.stderr
+    assert result.stdout == ""
+    assert not Path(destination).exists()
+
+
+def test_a_directory_with_foreign_files_only_is_no_destination(run: Run, destination: str) -> None:
+    Path(destination).mkdir()
+    Path(destination, "a.csv").touch()
+
+    assert run("manifest", destination).exit_code == 15
+
+
+def test_a_destination_whose_first_job_has_not_ended_exists(
+    run: Run, destination: str, settings: Settings
+) -> None:
+    open_written_job(destination, settings)
+
+    assert run("manifest", destination).exit_code == 0
+    assert run("uploads", "expect", destination, "1").exit_code == 0
 
 
 def test_every_command_has_a_json_option(run: Run) -> None:

@@ -31,13 +31,6 @@ def test_jobs_list_shows_every_job_with_its_phase(run: Run, destination: str, se
     }
 
 
-def test_a_destination_without_jobs_is_not_an_error_and_is_not_created(run: Run, destination: str) -> None:
-    result = run("jobs", "list", destination)
-
-    assert (result.exit_code, result.stdout) == (0, f"no jobs at {destination}\n")
-    assert not Path(destination).exists()
-
-
 def test_jobs_show_prints_the_records_of_the_store(run: Run, destination: str, settings: Settings) -> None:
     job = committed_job(destination, settings)
 

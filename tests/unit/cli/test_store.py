@@ -12,12 +12,13 @@ from lockgate.storage_core.journal.claims import Claims
 from lockgate.storage_core.journal.process_journal import close_journals
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stores import open_store
-from tests.support.cli import Run, document
+from tests.support.cli import Run, committed_job, document
 
 
 def test_store_check_of_a_local_store_passes_every_check_and_leaves_nothing(
-    run: Run, destination: str, settings: Settings
+    run: Run, destination: str
 ) -> None:
+    Path(destination).mkdir()
     shown = run("store", "check", destination)
     checked = document(run("store", "check", destination, "--json"))
 
@@ -25,8 +26,26 @@ def test_store_check_of_a_local_store_passes_every_check_and_leaves_nothing(
     assert shown.stdout.endswith("can hold jobs\n")
     assert checked["usable"]
     assert all(finding["ok"] for finding in checked["report"]["findings"])
-    store = open_store(destination, settings)
-    assert [*store.pages(), *store.upload_pages()] == []
+    assert "tested 8 promises in file://" in shown.stdout
+    assert list(Path(destination).iterdir()) == []
+
+
+def test_store_check_leaves_what_a_destination_has(run: Run, destination: str, settings: Settings) -> None:
+    committed_job(destination, settings)
+    before = sorted(Path(destination).rglob("*"))
+
+    assert run("store", "check", destination).exit_code == 0
+
+    assert sorted(Path(destination).rglob("*")) == before
+
+
+def test_a_probe_reports_what_it_could_not_delete(destination: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lockgate.storage_core.stores.local.store import LocalStore
+    from lockgate.storage_core.stores.probe import probe
+
+    assert probe(open_store(destination)).left == []
+    monkeypatch.setattr(LocalStore, "delete_many", lambda *_: [])
+    assert len(probe(open_store(destination)).left) > 1
 
 
 @pytest.fixture
@@ -45,6 +64,7 @@ def without_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_store_check_of_a_store_without_conditional_create_exits_with_7(
     run: Run, destination: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    Path(destination).mkdir()
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", "none")
 
     result = run("store", "check", destination)
@@ -58,6 +78,7 @@ def test_store_check_of_a_store_without_conditional_create_exits_with_7(
 def test_store_check_names_the_journal_that_arbitrates_for_a_store_without_conditional_create(
     run: Run, destination: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    Path(destination).mkdir()
     monkeypatch.setenv("LOCKGATE_JOURNAL_URL", f"sqlite:///{tmp_path / 'arbiter.db'}")
     try:
         result = run("store", "check", destination)

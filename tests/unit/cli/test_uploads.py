@@ -56,7 +56,10 @@ def test_uploads_list_shows_size_and_cost_by_action(
     assert report["total"]["monthly_cost_usd"] == pytest.approx(3.072)
 
 
-def test_a_destination_without_uploads_prints_one_line(run: Run, destination: str) -> None:
+def test_a_destination_without_uploads_prints_one_line(
+    run: Run, destination: str, settings: Settings
+) -> None:
+    committed_job(destination, settings)
     assert run("uploads", "list", destination).stdout == f"no open upload at {destination}\n"
 
 
@@ -113,7 +116,15 @@ def test_an_invalid_age_is_named_in_the_error(run: Run, destination: str, age: s
 
 
 def test_a_prefix_outside_the_destination_and_an_unknown_owner_are_refused(
-    run: Run, destination: str
+    run: Run, destination: str, settings: Settings
 ) -> None:
+    committed_job(destination, settings)
     assert run("uploads", "list", destination, "--prefix", "../other").exit_code == 2
     assert run("uploads", "abort", destination, "--owner", "unheard-of", "--yes").exit_code == 4
+
+
+def test_a_negative_number_of_expected_uploads_is_bad_input(run: Run, destination: str) -> None:
+    result = run("uploads", "expect", destination, "-1")
+
+    assert result.exit_code == 2
+    assert "N is -1" in result.stderr
