@@ -31,6 +31,7 @@ from lockgate.storage_core.journal.database.driver_errors import (
     to_lockgate_error,
 )
 from lockgate.storage_core.journal.database.engines import postgresql_engine, sqlite_engine
+from lockgate.storage_core.journal.database.writer_queue import WriterQueue
 
 BUSY_S: Final = 10.0
 """Timeout for locks and for connecting to PostgreSQL."""
@@ -82,6 +83,7 @@ class Database(Forkable):
             if self.is_sqlite
             else postgresql_engine(url, busy_s, is_primary=is_primary, silence_s=silence_s)
         )
+        self._queue = WriterQueue(Path(url.database or ""), self.name) if self.is_sqlite else None
         FORKS.register(self)
 
     @property
@@ -93,7 +95,7 @@ class Database(Forkable):
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """Open a write transaction; commit at the end of the block.
+        """Open a write transaction; commit at the end of the block. Writers of an SQLite file take turns.
 
         Raises:
             NotAppliedError: Nothing was applied; mostly a `JournalUnavailableError` (`to_lockgate_error`).
@@ -102,7 +104,10 @@ class Database(Forkable):
         begin: dict[str, Any] = {"isolation_level": "READ COMMITTED"}
         if self.is_sqlite:
             begin = {"lockgate_begin": "BEGIN IMMEDIATE"}
-        with self._begun(begin, self._commit) as connection:
+        with (
+            self._queue.turn() if self._queue else nullcontext() as passed,
+            self._begun(begin, self._commit, passed) as connection,
+        ):
             yield connection
 
     @contextmanager
@@ -144,8 +149,16 @@ class Database(Forkable):
         self._engine.dispose(close=False)
 
     @contextmanager
-    def _begun(self, begin: Mapping[str, Any], end: Callable[[Connection], None]) -> Iterator[Connection]:
-        """Open a transaction; call `end` after the block, and roll back if it is not reached."""
+    def _begun(
+        self, begin: Mapping[str, Any], end: Callable[[Connection], None], passed: int | None = None
+    ) -> Iterator[Connection]:
+        """Open a transaction; call `end` after the block, and roll back if it is not reached.
+
+        Args:
+            begin: Options of the transaction.
+            end: Called with the connection.
+            passed: The process to name if SQLite's lock is not free: see `WriterQueue.turn`.
+        """
         if self.is_sqlite and FORKS.is_tainted:
             raise JournalUnavailableError(
                 f"journal {self.name}: this process was forked during a transaction of its parent, and "
@@ -166,7 +179,7 @@ class Database(Forkable):
                     else:
                         leave_to_parent(connection)
             except (DBAPIError, TimeoutError) as error:
-                raise to_lockgate_error(self.name, error) from error
+                raise to_lockgate_error(self.name, error, passed) from error
 
     def _commit(self, connection: Connection) -> None:
         try:
